@@ -1,0 +1,193 @@
+//! `ClusterProfile`: what a consumer knows of one cluster (`multicluster.x-k8s.io/v1alpha1`, SIG
+//! Multicluster).
+//!
+//! The profile itself is KEP-4322, the access providers are KEP-5339. The schema is upstream's, limit by
+//! limit, and two versions of it are live: see [`ListFlavour`](crate::crds::ListFlavour).
+
+use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{decode, schema};
+
+/// Which cluster the profile stands for, and who manages it (KEP-4322).
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "multicluster.x-k8s.io",
+    version = "v1alpha1",
+    kind = "ClusterProfile",
+    namespaced,
+    status = "ClusterProfileStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "A single cluster of a multi-cluster deployment."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterProfileSpec {
+    /// The name of the cluster for people to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// Who manages the cluster, and therefore owns this object.
+    pub cluster_manager: ClusterManager,
+}
+
+/// The cluster manager that owns a profile; set once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    json!({ "rule": "self == oldSelf", "message": "ClusterManager is immutable" }),
+]))]
+pub struct ClusterManager {
+    /// The name of the cluster manager.
+    pub name: String,
+}
+
+/// What is known of the cluster. Several writers share it, each with conditions and providers of its own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterProfileStatus {
+    /// The versions that the cluster runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<ClusterVersion>,
+    /// Properties of the cluster: `ClusterProperty` resources (KEP-2149) or names of the manager's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub properties: Vec<Property>,
+    /// The state of the cluster; KEP-4322 names `ControlPlaneHealthy` and `Joined`.
+    #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        schema_with = "schema::conditions",
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+    /// Ways to reach the cluster (KEP-5339).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub access_providers: Vec<AccessProvider>,
+    /// Deprecated name of accessProviders, which wins where both name the same provider.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub credential_providers: Vec<AccessProvider>,
+}
+
+/// The versions that a cluster runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterVersion {
+    /// The version of Kubernetes, such as v1.36.3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+}
+
+/// A property of the cluster (KEP-4322).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Property {
+    /// The name of the property, unique in the list.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The value; what it means depends on the property.
+    #[schemars(length(min = 1, max = 1024))]
+    pub value: String,
+    /// When the property was last seen on the cluster, not when it was written here.
+    #[serde(default, deserialize_with = "decode::time", skip_serializing_if = "Option::is_none")]
+    pub last_observed_time: Option<Time>,
+}
+
+/// One way to reach the cluster (KEP-5339): consumers pick a provider by name and run a plugin of their own
+/// for it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AccessProvider {
+    /// The name of the provider, unique in the list.
+    pub name: String,
+    /// Where the cluster's API server is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
+}
+
+/// Where an API server is and how to know it: the cluster of a kubeconfig (client-go, `clientcmd/api/v1`).
+// Absent, empty and false are kept apart, so that an entry of another provider goes back as it came.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Cluster {
+    /// The address of the API server, `https://hostname:port`.
+    pub server: String,
+    /// The name to check the server's certificate against, where it is not the host name of the address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_server_name: Option<String>,
+    /// Whether the server's certificate goes unchecked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub insecure_skip_tls_verify: Option<bool>,
+    /// The path of a CA file, on the consumer's disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_authority: Option<String>,
+    /// The CA certificates (PEM) that sign the server's certificate.
+    #[serde(default, deserialize_with = "decode::bytes", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::bytes")]
+    pub certificate_authority_data: Option<ByteString>,
+    /// The proxy to go through: `http`, `https` or `socks5`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_url: Option<String>,
+    /// Whether the client asks for uncompressed answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disable_compression: Option<bool>,
+    /// What else a plugin needs to know, each under a name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<NamedExtension>,
+}
+
+/// An extension of a cluster. An exec plugin gets the one named `client.authentication.k8s.io/exec` as its
+/// config.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamedExtension {
+    /// The name of the extension.
+    pub name: String,
+    /// An object of the extension's own shape.
+    #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
+    pub extension: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_set_is_not_written() {
+        let status = ClusterProfileStatus {
+            access_providers: vec![AccessProvider {
+                name: "open-cluster-management".into(),
+                cluster: Some(Cluster { server: "https://proxy:9092/a".into(), ..Cluster::default() }),
+            }],
+            ..ClusterProfileStatus::default()
+        };
+        let profile = ClusterProfile {
+            status: Some(status),
+            ..ClusterProfile::new("a", ClusterProfileSpec::default())
+        };
+        assert_eq!(
+            serde_json::to_value(&profile).unwrap(),
+            json!({
+                "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+                "kind": "ClusterProfile",
+                "metadata": { "name": "a" },
+                "spec": { "clusterManager": { "name": "" } },
+                "status": { "accessProviders": [{
+                    "name": "open-cluster-management",
+                    "cluster": { "server": "https://proxy:9092/a" },
+                }] },
+            })
+        );
+    }
+
+    #[test]
+    fn false_and_empty_come_back_as_they_were() {
+        let cluster = json!({ "server": "https://a", "disable-compression": false, "proxy-url": "" });
+        let read: Cluster = serde_json::from_value(cluster.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), cluster);
+    }
+}

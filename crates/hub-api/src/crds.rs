@@ -1,0 +1,176 @@
+//! The `CustomResourceDefinition`s of the kinds in this crate.
+//!
+//! ClusterProfile's is upstream's, in either list flavour. Those of Open Cluster Management's kinds are for a
+//! hub that runs without it: they check what we read as upstream does and keep every other field.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt;
+
+use crate::cluster_profile::ClusterProfile;
+use crate::managed_cluster::ManagedCluster;
+use crate::managed_cluster_set::ManagedClusterSet;
+use crate::managed_cluster_set_binding::ManagedClusterSetBinding;
+
+/// How server-side apply merges the lists in a ClusterProfile's status. CRDs of both flavours are live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListFlavour {
+    /// Entry by entry, by `name` or `type`: cluster-inventory-api since v0.1.0.
+    #[default]
+    Map,
+    /// As a whole, which a writer of one entry must not do: the CRD that Open Cluster Management installs.
+    Atomic,
+}
+
+/// The CRDs of all kinds, ClusterProfile in the [`ListFlavour::Map`] flavour.
+#[must_use]
+pub fn all() -> Vec<CustomResourceDefinition> {
+    vec![
+        finished(ManagedCluster::crd(), Spec::Optional),
+        finished(ManagedClusterSet::crd(), Spec::Optional),
+        finished(ManagedClusterSetBinding::crd(), Spec::Optional),
+        cluster_profile(ListFlavour::Map),
+    ]
+}
+
+/// The CRD of ClusterProfile.
+#[must_use]
+pub fn cluster_profile(flavour: ListFlavour) -> CustomResourceDefinition {
+    let mut crd = finished(ClusterProfile::crd(), Spec::Required);
+    if flavour == ListFlavour::Atomic {
+        for status in roots(&mut crd).filter_map(|root| root.properties.as_mut()?.get_mut("status")) {
+            for list in status.properties.iter_mut().flat_map(|lists| lists.values_mut()) {
+                list.x_kubernetes_list_type = None;
+                list.x_kubernetes_list_map_keys = None;
+            }
+        }
+    }
+    crd
+}
+
+/// Whether an object needs a spec.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spec {
+    Required,
+    Optional,
+}
+
+/// The derived CRD with what controller-gen writes and kube's derive does not: the list kind, the three
+/// fields that every object has, and no `nullable` on an optional field.
+fn finished(mut crd: CustomResourceDefinition, spec: Spec) -> CustomResourceDefinition {
+    crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
+    for root in roots(&mut crd) {
+        for_each(root, &mut |schema| schema.nullable = None);
+        root.title = None;
+        if spec == Spec::Optional {
+            root.required = None;
+        }
+        root.properties.get_or_insert_default().extend(
+            [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")]
+                .map(|(name, type_)| (name.to_owned(), of_type(type_))),
+        );
+    }
+    crd
+}
+
+/// The schemas of the CRD's versions.
+fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+}
+
+fn of_type(type_: &str) -> JSONSchemaProps {
+    JSONSchemaProps { type_: Some(type_.to_owned()), ..JSONSchemaProps::default() }
+}
+
+/// Visits a schema and all those inside it.
+fn for_each(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProps)) {
+    visit(schema);
+    for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
+        for_each(property, visit);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        for_each(items, visit);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        for_each(values, visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Every keyword in a schema, with the path of its schema.
+    fn keywords(schema: &JSONSchemaProps) -> Vec<(String, String, Value)> {
+        fn collect(schema: &Value, path: &str, found: &mut Vec<(String, String, Value)>) {
+            for (keyword, value) in schema.as_object().into_iter().flatten() {
+                match (keyword.as_str(), value) {
+                    ("properties", Value::Object(properties)) => properties
+                        .iter()
+                        .for_each(|(name, property)| collect(property, &format!("{path}.{name}"), found)),
+                    ("items" | "additionalProperties", _) => collect(value, &format!("{path}[]"), found),
+                    _ => found.push((path.to_owned(), keyword.clone(), value.clone())),
+                }
+            }
+        }
+        let mut found = Vec::new();
+        collect(&json!(schema), "", &mut found);
+        found
+    }
+
+    /// What the API server asks of a schema before it prunes and sets defaults by it:
+    /// <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>
+    #[test]
+    fn every_schema_is_structural() {
+        const ALLOWED: [&str; 14] = [
+            "type",
+            "description",
+            "required",
+            "default",
+            "enum",
+            "format",
+            "pattern",
+            "minimum",
+            "minLength",
+            "maxLength",
+            "x-kubernetes-preserve-unknown-fields",
+            "x-kubernetes-list-type",
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-map-type",
+        ];
+        for mut crd in all() {
+            let name = crd.spec.names.kind.clone();
+            for root in roots(&mut crd) {
+                for (path, keyword, value) in keywords(root) {
+                    let immutable = keyword == "x-kubernetes-validations";
+                    assert!(
+                        immutable || ALLOWED.contains(&keyword.as_str()),
+                        "{name}{path}: {keyword} {value}"
+                    );
+                }
+                for_each(root, &mut |schema| assert!(schema.type_.is_some(), "{name}: no type: {schema:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_flavours_differ_in_the_lists_of_the_status_alone() {
+        let of = |flavour| {
+            let mut crd = cluster_profile(flavour);
+            roots(&mut crd).flat_map(|root| keywords(root)).collect::<Vec<_>>()
+        };
+        let atomic = of(ListFlavour::Atomic);
+        let only_map = of(ListFlavour::Map).into_iter().filter(|keyword| !atomic.contains(keyword));
+        let mut list_types: Vec<_> = only_map.map(|(path, keyword, _)| format!("{path} {keyword}")).collect();
+        list_types.retain(|keyword| keyword.ends_with("x-kubernetes-list-type"));
+        assert_eq!(
+            list_types,
+            ["accessProviders", "conditions", "credentialProviders", "properties"]
+                .map(|list| format!(".status.{list} x-kubernetes-list-type"))
+        );
+        assert!(atomic.iter().all(|(_, keyword, _)| !keyword.starts_with("x-kubernetes-list")));
+    }
+}

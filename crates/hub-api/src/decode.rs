@@ -1,0 +1,171 @@
+//! Decoding that takes what the API server lets through, and no more than can be written back.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use serde::de::Error;
+use serde::de::value::StringDeserializer;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Makes a spec that is absent from its object decode as its default.
+///
+/// OCM's schemas do not require `spec`, but the root object that `kube::CustomResource` derives does, and
+/// takes no serde attribute that would say otherwise. What serde does offer to a field that is absent is the
+/// chance to be read as an option (`ByteString` and others of k8s-openapi live by the same rule), so the spec
+/// reads itself as one. The field-by-field code stays derived: `#[serde(remote = "Self")]` makes it inherent
+/// methods, which the two traits here call.
+macro_rules! default_when_absent {
+    ($spec:ident) => {
+        impl serde::Serialize for $spec {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $spec::serialize(self, serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $spec {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+
+                impl<'de> serde::de::Visitor<'de> for Visitor {
+                    type Value = $spec;
+
+                    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        formatter.write_str(stringify!($spec))
+                    }
+
+                    fn visit_none<E>(self) -> Result<$spec, E> {
+                        Ok($spec::default())
+                    }
+
+                    fn visit_unit<E>(self) -> Result<$spec, E> {
+                        Ok($spec::default())
+                    }
+
+                    fn visit_some<D: serde::Deserializer<'de>>(
+                        self,
+                        deserializer: D,
+                    ) -> Result<$spec, D::Error> {
+                        $spec::deserialize(deserializer)
+                    }
+                }
+
+                deserializer.deserialize_option(Visitor)
+            }
+        }
+    };
+}
+
+pub(crate) use default_when_absent;
+
+/// Reads an optional `format: byte` string.
+///
+/// The API server checks the format by a pattern that lets the last character of the base64 carry bits which
+/// belong to no byte (`AB==`), and Go's decoder drops them; the decoder of `ByteString` is strict and
+/// refuses. So they are dropped first.
+pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteString>, D::Error> {
+    Option::<String>::deserialize(deserializer)?
+        .map(|text| ByteString::deserialize(StringDeserializer::new(without_stray_bits(text))))
+        .transpose()
+}
+
+/// The same base64, with the unused low bits of the last character cleared.
+fn without_stray_bits(mut text: String) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = text.trim_end_matches('=').len();
+    let unused = match text.len() - digits {
+        1 => 2,
+        2 => 4,
+        _ => return text,
+    };
+    let last = text[..digits].bytes().last();
+    if let Some(value) = last.and_then(|last| ALPHABET.iter().position(|letter| *letter == last)) {
+        let cleared = char::from(ALPHABET[value >> unused << unused]);
+        text.replace_range(digits - 1..digits, cleared.encode_utf8(&mut [0]));
+    }
+    text
+}
+
+/// Reads conditions, their times as [`time`] does; one that is no time reads as the start of the epoch.
+pub(crate) fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    Vec::<Value>::deserialize(deserializer)?
+        .into_iter()
+        .map(|mut condition| {
+            if let Some(Value::String(text)) = condition.get_mut("lastTransitionTime") {
+                *text = to_the_second(text).unwrap_or(Timestamp::UNIX_EPOCH).to_string();
+            }
+            Condition::deserialize(condition).map_err(D::Error::custom)
+        })
+        .collect()
+}
+
+/// Reads an optional time, to the second; one that is no time reads as absent.
+///
+/// The API server takes fractions of a second, and `Time` holds but never writes them: a time copied from one
+/// object to another would differ from its copy for ever, and be written again for ever. The API server also
+/// takes what is no time (`9999-12-31T23:59:59Z`, which is beyond the last [`Timestamp`], or ten digits of a
+/// second). An agent that reports such a one must not make the hub unreadable.
+pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.and_then(|text| to_the_second(&text)).map(Time))
+}
+
+fn to_the_second(text: &str) -> Option<Timestamp> {
+    let time: Timestamp = text.parse().ok()?;
+    Timestamp::from_second(time.as_second() - i64::from(time.subsec_nanosecond() < 0)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read_bytes(text: &str) -> Result<Option<ByteString>, serde_json::Error> {
+        bytes(json!(text))
+    }
+
+    fn read_time(text: &str) -> String {
+        let time = time(json!(text)).unwrap().unwrap();
+        time.0.to_string()
+    }
+
+    #[test]
+    fn bits_that_belong_to_no_byte_are_dropped() {
+        for (text, expected) in
+            [("YWJj", "abc"), ("YWI=", "ab"), ("YWJ=", "ab"), ("YQ==", "a"), ("Yf==", "a"), ("", "")]
+        {
+            assert_eq!(read_bytes(text).unwrap().unwrap().0, expected.as_bytes(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_base64_is_refused() {
+        for text in ["a", "=", "==", "é==", "YQ", "Y===", "Y Q=", "YQ==YQ=="] {
+            assert!(read_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn absent_bytes_stay_absent() {
+        assert_eq!(bytes(Value::Null).unwrap(), None);
+    }
+
+    #[test]
+    fn a_time_is_read_as_it_is_written() {
+        assert_eq!(read_time("2026-01-02T03:04:05Z"), "2026-01-02T03:04:05Z");
+        assert_eq!(read_time("2026-01-02T03:04:05.999999+02:00"), "2026-01-02T01:04:05Z");
+        assert_eq!(read_time("1969-12-31T23:59:59.5Z"), "1969-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn a_time_that_is_none_hides_nothing_else() {
+        for text in ["9999-12-31T23:59:59Z", "2026-01-02T03:04:05.0123456789Z", "2026-01-02T03:04:05+99:99"] {
+            assert_eq!(time(json!(text)).unwrap(), None, "{text}");
+            let condition = json!({ "type": "Joined", "status": "True", "lastTransitionTime": text });
+            let read = conditions(json!([condition])).unwrap();
+            assert_eq!((read[0].type_.as_str(), read[0].status.as_str()), ("Joined", "True"));
+            assert_eq!(read[0].last_transition_time, Time(Timestamp::UNIX_EPOCH));
+        }
+    }
+}

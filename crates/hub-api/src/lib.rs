@@ -1,0 +1,33 @@
+//! The hub's API as Rust types: what the controllers read and write, and the CRDs that hold it.
+//!
+//! | module | kind | written by us |
+//! |---|---|---|
+//! | [`managed_cluster`] | `ManagedCluster`, `cluster.open-cluster-management.io/v1` | no |
+//! | [`managed_cluster_set`] | `ManagedClusterSet`, `…/v1beta2` | no |
+//! | [`managed_cluster_set_binding`] | `ManagedClusterSetBinding`, `…/v1beta2` | its `Bound` condition, on a hub without OCM |
+//! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` | yes |
+//!
+//! [`crds`] makes the `CustomResourceDefinition`s of these kinds, [`names`] holds the identifiers that are
+//! checked at the edge and [`labels`] the label and annotation keys on the wire.
+//!
+//! # What holds
+//!
+//! - **No I/O.** No client, no clock, no environment: types, their serde and their schemas.
+//! - **What upstream accepts, we read.** Every object that the schemas of Open Cluster Management (OCM) and
+//!   of cluster-inventory-api allow decodes here; fields that we do not read are ignored. One object that
+//!   does not decode would stall a typed watch, and with it every cluster on the hub.
+//! - **What we write, upstream accepts.** No null, no empty list in place of an absent one, no cluster
+//!   without a server, in both list flavours of ClusterProfile ([`crds::ListFlavour`]).
+//!
+//! `tests/upstream_crds` compares all of this with upstream's own CRDs.
+
+pub mod cluster_profile;
+pub mod crds;
+pub mod labels;
+pub mod managed_cluster;
+pub mod managed_cluster_set;
+pub mod managed_cluster_set_binding;
+pub mod names;
+
+mod decode;
+mod schema;

@@ -1,0 +1,133 @@
+//! `ManagedCluster`: a cluster that registered with the hub (OCM API,
+//! `cluster.open-cluster-management.io/v1`).
+//!
+//! Read only. The types declare what the controllers look at; the CRD keeps the rest of an object as it is.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{decode, schema};
+
+/// What the hub's administrator and the agent declare about a managed cluster.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "cluster.open-cluster-management.io",
+    version = "v1",
+    kind = "ManagedCluster",
+    status = "ManagedClusterStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "A cluster that registered with the hub. Its name is the cluster's name throughout the hub.",
+    shortname = "mcl",
+    shortname = "mcls",
+    printcolumn = r#"{"name":"Hub Accepted","type":"boolean","jsonPath":".spec.hubAcceptsClient"}"#,
+    printcolumn = r#"{
+        "name":"Managed Cluster URLs","type":"string","jsonPath":".spec.managedClusterClientConfigs[*].url"
+    }"#,
+    printcolumn = r#"{
+        "name":"Joined","type":"string",
+        "jsonPath":".status.conditions[?(@.type==\"ManagedClusterJoined\")].status"
+    }"#,
+    printcolumn = r#"{
+        "name":"Available","type":"string",
+        "jsonPath":".status.conditions[?(@.type==\"ManagedClusterConditionAvailable\")].status"
+    }"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", default, remote = "Self")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ManagedClusterSpec {
+    /// The API servers of the managed cluster, as its agent reports them; none when the hub cannot reach it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub managed_cluster_client_configs: Vec<ClientConfig>,
+}
+
+decode::default_when_absent!(ManagedClusterSpec);
+
+/// One API server of the managed cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientConfig {
+    /// The URL of the API server.
+    pub url: String,
+    /// The CA certificates (PEM) that sign the API server's certificate; the system's own when absent.
+    #[serde(default, deserialize_with = "decode::bytes", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::bytes")]
+    pub ca_bundle: Option<ByteString>,
+}
+
+/// What the hub and the agent observed of a managed cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ManagedClusterStatus {
+    /// Facts that the managed cluster claims about itself, such as its id and platform.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_claims: Vec<ManagedClusterClaim>,
+    /// The state of the cluster; `ManagedClusterJoined` and `ManagedClusterConditionAvailable` among others.
+    #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        schema_with = "schema::conditions",
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+    /// The versions that the managed cluster reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<ManagedClusterVersion>,
+}
+
+/// A fact that a managed cluster claims about itself.
+// OCM requires neither field, and lets neither be empty: an absent one reads as the empty string.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedClusterClaim {
+    /// The name of the claim, such as id.k8s.io.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The value of the claim.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub value: String,
+}
+
+/// The versions that a managed cluster reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedClusterVersion {
+    /// The version of Kubernetes, such as v1.36.3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_without_a_spec_has_the_default_one() {
+        let absent: ManagedCluster = serde_json::from_value(json!({ "metadata": {} })).unwrap();
+        let null: ManagedCluster = serde_json::from_value(json!({ "metadata": {}, "spec": null })).unwrap();
+        assert_eq!(absent, ManagedCluster::default());
+        assert_eq!(null, ManagedCluster::default());
+    }
+
+    #[test]
+    fn a_spec_of_another_type_is_still_refused() {
+        for spec in [json!("text"), json!({ "managedClusterClientConfigs": "text" })] {
+            let cluster = serde_json::from_value::<ManagedCluster>(json!({ "metadata": {}, "spec": spec }));
+            assert!(cluster.is_err(), "{cluster:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_without_a_value_reads_as_empty() {
+        let claim: ManagedClusterClaim = serde_json::from_value(json!({ "name": "id.k8s.io" })).unwrap();
+        assert_eq!(claim, ManagedClusterClaim { name: "id.k8s.io".into(), value: String::new() });
+    }
+}

@@ -1,0 +1,45 @@
+//! `ManagedClusterSetBinding`: opens a set of clusters to a namespace (OCM API,
+//! `cluster.open-cluster-management.io/v1beta2`).
+//!
+//! OCM's registration controller writes the condition `Bound`; only on a hub without OCM do we.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{decode, schema};
+
+/// Which set is opened to the namespace.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "cluster.open-cluster-management.io",
+    version = "v1beta2",
+    kind = "ManagedClusterSetBinding",
+    namespaced,
+    status = "ManagedClusterSetBindingStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Opens the clusters of a ManagedClusterSet to a namespace.",
+    shortname = "mclsetbinding",
+    shortname = "mclsetbindings"
+)]
+#[serde(rename_all = "camelCase", default, remote = "Self")]
+pub struct ManagedClusterSetBindingSpec {
+    /// The name of the set, which has to be the name of the binding too.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(min = 1))]
+    pub cluster_set: String,
+}
+
+decode::default_when_absent!(ManagedClusterSetBindingSpec);
+
+/// Whether the binding is in effect.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedClusterSetBindingStatus {
+    /// The state of the binding; `Bound` says whether it is in effect.
+    #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,141 @@
+//! Names as types, so that a namespace cannot stand where a cluster is meant.
+//!
+//! Names that come from the API server were validated there and are taken as they are; names that come
+//! from people (flags) are parsed. All are cheap to clone: the text is shared.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::labels;
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes a name that an API server has validated.
+            #[must_use]
+            pub fn new(name: impl Into<Arc<str>>) -> Self {
+                Self(name.into())
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(name: &str) -> Self {
+                Self::new(name)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name_type! {
+    /// The name of a ManagedCluster, which is also its namespace on the hub and the name of its profiles.
+    ClusterName
+}
+name_type! {
+    /// The name of a ManagedClusterSet.
+    ClusterSetName
+}
+name_type! {
+    /// The name of a namespace on the hub.
+    Namespace
+}
+
+/// The cluster manager that profiles name in `spec.clusterManager.name` and in the label
+/// [`labels::CLUSTER_MANAGER`]: a label value, and never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ManagerName(Arc<str>);
+
+impl ManagerName {
+    /// The manager name that OCM uses and that consumers expect.
+    pub const DEFAULT: &'static str = "open-cluster-management";
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for ManagerName {
+    fn default() -> Self {
+        Self(Self::DEFAULT.into())
+    }
+}
+
+impl fmt::Display for ManagerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text is no [`ManagerName`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} cannot name a cluster manager: it must be a label value of 1 to 63 letters, digits, '-', '_' or '.', \
+     with a letter or digit at both ends"
+)]
+pub struct InvalidManagerName(String);
+
+impl FromStr for ManagerName {
+    type Err = InvalidManagerName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if !text.is_empty() && labels::is_valid_value(text) {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidManagerName(text.to_owned()))
+        }
+    }
+}
+
+/// Where a ClusterProfile lives: one namespace sees one cluster through one profile.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProfileKey {
+    /// The namespace that the cluster is granted to.
+    pub namespace: Namespace,
+    /// The cluster; also the profile's `metadata.name`.
+    pub cluster: ClusterName,
+}
+
+impl fmt::Display for ProfileKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ManagerName;
+
+    #[test]
+    fn a_manager_name_is_a_label_value_and_not_empty() {
+        assert_eq!("fleet-7".parse::<ManagerName>().map(|name| name.to_string()), Ok("fleet-7".to_owned()));
+        for bad in ["", "a b", "-x", "a/b"] {
+            let error = bad.parse::<ManagerName>().expect_err(bad);
+            assert!(error.to_string().contains("label value"), "{error}");
+        }
+    }
+}

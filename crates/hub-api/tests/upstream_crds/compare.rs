@@ -1,0 +1,109 @@
+//! What two CRDs differ in, path by path. The order of keys, of `required` and of `enum` is none of it, nor
+//! is a description.
+
+use serde_json::{Map, Value};
+
+/// The differences of two values.
+pub(crate) fn equal(ours: &Value, theirs: &Value) -> Vec<String> {
+    let mut differences = Vec::new();
+    walk(&without_descriptions(ours), &without_descriptions(theirs), "", &mut differences);
+    differences
+}
+
+fn walk(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            for (key, value) in ours {
+                match theirs.get(key) {
+                    Some(other) => walk(value, other, &format!("{path}.{key}"), differences),
+                    None => differences.push(format!("{path}.{key}: only ours, {value}")),
+                }
+            }
+            for (key, value) in theirs.iter().filter(|(key, _)| !ours.contains_key(*key)) {
+                differences.push(format!("{path}.{key}: only upstream's, {value}"));
+            }
+        }
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+            for (index, (value, other)) in ours.iter().zip(theirs).enumerate() {
+                walk(value, other, &format!("{path}[{index}]"), differences);
+            }
+        }
+        // A limit that is 0 here and 0.0 there is the same limit.
+        _ if ours == theirs || (ours.is_number() && ours.as_f64() == theirs.as_f64()) => {}
+        _ => differences.push(format!("{path}: {ours} instead of {theirs}")),
+    }
+}
+
+/// The value without its descriptions, and with those lists sorted whose order says nothing.
+fn without_descriptions(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            // A property may be called `description`: that one is an object.
+            .filter(|(key, value)| !(*key == "description" && value.is_string()))
+            .map(|(key, value)| match (key.as_str(), value) {
+                ("required" | "enum", Value::Array(list)) => (key.clone(), sorted(list)),
+                _ => (key.clone(), without_descriptions(value)),
+            })
+            .collect(),
+        Value::Array(list) => list.iter().map(without_descriptions).collect(),
+        _ => value.clone(),
+    }
+}
+
+fn sorted(list: &[Value]) -> Value {
+    let mut list = list.to_vec();
+    list.sort_by_key(Value::to_string);
+    list.into()
+}
+
+/// Where our schema, which declares only a part of upstream's, says something else about that part, asks for
+/// more, or would drop the other part.
+pub(crate) fn subset(ours: &Value, theirs: &Value) -> Vec<String> {
+    let mut differences = Vec::new();
+    descend(ours, theirs, "schema", &mut differences);
+    differences
+}
+
+/// Keywords that hold schemas or that only say which fields are there; every other one has to be upstream's.
+const STRUCTURE: [&str; 5] =
+    ["properties", "items", "additionalProperties", "required", "x-kubernetes-preserve-unknown-fields"];
+
+fn descend(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<String>) {
+    let keywords = |schema: &Value| -> Value {
+        let mut keywords = schema.as_object().cloned().unwrap_or_default();
+        keywords.retain(|keyword, _| !STRUCTURE.contains(&keyword.as_str()));
+        without_descriptions(&keywords.into())
+    };
+    walk(&keywords(ours), &keywords(theirs), path, differences);
+
+    for field in ours["required"].as_array().into_iter().flatten() {
+        if !theirs["required"].as_array().is_some_and(|required| required.contains(field)) {
+            differences.push(format!("{path}: requires {field}, which upstream does not"));
+        }
+    }
+    for keyword in ["items", "additionalProperties"] {
+        match (&ours[keyword], &theirs[keyword]) {
+            (Value::Null, Value::Null) => {}
+            (Value::Object(_), Value::Object(_)) => {
+                descend(&ours[keyword], &theirs[keyword], &format!("{path}.{keyword}"), differences);
+            }
+            (ours, theirs) => differences.push(format!("{path}.{keyword}: {ours} instead of {theirs}")),
+        }
+    }
+
+    let none = Map::new();
+    let our_fields = ours["properties"].as_object().unwrap_or(&none);
+    let their_fields = theirs["properties"].as_object().unwrap_or(&none);
+    for (name, field) in our_fields {
+        match their_fields.get(name) {
+            Some(upstream) => descend(field, upstream, &format!("{path}.{name}"), differences),
+            None => differences.push(format!("{path}.{name}: upstream has no such field")),
+        }
+    }
+    let complete = their_fields.keys().all(|name| our_fields.contains_key(name));
+    let keeps_unknown = ours["x-kubernetes-preserve-unknown-fields"] == true;
+    if complete == keeps_unknown {
+        differences.push(format!("{path}: complete: {complete}, keeps unknown fields: {keeps_unknown}"));
+    }
+}

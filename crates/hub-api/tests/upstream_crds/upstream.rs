@@ -1,0 +1,48 @@
+//! Where upstream's CRDs are.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::{env, fs};
+
+use serde_json::Value;
+
+pub(crate) const CLUSTERS: &str = "ocm/clusters.open-cluster-management.io_managedclusters.yaml";
+pub(crate) const SETS: &str = "ocm/clusters.open-cluster-management.io_managedclustersets.yaml";
+pub(crate) const BINDINGS: &str = "ocm/clusters.open-cluster-management.io_managedclustersetbindings.yaml";
+pub(crate) const PROFILES_MAP: &str = "cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml";
+pub(crate) const PROFILES_ATOMIC: &str = "ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml";
+
+/// The folder that is named, else the one beside the repository if it is there.
+static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+    if let Some(named) = env::var_os("HUB_ADDONS_UPSTREAM_CRDS") {
+        return Some(named.into());
+    }
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/crds");
+    if beside.is_dir() {
+        return Some(beside);
+    }
+    // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
+    let _ = writeln!(
+        io::stderr(),
+        "SKIPPED, for want of upstream's CRDs: name their folder in HUB_ADDONS_UPSTREAM_CRDS"
+    );
+    None
+});
+
+/// One of upstream's CRDs, or `None` where their folder is not there.
+///
+/// A folder that is named but missing, or a file that is missing from the folder, is a failure: a test that
+/// skips itself there would hide the mistake.
+pub(crate) fn crd(file: &str) -> Option<Value> {
+    let path = FOLDER.as_ref()?.join(file);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Some(serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+/// The schema of a CRD's only version.
+pub(crate) fn schema_of(crd: &Value) -> &Value {
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    assert!(schema.is_object() && crd["spec"]["versions"][1].is_null(), "not a CRD with one version");
+    schema
+}
