@@ -1,0 +1,356 @@
+//! What the hub knows of its clusters, sets and bindings: a synchronous index.
+//!
+//! Objects go in as they arrive; every change answers which namespaces have to be looked at again. The
+//! index keeps only what decisions read, and a change of anything else answers [`Touched::Nothing`].
+//!
+//! An object that does not have the shape of its kind is *unreadable*, which is not the same as absent:
+//! its metadata still counts, and what depends on the rest is unknown (see [`crate::grant`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::labels;
+use hub_api::managed_cluster::ManagedCluster;
+use hub_api::managed_cluster_set::ManagedClusterSet;
+use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::names::{ClusterName, ClusterSetName, Namespace};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+
+use crate::note::{Note, Reason};
+use crate::project;
+use crate::selector::ClusterSelector;
+
+/// The condition of a ManagedClusterSetBinding by which OCM's registration controller says that the
+/// binding is in force.
+pub const CONDITION_BOUND: &str = "Bound";
+
+/// What decisions read of a ManagedCluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cluster {
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// Whether `metadata.deletionTimestamp` is set: the cluster is leaving.
+    pub deleting: bool,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// What it says of itself, or why that cannot be read.
+    pub state: Result<ClusterState, String>,
+}
+
+/// What a ManagedCluster says of itself in its status.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClusterState {
+    /// `status.version.kubernetes`, absent when empty.
+    pub kubernetes_version: Option<String>,
+    /// `status.clusterClaims` as (name, value), in their order.
+    pub claims: Vec<(String, String)>,
+    /// `ManagedClusterConditionAvailable`.
+    pub available: Option<Condition>,
+    /// `ManagedClusterJoined`.
+    pub joined: Option<Condition>,
+}
+
+impl Cluster {
+    /// Reads a ManagedCluster.
+    #[must_use]
+    pub fn read(cluster: &ManagedCluster) -> Self {
+        let status = cluster.status.as_ref();
+        let condition = |kind: &str| {
+            status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == kind))
+        };
+        let state = ClusterState {
+            kubernetes_version: status
+                .and_then(|status| status.version.as_ref()?.kubernetes.clone())
+                .filter(|version| !version.is_empty()),
+            claims: status
+                .map(|status| {
+                    let claims = status.cluster_claims.iter();
+                    claims.map(|claim| (claim.name.clone(), claim.value.clone())).collect()
+                })
+                .unwrap_or_default(),
+            available: condition(project::SOURCE_AVAILABLE).cloned(),
+            joined: condition(project::SOURCE_JOINED).cloned(),
+        };
+        Self::from_metadata(&cluster.metadata, Ok(state))
+    }
+
+    /// Stands for a ManagedCluster of which only the metadata could be read.
+    #[must_use]
+    pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
+        Self::from_metadata(metadata, Err(error))
+    }
+
+    fn from_metadata(metadata: &ObjectMeta, state: Result<ClusterState, String>) -> Self {
+        Self {
+            uid: metadata.uid.clone(),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            state,
+        }
+    }
+
+    /// The exclusive set that the cluster's label names, if any.
+    #[must_use]
+    pub fn exclusive_set(&self) -> Option<&str> {
+        self.labels.get(labels::EXCLUSIVE_CLUSTER_SET).map(String::as_str).filter(|set| !set.is_empty())
+    }
+
+    /// What a person should hear about this cluster.
+    #[must_use]
+    pub fn notes(&self, name: &ClusterName) -> Vec<Note> {
+        let mut notes = Vec::new();
+        if !project::can_have_profile(name) {
+            notes.push(Note::new(
+                Reason::NameTooLong,
+                format!(
+                    "no ClusterProfile can show this cluster: its name has {} bytes, and as a label value it \
+                     may have {}",
+                    name.as_str().len(),
+                    labels::VALUE_MAX_LENGTH
+                ),
+            ));
+        }
+        match &self.state {
+            Ok(state) => {
+                let (_, skipped) = project::properties(&state.claims);
+                notes.extend(project::skipped_claims_note(&skipped));
+            }
+            Err(error) => notes.push(unreadable_note(error)),
+        }
+        notes
+    }
+}
+
+/// What decisions read of a ManagedClusterSet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSet {
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// Which clusters it picks, or the note on why that is unknown.
+    pub selector: Result<ClusterSelector, Note>,
+}
+
+impl ClusterSet {
+    /// Reads a ManagedClusterSet.
+    #[must_use]
+    pub fn read(set: &ManagedClusterSet) -> Self {
+        let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
+            Note::new(
+                Reason::InvalidSelector,
+                format!("{error}; profiles of this set are kept, none is added or removed"),
+            )
+        });
+        Self { uid: set.metadata.uid.clone(), selector }
+    }
+
+    /// Stands for a ManagedClusterSet of which only the metadata could be read.
+    #[must_use]
+    pub fn unreadable(metadata: &ObjectMeta, error: &str) -> Self {
+        Self { uid: metadata.uid.clone(), selector: Err(unreadable_note(error)) }
+    }
+
+    /// What a person should hear about this set.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Note> {
+        self.selector.as_ref().err().cloned().into_iter().collect()
+    }
+}
+
+/// What decisions read of a ManagedClusterSetBinding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+    /// What it binds, or why that cannot be read.
+    pub terms: Result<BindingTerms, String>,
+}
+
+/// What a ManagedClusterSetBinding binds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingTerms {
+    /// `spec.clusterSet`.
+    pub cluster_set: ClusterSetName,
+    /// Whether its condition [`CONDITION_BOUND`] is True.
+    pub bound: bool,
+}
+
+impl Binding {
+    /// Reads a ManagedClusterSetBinding.
+    #[must_use]
+    pub fn read(binding: &ManagedClusterSetBinding) -> Self {
+        let conditions = binding.status.iter().flat_map(|status| &status.conditions);
+        let bound = conditions
+            .filter(|condition| condition.type_ == CONDITION_BOUND)
+            .any(|condition| condition.status == "True");
+        let cluster_set = ClusterSetName::new(binding.spec.cluster_set.as_str());
+        Self { uid: binding.metadata.uid.clone(), terms: Ok(BindingTerms { cluster_set, bound }) }
+    }
+
+    /// Stands for a ManagedClusterSetBinding of which only the metadata could be read.
+    #[must_use]
+    pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
+        Self { uid: metadata.uid.clone(), terms: Err(error) }
+    }
+
+    /// What a person should hear about this binding.
+    #[must_use]
+    pub fn notes(&self, name: &ClusterSetName) -> Vec<Note> {
+        match &self.terms {
+            Ok(terms) if terms.cluster_set != *name => vec![Note::new(
+                Reason::BindingNameMismatch,
+                format!(
+                    "grants nothing: spec.clusterSet is {:?}, and a binding must have the name of its set",
+                    terms.cluster_set.as_str()
+                ),
+            )],
+            Ok(_) => Vec::new(),
+            Err(error) => vec![unreadable_note(error)],
+        }
+    }
+}
+
+fn unreadable_note(error: &str) -> Note {
+    Note::new(Reason::Unreadable, format!("cannot be read, what rests on it is kept as it is: {error}"))
+}
+
+/// How the condition `Bound` of a binding is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BoundSource {
+    /// OCM's registration controller writes it.
+    #[default]
+    Status,
+    /// A hub without OCM: a binding is in force when its set exists, which is OCM's own rule.
+    Computed,
+}
+
+/// Which decisions a change may have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    /// None.
+    Nothing,
+    /// Those about one cluster, in every namespace.
+    Cluster(ClusterName),
+    /// Those about every cluster, in these namespaces.
+    Namespaces(BTreeSet<Namespace>),
+}
+
+/// The index of clusters, sets and bindings.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    bound_source: BoundSource,
+    clusters: BTreeMap<ClusterName, Cluster>,
+    sets: BTreeMap<ClusterSetName, ClusterSet>,
+    bindings: BTreeMap<Namespace, BTreeMap<ClusterSetName, Binding>>,
+}
+
+impl Fleet {
+    /// An empty index.
+    #[must_use]
+    pub fn new(bound_source: BoundSource) -> Self {
+        Self { bound_source, ..Self::default() }
+    }
+
+    /// How bindings are known to be in force.
+    #[must_use]
+    pub fn bound_source(&self) -> BoundSource {
+        self.bound_source
+    }
+
+    /// The cluster of that name.
+    #[must_use]
+    pub fn cluster(&self, name: &ClusterName) -> Option<&Cluster> {
+        self.clusters.get(name)
+    }
+
+    /// Every cluster's name, in order.
+    pub fn cluster_names(&self) -> impl Iterator<Item = &ClusterName> {
+        self.clusters.keys()
+    }
+
+    /// The set of that name.
+    #[must_use]
+    pub fn set(&self, name: &ClusterSetName) -> Option<&ClusterSet> {
+        self.sets.get(name)
+    }
+
+    /// The bindings of a namespace, by name.
+    pub fn bindings_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&ClusterSetName, &Binding)> {
+        self.bindings.get(namespace).into_iter().flatten()
+    }
+
+    /// Every namespace that has a binding, in order.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.bindings.keys()
+    }
+
+    /// Takes in a ManagedCluster as it is now.
+    pub fn apply_cluster(&mut self, name: ClusterName, cluster: Cluster) -> Touched {
+        if self.clusters.get(&name) == Some(&cluster) {
+            return Touched::Nothing;
+        }
+        self.clusters.insert(name.clone(), cluster);
+        Touched::Cluster(name)
+    }
+
+    /// Forgets a ManagedCluster that is gone.
+    pub fn delete_cluster(&mut self, name: &ClusterName) -> Touched {
+        match self.clusters.remove(name) {
+            Some(_) => Touched::Cluster(name.clone()),
+            None => Touched::Nothing,
+        }
+    }
+
+    /// Takes in a ManagedClusterSet as it is now.
+    pub fn apply_set(&mut self, name: ClusterSetName, set: ClusterSet) -> Touched {
+        if self.sets.get(&name) == Some(&set) {
+            return Touched::Nothing;
+        }
+        let touched = self.namespaces_bound_to(&name);
+        self.sets.insert(name, set);
+        touched
+    }
+
+    /// Forgets a ManagedClusterSet that is gone.
+    pub fn delete_set(&mut self, name: &ClusterSetName) -> Touched {
+        match self.sets.remove(name) {
+            Some(_) => self.namespaces_bound_to(name),
+            None => Touched::Nothing,
+        }
+    }
+
+    /// Takes in a ManagedClusterSetBinding as it is now.
+    pub fn apply_binding(
+        &mut self,
+        namespace: Namespace,
+        name: ClusterSetName,
+        binding: Binding,
+    ) -> Touched {
+        let bindings = self.bindings.entry(namespace.clone()).or_default();
+        if bindings.get(&name) == Some(&binding) {
+            return Touched::Nothing;
+        }
+        bindings.insert(name, binding);
+        Touched::Namespaces(BTreeSet::from([namespace]))
+    }
+
+    /// Forgets a ManagedClusterSetBinding that is gone.
+    pub fn delete_binding(&mut self, namespace: &Namespace, name: &ClusterSetName) -> Touched {
+        let Some(bindings) = self.bindings.get_mut(namespace) else { return Touched::Nothing };
+        if bindings.remove(name).is_none() {
+            return Touched::Nothing;
+        }
+        if bindings.is_empty() {
+            self.bindings.remove(namespace);
+        }
+        Touched::Namespaces(BTreeSet::from([namespace.clone()]))
+    }
+
+    fn namespaces_bound_to(&self, set: &ClusterSetName) -> Touched {
+        let bound = self.bindings.iter().filter(|(_, bindings)| bindings.contains_key(set));
+        let namespaces: BTreeSet<_> = bound.map(|(namespace, _)| namespace.clone()).collect();
+        if namespaces.is_empty() { Touched::Nothing } else { Touched::Namespaces(namespaces) }
+    }
+}

@@ -1,0 +1,18 @@
+//! Every decision of the hub addons, as plain functions over plain data.
+//!
+//! Nothing here talks to a Kubernetes API, awaits, or asks what time it is, and Cargo keeps it so: this crate
+//! depends on the API's types and on no client and no runtime. The same inputs give the same plan, byte for
+//! byte, in whatever order they arrived. Data walks one way:
+//!
+//! 1. [`fleet`] holds what the hub knows: clusters, sets, bindings;
+//! 2. [`grant`] decides which cluster belongs in which namespace, and says why;
+//! 3. [`project`] turns a cluster into what its profile should show;
+//! 4. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
+//! 5. [`note`] is what a person should hear about on the way.
+
+pub mod fleet;
+pub mod grant;
+pub mod note;
+pub mod profile;
+pub mod project;
+pub mod selector;

@@ -1,0 +1,101 @@
+//! What a person should hear about: findings that become an Event on one object and a count in a metric.
+//!
+//! A note never stops the work on other objects, and none ever carries a secret.
+
+use std::fmt;
+
+use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
+
+/// The object that a person would look at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// A ManagedCluster.
+    Cluster(ClusterName),
+    /// A ManagedClusterSet.
+    ClusterSet(ClusterSetName),
+    /// A ManagedClusterSetBinding, by namespace and name.
+    Binding(Namespace, ClusterSetName),
+    /// A ClusterProfile.
+    Profile(ProfileKey),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(name) => write!(f, "ManagedCluster {name}"),
+            Self::ClusterSet(name) => write!(f, "ManagedClusterSet {name}"),
+            Self::Binding(namespace, name) => write!(f, "ManagedClusterSetBinding {namespace}/{name}"),
+            Self::Profile(key) => write!(f, "ClusterProfile {key}"),
+        }
+    }
+}
+
+/// The kinds of findings. The list is closed, so each can be an Event's reason and a metric's label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// A profile of another cluster manager stands where ours belongs.
+    ForeignProfile,
+    /// Our profile is being deleted and somebody's finalizer holds it.
+    ProfileTerminating,
+    /// A profile that names us in its spec but not by label stays, though no grant is left.
+    UnlabelledProfile,
+    /// A claim of the cluster cannot be a property.
+    ClaimSkipped,
+    /// The cluster's name cannot be a label value, so it can have no profile.
+    NameTooLong,
+    /// The set's selector cannot be used; what it granted before stays as it is.
+    InvalidSelector,
+    /// The binding's name differs from the set it names, so it grants nothing.
+    BindingNameMismatch,
+    /// The object does not have the shape of its kind; what rests on it stays as it is.
+    Unreadable,
+    /// The API server refused what we wanted to write.
+    WriteRefused,
+}
+
+impl Reason {
+    /// Every reason, for metrics that start at zero.
+    pub const ALL: [Self; 9] = [
+        Self::ForeignProfile,
+        Self::ProfileTerminating,
+        Self::UnlabelledProfile,
+        Self::ClaimSkipped,
+        Self::NameTooLong,
+        Self::InvalidSelector,
+        Self::BindingNameMismatch,
+        Self::Unreadable,
+        Self::WriteRefused,
+    ];
+
+    /// The Event's `reason`, in the CamelCase that Kubernetes asks for.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ForeignProfile => "ForeignProfile",
+            Self::ProfileTerminating => "ProfileTerminating",
+            Self::UnlabelledProfile => "UnlabelledProfile",
+            Self::ClaimSkipped => "ClaimSkipped",
+            Self::NameTooLong => "NameTooLong",
+            Self::InvalidSelector => "InvalidSelector",
+            Self::BindingNameMismatch => "BindingNameMismatch",
+            Self::Unreadable => "Unreadable",
+            Self::WriteRefused => "WriteRefused",
+        }
+    }
+}
+
+/// One finding about one object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Note {
+    /// What kind of finding.
+    pub reason: Reason,
+    /// A sentence for the person who reads the Event.
+    pub message: String,
+}
+
+impl Note {
+    /// A finding with its sentence.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}

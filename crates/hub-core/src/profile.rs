@@ -1,0 +1,384 @@
+//! One ClusterProfile, from the shares of its owners to the one difference to write.
+//!
+//! Several controllers own parts of a profile: the projector its metadata, spec, version, properties and two
+//! conditions; the provisioner one access provider. Each says what it wants ([`Share`]); [`plan`] joins the
+//! shares, compares them with what is there ([`Observed`]) and answers the writes that are left to do, which
+//! are none when nothing differs: consumers drop their caches and reconnect on every write.
+//!
+//! Status lists are written whole, under a resourceVersion precondition, with everybody else's entries kept
+//! as they are: that is right on both CRD flavours, while a server-side apply of one entry is safe only
+//! where the lists are maps. Unknown fields of other people's entries survive, because entries are compared
+//! and kept as JSON.
+
+use std::collections::BTreeMap;
+
+use hub_api::cluster_profile::{AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, Property};
+use hub_api::labels;
+use hub_api::names::{ManagerName, ProfileKey};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde_json::{Map, Value, json};
+
+use crate::note::{Note, Reason};
+use crate::project::LabelAllowList;
+
+/// What an owner wants of one profile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Share {
+    /// Whether the profile should be there.
+    pub presence: Presence,
+    /// What its status should say.
+    pub status: StatusShare,
+}
+
+/// Whether a profile should exist. At most one owner of a profile decides that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// Another owner's business, perhaps in another process.
+    #[default]
+    Undecided,
+    /// It should exist, with this metadata and spec.
+    Wanted(Identity),
+    /// It should not exist.
+    Unwanted,
+    /// Not to be decided now: keep it true where it exists; neither create nor delete it.
+    Kept(Identity),
+}
+
+/// The metadata and spec that the projector gives a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The labels that are ours.
+    pub labels: BTreeMap<String, String>,
+    /// Labels with these keys are ours too: what is not in `labels` has to go.
+    pub propagated: LabelAllowList,
+    /// `spec.displayName`.
+    pub display_name: String,
+}
+
+/// A field of the status that one owner sets as a whole, or leaves to the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Field<T> {
+    /// Not this owner's.
+    #[default]
+    Others,
+    /// This owner's, with its value.
+    Mine(T),
+}
+
+/// What one owner wants of the status.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StatusShare {
+    /// `version.kubernetes`; `None` for no version.
+    pub version: Field<Option<String>>,
+    /// `properties`, as a whole.
+    pub properties: Field<Vec<Property>>,
+    /// Conditions by type; conditions of other types are kept.
+    pub conditions: Vec<Condition>,
+    /// Access providers by name; `None` withdraws one. Providers of other names are kept.
+    pub access_providers: BTreeMap<String, Option<AccessProvider>>,
+}
+
+impl StatusShare {
+    /// Joins what two owners want. Owners want different things; where both set a field as a whole, the
+    /// one that was asked first has it.
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        if self.version == Field::Others {
+            self.version = other.version;
+        }
+        if self.properties == Field::Others {
+            self.properties = other.properties;
+        }
+        self.conditions.extend(other.conditions);
+        self.access_providers.extend(other.access_providers);
+        self
+    }
+}
+
+/// A profile as the API server has it: what plans read, and no more, because a hub has thousands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub terminating: bool,
+    /// `metadata.finalizers`.
+    pub finalizers: Vec<String>,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `spec.clusterManager.name`.
+    pub manager: String,
+    /// `spec.displayName`.
+    pub display_name: Option<String>,
+    /// `status` as JSON text, empty where there is none: a tenth of the memory that the parsed tree takes.
+    status: Box<str>,
+}
+
+impl Observed {
+    /// Reads a ClusterProfile from its metadata and the rest of the object.
+    ///
+    /// Nothing in it can make it unreadable: a part that does not have its shape differs from what we want,
+    /// and is written anew where it is ours.
+    #[must_use]
+    pub fn read(metadata: &ObjectMeta, object: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            terminating: metadata.deletion_timestamp.is_some(),
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            manager: text(&object["spec"]["clusterManager"]["name"]).unwrap_or_default(),
+            display_name: text(&object["spec"]["displayName"]),
+            status: match &object["status"] {
+                Value::Null => Box::default(),
+                status => status.to_string().into(),
+            },
+        }
+    }
+
+    fn version(&self) -> Version {
+        Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
+    }
+
+    fn status(&self) -> Map<String, Value> {
+        serde_json::from_str(&self.status).unwrap_or_default()
+    }
+}
+
+/// What is left to do for one profile, and what to tell a person.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// The next write.
+    pub action: Action,
+    /// The findings on the profile.
+    pub notes: Vec<Note>,
+}
+
+/// The next write. After it, the plan is made anew from what the API server answered, so that a profile is
+/// brought to its end one write at a time: object, then status.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Action {
+    /// Nothing differs, or nothing may be done.
+    #[default]
+    Nothing,
+    /// Create this object. Its status comes with the next write: the status subresource takes none here.
+    Create(Box<ClusterProfile>),
+    /// Merge a patch into metadata and spec of exactly this version.
+    PatchObject(Version, Value),
+    /// Merge a patch into the status subresource of exactly this version.
+    PatchStatus(Version, Value),
+    /// Delete the object of exactly this version.
+    Delete(Version),
+}
+
+/// The preconditions of a write: this very object, unchanged since it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+}
+
+/// Plans what has to be written so that the profile at `key` is what its owners want.
+#[must_use]
+pub fn plan(
+    key: &ProfileKey,
+    manager: &ManagerName,
+    observed: Option<&Observed>,
+    shares: impl IntoIterator<Item = Share>,
+) -> Plan {
+    let share = shares.into_iter().reduce(join).unwrap_or_default();
+    let Some(observed) = observed else {
+        let action = match share.presence {
+            Presence::Wanted(identity) => Action::Create(Box::new(new_object(key, manager, identity))),
+            _ => Action::Nothing,
+        };
+        return Plan { action, notes: Vec::new() };
+    };
+    match guard(manager, observed, &share.presence) {
+        Guard::Ours => Plan { action: difference(observed, &share), notes: Vec::new() },
+        Guard::HandsOff(notes) => Plan { action: Action::Nothing, notes },
+    }
+}
+
+fn difference(observed: &Observed, share: &Share) -> Action {
+    let object = match &share.presence {
+        Presence::Unwanted => return Action::Delete(observed.version()),
+        Presence::Wanted(identity) | Presence::Kept(identity) => object_patch(observed, identity),
+        Presence::Undecided => None,
+    };
+    if let Some(patch) = object {
+        return Action::PatchObject(observed.version(), patch);
+    }
+    match status_patch(&observed.status(), &share.status) {
+        Some(patch) => Action::PatchStatus(observed.version(), patch),
+        None => Action::Nothing,
+    }
+}
+
+fn join(first: Share, second: Share) -> Share {
+    let presence = match first.presence {
+        Presence::Undecided => second.presence,
+        decided => decided,
+    };
+    Share { presence, status: first.status.join(second.status) }
+}
+
+enum Guard {
+    Ours,
+    HandsOff(Vec<Note>),
+}
+
+/// Whether the profile is ours to write. The manager in its spec is immutable and decides; to delete it, or
+/// to add to a profile that another process projects, the label has to agree.
+fn guard(manager: &ManagerName, observed: &Observed, presence: &Presence) -> Guard {
+    let hands_off = |note: Option<(Reason, String)>| {
+        Guard::HandsOff(note.map(|(reason, message)| Note::new(reason, message)).into_iter().collect())
+    };
+    let wanted = matches!(presence, Presence::Wanted(_));
+    if observed.manager != manager.as_str() {
+        return hands_off(wanted.then(|| {
+            (
+                Reason::ForeignProfile,
+                format!(
+                    "belongs to cluster manager {:?} and is left alone; it stands where {manager:?} would show \
+                     a cluster that is granted to this namespace",
+                    observed.manager,
+                    manager = manager.as_str(),
+                ),
+            )
+        }));
+    }
+    if observed.terminating {
+        return hands_off((wanted && !observed.finalizers.is_empty()).then(|| {
+            (
+                Reason::ProfileTerminating,
+                format!(
+                    "is being deleted although its cluster is granted to this namespace; it is made anew once \
+                     these finalizers let it go: {}",
+                    observed.finalizers.join(", ")
+                ),
+            )
+        }));
+    }
+    let labelled =
+        observed.labels.get(labels::CLUSTER_MANAGER).is_some_and(|label| label == manager.as_str());
+    match presence {
+        Presence::Wanted(_) | Presence::Kept(_) => Guard::Ours,
+        Presence::Unwanted | Presence::Undecided if labelled => Guard::Ours,
+        Presence::Undecided => hands_off(None),
+        Presence::Unwanted => hands_off(Some((
+            Reason::UnlabelledProfile,
+            format!(
+                "its cluster is not granted to this namespace, but without the label {}={manager} it is not \
+                 taken for ours: delete it by hand or put the label back",
+                labels::CLUSTER_MANAGER
+            ),
+        ))),
+    }
+}
+
+fn new_object(key: &ProfileKey, manager: &ManagerName, identity: Identity) -> ClusterProfile {
+    let spec = ClusterProfileSpec {
+        display_name: Some(identity.display_name),
+        cluster_manager: ClusterManager { name: manager.to_string() },
+    };
+    let mut profile = ClusterProfile::new(key.cluster.as_str(), spec);
+    profile.metadata.namespace = Some(key.namespace.to_string());
+    profile.metadata.labels = Some(identity.labels);
+    profile
+}
+
+/// The merge patch that repairs labels and display name, if they differ.
+fn object_patch(observed: &Observed, identity: &Identity) -> Option<Value> {
+    let mut labels: Map<String, Value> = identity
+        .labels
+        .iter()
+        .filter(|(key, value)| observed.labels.get(*key) != Some(*value))
+        .map(|(key, value)| (key.clone(), value.as_str().into()))
+        .collect();
+    let stale = observed.labels.keys().filter(|key| {
+        !identity.labels.contains_key(*key)
+            && (*key == labels::CLUSTER_SET || identity.propagated.allows(key))
+    });
+    labels.extend(stale.map(|key| (key.clone(), Value::Null)));
+
+    let mut patch = Map::new();
+    if !labels.is_empty() {
+        patch.insert("metadata".to_owned(), json!({ "labels": labels }));
+    }
+    if observed.display_name.as_ref() != Some(&identity.display_name) {
+        patch.insert("spec".to_owned(), json!({"displayName": identity.display_name}));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// The merge patch that brings a status to what the share wants of it, if it differs.
+fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Value> {
+    let mut patch = Map::new();
+    if let Field::Mine(version) = &share.version {
+        let shown = observed.get("version").and_then(|version| version["kubernetes"].as_str());
+        if shown != version.as_deref() {
+            patch.insert("version".to_owned(), json!({ "kubernetes": version }));
+        }
+    }
+    let mut list = |field: &str, wanted: &dyn Fn(&[Value]) -> Vec<Value>| {
+        let shown = observed.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let wanted = wanted(shown);
+        if wanted != shown {
+            let value = if wanted.is_empty() { Value::Null } else { Value::Array(wanted) };
+            patch.insert(field.to_owned(), value);
+        }
+    };
+    if let Field::Mine(properties) = &share.properties {
+        let properties: Vec<Value> = properties.iter().map(to_json).collect();
+        list("properties", &|shown| {
+            if same_entries(shown, &properties) { shown.to_vec() } else { properties.clone() }
+        });
+    }
+    let conditions = share.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
+    let conditions: BTreeMap<_, _> = conditions.collect();
+    list("conditions", &|shown| with_entries(shown, "type", &conditions));
+
+    let providers = share.access_providers.iter();
+    let providers: BTreeMap<_, _> =
+        providers.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
+    list("accessProviders", &|shown| with_entries(shown, "name", &providers));
+
+    (!patch.is_empty()).then(|| json!({ "status": patch }))
+}
+
+/// A list with our entries set or taken out and the others' kept, in the order that is there. An entry of
+/// ours that is there twice (an atomic list allows that) is there once afterwards.
+fn with_entries(shown: &[Value], key: &str, ours: &BTreeMap<&String, Option<Value>>) -> Vec<Value> {
+    let mut left = ours.clone();
+    let name_of = |entry: &Value| entry[key].as_str().map(str::to_owned);
+    let mut list: Vec<Value> = shown
+        .iter()
+        .filter_map(|entry| match name_of(entry) {
+            Some(name) if ours.contains_key(&name) => left.remove(&name).flatten(),
+            _ => Some(entry.clone()),
+        })
+        .collect();
+    list.extend(left.into_values().flatten());
+    list
+}
+
+/// Whether two lists hold the same entries, in whatever order: order is no difference worth a write.
+fn same_entries(one: &[Value], other: &[Value]) -> bool {
+    let sorted = |list: &[Value]| {
+        let mut list: Vec<String> = list.iter().map(Value::to_string).collect();
+        list.sort_unstable();
+        list
+    };
+    one.len() == other.len() && sorted(one) == sorted(other)
+}
+
+/// The JSON of an API type. These types have text keys and finite numbers, so they always have one.
+fn to_json(value: impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}

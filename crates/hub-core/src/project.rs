@@ -1,0 +1,440 @@
+//! What a cluster's profile should show: a pure function of the ManagedCluster.
+//!
+//! Nothing here depends on when it is asked or on what the profile shows now; times come from the source.
+//! What the ClusterProfile CRD would refuse is left out or made valid, because one bad claim must not cost
+//! a cluster its whole status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use hub_api::cluster_profile::Property;
+use hub_api::labels;
+use hub_api::names::{ClusterName, ManagerName, ProfileKey};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::fleet::{Cluster, ClusterState, Fleet};
+use crate::grant::{self, Grant};
+use crate::note::{Note, Reason};
+use crate::profile::{Field, Identity, Presence, Share, StatusShare};
+
+/// The ManagedCluster condition behind [`CONTROL_PLANE_HEALTHY`].
+pub const SOURCE_AVAILABLE: &str = "ManagedClusterConditionAvailable";
+/// The ManagedCluster condition behind [`JOINED`].
+pub const SOURCE_JOINED: &str = "ManagedClusterJoined";
+/// The profile condition that says whether the cluster's control plane answers (KEP-4322).
+pub const CONTROL_PLANE_HEALTHY: &str = "ControlPlaneHealthy";
+/// The profile condition that says whether the cluster has joined the hub (OCM's own).
+pub const JOINED: &str = "Joined";
+
+/// The reason of a profile condition whose source is missing or gave none.
+const REASON_UNKNOWN: &str = "Unknown";
+
+// Limits of the ClusterProfile CRD.
+const PROPERTY_NAME_MAX_LENGTH: usize = 253;
+const PROPERTY_VALUE_MAX_LENGTH: usize = 1024;
+const CONDITION_REASON_MAX_LENGTH: usize = 1024;
+const CONDITION_MESSAGE_MAX_LENGTH: usize = 32768;
+
+/// How profiles are made, the same for all of them.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The cluster manager that we are.
+    pub manager: ManagerName,
+    /// The ManagedCluster labels that profiles carry too.
+    pub propagated_labels: LabelAllowList,
+}
+
+/// Which label keys of a ManagedCluster go onto its profiles. Labels with these keys are ours on the
+/// profile, too: one that the cluster loses, the profile loses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelAllowList {
+    keys: BTreeSet<String>,
+    prefixes: BTreeSet<String>,
+}
+
+impl LabelAllowList {
+    /// Whether labels with this key are propagated. The labels that join the hub's objects never are.
+    #[must_use]
+    pub fn allows(&self, key: &str) -> bool {
+        !matches!(key, labels::CLUSTER_MANAGER | labels::CLUSTER_NAME | labels::CLUSTER_SET)
+            && (self.keys.contains(key) || self.prefixes.iter().any(|prefix| key.starts_with(prefix)))
+    }
+}
+
+/// Why a text is no [`LabelAllowList`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither a label key nor the prefix of label keys with a slash and an asterisk, as in example.com/*")]
+pub struct InvalidLabelPattern(String);
+
+impl FromStr for LabelAllowList {
+    type Err = InvalidLabelPattern;
+
+    /// Reads keys and `prefix/*` patterns, separated by commas.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut list = Self::default();
+        for pattern in text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()) {
+            match pattern.strip_suffix('*') {
+                Some(prefix) if prefix.ends_with('/') && labels::is_valid_key(&format!("{prefix}x")) => {
+                    list.prefixes.insert(prefix.to_owned());
+                }
+                None if labels::is_valid_key(pattern) => {
+                    list.keys.insert(pattern.to_owned());
+                }
+                _ => return Err(InvalidLabelPattern(pattern.to_owned())),
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// Whether a cluster of this name can have a profile: the name goes into a label value.
+#[must_use]
+pub fn can_have_profile(name: &ClusterName) -> bool {
+    labels::is_valid_value(name.as_str())
+}
+
+/// What the projector wants of the profile at `key`: there or not, by the grant, and true to its cluster.
+///
+/// Where the grant is unknown, a profile that exists is kept, and kept true. Where the cluster cannot be
+/// read, its profiles keep the status that they have, and no new one is made.
+#[must_use]
+pub fn share(fleet: &Fleet, key: &ProfileKey, settings: &Settings) -> Share {
+    let grant = grant::decide(fleet, key);
+    let cluster = fleet.cluster(&key.cluster).filter(|_| can_have_profile(&key.cluster));
+    let (Grant::Granted | Grant::Unknown, Some(cluster)) = (grant, cluster) else {
+        return Share { presence: Presence::Unwanted, ..Share::default() };
+    };
+    let identity = identity(&key.cluster, cluster, settings);
+    match &cluster.state {
+        Ok(state) => Share {
+            presence: match grant {
+                Grant::Granted => Presence::Wanted(identity),
+                _ => Presence::Kept(identity),
+            },
+            status: status(cluster, state),
+        },
+        Err(_) => Share { presence: Presence::Kept(identity), ..Share::default() },
+    }
+}
+
+/// The metadata and spec of a cluster's profiles.
+#[must_use]
+pub fn identity(name: &ClusterName, cluster: &Cluster, settings: &Settings) -> Identity {
+    let propagated = &settings.propagated_labels;
+    let mut wanted: BTreeMap<String, String> = cluster
+        .labels
+        .iter()
+        .filter(|(key, _)| propagated.allows(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    wanted.insert(labels::CLUSTER_MANAGER.to_owned(), settings.manager.to_string());
+    wanted.insert(labels::CLUSTER_NAME.to_owned(), name.to_string());
+    if let Some(set) = cluster.exclusive_set() {
+        wanted.insert(labels::CLUSTER_SET.to_owned(), set.to_owned());
+    }
+    Identity { labels: wanted, propagated: propagated.clone(), display_name: name.to_string() }
+}
+
+/// The projector's share of a profile's status.
+#[must_use]
+pub fn status(cluster: &Cluster, state: &ClusterState) -> StatusShare {
+    let (properties, _) = properties(&state.claims);
+    let since = cluster.created.unwrap_or(Timestamp::UNIX_EPOCH);
+    StatusShare {
+        version: Field::Mine(state.kubernetes_version.clone()),
+        properties: Field::Mine(properties),
+        conditions: vec![
+            condition(CONTROL_PLANE_HEALTHY, SOURCE_AVAILABLE, state.available.as_ref(), since),
+            condition(JOINED, SOURCE_JOINED, state.joined.as_ref(), since),
+        ],
+        ..StatusShare::default()
+    }
+}
+
+/// A profile condition from the cluster's. Where the cluster has none, `Unknown` since the cluster was made:
+/// the output stays a function of the input.
+fn condition(kind: &str, source_kind: &str, source: Option<&Condition>, created: Timestamp) -> Condition {
+    let Some(source) = source else {
+        return Condition {
+            type_: kind.to_owned(),
+            status: "Unknown".to_owned(),
+            reason: REASON_UNKNOWN.to_owned(),
+            message: format!("The ManagedCluster has no condition {source_kind}"),
+            last_transition_time: Time(created),
+            observed_generation: None,
+        };
+    };
+    let status = match source.status.as_str() {
+        known @ ("True" | "False") => known,
+        _ => "Unknown",
+    };
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: valid_reason(&source.reason),
+        message: source.message.chars().take(CONDITION_MESSAGE_MAX_LENGTH).collect(),
+        last_transition_time: source.last_transition_time.clone(),
+        observed_generation: None,
+    }
+}
+
+/// Makes a text match `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`, the CRD's pattern, changing as little as
+/// it can: other characters become `_`.
+fn valid_reason(reason: &str) -> String {
+    let valid: String = reason
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | ',' | ':') { c } else { '_' })
+        .skip_while(|c| !c.is_ascii_alphabetic())
+        .take(CONDITION_REASON_MAX_LENGTH)
+        .collect();
+    let valid = valid.trim_end_matches([',', ':']);
+    if valid.is_empty() { REASON_UNKNOWN.to_owned() } else { valid.to_owned() }
+}
+
+/// A claim that cannot be a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedClaim {
+    /// The claim's name.
+    pub name: String,
+    /// Why it is left out.
+    pub why: SkipReason,
+}
+
+/// Why a claim cannot be a property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkipReason {
+    /// It has no name.
+    EmptyName,
+    /// Its name is over 253 bytes.
+    NameTooLong,
+    /// It has no value.
+    EmptyValue,
+    /// Its value is over 1024 bytes.
+    ValueTooLong,
+    /// An earlier claim has its name.
+    Repeated,
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyName => f.write_str("the name is empty"),
+            Self::NameTooLong => write!(f, "the name is over {PROPERTY_NAME_MAX_LENGTH} bytes"),
+            Self::EmptyValue => f.write_str("the value is empty"),
+            Self::ValueTooLong => write!(f, "the value is over {PROPERTY_VALUE_MAX_LENGTH} bytes"),
+            Self::Repeated => f.write_str("the name is taken by an earlier claim"),
+        }
+    }
+}
+
+/// Turns claims into properties, sorted by name so that the order of the claims is no difference.
+#[must_use]
+pub fn properties(claims: &[(String, String)]) -> (Vec<Property>, Vec<SkippedClaim>) {
+    let mut properties = BTreeMap::new();
+    let mut skipped = Vec::new();
+    for (name, value) in claims {
+        let why = if name.is_empty() {
+            SkipReason::EmptyName
+        } else if name.len() > PROPERTY_NAME_MAX_LENGTH {
+            SkipReason::NameTooLong
+        } else if value.is_empty() {
+            SkipReason::EmptyValue
+        } else if value.len() > PROPERTY_VALUE_MAX_LENGTH {
+            SkipReason::ValueTooLong
+        } else if properties.contains_key(name) {
+            SkipReason::Repeated
+        } else {
+            properties.insert(name, value);
+            continue;
+        };
+        skipped.push(SkippedClaim { name: name.clone(), why });
+    }
+    let properties = properties
+        .into_iter()
+        .map(|(name, value)| Property { name: name.clone(), value: value.clone(), last_observed_time: None })
+        .collect();
+    (properties, skipped)
+}
+
+/// One note on all the claims of a cluster that are left out.
+pub(crate) fn skipped_claims_note(skipped: &[SkippedClaim]) -> Option<Note> {
+    const SHOWN: usize = 5;
+    const SHOWN_NAME_LENGTH: usize = 63;
+    if skipped.is_empty() {
+        return None;
+    }
+    let mut shown: Vec<String> = skipped
+        .iter()
+        .take(SHOWN)
+        .map(|claim| {
+            let name: String = claim.name.chars().take(SHOWN_NAME_LENGTH).collect();
+            format!("{name:?} ({})", claim.why)
+        })
+        .collect();
+    if skipped.len() > SHOWN {
+        shown.push(format!("and {} more", skipped.len() - SHOWN));
+    }
+    Some(Note::new(
+        Reason::ClaimSkipped,
+        format!("claims that cannot be properties of a ClusterProfile are left out: {}", shown.join(", ")),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use hub_api::managed_cluster::ManagedCluster;
+    use hub_api::names::ClusterName;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn cluster(status: &Value) -> (Cluster, ClusterState) {
+        let object: ManagedCluster = serde_json::from_value(json!({
+            "metadata": {"name": "c1", "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": status,
+        }))
+        .unwrap();
+        let cluster = Cluster::read(&object);
+        let state = cluster.state.clone().unwrap();
+        (cluster, state)
+    }
+
+    fn shown(status: &Value) -> StatusShare {
+        let (cluster, state) = cluster(status);
+        super::status(&cluster, &state)
+    }
+
+    #[test]
+    fn claims_become_properties_in_the_order_of_their_names() {
+        let share = shown(&json!({"clusterClaims": [
+            {"name": "platform", "value": "KVM"}, {"name": "id.k8s.io", "value": "7"},
+        ]}));
+        let Field::Mine(properties) = share.properties else { panic!("not ours") };
+        let pairs: Vec<_> = properties.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
+        assert_eq!(pairs, [("id.k8s.io", "7"), ("platform", "KVM")]);
+    }
+
+    #[test]
+    fn claims_that_the_crd_refuses_are_left_out_and_named() {
+        let long_name = "n".repeat(254);
+        let long_value = "v".repeat(1025);
+        let claims: Vec<(String, String)> =
+            [("", "x"), (&long_name, "x"), ("a", ""), ("b", &long_value), ("c", "1"), ("c", "2")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+        let (properties, skipped) = properties(&claims);
+        assert_eq!(properties.len(), 1);
+        assert_eq!((properties[0].name.as_str(), properties[0].value.as_str()), ("c", "1"));
+        let why: Vec<_> = skipped.iter().map(|claim| claim.why).collect();
+        assert_eq!(
+            why,
+            [
+                SkipReason::EmptyName,
+                SkipReason::NameTooLong,
+                SkipReason::EmptyValue,
+                SkipReason::ValueTooLong,
+                SkipReason::Repeated
+            ]
+        );
+        let note = skipped_claims_note(&skipped).unwrap();
+        assert!(note.message.contains("\"c\" (the name is taken by an earlier claim)"), "{}", note.message);
+        assert!(note.message.len() < 1024, "an Event's note has room for 1024 bytes");
+    }
+
+    #[test]
+    fn the_longest_names_and_values_that_the_crd_takes_are_kept() {
+        let (properties, skipped) = properties(&[("n".repeat(253), "v".repeat(1024))]);
+        assert_eq!((properties.len(), skipped.len()), (1, 0));
+    }
+
+    #[test]
+    fn conditions_carry_the_sources_status_reason_message_and_time() {
+        let share = shown(&json!({"conditions": [
+            {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "LeaseExpired",
+             "message": "gone", "lastTransitionTime": "2026-03-04T05:06:07Z"},
+        ]}));
+        let healthy = serde_json::to_value(&share.conditions[0]).unwrap();
+        assert_eq!(
+            healthy,
+            json!({"type": "ControlPlaneHealthy", "status": "False", "reason": "LeaseExpired",
+                   "message": "gone", "lastTransitionTime": "2026-03-04T05:06:07Z"})
+        );
+    }
+
+    #[test]
+    fn a_missing_source_condition_is_unknown_since_the_cluster_was_made() {
+        let share = shown(&json!({}));
+        let joined = serde_json::to_value(&share.conditions[1]).unwrap();
+        assert_eq!(joined["type"], "Joined");
+        assert_eq!(joined["status"], "Unknown");
+        assert_eq!(joined["lastTransitionTime"], "2026-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn reasons_and_messages_are_made_valid_for_the_crd() {
+        for (reason, valid) in [
+            ("LeaseExpired", "LeaseExpired"),
+            ("", "Unknown"),
+            ("404", "Unknown"),
+            ("no answer!", "no_answer_"),
+            ("_9Lives", "Lives"),
+            ("Done:,", "Done"),
+            ("Grün", "Gr_n"),
+        ] {
+            assert_eq!(valid_reason(reason), valid, "{reason:?}");
+        }
+        assert_eq!(valid_reason(&"x".repeat(2000)).len(), 1024);
+        let share = shown(&json!({"conditions": [
+            {"type": "ManagedClusterJoined", "status": "Maybe", "reason": "R", "message": "ü".repeat(40000),
+             "lastTransitionTime": "2026-03-04T05:06:07Z"},
+        ]}));
+        assert_eq!(share.conditions[1].status, "Unknown");
+        assert_eq!(share.conditions[1].message.chars().count(), 32768);
+    }
+
+    #[test]
+    fn an_empty_version_is_no_version() {
+        for status in [json!({}), json!({"version": {}}), json!({"version": {"kubernetes": ""}})] {
+            assert_eq!(shown(&status).version, Field::Mine(None), "{status}");
+        }
+    }
+
+    #[test]
+    fn labels_name_manager_cluster_and_set_and_nothing_else_is_propagated_unasked() {
+        let (mut cluster, _) = cluster(&json!({}));
+        let name = ClusterName::from("c1");
+        let labels = |cluster: &Cluster, settings: &Settings| identity(&name, cluster, settings).labels;
+        let base = BTreeMap::from([
+            ("open-cluster-management.io/cluster-name".to_owned(), "c1".to_owned()),
+            ("x-k8s.io/cluster-manager".to_owned(), "open-cluster-management".to_owned()),
+        ]);
+        assert_eq!(labels(&cluster, &Settings::default()), base);
+
+        for (key, value) in [
+            ("cluster.open-cluster-management.io/clusterset", "prod"),
+            ("region", "eu"),
+            ("team.example.com/name", "blue"),
+            ("x-k8s.io/cluster-manager", "somebody-else"),
+        ] {
+            cluster.labels.insert(key.to_owned(), value.to_owned());
+        }
+        let mut with_set = base;
+        with_set.insert("multicluster.x-k8s.io/clusterset".to_owned(), "prod".to_owned());
+        assert_eq!(labels(&cluster, &Settings::default()), with_set);
+
+        let propagated_labels = "region, team.example.com/*, x-k8s.io/*".parse().unwrap();
+        with_set.insert("region".to_owned(), "eu".to_owned());
+        with_set.insert("team.example.com/name".to_owned(), "blue".to_owned());
+        assert_eq!(labels(&cluster, &Settings { propagated_labels, ..Settings::default() }), with_set);
+    }
+
+    #[test]
+    fn an_allow_list_that_cannot_match_labels_is_refused() {
+        for bad in ["a b", "*", "example.com*", "example.com/a*", "/x"] {
+            assert!(bad.parse::<LabelAllowList>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Which clusters a ManagedClusterSet picks.
+//!
+//! The rules are those of OCM's `BuildClusterSelector` and, below it, of apimachinery's
+//! `LabelSelectorAsSelector`: what those refuse is refused here, because a selector that is guessed at
+//! grants clusters that nobody granted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::labels;
+use hub_api::managed_cluster_set::ManagedClusterSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+
+/// `spec.clusterSelector.selectorType` for sets that a label on the cluster joins.
+pub const EXCLUSIVE: &str = "ExclusiveClusterSetLabel";
+
+/// `spec.clusterSelector.selectorType` for sets that select by any labels.
+pub const LABEL_SELECTOR: &str = "LabelSelector";
+
+/// A set's selector, checked and ready to be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClusterSelector {
+    /// The clusters whose label [`labels::EXCLUSIVE_CLUSTER_SET`] names the set.
+    Exclusive,
+    /// The clusters that meet every requirement; with none, every cluster.
+    Labels(Vec<Requirement>),
+    /// No cluster at all: type `LabelSelector` without a selector.
+    Nothing,
+}
+
+/// One condition on a cluster's labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    key: String,
+    test: Test,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Test {
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
+    Exists,
+    DoesNotExist,
+}
+
+/// Why a selector cannot be used. The text is for the person who wrote the set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// `selectorType` is neither of the two that exist.
+    #[error("selectorType {0:?} is unknown: it is {EXCLUSIVE} or {LABEL_SELECTOR}")]
+    UnknownType(String),
+    /// `operator` is none of the four that exist.
+    #[error("operator {operator:?} of key {key:?} is unknown: it is In, NotIn, Exists or DoesNotExist")]
+    UnknownOperator {
+        /// The key of the requirement.
+        key: String,
+        /// What stands as its operator.
+        operator: String,
+    },
+    /// A key that no label can have.
+    #[error("{0:?} is not a label key")]
+    InvalidKey(String),
+    /// A value that no label can have.
+    #[error("{value:?} of key {key:?} is not a label value")]
+    InvalidValue {
+        /// The key of the requirement.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// `In` or `NotIn` without values.
+    #[error("operator {operator} of key {key:?} needs at least one value")]
+    MissingValues {
+        /// The key of the requirement.
+        key: String,
+        /// Its operator.
+        operator: &'static str,
+    },
+    /// `Exists` or `DoesNotExist` with values.
+    #[error("operator {operator} of key {key:?} takes no values")]
+    UnexpectedValues {
+        /// The key of the requirement.
+        key: String,
+        /// Its operator.
+        operator: &'static str,
+    },
+}
+
+impl ClusterSelector {
+    /// Checks a set's `spec.clusterSelector`.
+    pub fn parse(selector: &ManagedClusterSelector) -> Result<Self, SelectorError> {
+        match selector.selector_type.as_deref().unwrap_or_default() {
+            "" | EXCLUSIVE => Ok(Self::Exclusive),
+            LABEL_SELECTOR => {
+                let Some(labels) = &selector.label_selector else { return Ok(Self::Nothing) };
+                let equalities = labels.match_labels.iter().flatten().map(|(key, value)| {
+                    Requirement::new(key, Test::In(BTreeSet::from([value.clone()])))
+                });
+                let expressions =
+                    labels.match_expressions.iter().flatten().map(Requirement::from_expression);
+                Ok(Self::Labels(equalities.chain(expressions).collect::<Result<_, _>>()?))
+            }
+            other => Err(SelectorError::UnknownType(other.to_owned())),
+        }
+    }
+
+    /// Whether the set named `set` picks a cluster with these labels.
+    #[must_use]
+    pub fn picks(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            Self::Exclusive => {
+                cluster_labels.get(labels::EXCLUSIVE_CLUSTER_SET).is_some_and(|value| value == set)
+            }
+            Self::Labels(requirements) => {
+                requirements.iter().all(|requirement| requirement.is_met_by(cluster_labels))
+            }
+            Self::Nothing => false,
+        }
+    }
+}
+
+impl Requirement {
+    fn new(key: &str, test: Test) -> Result<Self, SelectorError> {
+        if !labels::is_valid_key(key) {
+            return Err(SelectorError::InvalidKey(key.to_owned()));
+        }
+        if let Test::In(values) | Test::NotIn(values) = &test
+            && let Some(value) = values.iter().find(|value| !labels::is_valid_value(value))
+        {
+            return Err(SelectorError::InvalidValue { key: key.to_owned(), value: value.clone() });
+        }
+        Ok(Self { key: key.to_owned(), test })
+    }
+
+    fn from_expression(expression: &LabelSelectorRequirement) -> Result<Self, SelectorError> {
+        let key = &expression.key;
+        let values: BTreeSet<String> = expression.values.iter().flatten().cloned().collect();
+        let some_values = |operator| {
+            if values.is_empty() {
+                Err(SelectorError::MissingValues { key: key.clone(), operator })
+            } else {
+                Ok(values.clone())
+            }
+        };
+        let no_values = |operator| {
+            if values.is_empty() {
+                Ok(())
+            } else {
+                Err(SelectorError::UnexpectedValues { key: key.clone(), operator })
+            }
+        };
+        let test = match expression.operator.as_str() {
+            "In" => Test::In(some_values("In")?),
+            "NotIn" => Test::NotIn(some_values("NotIn")?),
+            "Exists" => no_values("Exists").map(|()| Test::Exists)?,
+            "DoesNotExist" => no_values("DoesNotExist").map(|()| Test::DoesNotExist)?,
+            other => {
+                return Err(SelectorError::UnknownOperator { key: key.clone(), operator: other.to_owned() });
+            }
+        };
+        Self::new(key, test)
+    }
+
+    fn is_met_by(&self, cluster_labels: &BTreeMap<String, String>) -> bool {
+        let value = cluster_labels.get(&self.key);
+        match &self.test {
+            Test::In(values) => value.is_some_and(|value| values.contains(value)),
+            // As everywhere in Kubernetes, a label that is absent is not in any list of values.
+            Test::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            Test::Exists => value.is_some(),
+            Test::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use hub_api::managed_cluster_set::ManagedClusterSelector;
+    use serde_json::{Value, json};
+
+    use super::{ClusterSelector, SelectorError};
+
+    fn parse(selector: Value) -> Result<ClusterSelector, SelectorError> {
+        let selector: ManagedClusterSelector = serde_json::from_value(selector).unwrap();
+        ClusterSelector::parse(&selector)
+    }
+
+    fn by_labels(selector: &Value) -> Result<ClusterSelector, SelectorError> {
+        parse(json!({"selectorType": "LabelSelector", "labelSelector": selector}))
+    }
+
+    fn cluster(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn an_exclusive_set_picks_the_clusters_whose_label_names_it() {
+        let member = cluster(&[("cluster.open-cluster-management.io/clusterset", "prod")]);
+        for selector in
+            [json!({}), json!({"selectorType": ""}), json!({"selectorType": "ExclusiveClusterSetLabel"})]
+        {
+            let selector = parse(selector).unwrap();
+            assert!(selector.picks("prod", &member));
+            assert!(!selector.picks("dev", &member));
+            assert!(!selector.picks("prod", &cluster(&[])));
+        }
+    }
+
+    #[test]
+    fn an_exclusive_set_does_not_look_at_a_label_selector_beside_it() {
+        let selector = parse(json!({"selectorType": "ExclusiveClusterSetLabel", "labelSelector": {}}));
+        assert_eq!(selector, Ok(ClusterSelector::Exclusive));
+    }
+
+    #[test]
+    fn no_label_selector_picks_nothing_and_an_empty_one_everything() {
+        let none = parse(json!({"selectorType": "LabelSelector"})).unwrap();
+        let empty = by_labels(&json!({})).unwrap();
+        for labels in [cluster(&[]), cluster(&[("a", "b")])] {
+            assert!(!none.picks("set", &labels));
+            assert!(empty.picks("set", &labels));
+        }
+    }
+
+    #[test]
+    fn requirements_are_joined_by_and_and_operators_mean_what_they_mean_elsewhere() {
+        let in_or_not = |selector: Value, labels: &[(&str, &str)]| {
+            by_labels(&selector).unwrap().picks("set", &cluster(labels))
+        };
+        let expression = |operator: &str, values: &[&str]| {
+            json!({"matchExpressions": [{"key": "env", "operator": operator, "values": values}]})
+        };
+        for (selector, labels, picked) in [
+            (json!({"matchLabels": {"env": "prod"}}), vec![("env", "prod")], true),
+            (json!({"matchLabels": {"env": "prod"}}), vec![("env", "dev")], false),
+            (json!({"matchLabels": {"env": ""}}), vec![("env", "")], true),
+            (json!({"matchLabels": {"env": ""}}), vec![], false),
+            (json!({"matchLabels": {"env": "prod", "region": "eu"}}), vec![("env", "prod")], false),
+            (expression("In", &["dev", "prod"]), vec![("env", "dev")], true),
+            (expression("In", &["dev"]), vec![], false),
+            (expression("NotIn", &["dev"]), vec![], true),
+            (expression("NotIn", &["dev"]), vec![("env", "dev")], false),
+            (expression("Exists", &[]), vec![("env", "x")], true),
+            (expression("Exists", &[]), vec![], false),
+            (expression("DoesNotExist", &[]), vec![], true),
+            (expression("DoesNotExist", &[]), vec![("env", "x")], false),
+        ] {
+            assert_eq!(in_or_not(selector.clone(), &labels), picked, "{selector} {labels:?}");
+        }
+    }
+
+    #[test]
+    fn a_selector_that_kubernetes_would_refuse_is_an_error() {
+        let expression = |key: &str, operator: &str, values: &[&str]| {
+            by_labels(
+                &json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}),
+            )
+            .unwrap_err()
+            .to_string()
+        };
+        assert!(parse(json!({"selectorType": "Regex"})).unwrap_err().to_string().contains("\"Regex\""));
+        assert!(expression("env", "Like", &["x"]).contains("\"Like\""));
+        assert!(expression("a b", "Exists", &[]).contains("not a label key"));
+        assert!(expression("env", "In", &["not valid"]).contains("not a label value"));
+        assert!(expression("env", "In", &[]).contains("at least one value"));
+        assert!(expression("env", "NotIn", &[]).contains("at least one value"));
+        assert!(expression("env", "Exists", &["x"]).contains("takes no values"));
+        assert!(expression("env", "DoesNotExist", &["x"]).contains("takes no values"));
+        assert!(by_labels(&json!({"matchLabels": {"env": "no/slash"}})).is_err());
+    }
+}
