@@ -1,0 +1,139 @@
+//! The hub's clusters, sets and bindings, watched once for all controllers of the process.
+//!
+//! Watches: ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding. Writes nothing. Guarantees that a
+//! listener hears of every change that may change a decision, after the index shows it.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use hub_api::managed_cluster::ManagedCluster;
+use hub_api::managed_cluster_set::ManagedClusterSet;
+use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::names::{ClusterName, ClusterSetName, Namespace};
+use hub_core::fleet::{Binding, BoundSource, Cluster, ClusterSet, Fleet, Touched};
+use hub_core::note::Subject;
+
+use crate::host::Host;
+use crate::report::Reporter;
+use crate::watch::{ObjectKey, Sink, Unreadable};
+
+/// Hears which decisions a change may have changed.
+type Listener = Box<dyn Fn(&Fleet, &Touched) + Send + Sync>;
+
+/// The watched index. Cheap to clone; clones share it.
+#[derive(Clone)]
+pub struct FleetCache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    fleet: RwLock<Fleet>,
+    listeners: RwLock<Vec<Listener>>,
+    reporter: Reporter,
+}
+
+impl FleetCache {
+    /// An index that nobody fills yet.
+    #[must_use]
+    pub fn new(bound_source: BoundSource, reporter: Reporter) -> Self {
+        let fleet = RwLock::new(Fleet::new(bound_source));
+        Self { inner: Arc::new(Inner { fleet, listeners: RwLock::default(), reporter }) }
+    }
+
+    /// Calls `listener` after every change, from the task of the watch that saw it.
+    pub fn listen(&self, listener: impl Fn(&Fleet, &Touched) + Send + Sync + 'static) {
+        self.inner.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+    }
+
+    /// The index as it is now. Hold it for one decision, not across an await.
+    pub fn read(&self) -> RwLockReadGuard<'_, Fleet> {
+        self.inner.fleet.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the watches.
+    pub fn start(&self, host: &Host) {
+        host.watch::<ManagedCluster>("managedclusters", (), Clusters(self.clone()));
+        host.watch::<ManagedClusterSet>("managedclustersets", (), Sets(self.clone()));
+        host.watch::<ManagedClusterSetBinding>("managedclustersetbindings", (), Bindings(self.clone()));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Fleet) -> Touched) {
+        let touched = {
+            let mut fleet = self.inner.fleet.write().unwrap_or_else(PoisonError::into_inner);
+            change(&mut fleet)
+        };
+        if touched == Touched::Nothing {
+            return;
+        }
+        let fleet = self.read();
+        for listener in self.inner.listeners.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            listener(&fleet, &touched);
+        }
+    }
+}
+
+struct Clusters(FleetCache);
+
+impl Sink<ManagedCluster> for Clusters {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedCluster, Unreadable>) {
+        let name = ClusterName::new(Arc::clone(&key.name));
+        let cluster = match object {
+            Ok(object) => Cluster::read(&object),
+            Err(unreadable) => Cluster::unreadable(&unreadable.metadata, unreadable.error),
+        };
+        let subject = Subject::Cluster(name.clone());
+        self.0.inner.reporter.report(&subject, cluster.uid.as_deref(), cluster.notes(&name));
+        self.0.change(|fleet| fleet.apply_cluster(name, cluster));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let name = ClusterName::new(Arc::clone(&key.name));
+        self.0.inner.reporter.forget(&Subject::Cluster(name.clone()));
+        self.0.change(|fleet| fleet.delete_cluster(&name));
+    }
+}
+
+struct Sets(FleetCache);
+
+impl Sink<ManagedClusterSet> for Sets {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSet, Unreadable>) {
+        let name = ClusterSetName::new(Arc::clone(&key.name));
+        let set = match object {
+            Ok(object) => ClusterSet::read(&object),
+            Err(unreadable) => ClusterSet::unreadable(&unreadable.metadata, &unreadable.error),
+        };
+        let subject = Subject::ClusterSet(name.clone());
+        self.0.inner.reporter.report(&subject, set.uid.as_deref(), set.notes());
+        self.0.change(|fleet| fleet.apply_set(name, set));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let name = ClusterSetName::new(Arc::clone(&key.name));
+        self.0.inner.reporter.forget(&Subject::ClusterSet(name.clone()));
+        self.0.change(|fleet| fleet.delete_set(&name));
+    }
+}
+
+struct Bindings(FleetCache);
+
+impl Sink<ManagedClusterSetBinding> for Bindings {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSetBinding, Unreadable>) {
+        let (namespace, name) = binding_names(key);
+        let binding = match object {
+            Ok(object) => Binding::read(&object),
+            Err(unreadable) => Binding::unreadable(&unreadable.metadata, unreadable.error),
+        };
+        let subject = Subject::Binding(namespace.clone(), name.clone());
+        self.0.inner.reporter.report(&subject, binding.uid.as_deref(), binding.notes(&name));
+        self.0.change(|fleet| fleet.apply_binding(namespace, name, binding));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let (namespace, name) = binding_names(key);
+        self.0.inner.reporter.forget(&Subject::Binding(namespace.clone(), name.clone()));
+        self.0.change(|fleet| fleet.delete_binding(&namespace, &name));
+    }
+}
+
+fn binding_names(key: &ObjectKey) -> (Namespace, ClusterSetName) {
+    (Namespace::new(Arc::clone(&key.namespace)), ClusterSetName::new(Arc::clone(&key.name)))
+}

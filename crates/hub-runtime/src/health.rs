@@ -1,0 +1,233 @@
+//! The HTTP face of the process: `/livez`, `/readyz` and `/metrics`.
+//!
+//! The two probes mean different things. `/livez` fails when a restart would help: a task of ours has ended
+//! that never should. `/readyz` fails while the process cannot do its work yet, or no longer: a watch
+//! has not seen its first list. A process that stands by for the lease is ready: it is there to take over.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::metrics::Metrics;
+
+/// What the probes report.
+#[derive(Clone, Default)]
+pub struct Health {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    failed_task: Mutex<Option<String>>,
+    syncs: Mutex<BTreeMap<&'static str, bool>>,
+    stopping: Mutex<bool>,
+    changed: watch::Sender<()>,
+}
+
+/// Where one watch says that its first list is complete.
+#[derive(Clone)]
+pub struct SyncState {
+    health: Health,
+    metrics: Metrics,
+    resource: &'static str,
+}
+
+impl SyncState {
+    /// The resource that is watched.
+    #[must_use]
+    pub fn resource(&self) -> &'static str {
+        self.resource
+    }
+
+    /// The list is complete.
+    pub fn mark_synced(&self) {
+        lock(&self.health.inner.syncs).insert(self.resource, true);
+        self.metrics.watch_synced(self.resource, true);
+        self.health.inner.changed.send_replace(());
+    }
+}
+
+impl Health {
+    /// Makes readiness wait for a watch.
+    #[must_use]
+    pub fn expect_sync(&self, resource: &'static str, metrics: &Metrics) -> SyncState {
+        lock(&self.inner.syncs).insert(resource, false);
+        metrics.watch_synced(resource, false);
+        SyncState { health: self.clone(), metrics: metrics.clone(), resource }
+    }
+
+    /// Waits until every expected watch has seen its first list.
+    pub async fn all_synced(&self) {
+        let mut changed = self.inner.changed.subscribe();
+        while !lock(&self.inner.syncs).values().all(|synced| *synced) {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A task has ended that never should.
+    pub fn task_failed(&self, task: impl Into<String>) {
+        lock(&self.inner.failed_task).get_or_insert(task.into());
+    }
+
+    /// The process is on its way out: no longer ready.
+    pub fn stopping(&self) {
+        *lock(&self.inner.stopping) = true;
+    }
+
+    fn live(&self) -> (bool, String) {
+        match &*lock(&self.inner.failed_task) {
+            None => (true, "ok\n".to_owned()),
+            Some(task) => (false, format!("[-] {task} has ended\n")),
+        }
+    }
+
+    fn ready(&self) -> (bool, String) {
+        let mut text = String::new();
+        let stopping = *lock(&self.inner.stopping);
+        if stopping {
+            text.push_str("[-] stopping\n");
+        }
+        let syncs = lock(&self.inner.syncs);
+        for (resource, synced) in syncs.iter() {
+            let (mark, state) = if *synced { ('+', "ok") } else { ('-', "waiting for the first list") };
+            // Writing into a String cannot fail.
+            let _ = writeln!(text, "[{mark}] {resource}: {state}");
+        }
+        let ready = !stopping && syncs.values().all(|synced| *synced);
+        text.push_str(if ready { "ok\n" } else { "not ready\n" });
+        (ready, text)
+    }
+}
+
+/// A poisoned lock guards plain values that are whole after every assignment.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why an address cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct BindError {
+    address: BindAddress,
+    source: std::io::Error,
+}
+
+/// Where to listen: `HOST:PORT`, or `:PORT` for every address of the machine. Port 0 asks for a free one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindAddress {
+    text: String,
+    /// The first that can be bound is taken: a machine without IPv6 still has IPv4.
+    candidates: Vec<SocketAddr>,
+}
+
+impl fmt::Display for BindAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a text is no [`BindAddress`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no address to listen on: it is IP:PORT, as in 127.0.0.1:8080, or :PORT for all addresses")]
+pub struct InvalidBindAddress(String);
+
+impl FromStr for BindAddress {
+    type Err = InvalidBindAddress;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || InvalidBindAddress(text.to_owned());
+        let candidates = match text.strip_prefix(':') {
+            Some(port) => {
+                let port = port.parse().map_err(|_| invalid())?;
+                vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
+            }
+            None => vec![text.parse().map_err(|_| invalid())?],
+        };
+        Ok(Self { text: text.to_owned(), candidates })
+    }
+}
+
+/// Serves the probes until the process ends.
+pub async fn serve_probes(address: &BindAddress, health: Health) -> Result<(), BindError> {
+    let livez = {
+        let health = health.clone();
+        move || async move { probe(health.live()) }
+    };
+    let readyz = move || async move { probe(health.ready()) };
+    let router = Router::new().route("/livez", get(livez)).route("/readyz", get(readyz));
+    serve("probes", address, router).await
+}
+
+/// Serves the metrics until the process ends.
+pub async fn serve_metrics(address: &BindAddress, metrics: Metrics) -> Result<(), BindError> {
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = move || async move { ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.text()) };
+    serve("metrics", address, Router::new().route("/metrics", get(text))).await
+}
+
+async fn serve(what: &str, address: &BindAddress, router: Router) -> Result<(), BindError> {
+    let bound = TcpListener::bind(&address.candidates[..]).await;
+    let listener = bound.map_err(|source| BindError { address: address.clone(), source })?;
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "serving {what}");
+    }
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(())
+}
+
+fn probe((ok, text): (bool, String)) -> impl IntoResponse {
+    let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn ready_means_that_every_watch_has_seen_its_first_list() {
+        let (health, metrics) = (Health::default(), Metrics::new("0"));
+        assert!(health.ready().0, "standing by is ready");
+        let clusters = health.expect_sync("managedclusters", &metrics);
+        let sets = health.expect_sync("managedclustersets", &metrics);
+        clusters.mark_synced();
+        let (ready, text) = health.ready();
+        assert!(!ready);
+        assert!(text.contains("[-] managedclustersets: waiting for the first list"), "{text}");
+        sets.mark_synced();
+        health.all_synced().await;
+        assert!(health.ready().0);
+    }
+
+    #[test]
+    fn an_address_is_a_port_or_an_address_with_a_port() {
+        for good in [":8080", "127.0.0.1:0", "[::1]:9"] {
+            assert_eq!(good.parse::<BindAddress>().unwrap().to_string(), good);
+        }
+        for bad in ["", "8080", ":http", "localhost:80", "127.0.0.1"] {
+            assert!(bad.parse::<BindAddress>().unwrap_err().to_string().contains("IP:PORT"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn alive_means_that_no_task_of_ours_has_ended() {
+        let health = Health::default();
+        assert!(health.live().0);
+        health.stopping();
+        assert!(health.live().0, "a process that stops is not to be killed for it");
+        assert!(!health.ready().0);
+        health.task_failed("profiles worker");
+        assert_eq!(health.live(), (false, "[-] profiles worker has ended\n".to_owned()));
+    }
+}

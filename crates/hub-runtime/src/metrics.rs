@@ -1,0 +1,243 @@
+//! What operators can measure and alert on. Every label has a small, fixed set of values, and the series
+//! that an alert would name exist from the start, at zero.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub_core::note::Reason;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::error::Category;
+
+/// Upper bounds of the write-latency histogram, in seconds.
+const WRITE_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// The metrics of the process. Cheap to clone; clones count together.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    queue_depth: Family<Labels<1>, Gauge>,
+    reconcile_errors: Family<Labels<2>, Counter>,
+    writes: Family<Labels<3>, Counter>,
+    write_seconds: Family<Labels<2>, Histogram, fn() -> Histogram>,
+    conflicts: Family<Labels<1>, Counter>,
+    watch_errors: Family<Labels<2>, Counter>,
+    watch_synced: Family<Labels<1>, Gauge>,
+    findings: Family<Labels<1>, Gauge>,
+    findings_total: Family<Labels<1>, Counter>,
+    events: Family<Labels<1>, Counter>,
+    leader: Gauge,
+}
+
+impl Metrics {
+    /// Registers every metric of the process, with its version.
+    #[must_use]
+    pub fn new(version: &'static str) -> Self {
+        let mut registry = Registry::with_prefix("hub_addons");
+        registry.register("build", "Version of the program", Info::new([("version", version)]));
+        let mut metrics = Self {
+            registry: Arc::default(),
+            queue_depth: Family::default(),
+            reconcile_errors: Family::default(),
+            writes: Family::default(),
+            write_seconds: Family::new_with_constructor(|| Histogram::new(WRITE_SECONDS)),
+            conflicts: Family::default(),
+            watch_errors: Family::default(),
+            watch_synced: Family::default(),
+            findings: Family::default(),
+            findings_total: Family::default(),
+            events: Family::default(),
+            leader: Gauge::default(),
+        };
+        metrics.register(&mut registry);
+        metrics.begin_at_zero();
+        metrics.registry = Arc::new(registry);
+        metrics
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "queue_depth",
+            "Keys that are ready or wait for another attempt, by controller",
+            self.queue_depth.clone(),
+        );
+        registry.register(
+            "reconcile_errors",
+            "Reconciles that failed, by controller and category",
+            self.reconcile_errors.clone(),
+        );
+        registry.register(
+            "writes",
+            "Writes sent to the API server, by resource, verb and result",
+            self.writes.clone(),
+        );
+        registry.register(
+            "write_duration_seconds",
+            "Time from sending a write to its answer, by resource and verb",
+            self.write_seconds.clone(),
+        );
+        registry.register(
+            "conflicts",
+            "Writes refused because the object had changed meanwhile, by resource",
+            self.conflicts.clone(),
+        );
+        registry.register(
+            "watch_errors",
+            "Failed lists and watches, by resource and category",
+            self.watch_errors.clone(),
+        );
+        registry.register(
+            "watch_synced",
+            "1 once the first list of the resource is complete",
+            self.watch_synced.clone(),
+        );
+        registry.register(
+            "findings",
+            "Objects that a person should look at now, by reason: skipped input, foreign profiles and the like",
+            self.findings.clone(),
+        );
+        registry.register(
+            "findings_reported",
+            "Findings reported since the start, by reason",
+            self.findings_total.clone(),
+        );
+        registry.register("events", "Events published, failed or dropped, by result", self.events.clone());
+        registry.register("leader", "1 while this process leads", self.leader.clone());
+    }
+
+    fn begin_at_zero(&self) {
+        for reason in Reason::ALL {
+            let labels = [("reason", reason.as_str())];
+            self.findings.get_or_create(&labels).set(0);
+            self.findings_total.get_or_create(&labels).inc_by(0);
+        }
+        for result in ["published", "failed", "dropped"] {
+            self.events.get_or_create(&[("result", result)]).inc_by(0);
+        }
+    }
+
+    /// Makes the series of a controller exist, so that an alert on their increase sees the first one.
+    pub fn declare_controller(&self, controller: &'static str) {
+        self.queue_depth.get_or_create(&[("controller", controller)]).set(0);
+        for category in Category::ALL {
+            let labels = [("controller", controller), ("category", category.as_str())];
+            self.reconcile_errors.get_or_create(&labels).inc_by(0);
+        }
+    }
+
+    /// Makes the series of a resource that is written exist.
+    pub fn declare_written(&self, resource: &'static str) {
+        self.conflicts.get_or_create(&[("resource", resource)]).inc_by(0);
+    }
+
+    /// Sets the length of a controller's queue.
+    pub fn queue_depth(&self, controller: &'static str, depth: usize) {
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
+        self.queue_depth.get_or_create(&[("controller", controller)]).set(depth);
+    }
+
+    /// Counts a failed reconcile.
+    pub fn reconcile_error(&self, controller: &'static str, category: Category) {
+        let labels = [("controller", controller), ("category", category.as_str())];
+        self.reconcile_errors.get_or_create(&labels).inc();
+    }
+
+    /// Counts a write and how long its answer took.
+    pub fn write(
+        &self,
+        resource: &'static str,
+        verb: &'static str,
+        result: Result<(), Category>,
+        took: Duration,
+    ) {
+        let outcome = result.map_or_else(Category::as_str, |()| "ok");
+        self.writes.get_or_create(&[("resource", resource), ("verb", verb), ("result", outcome)]).inc();
+        let labels = [("resource", resource), ("verb", verb)];
+        self.write_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        if result == Err(Category::Conflict) {
+            self.conflicts.get_or_create(&[("resource", resource)]).inc();
+        }
+    }
+
+    /// Counts a failed list or watch.
+    pub fn watch_error(&self, resource: &'static str, category: Category) {
+        let labels = [("resource", resource), ("category", category.as_str())];
+        self.watch_errors.get_or_create(&labels).inc();
+    }
+
+    /// Says whether a resource's first list is complete.
+    pub fn watch_synced(&self, resource: &'static str, synced: bool) {
+        self.watch_synced.get_or_create(&[("resource", resource)]).set(i64::from(synced));
+    }
+
+    /// Counts a finding that is new, or one that is over.
+    pub fn finding(&self, reason: Reason, is_new: bool) {
+        let labels = [("reason", reason.as_str())];
+        if is_new {
+            self.findings.get_or_create(&labels).inc();
+            self.findings_total.get_or_create(&labels).inc();
+        } else {
+            self.findings.get_or_create(&labels).dec();
+        }
+    }
+
+    /// Counts an Event: `published`, `failed` or `dropped`.
+    pub fn event(&self, result: &'static str) {
+        self.events.get_or_create(&[("result", result)]).inc();
+    }
+
+    /// Says whether this process leads.
+    pub fn leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// Everything in the OpenMetrics text format.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_that_alerts_name_begin_at_zero() {
+        let metrics = Metrics::new("1.2.3");
+        metrics.declare_controller("profiles");
+        metrics.declare_written("clusterprofiles");
+        let text = metrics.text();
+        for line in [
+            "hub_addons_build_info{version=\"1.2.3\"} 1",
+            "hub_addons_leader 0",
+            "hub_addons_findings{reason=\"ForeignProfile\"} 0",
+            "hub_addons_reconcile_errors_total{controller=\"profiles\",category=\"conflict\"} 0",
+            "hub_addons_conflicts_total{resource=\"clusterprofiles\"} 0",
+            "hub_addons_queue_depth{controller=\"profiles\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_finding_that_is_over_leaves_the_gauge_and_stays_in_the_count() {
+        let metrics = Metrics::new("0");
+        metrics.finding(Reason::ForeignProfile, true);
+        metrics.finding(Reason::ForeignProfile, false);
+        let text = metrics.text();
+        assert!(text.contains("hub_addons_findings{reason=\"ForeignProfile\"} 0"));
+        assert!(text.contains("hub_addons_findings_reported_total{reason=\"ForeignProfile\"} 1"));
+    }
+}

@@ -1,0 +1,385 @@
+//! One writer for all ClusterProfiles, whoever owns their parts.
+//!
+//! Watches ClusterProfile and keeps of each what plans read. For every key that is queued it asks each owner
+//! of this process for its share, plans the one difference ([`hub_core::profile::plan`]) and writes it, so
+//! that two controllers in one process cost a new profile no more writes than one. What a write returns goes
+//! straight into the cache: no plan is made twice because an event is late.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use hub_api::cluster_profile::ClusterProfile;
+use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
+use hub_core::note::{Note, Reason, Subject};
+use hub_core::profile::{Action, Observed, Share, Version, plan};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, TypeMeta,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::error::Category;
+use crate::host::Host;
+use crate::queue::{Outcome, Queue};
+use crate::watch::{ObjectKey, Sink, Unreadable};
+use crate::write::{Request, WriteError};
+
+/// The plural of the kind, which names this loop in metrics, too.
+const RESOURCE: &str = "clusterprofiles";
+/// Keys that are worked on at the same time. Each is one request in flight and so one connection; the API
+/// server's own fairness gives a client some hundreds.
+const WORKERS: usize = 16;
+/// The writes that a key can need one after the other: create or repair, then status; and once more where
+/// somebody else was faster.
+const MAX_ROUNDS: usize = 4;
+/// How long a namespace that takes nothing new is left alone.
+const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
+/// How long a profile is left alone whose content the API server refuses, unless something changes.
+const REFUSED_PAUSE: Duration = Duration::from_mins(5);
+
+/// A controller that owns a part of profiles.
+pub trait Owner: Send + Sync + 'static {
+    /// What the owner wants of the profile at `key` now. Quick, and without I/O.
+    fn share(&self, key: &ProfileKey) -> Share;
+}
+
+/// The cache, the queue and the writer of ClusterProfiles.
+pub struct Profiles {
+    host: Arc<Host>,
+    manager: ManagerName,
+    owners: OnceLock<Vec<Box<dyn Owner>>>,
+    cache: Mutex<Cache>,
+    /// Namespaces that take nothing new, and until when they are left alone.
+    paused: Mutex<HashMap<Namespace, Instant>>,
+    queue: Queue<ProfileKey>,
+}
+
+type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Observed>>;
+
+impl Profiles {
+    /// An empty cache: nothing happens before [`Self::start`].
+    #[must_use]
+    pub fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
+        host.metrics.declare_controller(RESOURCE);
+        host.metrics.declare_written(RESOURCE);
+        Arc::new(Self {
+            host,
+            manager,
+            owners: OnceLock::new(),
+            cache: Mutex::default(),
+            paused: Mutex::default(),
+            queue: Queue::default(),
+        })
+    }
+
+    /// Starts the watch, for these owners. A second call changes nothing.
+    pub fn start(self: &Arc<Self>, owners: Vec<Box<dyn Owner>>) {
+        if self.owners.set(owners).is_ok() {
+            let kind = ApiResource::erase::<ClusterProfile>(&());
+            self.host.watch::<DynamicObject>(RESOURCE, kind, ProfileSink(Arc::clone(self)));
+        }
+    }
+
+    /// Works on the queue until [`Self::stop`]; then returns when what is in flight is done. Call it when
+    /// every watch has its first list: until then an absence means nothing.
+    pub async fn work(self: &Arc<Self>) {
+        let mut workers = JoinSet::new();
+        for _ in 0..WORKERS {
+            let this = Arc::clone(self);
+            workers.spawn(async move {
+                while let Some(key) = this.queue.next().await {
+                    let outcome = this.reconcile(&key).await;
+                    this.queue.finish(key, outcome);
+                    this.host.metrics.queue_depth(RESOURCE, this.queue.depth());
+                }
+            });
+        }
+        while let Some(ended) = workers.join_next().await {
+            if ended.is_err() {
+                self.host.health.task_failed("a worker of clusterprofiles");
+                return;
+            }
+        }
+    }
+
+    /// Ends [`Self::work`].
+    pub fn stop(&self) {
+        self.queue.close();
+    }
+
+    /// Has a profile looked at again.
+    pub fn enqueue(&self, key: ProfileKey) {
+        self.queue.add(key);
+        self.host.metrics.queue_depth(RESOURCE, self.queue.depth());
+    }
+
+    /// The namespaces in which a profile of this cluster is.
+    pub fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace> {
+        let cache = self.cache();
+        let namespaces = cache.iter().filter(|(_, profiles)| profiles.contains_key(cluster));
+        namespaces.map(|(namespace, _)| namespace.clone()).collect()
+    }
+
+    /// The clusters that have a profile in this namespace.
+    pub fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
+        self.cache().get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    /// Forgets that a namespace took nothing new: it may be another one by now.
+    pub fn resume(&self, namespace: &Namespace) {
+        lock(&self.paused).remove(namespace);
+    }
+
+    /// Brings one profile to its end, one write after the other.
+    async fn reconcile(&self, key: &ProfileKey) -> Outcome {
+        let mut before = Action::Nothing;
+        for _ in 0..MAX_ROUNDS {
+            let observed = self.observed(key);
+            let shares = self.owners.get().into_iter().flatten().map(|owner| owner.share(key));
+            let plan = plan(key, &self.manager, observed.as_ref(), shares);
+            let uid = observed.as_ref().map(|observed| observed.uid.as_str());
+            self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
+            if plan.action == Action::Nothing {
+                return Outcome::Done;
+            }
+            if same_patch(&before, &plan.action) {
+                return self.failed(
+                    key,
+                    uid,
+                    &WriteError {
+                        category: Category::Ineffective,
+                        verb: "patch",
+                        resource: RESOURCE,
+                        name: key.to_string(),
+                        text: "the API server accepted the patch and did not keep it".to_owned(),
+                    },
+                );
+            }
+            if let Some(pause) = self.pause_of(&key.namespace, &plan.action) {
+                return Outcome::RetryAfter(pause);
+            }
+            if let Err(error) = self.execute(key, &plan.action).await {
+                return self.failed(key, uid, &error);
+            }
+            before = plan.action;
+        }
+        Outcome::Retry
+    }
+
+    async fn execute(&self, key: &ProfileKey, action: &Action) -> Result<(), WriteError> {
+        let api = self.api(&key.namespace);
+        let name = key.cluster.as_str();
+        let full_name = key.to_string();
+        let request = |verb| Request { verb, resource: RESOURCE, name: &full_name };
+        let (writer, params) = (&self.host.writer, PatchParams::default());
+        let written = match action {
+            Action::Nothing => return Ok(()),
+            Action::Create(object) => {
+                let object = without_status(object);
+                let params = PostParams::default();
+                match writer.send(request("create"), api.create(&params, &object)).await {
+                    Ok(created) => {
+                        info!(profile = %key, "created");
+                        created
+                    }
+                    // Ours from a try whose answer was lost, or somebody else's that no event has shown yet:
+                    // the next plan knows what to do with it.
+                    Err(error) if error.category == Category::AlreadyExists => {
+                        writer.send(request("get"), api.get(name)).await?
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Action::PatchObject(version, patch) => {
+                debug!(profile = %key, %patch, "repairing");
+                let patch = Patch::Merge(under(version, patch));
+                writer.send(request("patch"), api.patch(name, &params, &patch)).await?
+            }
+            Action::PatchStatus(version, patch) => {
+                debug!(profile = %key, "writing the status");
+                let patch = Patch::Merge(under(version, patch));
+                writer.send(request("patch_status"), api.patch_status(name, &params, &patch)).await?
+            }
+            Action::Delete(version) => {
+                let preconditions = Preconditions {
+                    uid: Some(version.uid.clone()),
+                    resource_version: Some(version.resource_version.clone()),
+                };
+                let params = DeleteParams::default().preconditions(preconditions);
+                writer.send(request("delete"), api.delete(name, &params)).await?;
+                info!(profile = %key, "deleted");
+                self.mark_deleted(key, &version.uid);
+                return Ok(());
+            }
+        };
+        self.observe(key, &written);
+        Ok(())
+    }
+
+    /// Decides how a failed write goes on, and tells it in the one place that does.
+    fn failed(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) -> Outcome {
+        self.host.metrics.reconcile_error(RESOURCE, error.category);
+        match error.category {
+            Category::NotLeader => Outcome::Retry,
+            Category::Conflict => {
+                debug!(profile = %key, %error, "somebody else was faster");
+                Outcome::Retry
+            }
+            Category::NamespaceTerminating => self.pause(key, error),
+            Category::NotFound if error.verb == "create" => self.pause(key, error),
+            Category::NotFound => {
+                self.forget(key, uid);
+                Outcome::Retry
+            }
+            Category::Invalid | Category::Ineffective | Category::Forbidden => {
+                let note = Note::new(Reason::WriteRefused, error.to_string());
+                self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
+                Outcome::RetryAfter(REFUSED_PAUSE)
+            }
+            _ => {
+                warn!(profile = %key, category = error.category.as_str(), "{error}; trying again");
+                Outcome::Retry
+            }
+        }
+    }
+
+    fn pause(&self, key: &ProfileKey, error: &WriteError) -> Outcome {
+        let until = Instant::now() + NAMESPACE_PAUSE;
+        if lock(&self.paused)
+            .insert(key.namespace.clone(), until)
+            .is_none_or(|before| before <= Instant::now())
+        {
+            info!(namespace = %key.namespace, "the namespace takes nothing new, leaving it alone: {error}");
+        }
+        Outcome::RetryAfter(NAMESPACE_PAUSE)
+    }
+
+    /// How long a create has to wait for its namespace. Repairs and deletes do not.
+    fn pause_of(&self, namespace: &Namespace, action: &Action) -> Option<Duration> {
+        if !matches!(action, Action::Create(_)) {
+            return None;
+        }
+        let until = *lock(&self.paused).get(namespace)?;
+        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
+
+    fn api(&self, namespace: &Namespace) -> Api<DynamicObject> {
+        let kind = ApiResource::erase::<ClusterProfile>(&());
+        Api::namespaced_with(self.host.client.clone(), namespace.as_str(), &kind)
+    }
+
+    fn observed(&self, key: &ProfileKey) -> Option<Observed> {
+        self.cache().get(&key.namespace)?.get(&key.cluster).cloned()
+    }
+
+    /// Takes in a profile as an event or an answer shows it; answers whether that is news. An event that is
+    /// older than the answer to our own write is not.
+    fn observe(&self, key: &ProfileKey, object: &DynamicObject) -> bool {
+        let observed = Observed::read(&object.metadata, &object.data);
+        let mut cache = self.cache();
+        let profiles = cache.entry(key.namespace.clone()).or_default();
+        if let Some(known) = profiles.get(&key.cluster)
+            && known.uid == observed.uid
+            && !is_newer(&observed.resource_version, &known.resource_version)
+        {
+            return false;
+        }
+        profiles.insert(key.cluster.clone(), observed);
+        true
+    }
+
+    /// Our delete was accepted: whatever is left of the object until it is gone, there is nothing to do to it.
+    fn mark_deleted(&self, key: &ProfileKey, uid: &str) {
+        let mut cache = self.cache();
+        let profile = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
+        if let Some(profile) = profile.filter(|profile| profile.uid == uid) {
+            profile.terminating = true;
+        }
+    }
+
+    fn forget(&self, key: &ProfileKey, uid: Option<&str>) {
+        let mut cache = self.cache();
+        let Some(profiles) = cache.get_mut(&key.namespace) else { return };
+        if profiles.get(&key.cluster).is_some_and(|profile| uid.is_none_or(|uid| profile.uid == uid)) {
+            profiles.remove(&key.cluster);
+        }
+        if profiles.is_empty() {
+            cache.remove(&key.namespace);
+        }
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        lock(&self.cache)
+    }
+}
+
+struct ProfileSink(Arc<Profiles>);
+
+impl Sink<DynamicObject> for ProfileSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
+        let key = profile_key(key);
+        // Any JSON object is a DynamicObject, so that none is unreadable.
+        if let Ok(object) = object
+            && self.0.observe(&key, &object)
+        {
+            self.0.enqueue(key);
+        }
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let key = profile_key(key);
+        self.0.forget(&key, None);
+        self.0.host.reporter.forget(&Subject::Profile(key.clone()));
+        self.0.enqueue(key);
+    }
+}
+
+fn profile_key(key: &ObjectKey) -> ProfileKey {
+    ProfileKey {
+        namespace: Namespace::new(Arc::clone(&key.namespace)),
+        cluster: ClusterName::new(Arc::clone(&key.name)),
+    }
+}
+
+/// Whether a resourceVersion is later than another. Since KEP-5504 they are numbers that grow; where one is
+/// not a number, any that differs is taken for later.
+fn is_newer(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version > than,
+        _ => version != than,
+    }
+}
+
+/// A profile as the API takes it to create one; the status subresource ignores a status here.
+fn without_status(profile: &ClusterProfile) -> DynamicObject {
+    DynamicObject {
+        types: Some(TypeMeta::resource::<ClusterProfile>()),
+        metadata: profile.metadata.clone(),
+        data: json!({ "spec": profile.spec }),
+    }
+}
+
+/// A merge patch that applies to this version of the object only.
+fn under(version: &Version, patch: &Value) -> Value {
+    let mut patch = patch.clone();
+    patch["metadata"]["uid"] = json!(version.uid);
+    patch["metadata"]["resourceVersion"] = json!(version.resource_version);
+    patch
+}
+
+/// Whether two actions ask for the same patch, whatever the version: the first had no effect.
+fn same_patch(one: &Action, other: &Action) -> bool {
+    match (one, other) {
+        (Action::PatchObject(_, one), Action::PatchObject(_, other))
+        | (Action::PatchStatus(_, one), Action::PatchStatus(_, other)) => one == other,
+        _ => false,
+    }
+}
+
+/// No operation under these locks can panic half-way, so a poisoned lock guards a whole state.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

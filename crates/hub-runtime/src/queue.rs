@@ -1,0 +1,310 @@
+//! The keyed work queue: what has to be looked at again, each key once, never two workers on one key.
+//!
+//! kube's own `Controller` queues only keys that its root store holds, while a projector's work begins
+//! where its output does not exist yet; and it runs without a bound. This queue takes any key, runs as
+//! many workers as it is given, and lets a failing key wait longer each time without holding up the rest.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// First wait after a failure.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// Longest wait between two attempts.
+const RETRY_MAX: Duration = Duration::from_mins(2);
+
+/// What became of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is as it should be.
+    Done,
+    /// It failed: try again, later each time.
+    Retry,
+    /// Trying again makes no sense before that much time has passed, unless something changes.
+    RetryAfter(Duration),
+}
+
+/// A queue of keys. Cheap operations under one lock; waiting is without it.
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    queued: HashSet<K>,
+    /// Keys that a worker has, and whether they were added again meanwhile.
+    running: HashMap<K, bool>,
+    waiting: BTreeSet<(Instant, K)>,
+    due: HashMap<K, Instant>,
+    backoff: HashMap<K, ExponentialBackoff>,
+    closed: bool,
+}
+
+impl<K: Clone + Ord + Hash> Default for Queue<K> {
+    fn default() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            queued: HashSet::new(),
+            running: HashMap::new(),
+            waiting: BTreeSet::new(),
+            due: HashMap::new(),
+            backoff: HashMap::new(),
+            closed: false,
+        };
+        Self { state: Mutex::new(state), wake: Notify::new() }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Queue<K> {
+    /// Queues a key now. A key that waits for another attempt no longer waits; one that a worker has is
+    /// queued again when the worker is done with it.
+    pub fn add(&self, key: K) {
+        if self.lock().add(key) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The next key, or `None` once the queue is closed. The caller owns the key until it calls
+    /// [`Self::finish`].
+    pub async fn next(&self) -> Option<K> {
+        loop {
+            let notified = self.wake.notified();
+            let due = {
+                let mut state = self.lock();
+                if state.closed {
+                    // One wake-up may have to reach every worker: pass it on.
+                    self.wake.notify_one();
+                    return None;
+                }
+                state.ripen(Instant::now());
+                if let Some(key) = state.take() {
+                    if !state.ready.is_empty() {
+                        self.wake.notify_one();
+                    }
+                    return Some(key);
+                }
+                state.waiting.first().map(|(due, _)| *due)
+            };
+            match due {
+                Some(due) => {
+                    let _ = tokio::time::timeout_at(due, notified).await;
+                }
+                None => notified.await,
+            }
+        }
+    }
+
+    /// Gives a key back.
+    pub fn finish(&self, key: K, outcome: Outcome) {
+        let mut state = self.lock();
+        if outcome == Outcome::Done {
+            state.backoff.remove(&key);
+        }
+        let added_again = state.running.remove(&key).unwrap_or(false);
+        if added_again {
+            state.add(key);
+        } else {
+            let delay = match outcome {
+                Outcome::Done => return,
+                Outcome::Retry => {
+                    let backoff = state.backoff.entry(key.clone()).or_insert_with(retry_policy);
+                    backoff.next().unwrap_or(RETRY_MAX)
+                }
+                Outcome::RetryAfter(delay) => delay,
+            };
+            state.wait(key, Instant::now() + delay);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Ends the queue: [`Self::next`] answers `None` from now on, whatever is left.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    /// How many keys are ready or wait for another attempt.
+    pub fn depth(&self) -> usize {
+        let state = self.lock();
+        state.ready.len() + state.waiting.len()
+    }
+
+    /// No operation under the lock can panic half-way, so a poisoned lock guards a whole state.
+    fn lock(&self) -> std::sync::MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Clone + Ord + Hash> State<K> {
+    /// Whether a worker has something new to do.
+    fn add(&mut self, key: K) -> bool {
+        if let Some(again) = self.running.get_mut(&key) {
+            *again = true;
+            return false;
+        }
+        if let Some(due) = self.due.remove(&key) {
+            self.waiting.remove(&(due, key.clone()));
+        }
+        let new = self.queued.insert(key.clone());
+        if new {
+            self.ready.push_back(key);
+        }
+        new
+    }
+
+    fn wait(&mut self, key: K, due: Instant) {
+        self.due.insert(key.clone(), due);
+        self.waiting.insert((due, key));
+    }
+
+    fn ripen(&mut self, now: Instant) {
+        while self.waiting.first().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, key)) = self.waiting.pop_first() {
+                self.due.remove(&key);
+                self.add(key);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<K> {
+        let key = self.ready.pop_front()?;
+        self.queued.remove(&key);
+        self.running.insert(key.clone(), false);
+        Some(key)
+    }
+}
+
+fn retry_policy() -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(RETRY_MIN)
+        .with_max_delay(RETRY_MAX)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_twice_is_handed_out_once() {
+        let queue = Queue::default();
+        queue.add("a");
+        queue.add("b");
+        queue.add("a");
+        assert_eq!((queue.next().await, queue.next().await), (Some("a"), Some("b")));
+        assert_eq!(queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_while_a_worker_has_it_comes_again_afterwards() {
+        let queue = Queue::default();
+        queue.add("a");
+        let key = queue.next().await.unwrap();
+        queue.add("a");
+        assert_eq!(queue.depth(), 0, "no second worker gets it");
+        queue.finish(key, Outcome::Done);
+        assert_eq!(queue.next().await, Some("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_key_waits_longer_each_time_and_no_longer_than_the_bound() {
+        let queue = Queue::default();
+        queue.add("a");
+        let mut waits = Vec::new();
+        for _ in 0..20 {
+            let begin = Instant::now();
+            let key = queue.next().await.unwrap();
+            waits.push(begin.elapsed());
+            queue.finish(key, Outcome::Retry);
+        }
+        assert!(waits[1] >= RETRY_MIN);
+        assert!(waits[5] > waits[1]);
+        assert!(waits.iter().all(|wait| *wait <= RETRY_MAX * 2), "{waits:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn success_ends_the_waiting() {
+        let queue = Queue::default();
+        for outcome in [Outcome::Retry, Outcome::Retry, Outcome::Retry, Outcome::Done] {
+            queue.add("a");
+            let key = queue.next().await.unwrap();
+            queue.finish(key, outcome);
+        }
+        queue.add("a");
+        let key = queue.next().await.unwrap();
+        queue.finish(key, Outcome::Retry);
+        let begin = Instant::now();
+        queue.next().await;
+        assert!(begin.elapsed() <= RETRY_MIN * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_does_not_wait_for_the_next_attempt() {
+        let queue = Queue::default();
+        queue.add("a");
+        let key = queue.next().await.unwrap();
+        queue.finish(key, Outcome::RetryAfter(Duration::from_secs(3600)));
+        let begin = Instant::now();
+        queue.add("a");
+        assert_eq!(queue.next().await, Some("a"));
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+        queue.finish("a", Outcome::Done);
+        assert_eq!(queue.depth(), 0, "the attempt that was planned is off");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_wakes_every_worker() {
+        let queue = Arc::new(Queue::<&str>::default());
+        let workers: Vec<_> = (0..8)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                tokio::spawn(async move { queue.next().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        queue.close();
+        for worker in workers {
+            assert_eq!(worker.await.unwrap(), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_keys_reach_many_workers_exactly_once() {
+        let queue = Arc::new(Queue::default());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let workers: Vec<_> = (0..8)
+            .map(|_| {
+                let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
+                tokio::spawn(async move {
+                    while let Some(key) = queue.next().await {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        seen.lock().unwrap().push(key);
+                        queue.finish(key, Outcome::Done);
+                        if seen.lock().unwrap().len() == 1000 {
+                            queue.close();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for key in 0..1000 {
+            queue.add(key);
+        }
+        for worker in workers {
+            worker.await.unwrap();
+        }
+        let mut seen = seen.lock().unwrap().clone();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,193 @@
+//! Findings, told once: an Event on the object that a person would look at, a line in the log, a metric.
+//!
+//! Whoever finds something reports all findings on a subject each time it looks; only what is new is told.
+//! Events are sent from a task of their own with a bounded backlog: they never hold up or fail any work.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hub_api::cluster_profile::ClusterProfile;
+use hub_api::managed_cluster::ManagedCluster;
+use hub_api::managed_cluster_set::ManagedClusterSet;
+use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_core::note::{Note, Subject};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter as Source};
+use kube::{Client, Resource};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::error::summary;
+use crate::lease::Fence;
+use crate::metrics::Metrics;
+
+/// Events that may wait to be sent. More are dropped, and counted: the log and the metric have them.
+const BACKLOG: usize = 256;
+/// Longest wait for the answer to one Event.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest `note` of an Event, in bytes: the API server takes less than 1 KiB.
+const NOTE_MAX_LENGTH: usize = 1000;
+
+/// Tells findings. Cheap to clone; clones know what the others have told.
+#[derive(Clone)]
+pub struct Reporter {
+    told: Arc<Mutex<HashMap<Subject, BTreeSet<Note>>>>,
+    outbox: mpsc::Sender<(Event, ObjectReference)>,
+    metrics: Metrics,
+}
+
+impl Reporter {
+    /// Starts the task that publishes Events as `controller`, while `fence` is open.
+    #[must_use]
+    pub fn new(client: Client, controller: &str, fence: Fence, metrics: Metrics) -> Self {
+        let (outbox, inbox) = mpsc::channel(BACKLOG);
+        let recorder = Recorder::new(client, Source::from(controller));
+        tokio::spawn(publish(recorder, inbox, fence, metrics.clone()));
+        Self { told: Arc::default(), outbox, metrics }
+    }
+
+    /// Takes all there is to say about a subject now. `uid` ties the Event to this very object, so that
+    /// `kubectl describe` shows it.
+    pub fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
+        let new = {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = told.remove(subject).unwrap_or_default();
+            let now: BTreeSet<Note> = notes.into_iter().collect();
+            for over in before.difference(&now) {
+                self.metrics.finding(over.reason, false);
+            }
+            let new: Vec<Note> = now.difference(&before).cloned().collect();
+            if !now.is_empty() {
+                told.insert(subject.clone(), now);
+            }
+            new
+        };
+        for note in new {
+            self.metrics.finding(note.reason, true);
+            warn!(%subject, reason = note.reason.as_str(), "{}", note.message);
+            let event = Event {
+                type_: EventType::Warning,
+                reason: note.reason.as_str().to_owned(),
+                note: Some(shortened(&note.message)),
+                action: "Reconcile".to_owned(),
+                secondary: None,
+            };
+            if self.outbox.try_send((event, reference(subject, uid))).is_err() {
+                self.metrics.event("dropped");
+            }
+        }
+    }
+
+    /// The subject is gone, and with it all there was to say.
+    pub fn forget(&self, subject: &Subject) {
+        self.report(subject, None, Vec::new());
+    }
+}
+
+async fn publish(
+    recorder: Recorder,
+    mut inbox: mpsc::Receiver<(Event, ObjectReference)>,
+    fence: Fence,
+    metrics: Metrics,
+) {
+    while let Some((event, about)) = inbox.recv().await {
+        if fence.remaining().is_none() {
+            metrics.event("dropped");
+            continue;
+        }
+        match timeout(PUBLISH_TIMEOUT, recorder.publish(&event, &about)).await {
+            Ok(Ok(())) => metrics.event("published"),
+            Ok(Err(error)) => {
+                metrics.event("failed");
+                debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");
+            }
+            Err(_) => metrics.event("failed"),
+        }
+    }
+}
+
+fn reference(subject: &Subject, uid: Option<&str>) -> ObjectReference {
+    fn to<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(K::kind(&()).into_owned()),
+            namespace: namespace.map(str::to_owned),
+            name: Some(name.to_owned()),
+            ..ObjectReference::default()
+        }
+    }
+    let reference = match subject {
+        Subject::Cluster(name) => to::<ManagedCluster>(None, name.as_str()),
+        Subject::ClusterSet(name) => to::<ManagedClusterSet>(None, name.as_str()),
+        Subject::Binding(namespace, name) => {
+            to::<ManagedClusterSetBinding>(Some(namespace.as_str()), name.as_str())
+        }
+        Subject::Profile(key) => to::<ClusterProfile>(Some(key.namespace.as_str()), key.cluster.as_str()),
+    };
+    ObjectReference { uid: uid.map(str::to_owned), ..reference }
+}
+
+fn shortened(text: &str) -> String {
+    if text.len() <= NOTE_MAX_LENGTH {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(NOTE_MAX_LENGTH);
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_core::note::Reason;
+
+    use super::*;
+
+    fn reporter() -> (Reporter, mpsc::Receiver<(Event, ObjectReference)>) {
+        let (outbox, inbox) = mpsc::channel(4);
+        (Reporter { told: Arc::default(), outbox, metrics: Metrics::new("0") }, inbox)
+    }
+
+    fn events(inbox: &mut mpsc::Receiver<(Event, ObjectReference)>) -> Vec<String> {
+        std::iter::from_fn(|| inbox.try_recv().ok()).map(|(event, _)| event.reason).collect()
+    }
+
+    #[test]
+    fn a_finding_is_told_once_until_it_is_over() {
+        let (reporter, mut inbox) = reporter();
+        let subject = Subject::ClusterSet("prod".into());
+        let note = || Note::new(Reason::InvalidSelector, "broken");
+        reporter.report(&subject, Some("u1"), vec![note()]);
+        reporter.report(&subject, Some("u1"), vec![note()]);
+        assert_eq!(events(&mut inbox), ["InvalidSelector"]);
+        reporter.report(&subject, Some("u1"), Vec::new());
+        reporter.report(&subject, Some("u1"), vec![note()]);
+        assert_eq!(events(&mut inbox), ["InvalidSelector"]);
+        assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 1"));
+    }
+
+    #[test]
+    fn too_many_events_are_dropped_and_counted_and_hold_up_nobody() {
+        let (reporter, mut inbox) = reporter();
+        for cluster in 0..10 {
+            let subject = Subject::Cluster(format!("c{cluster}").as_str().into());
+            reporter.report(&subject, None, vec![Note::new(Reason::ClaimSkipped, "x")]);
+        }
+        assert_eq!(events(&mut inbox).len(), 4);
+        assert!(reporter.metrics.text().contains("hub_addons_events_total{result=\"dropped\"} 6"));
+    }
+
+    #[test]
+    fn an_event_about_a_cluster_names_it_whole() {
+        let about = reference(&Subject::Cluster("c1".into()), Some("u1"));
+        assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
+        assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
+        assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
+    }
+
+    #[test]
+    fn a_long_note_is_cut_at_a_character() {
+        let text = shortened(&"ü".repeat(2000));
+        assert!(text.len() < 1024 && text.ends_with('…'));
+    }
+}

@@ -1,0 +1,309 @@
+//! Watches that lose no delete.
+//!
+//! kube's watcher tells what there is after a connection was lost, and leaves it to the caller to notice what
+//! is no longer there. [`watch`] keeps the names of what it has shown and turns every absence after a new
+//! list into a delete, so that a [`Sink`] sees one simple history: apply, apply, delete.
+//!
+//! An object that does not have the shape of its kind reaches the sink as such, with its metadata, and holds
+//! up nobody else (`DeserializeGuard`). A kind whose CRD is missing is waited for.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DeserializeGuard, Resource};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use tracing::{debug, info, warn};
+
+use crate::error::{Category, summary};
+use crate::health::SyncState;
+use crate::metrics::Metrics;
+
+/// Waits after a failed list or watch. The longest also bounds how long a CRD that appears goes unnoticed.
+const RECONNECT_MIN: Duration = Duration::from_millis(200);
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Where an object is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectKey {
+    /// `metadata.namespace`, empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
+            name: metadata.name.as_deref().unwrap_or_default().into(),
+        }
+    }
+}
+
+/// An object that does not have the shape of its kind.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Its metadata, which could be read.
+    pub metadata: ObjectMeta,
+    /// What is wrong with the rest.
+    pub error: String,
+}
+
+/// Where a watch leaves what it sees. Called from one task, in order.
+pub trait Sink<K>: Send + 'static {
+    /// The object is there, as shown.
+    fn apply(&mut self, key: &ObjectKey, object: Result<K, Unreadable>);
+    /// The object is gone.
+    fn delete(&mut self, key: &ObjectKey);
+}
+
+/// Watches one kind for as long as the process lives. Errors are counted, told once and tried again.
+pub async fn watch<K>(
+    client: Client,
+    dynamic_type: K::DynamicType,
+    sync: SyncState,
+    metrics: Metrics,
+    sink: impl Sink<K>,
+) where
+    K: Resource<DynamicType: Clone> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let api: Api<DeserializeGuard<K>> = Api::all_with(client, &dynamic_type);
+    let mut events = pin!(watcher::watcher(api, watcher::Config::default()));
+    let mut history = History::new(sink);
+    let mut trouble = Trouble::new(sync.resource(), metrics);
+    // kube's own backoff starts over at every list that it begins, also at one that then fails.
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                let progress = !matches!(event, Event::Init);
+                if history.take(event) {
+                    sync.mark_synced();
+                }
+                if progress {
+                    trouble.end();
+                }
+            }
+            Err(error) => tokio::time::sleep(trouble.meet(&error)).await,
+        }
+    }
+}
+
+/// Turns kube's events, with their re-lists, into a history of applies and deletes.
+struct History<K, S> {
+    sink: S,
+    known: HashSet<ObjectKey>,
+    listed: HashSet<ObjectKey>,
+    kind: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K: Resource, S: Sink<K>> History<K, S> {
+    fn new(sink: S) -> Self {
+        Self { sink, known: HashSet::new(), listed: HashSet::new(), kind: std::marker::PhantomData }
+    }
+
+    /// Passes an event on; answers whether it completes a list.
+    fn take(&mut self, event: Event<DeserializeGuard<K>>) -> bool {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => {
+                let key = self.apply(object);
+                self.listed.insert(key);
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                for key in self.known.difference(&listed) {
+                    self.sink.delete(key);
+                }
+                self.known = listed;
+                return true;
+            }
+            Event::Apply(object) => {
+                let key = self.apply(object);
+                self.known.insert(key);
+            }
+            Event::Delete(object) => {
+                let key = ObjectKey::of(object.meta());
+                self.known.remove(&key);
+                self.sink.delete(&key);
+            }
+        }
+        false
+    }
+
+    fn apply(&mut self, object: DeserializeGuard<K>) -> ObjectKey {
+        let key = ObjectKey::of(object.meta());
+        let object =
+            object.0.map_err(|invalid| Unreadable { metadata: invalid.metadata, error: invalid.error });
+        self.sink.apply(&key, object);
+        key
+    }
+}
+
+/// A run of errors: each kind of trouble is told once, its end too.
+struct Trouble {
+    resource: &'static str,
+    metrics: Metrics,
+    told: Option<Category>,
+    backoff: ExponentialBackoff,
+}
+
+impl Trouble {
+    fn new(resource: &'static str, metrics: Metrics) -> Self {
+        Self { resource, metrics, told: None, backoff: reconnect_policy() }
+    }
+
+    /// Counts and tells an error, and answers how long to wait.
+    fn meet(&mut self, error: &watcher::Error) -> Duration {
+        let (category, text) = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => (Category::of(error), summary(error)),
+            watcher::Error::WatchError(status) => (Category::of_status(status), status.message.clone()),
+            watcher::Error::NoResourceVersion => (Category::Other, error.to_string()),
+        };
+        self.metrics.watch_error(self.resource, category);
+        let resource = self.resource;
+        if self.told == Some(category) {
+            debug!(resource, category = category.as_str(), error = text, "still cannot watch");
+        } else if category == Category::NotFound && matches!(error, watcher::Error::InitialListFailed(_)) {
+            warn!(
+                resource,
+                "waiting for the CustomResourceDefinition of {resource}: the hub does not serve it"
+            );
+        } else if expected_end(error) {
+            debug!(resource, error = text, "watch ended, listing again");
+        } else {
+            warn!(
+                resource,
+                category = category.as_str(),
+                error = text,
+                "cannot watch {resource}, trying again"
+            );
+        }
+        self.told = Some(category);
+        self.backoff.next().unwrap_or(RECONNECT_MAX)
+    }
+
+    fn end(&mut self) {
+        if let Some(category) = self.told.take() {
+            info!(resource = self.resource, after = category.as_str(), "watching {} again", self.resource);
+            self.backoff = reconnect_policy();
+        }
+    }
+}
+
+/// A watch whose resourceVersion has been compacted away is the API server's ordinary way to ask for a new
+/// list.
+fn expected_end(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
+}
+
+fn reconnect_policy() -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(RECONNECT_MIN)
+        .with_max_delay(RECONNECT_MAX)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::DeserializeGuard;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Recorder(Arc<Mutex<Vec<String>>>);
+
+    impl Sink<ConfigMap> for Recorder {
+        fn apply(&mut self, key: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
+            let shape = if object.is_ok() { "" } else { " unreadable" };
+            self.0.lock().unwrap().push(format!("apply {}/{}{shape}", key.namespace, key.name));
+        }
+        fn delete(&mut self, key: &ObjectKey) {
+            self.0.lock().unwrap().push(format!("delete {}/{}", key.namespace, key.name));
+        }
+    }
+
+    fn object(name: &str) -> DeserializeGuard<ConfigMap> {
+        serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": name}})).unwrap()
+    }
+
+    fn history_of(events: Vec<Event<DeserializeGuard<ConfigMap>>>) -> Vec<String> {
+        let recorder = Recorder::default();
+        let mut history = History::new(recorder.clone());
+        for event in events {
+            history.take(event);
+        }
+        recorder.0.lock().unwrap().split_off(0)
+    }
+
+    #[test]
+    fn what_a_new_list_no_longer_shows_is_deleted() {
+        let seen = history_of(vec![
+            Event::Init,
+            Event::InitApply(object("a")),
+            Event::InitApply(object("b")),
+            Event::InitDone,
+            Event::Apply(object("c")),
+            Event::Init,
+            Event::InitApply(object("b")),
+            Event::InitDone,
+        ]);
+        let (applied, mut deleted) = (seen[..4].to_vec(), seen[4..].to_vec());
+        assert_eq!(applied, ["apply ns/a", "apply ns/b", "apply ns/c", "apply ns/b"]);
+        deleted.sort();
+        assert_eq!(deleted, ["delete ns/a", "delete ns/c"]);
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_deletes_nothing() {
+        let seen = history_of(vec![
+            Event::Init,
+            Event::InitApply(object("a")),
+            Event::InitApply(object("b")),
+            Event::InitDone,
+            Event::Init,
+            Event::InitApply(object("a")),
+            Event::Init,
+            Event::InitApply(object("a")),
+            Event::InitApply(object("b")),
+            Event::InitDone,
+        ]);
+        assert!(seen.iter().all(|line| line.starts_with("apply")), "{seen:?}");
+    }
+
+    #[test]
+    fn a_delete_is_told_once() {
+        let seen = history_of(vec![
+            Event::Init,
+            Event::InitApply(object("a")),
+            Event::InitDone,
+            Event::Delete(object("a")),
+            Event::Init,
+            Event::InitDone,
+        ]);
+        assert_eq!(seen, ["apply ns/a", "delete ns/a"]);
+    }
+
+    #[test]
+    fn an_object_of_the_wrong_shape_is_there_and_unreadable() {
+        let wrong = serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "a"}, "data": 7}));
+        let seen = history_of(vec![Event::Init, Event::InitApply(wrong.unwrap()), Event::InitDone]);
+        assert_eq!(seen, ["apply ns/a unreadable"]);
+    }
+}

@@ -1,0 +1,100 @@
+//! Every write to the API server passes here: only while we lead, under a timeout, counted.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::error::{Category, summary};
+use crate::lease::Fence;
+use crate::metrics::Metrics;
+
+/// Longest wait for the answer to one write. kube's client itself waits for ever.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A write that did not come about, or whose answer did not come.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot {verb} {resource} {name}: {text}")]
+pub struct WriteError {
+    /// The kind of failure.
+    pub category: Category,
+    /// What was tried.
+    pub verb: &'static str,
+    /// On which resource.
+    pub resource: &'static str,
+    /// On which object.
+    pub name: String,
+    /// What went wrong, in one line.
+    pub text: String,
+}
+
+/// One request: its verb and resource are the metric's labels.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// `create`, `patch`, `patch status`, `delete` or `get`.
+    pub verb: &'static str,
+    /// The plural of the kind.
+    pub resource: &'static str,
+    /// The object, for errors.
+    pub name: &'a str,
+}
+
+/// Sends writes.
+#[derive(Clone)]
+pub struct Writer {
+    fence: Fence,
+    metrics: Metrics,
+}
+
+impl Writer {
+    /// A writer that writes while `fence` is open.
+    #[must_use]
+    pub fn new(fence: Fence, metrics: Metrics) -> Self {
+        Self { fence, metrics }
+    }
+
+    /// Sends one request. Its time is bounded by [`WRITE_TIMEOUT`] and by what is left of our claim, so
+    /// that no write is under way when another process begins.
+    pub async fn send<T>(
+        &self,
+        request: Request<'_>,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, WriteError> {
+        let failed = |category, text: &str| WriteError {
+            category,
+            verb: request.verb,
+            resource: request.resource,
+            name: request.name.to_owned(),
+            text: text.to_owned(),
+        };
+        let Some(remaining) = self.fence.remaining() else {
+            return Err(failed(Category::NotLeader, "this process does not lead"));
+        };
+        let begin = Instant::now();
+        let result = match timeout(remaining.min(WRITE_TIMEOUT), call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(failed(Category::of(&error), &summary(&error))),
+            Err(_) => Err(failed(Category::Timeout, "no answer in time")),
+        };
+        let outcome = result.as_ref().map(|_| ()).map_err(|error| error.category);
+        self.metrics.write(request.resource, request.verb, outcome, begin.elapsed());
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: Request<'_> = Request { verb: "create", resource: "clusterprofiles", name: "ns/c" };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_is_given_up() {
+        let metrics = Metrics::new("0");
+        let writer = Writer::new(Fence::open(), metrics.clone());
+        let error = writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
+        assert_eq!(error.category, Category::Timeout);
+        assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: no answer in time");
+        assert!(metrics.text().contains("result=\"timeout\"} 1"));
+    }
+}
