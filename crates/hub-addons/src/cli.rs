@@ -1,0 +1,200 @@
+//! The command line. Every flag of `run` has an environment variable, so that a Deployment can set it
+//! either way.
+#![allow(
+    clippy::doc_markdown,
+    reason = "these comments are the text of --help, where backticks only disturb"
+)]
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use hub_api::crds::ListFlavour;
+use hub_api::names::ManagerName;
+use hub_core::project::LabelAllowList;
+use hub_runtime::health::{BindAddress, InvalidBindAddress};
+
+use crate::features::FeatureGates;
+
+/// Shows an Open Cluster Management hub's clusters as ClusterProfiles
+///
+/// Controllers for a hub: for every ManagedClusterSet that is bound to a namespace they keep one
+/// ClusterProfile per cluster in that namespace, so that applications there find their clusters without
+/// anybody handling kubeconfigs.
+#[derive(Debug, Parser)]
+#[command(name = "hub-addons", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the controllers whose feature gate is on
+    Run(Box<RunArgs>),
+    /// Print the CustomResourceDefinitions that the controllers know, as YAML
+    ///
+    /// Of these a hub with Open Cluster Management has all but perhaps ClusterProfile. Pipe it into
+    /// `kubectl apply -f -` to make a hub without.
+    Crds(CrdsArgs),
+    /// Print the version
+    Version,
+}
+
+/// Which CRDs to print.
+#[derive(Debug, Args)]
+pub struct CrdsArgs {
+    /// How lists in the status of ClusterProfile merge: `map` as cluster-inventory-api v0.1.0 and later
+    /// have it, `atomic` as Open Cluster Management ships it
+    #[arg(long, value_enum, default_value_t = Lists::Map)]
+    pub cluster_profile_lists: Lists,
+}
+
+/// The two live flavours of the ClusterProfile CRD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Lists {
+    /// Lists are maps by name or type.
+    Map,
+    /// Lists are replaced as a whole.
+    Atomic,
+}
+
+impl From<Lists> for ListFlavour {
+    fn from(lists: Lists) -> Self {
+        match lists {
+            Lists::Map => Self::Map,
+            Lists::Atomic => Self::Atomic,
+        }
+    }
+}
+
+/// How to run.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Controllers to switch on or off, as GATE=true,GATE=false
+    ///
+    /// ClusterProfile (on): the profile projector, which writes a ClusterProfile for every granted cluster.
+    #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
+    pub feature_gates: FeatureGates,
+
+    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Name of the cluster manager in ClusterProfiles: only profiles that carry it are ever touched
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", default_value = ManagerName::DEFAULT)]
+    pub cluster_manager_name: ManagerName,
+
+    /// Labels of ManagedClusters that their ClusterProfiles carry too, as KEY,PREFIX/*
+    #[arg(long, env = "HUB_ADDONS_PROPAGATE_LABELS", default_value = "", hide_default_value = true)]
+    pub propagate_labels: LabelAllowList,
+
+    /// On a hub without Open Cluster Management: take a ManagedClusterSetBinding as bound when its set
+    /// exists, since nobody writes its condition `Bound`
+    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub compute_bound: bool,
+
+    /// Where to serve /metrics; 0 to not serve them
+    #[arg(long, env = "HUB_ADDONS_METRICS_BIND_ADDRESS", default_value = ":8080")]
+    pub metrics_bind_address: Listen,
+
+    /// Where to serve /livez and /readyz; 0 to not serve them
+    #[arg(long, env = "HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
+    pub health_probe_bind_address: Listen,
+
+    /// Write only while holding a Lease, so that several replicas can run
+    #[arg(long, env = "HUB_ADDONS_LEADER_ELECT", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub leader_elect: bool,
+
+    /// Namespace of the Lease; without it the Pod's own, else the kubeconfig context's
+    #[arg(long, env = "HUB_ADDONS_LEADER_ELECTION_NAMESPACE", value_name = "NAMESPACE")]
+    pub leader_election_namespace: Option<String>,
+
+    /// Format of the log on stderr
+    #[arg(long, env = "HUB_ADDONS_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// What to log: error, warn, info, debug, trace, or directives such as hub_runtime=debug
+    #[arg(long, env = "HUB_ADDONS_LOG_LEVEL", default_value = "info")]
+    pub log_level: String,
+}
+
+/// Where to serve something, if at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen(pub Option<BindAddress>);
+
+impl FromStr for Listen {
+    type Err = InvalidBindAddress;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "0" { Ok(Self(None)) } else { text.parse().map(|address| Self(Some(address))) }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn run(args: &[&str]) -> Result<RunArgs, clap::Error> {
+        let args = ["hub-addons", "run"].iter().chain(args);
+        match Cli::try_parse_from(args)?.command {
+            Command::Run(args) => Ok(*args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_run_has_its_environment_variable() {
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").unwrap();
+        for flag in run.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version")) {
+            let name = format!("HUB_ADDONS_{}", flag.get_id().as_str().to_uppercase());
+            assert_eq!(flag.get_env().and_then(|env| env.to_str()), Some(name.as_str()));
+        }
+    }
+
+    #[test]
+    fn switches_take_a_value_or_none() {
+        assert!(run(&[]).unwrap().leader_elect);
+        assert!(!run(&["--leader-elect=false"]).unwrap().leader_elect);
+        assert!(run(&["--compute-bound"]).unwrap().compute_bound);
+        assert!(!run(&["--compute-bound=false"]).unwrap().compute_bound);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_would_be_right() {
+        for (args, hint) in [
+            (&["--feature-gates=ClusterProfiles=true"][..], "ClusterProfile (default true)"),
+            (&["--cluster-manager-name=a b"], "label value"),
+            (&["--propagate-labels=*"], "label key"),
+            (&["--metrics-bind-address=localhost"], "IP:PORT"),
+            (&["--log-format=xml"], "json"),
+        ] {
+            let error = run(args).unwrap_err().to_string();
+            assert!(error.contains(hint), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_0_serves_nothing() {
+        assert_eq!(run(&["--metrics-bind-address=0"]).unwrap().metrics_bind_address, Listen(None));
+    }
+}

@@ -1,0 +1,79 @@
+//! `hub-addons`: the controllers in one program, each behind a feature gate.
+
+mod cli;
+mod connect;
+mod features;
+mod run;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use hub_api::crds;
+use tracing::error;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::cli::{Cli, Command, CrdsArgs, LogFormat, RunArgs};
+
+/// Two threads: one may decode a long list while the other answers probes and renews the lease.
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => return run(*args).await,
+        Command::Crds(args) => print_crds(&args),
+        Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has enough of it.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => clap::Error::raw(ErrorKind::Io, format!("cannot print: {error}\n")).exit(),
+    }
+}
+
+async fn run(args: RunArgs) -> ExitCode {
+    if let Err(error) = init_log(args.log_format, &args.log_level) {
+        clap::Error::raw(ErrorKind::InvalidValue, format!("invalid --log-level: {error}\n")).exit();
+    }
+    match run::run(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn init_log(format: LogFormat, level: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
+    // A bare level is about us; the libraries below us have their say from warnings upwards.
+    let filter = match level.parse::<LevelFilter>() {
+        Ok(_) => EnvFilter::try_new(format!(
+            "{level},kube=warn,kube_client=warn,kube_runtime=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
+        ))?,
+        Err(_) => EnvFilter::try_new(level)?,
+    };
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+fn print_crds(args: &CrdsArgs) -> std::io::Result<()> {
+    let profile = crds::cluster_profile(args.cluster_profile_lists.into());
+    let all = crds::all()
+        .into_iter()
+        .map(|crd| if crd.metadata.name == profile.metadata.name { profile.clone() } else { crd });
+    for crd in all {
+        let yaml = serde_saphyr::to_string(&crd).map_err(std::io::Error::other)?;
+        print(&format!("---\n{yaml}"))?;
+    }
+    Ok(())
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    std::io::stdout().lock().write_all(text.as_bytes())
+}

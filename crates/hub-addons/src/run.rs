@@ -1,0 +1,158 @@
+//! `hub-addons run`: from the command line to controllers at work, and back in good order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub_core::fleet::BoundSource;
+use hub_core::project::Settings;
+use hub_runtime::fleet::FleetCache;
+use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
+use hub_runtime::host::Host;
+use hub_runtime::lease::{Election, Fence, LeaseName};
+use hub_runtime::metrics::Metrics;
+use hub_runtime::profiles::{Owner, Profiles};
+use profile_projector::Projector;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::cli::RunArgs;
+use crate::connect::{self, ConnectError};
+
+/// Longest wait for writes in flight when the process is told to stop. Kubernetes gives a Pod 30 seconds.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why the program ended although nobody told it to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Every gate is off.
+    #[error("no controller to run: every feature gate is off")]
+    NothingToRun,
+    /// An address is taken or not ours.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// There is no hub to talk to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Signals cannot be caught.
+    #[error("cannot listen for signals: {0}")]
+    Signal(std::io::Error),
+    /// Another process leads now, or we cannot know.
+    #[error("leadership lost: {0}")]
+    LeadershipLost(String),
+    /// A task ended that never should.
+    #[error("defect: the task {0} has ended")]
+    TaskEnded(&'static str),
+}
+
+/// Runs until a signal ends it well, or something else does not.
+pub async fn run(args: RunArgs) -> Result<(), RunError> {
+    let controllers = args.feature_gates.controllers();
+    if controllers.is_empty() {
+        return Err(RunError::NothingToRun);
+    }
+    let mut stop = StopSignal::new()?;
+    let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));
+    if let Some(address) = &args.metrics_bind_address.0 {
+        serve_metrics(address, metrics.clone()).await?;
+    }
+    if let Some(address) = &args.health_probe_bind_address.0 {
+        serve_probes(address, health.clone()).await?;
+    }
+    let config = connect::config(args.kubeconfig.as_deref()).await?;
+    info!(version = env!("CARGO_PKG_VERSION"), hub = %config.cluster_url, controllers = controllers.join(","), "starting");
+    let lease = LeaseName {
+        namespace: args.leader_election_namespace.clone().unwrap_or_else(|| config.default_namespace.clone()),
+        name: format!("hub-addons-{}", controllers.join("-")),
+        identity: identity(),
+    };
+    let client = connect::client(config)?;
+
+    let mut election = args.leader_elect.then(|| Election::new(client.clone(), lease, metrics.clone()));
+    if let Some(election) = &mut election {
+        tokio::select! {
+            () = election.acquire() => {}
+            () = stop.received() => return Ok(()),
+        }
+    }
+    let fence = election.as_ref().map_or_else(Fence::open, Election::fence);
+    let host = Arc::new(Host::new(client, health.clone(), metrics, fence));
+    let profiles = start(&host, &args);
+
+    let work = tokio::spawn({
+        let (host, profiles) = (Arc::clone(&host), Arc::clone(&profiles));
+        async move {
+            host.health.all_synced().await;
+            info!("every watch has its first list, working");
+            profiles.work().await;
+        }
+    });
+    let lost = async {
+        match &mut election {
+            Some(election) => election.hold().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        why = lost => return Err(RunError::LeadershipLost(why)),
+        task = host.task_ended() => return Err(RunError::TaskEnded(task)),
+        () = stop.received() => {}
+    }
+    info!("stopping: finishing what is in flight");
+    health.stopping();
+    profiles.stop();
+    if tokio::time::timeout(DRAIN_TIMEOUT, work).await.is_err() {
+        warn!("some writes did not end in time");
+    }
+    if let Some(election) = &mut election {
+        election.release().await;
+    }
+    Ok(())
+}
+
+/// Starts the controllers whose gate is on.
+fn start(host: &Arc<Host>, args: &RunArgs) -> Arc<Profiles> {
+    let bound_source = if args.compute_bound { BoundSource::Computed } else { BoundSource::Status };
+    let fleet = FleetCache::new(bound_source, host.reporter.clone());
+    let profiles = Profiles::new(Arc::clone(host), args.cluster_manager_name.clone());
+    let mut owners: Vec<Box<dyn Owner>> = Vec::new();
+    if args.feature_gates.cluster_profile {
+        let settings = Settings {
+            manager: args.cluster_manager_name.clone(),
+            propagated_labels: args.propagate_labels.clone(),
+        };
+        owners.push(Box::new(Projector::new(fleet.clone(), &profiles, settings)));
+    }
+    fleet.start(host);
+    profiles.start(owners);
+    profiles
+}
+
+/// SIGTERM, as Kubernetes sends it, or Ctrl-C.
+struct StopSignal {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl StopSignal {
+    fn new() -> Result<Self, RunError> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).map_err(RunError::Signal)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(RunError::Signal)?,
+        })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => info!("SIGTERM"),
+            _ = self.interrupt.recv() => info!("SIGINT"),
+        }
+    }
+}
+
+/// This process among its replicas. A restarted container is another process: its predecessor's claim has to
+/// run out first.
+fn identity() -> String {
+    let host = hostname::get().ok().and_then(|name| name.into_string().ok());
+    let host = host.unwrap_or_else(|| "unknown-host".to_owned());
+    format!("{host}_{}_{:x}", std::process::id(), jiff::Timestamp::now().as_microsecond())
+}

@@ -1,0 +1,73 @@
+//! The profile projector: one ClusterProfile per granted cluster in each bound namespace.
+//!
+//! - **Watches** ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding (through [`FleetCache`]) and
+//!   ClusterProfile (through [`Profiles`]).
+//! - **Owns** of a profile: that it exists, its labels, its spec, and `status.{version,properties,conditions}`.
+//! - **Guarantees** that a profile exists where and only where its cluster is granted, that unknown is never
+//!   taken for empty, and that nothing is written where nothing differs. The decisions are
+//!   [`hub_core::project::share`]; what is here only says which profiles a change concerns.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::profile::Share;
+use hub_core::project::{self, Settings};
+use hub_runtime::fleet::FleetCache;
+use hub_runtime::profiles::{Owner, Profiles};
+
+/// The feature gate that starts the projector.
+pub const GATE: &str = "ClusterProfile";
+
+/// The projector as an owner of profiles.
+pub struct Projector {
+    fleet: FleetCache,
+    settings: Settings,
+}
+
+impl Projector {
+    /// Has `profiles` looked at again whenever the fleet changes. Call it before the fleet's watches start.
+    #[must_use]
+    pub fn new(fleet: FleetCache, profiles: &Arc<Profiles>, settings: Settings) -> Self {
+        let profiles = Arc::clone(profiles);
+        fleet.listen(move |fleet, touched| {
+            if let Touched::Namespaces(namespaces) = touched {
+                for namespace in namespaces {
+                    profiles.resume(namespace);
+                }
+            }
+            for key in concerned(fleet, touched, &profiles) {
+                profiles.enqueue(key);
+            }
+        });
+        Self { fleet, settings }
+    }
+}
+
+impl Owner for Projector {
+    fn share(&self, key: &ProfileKey) -> Share {
+        project::share(&self.fleet.read(), key, &self.settings)
+    }
+}
+
+/// The profiles that a change of the fleet concerns: those that are there, and those that may have to be.
+fn concerned(fleet: &Fleet, touched: &Touched, profiles: &Profiles) -> Vec<ProfileKey> {
+    match touched {
+        Touched::Nothing => Vec::new(),
+        Touched::Cluster(cluster) => {
+            let mut namespaces: BTreeSet<Namespace> = fleet.namespaces().cloned().collect();
+            namespaces.extend(profiles.namespaces_with(cluster));
+            let key = |namespace| ProfileKey { namespace, cluster: cluster.clone() };
+            namespaces.into_iter().map(key).collect()
+        }
+        Touched::Namespaces(namespaces) => {
+            let keys = namespaces.iter().flat_map(|namespace| {
+                let mut clusters: BTreeSet<ClusterName> = fleet.cluster_names().cloned().collect();
+                clusters.extend(profiles.clusters_in(namespace));
+                clusters.into_iter().map(|cluster| ProfileKey { namespace: namespace.clone(), cluster })
+            });
+            keys.collect()
+        }
+    }
+}
