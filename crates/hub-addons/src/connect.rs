@@ -11,6 +11,10 @@ use kube::{Client, Config};
 /// Longest wait for a connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Longest silence of the API server on a connection that waits for it. A watch is never silent for that
+/// long: the API server sends a bookmark every minute. So a peer that is gone without a word is noticed.
+const READ_TIMEOUT: Duration = Duration::from_mins(2);
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -50,6 +54,8 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
         Config::from_kubeconfig(&options).await.map_err(ConnectError::Nothing)?
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.reset_reader_on_write = true;
     // What failed is tried again by the queue, which knows what a second try means; a client that repeats a
     // POST by itself turns a lost answer into a conflict that nobody understands.
     config.default_retry = false;

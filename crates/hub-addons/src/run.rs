@@ -13,6 +13,7 @@ use hub_runtime::metrics::Metrics;
 use hub_runtime::profiles::{Owner, Profiles};
 use profile_projector::Projector;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::cli::RunArgs;
@@ -78,10 +79,14 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let host = Arc::new(Host::new(client, health.clone(), metrics, fence));
     let profiles = start(&host, &args);
 
+    let stopping = CancellationToken::new();
     let work = tokio::spawn({
-        let (host, profiles) = (Arc::clone(&host), Arc::clone(&profiles));
+        let (host, profiles, stopping) = (Arc::clone(&host), Arc::clone(&profiles), stopping.clone());
         async move {
-            host.health.all_synced().await;
+            tokio::select! {
+                () = host.health.all_synced() => {}
+                () = stopping.cancelled() => return,
+            }
             info!("every watch has its first list, working");
             profiles.work().await;
         }
@@ -99,6 +104,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     }
     info!("stopping: finishing what is in flight");
     health.stopping();
+    stopping.cancel();
     profiles.stop();
     if tokio::time::timeout(DRAIN_TIMEOUT, work).await.is_err() {
         warn!("some writes did not end in time");

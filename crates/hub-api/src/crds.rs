@@ -10,8 +10,10 @@ use kube::CustomResourceExt;
 
 use crate::cluster_profile::ClusterProfile;
 use crate::managed_cluster::ManagedCluster;
+use crate::managed_cluster_addon::ManagedClusterAddOn;
 use crate::managed_cluster_set::ManagedClusterSet;
 use crate::managed_cluster_set_binding::ManagedClusterSetBinding;
+use crate::managed_proxy_configuration::ManagedProxyConfiguration;
 
 /// How server-side apply merges the lists in a ClusterProfile's status. CRDs of both flavours are live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         finished(ManagedCluster::crd(), Spec::Optional),
         finished(ManagedClusterSet::crd(), Spec::Optional),
         finished(ManagedClusterSetBinding::crd(), Spec::Optional),
+        finished(ManagedClusterAddOn::crd(), Spec::Required),
+        finished(ManagedProxyConfiguration::crd(), Spec::Optional),
         cluster_profile(ListFlavour::Map),
     ]
 }

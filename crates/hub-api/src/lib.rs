@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | [`managed_cluster`] | `ManagedCluster`, `cluster.open-cluster-management.io/v1` | no |
 //! | [`managed_cluster_set`] | `ManagedClusterSet`, `…/v1beta2` | no |
-//! | [`managed_cluster_set_binding`] | `ManagedClusterSetBinding`, `…/v1beta2` | its `Bound` condition, on a hub without OCM |
+//! | [`managed_cluster_set_binding`] | `ManagedClusterSetBinding`, `…/v1beta2` | no |
+//! | [`managed_cluster_addon`] | `ManagedClusterAddOn`, `addon.open-cluster-management.io/v1alpha1` | no |
+//! | [`managed_proxy_configuration`] | `ManagedProxyConfiguration`, `proxy.open-cluster-management.io/v1alpha1` | no |
 //! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` | yes |
 //!
 //! [`crds`] makes the `CustomResourceDefinition`s of these kinds, [`names`] holds the identifiers that are
@@ -25,8 +27,10 @@ pub mod cluster_profile;
 pub mod crds;
 pub mod labels;
 pub mod managed_cluster;
+pub mod managed_cluster_addon;
 pub mod managed_cluster_set;
 pub mod managed_cluster_set_binding;
+pub mod managed_proxy_configuration;
 pub mod names;
 
 mod decode;

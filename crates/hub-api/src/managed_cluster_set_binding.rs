@@ -1,7 +1,7 @@
 //! `ManagedClusterSetBinding`: opens a set of clusters to a namespace (OCM API,
 //! `cluster.open-cluster-management.io/v1beta2`).
 //!
-//! OCM's registration controller writes the condition `Bound`; only on a hub without OCM do we.
+//! OCM's registration controller writes the condition `Bound`; we only read it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;

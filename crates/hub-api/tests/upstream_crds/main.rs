@@ -15,14 +15,19 @@ use std::fmt::Debug;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::crds::{self, ListFlavour};
 use hub_api::managed_cluster::ManagedCluster;
+use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::upstream::{BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, SETS, schema_of};
+use crate::upstream::{ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROXIES, SETS, schema_of};
+
+/// The kinds that we only read.
+const READ: [&str; 5] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES];
 
 const PROFILES: [(&str, ListFlavour); 2] =
     [(PROFILES_MAP, ListFlavour::Map), (PROFILES_ATOMIC, ListFlavour::Atomic)];
@@ -48,7 +53,7 @@ fn the_cluster_profile_crd_is_upstreams_in_both_flavours() {
 
 #[test]
 fn the_crds_of_the_kinds_we_read_ask_for_no_more_than_upstreams_and_keep_the_rest() {
-    for file in [CLUSTERS, SETS, BINDINGS] {
+    for file in READ {
         let Some(mut upstream) = upstream::crd(file) else { return };
         let mut ours = ours(upstream["metadata"]["name"].as_str().unwrap());
         let mut differences = compare::subset(schema_of(&ours), schema_of(&upstream));
@@ -97,6 +102,8 @@ fn every_object_that_upstream_allows_decodes() {
     assert_decodes::<ManagedCluster>(CLUSTERS);
     assert_decodes::<ManagedClusterSet>(SETS);
     assert_decodes::<ManagedClusterSetBinding>(BINDINGS);
+    assert_decodes::<ManagedClusterAddOn>(ADDONS);
+    assert_decodes::<ManagedProxyConfiguration>(PROXIES);
     for (file, _) in PROFILES {
         assert_decodes::<ClusterProfile>(file);
     }
@@ -130,7 +137,7 @@ fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema()
 /// The samples are only worth something when they are many and the schema's checks hold for them.
 #[test]
 fn the_samples_are_valid() {
-    for file in [CLUSTERS, SETS, BINDINGS, PROFILES_MAP, PROFILES_ATOMIC] {
+    for file in READ.into_iter().chain([PROFILES_MAP, PROFILES_ATOMIC]) {
         let Some(crd) = upstream::crd(file) else { return };
         let samples = samples::of(schema_of(&crd));
         assert!(samples.len() > 10, "{file}: {} samples", samples.len());

@@ -20,7 +20,7 @@ const UNKNOWN: &str = "fieldOfALaterVersion";
 /// How many variants reach every possible value inside a list; see [`list`].
 const VARIANTS: usize = 12;
 
-/// Samples that cover the schema: the smallest object, empty objects in the place of spec and status,
+/// Samples that cover the schema: the smallest object, the least spec and status,
 /// everything at once in each variant of its values, the same with unknown fields, and everything but one
 /// optional field, for each of those.
 pub(crate) fn of(schema: &Value) -> Vec<Value> {
@@ -30,11 +30,12 @@ pub(crate) fn of(schema: &Value) -> Vec<Value> {
     ];
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     for part in ["spec", "status"] {
-        let mut with_empty_part = samples[0].clone();
+        let mut with_least_part = samples[0].clone();
         if !required.contains(&json!(part)) {
-            with_empty_part[part] = json!({});
+            let least = Shape { optional: false, unknown: false, variant: 0 };
+            with_least_part[part] = sample(&schema["properties"][part], least);
         }
-        samples.push(with_empty_part);
+        samples.push(with_least_part);
     }
     for variant in 0..VARIANTS {
         samples.push(sample(schema, Shape { optional: true, unknown: false, variant }));
@@ -129,8 +130,9 @@ fn string(schema: &Value, variant: usize) -> Value {
         Some(other) => panic!("no sample for the format {other}"),
         None => {}
     }
-    // The letter suits every pattern in these schemas.
-    let mut values = vec![json!("a")];
+    // As few letters as allowed: letters suit every pattern in the schemas that we check patterns of.
+    let shortest = schema["minLength"].as_u64().map_or(1, |shortest| usize::try_from(shortest).unwrap());
+    let mut values = vec![json!("a".repeat(shortest))];
     if schema["minLength"].is_null() && schema["pattern"].is_null() {
         values.push(json!(""));
     }

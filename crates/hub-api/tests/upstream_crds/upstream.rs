@@ -10,6 +10,8 @@ use serde_json::Value;
 pub(crate) const CLUSTERS: &str = "ocm/clusters.open-cluster-management.io_managedclusters.yaml";
 pub(crate) const SETS: &str = "ocm/clusters.open-cluster-management.io_managedclustersets.yaml";
 pub(crate) const BINDINGS: &str = "ocm/clusters.open-cluster-management.io_managedclustersetbindings.yaml";
+pub(crate) const ADDONS: &str = "ocm/addon.open-cluster-management.io_managedclusteraddons.yaml";
+pub(crate) const PROXIES: &str = "ocm/proxy.open-cluster-management.io_managedproxyconfigurations.yaml";
 pub(crate) const PROFILES_MAP: &str = "cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml";
 pub(crate) const PROFILES_ATOMIC: &str = "ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml";
 

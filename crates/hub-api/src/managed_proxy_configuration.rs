@@ -1,0 +1,60 @@
+//! `ManagedProxyConfiguration`: how the cluster-proxy addon is installed on the hub (OCM cluster-proxy API,
+//! `proxy.open-cluster-management.io/v1alpha1`).
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::decode;
+
+/// What the addon runs, and where.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "proxy.open-cluster-management.io",
+    version = "v1alpha1",
+    kind = "ManagedProxyConfiguration",
+    status = "ManagedProxyConfigurationStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Configures the cluster-proxy addon."
+)]
+#[serde(rename_all = "camelCase", default, remote = "Self")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ManagedProxyConfigurationSpec {
+    /// The proxy server on the hub.
+    #[serde(skip_serializing_if = "ProxyServer::is_default")]
+    pub proxy_server: ProxyServer,
+}
+
+decode::default_when_absent!(ManagedProxyConfigurationSpec);
+
+/// The proxy server on the hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ProxyServer {
+    /// The namespace that the proxy servers run in, with their Services and serving certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = ProxyServer::DEFAULT_NAMESPACE))]
+    pub namespace: Option<String>,
+}
+
+impl ProxyServer {
+    /// The namespace that upstream's CRD fills in.
+    pub const DEFAULT_NAMESPACE: &str = "open-cluster-management-cluster-proxy";
+
+    /// The namespace that the proxy servers run in.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE)
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What the addon reports. Nothing of it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ManagedProxyConfigurationStatus {}
