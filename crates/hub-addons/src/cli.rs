@@ -7,12 +7,17 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
+use access_provisioner::{CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, Settings, SourceSettings};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use hub_api::crds::ListFlavour;
 use hub_api::names::ManagerName;
+use hub_core::access;
+use hub_core::endpoint::ServerTemplate;
 use hub_core::project::LabelAllowList;
 use hub_runtime::health::{BindAddress, InvalidBindAddress};
+use jiff::SignedDuration;
 
 use crate::features::FeatureGates;
 
@@ -76,6 +81,12 @@ pub struct RunArgs {
     /// Controllers to switch on or off, as GATE=true,GATE=false
     ///
     /// ClusterProfile (on): the profile projector, which writes a ClusterProfile for every granted cluster.
+    ///
+    /// ClusterProfileAccessProvider (on): the access-provider provisioner, which adds to each how its cluster is
+    /// reached.
+    ///
+    /// ClusterProfileDirectAccessProvider (off): an access provider of its own that leads to the cluster's API
+    /// server without a proxy.
     #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
     pub feature_gates: FeatureGates,
 
@@ -95,6 +106,10 @@ pub struct RunArgs {
     /// exists, since nobody writes its condition `Bound`
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
+
+    /// How access providers lead to clusters, and where their trust anchors come from
+    #[command(flatten)]
+    pub access: AccessArgs,
 
     /// Where to serve /metrics; 0 to not serve them
     #[arg(long, env = "HUB_ADDONS_METRICS_BIND_ADDRESS", default_value = ":8080")]
@@ -119,6 +134,119 @@ pub struct RunArgs {
     /// What to log: error, warn, info, debug, trace, or directives such as hub_runtime=debug
     #[arg(long, env = "HUB_ADDONS_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
+}
+
+/// How the access-provider provisioner is set up.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Access providers")]
+pub struct AccessArgs {
+    /// Name of our entry in status.accessProviders, by which consumers choose it
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER)]
+    pub access_provider_name: String,
+
+    /// Where the server and its trust anchors come from
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SOURCE", value_enum, default_value_t = AccessSource::ClusterProxy)]
+    pub access_provider_source: AccessSource,
+
+    /// Name of the user server's Service of cluster-proxy
+    #[arg(
+        long,
+        env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE",
+        value_name = "NAME",
+        default_value = "cluster-proxy-addon-user"
+    )]
+    pub cluster_proxy_service: String,
+
+    /// Port of that Service
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = 9092)]
+    pub cluster_proxy_port: u16,
+
+    /// Publish only for clusters that have the ManagedClusterAddOn cluster-proxy
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub cluster_proxy_require_addon: bool,
+
+    /// For the source static: the server, with {cluster} in the place of the cluster's name
+    #[arg(
+        long,
+        env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER",
+        value_name = "URL",
+        required_if_eq("access_provider_source", "static")
+    )]
+    pub access_provider_server: Option<ServerTemplate>,
+
+    /// For the source static: where the server's CA certificates are, as secret/NAMESPACE/NAME/KEY or
+    /// configmap/NAMESPACE/NAME/KEY
+    #[arg(
+        long,
+        env = "HUB_ADDONS_ACCESS_PROVIDER_CA",
+        value_name = "REFERENCE",
+        required_if_eq("access_provider_source", "static")
+    )]
+    pub access_provider_ca: Option<CaReference>,
+
+    /// How long replaced trust anchors are published together with the new ones, as 10m or 0: servers reload
+    /// their certificate later than it changes
+    #[arg(long, env = "HUB_ADDONS_CA_OVERLAP", value_name = "DURATION", default_value = "10m")]
+    pub ca_overlap: Period,
+
+    /// Name of the direct entry (gate ClusterProfileDirectAccessProvider)
+    #[arg(long, env = "HUB_ADDONS_DIRECT_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = DEFAULT_DIRECT_PROVIDER)]
+    pub direct_access_provider_name: String,
+
+    /// Publish direct endpoints at loopback, link-local and metadata addresses too
+    #[arg(long, env = "HUB_ADDONS_DIRECT_ALLOW_LOCAL", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub direct_allow_local: bool,
+}
+
+impl AccessArgs {
+    /// The settings of the provisioner.
+    #[must_use]
+    pub fn provisioner(&self) -> Settings {
+        let source = match (&self.access_provider_server, &self.access_provider_ca) {
+            // Clap asks for both with the source static.
+            (Some(server), Some(ca)) if self.access_provider_source == AccessSource::Static => {
+                SourceSettings::Static { server: server.clone(), ca: ca.clone() }
+            }
+            _ => SourceSettings::ClusterProxy {
+                service: self.cluster_proxy_service.clone(),
+                port: self.cluster_proxy_port,
+                require_addon: self.cluster_proxy_require_addon,
+            },
+        };
+        Settings { provider: self.access_provider_name.clone(), source, overlap: self.ca_overlap.0 }
+    }
+
+    /// The settings of direct access.
+    #[must_use]
+    pub fn direct(&self) -> DirectSettings {
+        DirectSettings {
+            provider: self.direct_access_provider_name.clone(),
+            allow_local: self.direct_allow_local,
+        }
+    }
+}
+
+/// Where access providers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AccessSource {
+    /// Open Cluster Management's cluster-proxy addon.
+    ClusterProxy,
+    /// The server and certificates that are given.
+    Static,
+}
+
+/// A length of time on the command line, such as `10m`, `90s` or `0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period(pub Duration);
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = if text == "0" { "0s" } else { text };
+        let period: SignedDuration = text.parse().map_err(|error| format!("{error}; write 10m, 90s or 0"))?;
+        Duration::try_from(period).map(Self).map_err(|_| "it is negative".to_owned())
+    }
 }
 
 /// Where to serve something, if at all.
@@ -187,10 +315,20 @@ mod tests {
             (&["--propagate-labels=*"], "label key"),
             (&["--metrics-bind-address=localhost"], "IP:PORT"),
             (&["--log-format=xml"], "json"),
+            (&["--ca-overlap=10"], "10m"),
+            (&["--ca-overlap=-1s"], "negative"),
+            (&["--access-provider-source=static"], "--access-provider-server"),
+            (&["--access-provider-ca=secret/a"], "secret/NAMESPACE/NAME/KEY"),
         ] {
             let error = run(args).unwrap_err().to_string();
             assert!(error.contains(hint), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn an_overlap_of_0_is_none() {
+        assert_eq!(run(&["--ca-overlap=0"]).unwrap().access.ca_overlap, Period(Duration::ZERO));
+        assert_eq!(run(&[]).unwrap().access.ca_overlap, Period(Duration::from_mins(10)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access_provisioner::{Direct, Provisioner};
 use hub_core::fleet::BoundSource;
 use hub_core::project::Settings;
 use hub_runtime::fleet::FleetCache;
@@ -47,8 +48,8 @@ pub enum RunError {
 
 /// Runs until a signal ends it well, or something else does not.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
-    let controllers = args.feature_gates.controllers();
-    if controllers.is_empty() {
+    let names = args.feature_gates.controllers();
+    if names.is_empty() {
         return Err(RunError::NothingToRun);
     }
     let mut stop = StopSignal::new()?;
@@ -60,10 +61,13 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         serve_probes(address, health.clone()).await?;
     }
     let config = connect::config(args.kubeconfig.as_deref()).await?;
-    info!(version = env!("CARGO_PKG_VERSION"), hub = %config.cluster_url, controllers = controllers.join(","), "starting");
+    info!(version = env!("CARGO_PKG_VERSION"), hub = %config.cluster_url, controllers = names.join(","), "starting");
+    if args.feature_gates.cred_syncer {
+        info!("this version has no credential syncer: its feature gate changes nothing");
+    }
     let lease = LeaseName {
         namespace: args.leader_election_namespace.clone().unwrap_or_else(|| config.default_namespace.clone()),
-        name: format!("hub-addons-{}", controllers.join("-")),
+        name: format!("hub-addons-{}", names.join("-")),
         identity: identity(),
     };
     let client = connect::client(config)?;
@@ -77,18 +81,19 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     }
     let fence = election.as_ref().map_or_else(Fence::open, Election::fence);
     let host = Arc::new(Host::new(client, health.clone(), metrics, fence));
-    let profiles = start(&host, &args);
+    let controllers = Controllers::start(&host, &args);
+    let profiles = Arc::clone(&controllers.profiles);
 
     let stopping = CancellationToken::new();
     let work = tokio::spawn({
-        let (host, profiles, stopping) = (Arc::clone(&host), Arc::clone(&profiles), stopping.clone());
+        let (host, stopping) = (Arc::clone(&host), stopping.clone());
         async move {
             tokio::select! {
                 () = host.health.all_synced() => {}
                 () = stopping.cancelled() => return,
             }
             info!("every watch has its first list, working");
-            profiles.work().await;
+            controllers.work().await;
         }
     });
     let lost = async {
@@ -115,22 +120,54 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Starts the controllers whose gate is on.
-fn start(host: &Arc<Host>, args: &RunArgs) -> Arc<Profiles> {
-    let bound_source = if args.compute_bound { BoundSource::Computed } else { BoundSource::Status };
-    let fleet = FleetCache::new(bound_source, host.reporter.clone());
-    let profiles = Profiles::new(Arc::clone(host), args.cluster_manager_name.clone());
-    let mut owners: Vec<Box<dyn Owner>> = Vec::new();
-    if args.feature_gates.cluster_profile {
-        let settings = Settings {
-            manager: args.cluster_manager_name.clone(),
-            propagated_labels: args.propagate_labels.clone(),
-        };
-        owners.push(Box::new(Projector::new(fleet.clone(), &profiles, settings)));
+/// The controllers of this process.
+struct Controllers {
+    profiles: Arc<Profiles>,
+    /// What has to happen once every watch has its first list, before the first write.
+    begin: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl Controllers {
+    /// Starts those whose gate is on.
+    fn start(host: &Arc<Host>, args: &RunArgs) -> Self {
+        let (gates, manager) = (&args.feature_gates, &args.cluster_manager_name);
+        let bound_source = if args.compute_bound { BoundSource::Computed } else { BoundSource::Status };
+        let fleet = FleetCache::new(bound_source, host.reporter.clone());
+        let profiles = Profiles::new(Arc::clone(host), manager.clone());
+        let mut owners: Vec<Box<dyn Owner>> = Vec::new();
+        let mut begin: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        if gates.cluster_profile {
+            let settings =
+                Settings { manager: manager.clone(), propagated_labels: args.propagate_labels.clone() };
+            owners.push(Box::new(Projector::new(fleet.clone(), &profiles, settings)));
+        }
+        if gates.access_provider {
+            let provisioner = Provisioner::start(host, &profiles, manager.clone(), args.access.provisioner());
+            owners.push(Box::new(provisioner.clone()));
+            begin.push(Box::new(move || provisioner.begin()));
+        }
+        if gates.direct_access_provider {
+            let (settings, metrics) = (args.access.direct(), host.metrics.clone());
+            let direct = Direct::new(fleet.clone(), &profiles, manager.clone(), settings, metrics);
+            owners.push(Box::new(direct.clone()));
+            begin.push(Box::new(move || direct.begin()));
+        }
+        if gates.cluster_profile {
+            fleet.watch_grants(host);
+        }
+        if gates.cluster_profile || gates.direct_access_provider {
+            fleet.watch_clusters(host);
+        }
+        profiles.start(owners);
+        Self { profiles, begin }
     }
-    fleet.start(host);
-    profiles.start(owners);
-    profiles
+
+    async fn work(self) {
+        for begin in self.begin {
+            begin();
+        }
+        self.profiles.work().await;
+    }
 }
 
 /// SIGTERM, as Kubernetes sends it, or Ctrl-C.

@@ -1,6 +1,8 @@
 //! Label keys and values that join the hub's objects. They are contracts with software we do not own
 //! (Open Cluster Management, Kueue, Argo CD): none of them may be renamed.
 
+use crate::names;
+
 /// On a ClusterProfile: which cluster manager keeps it. KEP-4322 asks every manager to set it.
 pub const CLUSTER_MANAGER: &str = "x-k8s.io/cluster-manager";
 
@@ -19,9 +21,6 @@ pub const VALUE_MAX_LENGTH: usize = 63;
 /// Longest name part of a label key, in bytes.
 const KEY_NAME_MAX_LENGTH: usize = 63;
 
-/// Longest DNS prefix of a label key, in bytes.
-const KEY_PREFIX_MAX_LENGTH: usize = 253;
-
 /// Whether an API server would take `value` as a label value: empty, or at most
 /// [`VALUE_MAX_LENGTH`] bytes of `[A-Za-z0-9_.-]` that begin and end with a letter or digit.
 #[must_use]
@@ -37,7 +36,7 @@ pub fn is_valid_key(key: &str) -> bool {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    prefix.is_none_or(is_dns_subdomain) && name.len() <= KEY_NAME_MAX_LENGTH && is_qualified_part(name)
+    prefix.is_none_or(names::is_dns_subdomain) && name.len() <= KEY_NAME_MAX_LENGTH && is_qualified_part(name)
 }
 
 fn is_qualified_part(text: &str) -> bool {
@@ -46,21 +45,6 @@ fn is_qualified_part(text: &str) -> bool {
     edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-fn is_dns_subdomain(text: &str) -> bool {
-    text.len() <= KEY_PREFIX_MAX_LENGTH
-        && text.split('.').all(|label| {
-            let edge = |byte: Option<&u8>| {
-                byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-            };
-            let bytes = label.as_bytes();
-            edge(bytes.first())
-                && edge(bytes.last())
-                && bytes
-                    .iter()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
-        })
 }
 
 #[cfg(test)]

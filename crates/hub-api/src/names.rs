@@ -126,9 +126,34 @@ impl fmt::Display for ProfileKey {
     }
 }
 
+/// Whether a text is a DNS-1123 subdomain, as the names of most objects and of hosts are: at most 253 bytes, in
+/// labels of `[a-z0-9-]` that begin and end with a letter or digit.
+#[must_use]
+pub fn is_dns_subdomain(text: &str) -> bool {
+    const MAX_LENGTH: usize = 253;
+    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.len() <= MAX_LENGTH
+        && text.split('.').all(|label| {
+            let bytes = label.as_bytes();
+            bytes.first().is_some_and(alphanumeric)
+                && bytes.last().is_some_and(alphanumeric)
+                && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
+        })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::ManagerName;
+    use super::{ManagerName, is_dns_subdomain};
+
+    #[test]
+    fn dns_names_are_judged_as_the_api_server_judges_them() {
+        for good in ["a", "0", "a-b.c1", &"x".repeat(253)] {
+            assert!(is_dns_subdomain(good), "{good:?}");
+        }
+        for bad in ["", ".", "a.", ".a", "A", "a_b", "-a", "a-", "../a", &"x".repeat(254)] {
+            assert!(!is_dns_subdomain(bad), "{bad:?}");
+        }
+    }
 
     #[test]
     fn a_manager_name_is_a_label_value_and_not_empty() {

@@ -39,7 +39,7 @@ pub struct Cluster {
     pub state: Result<ClusterState, String>,
 }
 
-/// What a ManagedCluster says of itself in its status.
+/// What a ManagedCluster says of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClusterState {
     /// `status.version.kubernetes`, absent when empty.
@@ -50,6 +50,17 @@ pub struct ClusterState {
     pub available: Option<Condition>,
     /// `ManagedClusterJoined`.
     pub joined: Option<Condition>,
+    /// `spec.managedClusterClientConfigs`: the cluster's own API servers.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// An API server as the cluster's agent reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its URL.
+    pub url: String,
+    /// The PEM text of the certificates that its clients should trust.
+    pub ca_bundle: Option<Box<[u8]>>,
 }
 
 impl Cluster {
@@ -72,6 +83,15 @@ impl Cluster {
                 .unwrap_or_default(),
             available: condition(project::SOURCE_AVAILABLE).cloned(),
             joined: condition(project::SOURCE_JOINED).cloned(),
+            endpoints: cluster
+                .spec
+                .managed_cluster_client_configs
+                .iter()
+                .map(|config| Endpoint {
+                    url: config.url.clone(),
+                    ca_bundle: config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice().into()),
+                })
+                .collect(),
         };
         Self::from_metadata(&cluster.metadata, Ok(state))
     }
@@ -322,12 +342,7 @@ impl Fleet {
     }
 
     /// Takes in a ManagedClusterSetBinding as it is now.
-    pub fn apply_binding(
-        &mut self,
-        namespace: Namespace,
-        name: ClusterSetName,
-        binding: Binding,
-    ) -> Touched {
+    pub fn apply_binding(&mut self, namespace: Namespace, name: ClusterSetName, binding: Binding) -> Touched {
         let bindings = self.bindings.entry(namespace.clone()).or_default();
         if bindings.get(&name) == Some(&binding) {
             return Touched::Nothing;

@@ -94,9 +94,7 @@ pub fn verdicts<'a>(
     key: &'a ProfileKey,
 ) -> impl Iterator<Item = (&'a ClusterSetName, Verdict)> {
     let cluster = fleet.cluster(&key.cluster);
-    fleet
-        .bindings_in(&key.namespace)
-        .map(move |(name, binding)| (name, judge(fleet, name, binding, cluster)))
+    fleet.bindings_in(&key.namespace).map(move |(name, binding)| (name, judge(fleet, name, binding, cluster)))
 }
 
 /// Every condition that can be read is asked before a doubt is: one clear "no" makes the rest immaterial.

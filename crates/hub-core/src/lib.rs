@@ -7,12 +7,17 @@
 //! 1. [`fleet`] holds what the hub knows: clusters, sets, bindings;
 //! 2. [`grant`] decides which cluster belongs in which namespace, and says why;
 //! 3. [`project`] turns a cluster into what its profile should show;
-//! 4. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
-//! 5. [`note`] is what a person should hear about on the way.
+//! 4. [`access`] decides how the cluster is reached, at an [`endpoint`] that may be published and by the right
+//!    [`trust`] anchors;
+//! 5. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
+//! 6. [`note`] is what a person should hear about on the way.
 
+pub mod access;
+pub mod endpoint;
 pub mod fleet;
 pub mod grant;
 pub mod note;
 pub mod profile;
 pub mod project;
 pub mod selector;
+pub mod trust;

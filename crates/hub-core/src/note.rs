@@ -17,6 +17,12 @@ pub enum Subject {
     Binding(Namespace, ClusterSetName),
     /// A ClusterProfile.
     Profile(ProfileKey),
+    /// The ManagedProxyConfiguration of that name, there or not.
+    ProxyConfiguration(String),
+    /// A Secret, there or not.
+    Secret(Namespace, String),
+    /// A ConfigMap, there or not.
+    ConfigMap(Namespace, String),
 }
 
 impl fmt::Display for Subject {
@@ -26,6 +32,9 @@ impl fmt::Display for Subject {
             Self::ClusterSet(name) => write!(f, "ManagedClusterSet {name}"),
             Self::Binding(namespace, name) => write!(f, "ManagedClusterSetBinding {namespace}/{name}"),
             Self::Profile(key) => write!(f, "ClusterProfile {key}"),
+            Self::ProxyConfiguration(name) => write!(f, "ManagedProxyConfiguration {name}"),
+            Self::Secret(namespace, name) => write!(f, "Secret {namespace}/{name}"),
+            Self::ConfigMap(namespace, name) => write!(f, "ConfigMap {namespace}/{name}"),
         }
     }
 }
@@ -51,11 +60,17 @@ pub enum Reason {
     Unreadable,
     /// The API server refused what we wanted to write.
     WriteRefused,
+    /// There is no configuration of the cluster proxy, so profiles do not say how to reach their clusters.
+    NoProxyConfiguration,
+    /// There are no usable trust anchors where they should be; what is published stays as it is.
+    NoTrustAnchor,
+    /// What a cluster says of how to reach it directly cannot be published.
+    EndpointRefused,
 }
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::UnlabelledProfile,
@@ -65,6 +80,9 @@ impl Reason {
         Self::BindingNameMismatch,
         Self::Unreadable,
         Self::WriteRefused,
+        Self::NoProxyConfiguration,
+        Self::NoTrustAnchor,
+        Self::EndpointRefused,
     ];
 
     /// The Event's `reason`, in the CamelCase that Kubernetes asks for.
@@ -80,6 +98,9 @@ impl Reason {
             Self::BindingNameMismatch => "BindingNameMismatch",
             Self::Unreadable => "Unreadable",
             Self::WriteRefused => "WriteRefused",
+            Self::NoProxyConfiguration => "NoProxyConfiguration",
+            Self::NoTrustAnchor => "NoTrustAnchor",
+            Self::EndpointRefused => "EndpointRefused",
         }
     }
 }

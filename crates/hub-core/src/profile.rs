@@ -12,10 +12,13 @@
 
 use std::collections::BTreeMap;
 
-use hub_api::cluster_profile::{AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, Property};
+use hub_api::cluster_profile::{
+    AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, Property,
+};
 use hub_api::labels;
 use hub_api::names::{ManagerName, ProfileKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use crate::note::{Note, Reason};
@@ -137,6 +140,20 @@ impl Observed {
                 status => status.to_string().into(),
             },
         }
+    }
+
+    /// Whether anybody has written a status yet.
+    #[must_use]
+    pub fn has_status(&self) -> bool {
+        !self.status.is_empty()
+    }
+
+    /// The entry of that name in `status.accessProviders`, if it has the shape of one.
+    #[must_use]
+    pub fn access_provider(&self, name: &str) -> Option<AccessProvider> {
+        let status = self.status();
+        let entry = status.get("accessProviders")?.as_array()?.iter().find(|entry| entry["name"] == name)?;
+        AccessProvider::deserialize(entry).ok()
     }
 
     fn version(&self) -> Version {

@@ -65,7 +65,9 @@ impl LabelAllowList {
 
 /// Why a text is no [`LabelAllowList`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither a label key nor the prefix of label keys with a slash and an asterisk, as in example.com/*")]
+#[error(
+    "{0:?} is neither a label key nor the prefix of label keys with a slash and an asterisk, as in example.com/*"
+)]
 pub struct InvalidLabelPattern(String);
 
 impl FromStr for LabelAllowList {

@@ -92,11 +92,12 @@ impl ClusterSelector {
             "" | EXCLUSIVE => Ok(Self::Exclusive),
             LABEL_SELECTOR => {
                 let Some(labels) = &selector.label_selector else { return Ok(Self::Nothing) };
-                let equalities = labels.match_labels.iter().flatten().map(|(key, value)| {
-                    Requirement::new(key, Test::In(BTreeSet::from([value.clone()])))
-                });
-                let expressions =
-                    labels.match_expressions.iter().flatten().map(Requirement::from_expression);
+                let equalities = labels
+                    .match_labels
+                    .iter()
+                    .flatten()
+                    .map(|(key, value)| Requirement::new(key, Test::In(BTreeSet::from([value.clone()]))));
+                let expressions = labels.match_expressions.iter().flatten().map(Requirement::from_expression);
                 Ok(Self::Labels(equalities.chain(expressions).collect::<Result<_, _>>()?))
             }
             other => Err(SelectorError::UnknownType(other.to_owned())),
@@ -228,9 +229,7 @@ mod tests {
         let in_or_not = |selector: Value, labels: &[(&str, &str)]| {
             by_labels(&selector).unwrap().picks("set", &cluster(labels))
         };
-        let expression = |operator: &str, values: &[&str]| {
-            json!({"matchExpressions": [{"key": "env", "operator": operator, "values": values}]})
-        };
+        let expression = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "env", "operator": operator, "values": values}]});
         for (selector, labels, picked) in [
             (json!({"matchLabels": {"env": "prod"}}), vec![("env", "prod")], true),
             (json!({"matchLabels": {"env": "prod"}}), vec![("env", "dev")], false),
@@ -253,11 +252,9 @@ mod tests {
     #[test]
     fn a_selector_that_kubernetes_would_refuse_is_an_error() {
         let expression = |key: &str, operator: &str, values: &[&str]| {
-            by_labels(
-                &json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}),
-            )
-            .unwrap_err()
-            .to_string()
+            by_labels(&json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
+                .unwrap_err()
+                .to_string()
         };
         assert!(parse(json!({"selectorType": "Regex"})).unwrap_err().to_string().contains("\"Regex\""));
         assert!(expression("env", "Like", &["x"]).contains("\"Like\""));

@@ -10,14 +10,17 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use hub_core::fleet::{Binding, BoundSource, Cluster, ClusterSet, Fleet, Touched};
-use hub_core::note::Subject;
+use hub_core::note::{Note, Subject};
 
 use crate::host::Host;
 use crate::report::Reporter;
-use crate::watch::{ObjectKey, Sink, Unreadable};
+use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
 
 /// Hears which decisions a change may have changed.
 type Listener = Box<dyn Fn(&Fleet, &Touched) + Send + Sync>;
+
+/// Finds what a person should hear about a cluster, beyond what every controller does.
+type ClusterNotes = Box<dyn Fn(&Cluster) -> Vec<Note> + Send + Sync>;
 
 /// The watched index. Cheap to clone; clones share it.
 #[derive(Clone)]
@@ -28,6 +31,7 @@ pub struct FleetCache {
 struct Inner {
     fleet: RwLock<Fleet>,
     listeners: RwLock<Vec<Listener>>,
+    cluster_notes: RwLock<Vec<ClusterNotes>>,
     reporter: Reporter,
 }
 
@@ -36,7 +40,13 @@ impl FleetCache {
     #[must_use]
     pub fn new(bound_source: BoundSource, reporter: Reporter) -> Self {
         let fleet = RwLock::new(Fleet::new(bound_source));
-        Self { inner: Arc::new(Inner { fleet, listeners: RwLock::default(), reporter }) }
+        let (listeners, cluster_notes) = (RwLock::default(), RwLock::default());
+        Self { inner: Arc::new(Inner { fleet, listeners, cluster_notes, reporter }) }
+    }
+
+    /// Has `notes` asked about every cluster that is seen, for its Events.
+    pub fn add_cluster_notes(&self, notes: impl Fn(&Cluster) -> Vec<Note> + Send + Sync + 'static) {
+        self.inner.cluster_notes.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(notes));
     }
 
     /// Calls `listener` after every change, from the task of the watch that saw it.
@@ -49,11 +59,15 @@ impl FleetCache {
         self.inner.fleet.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the watches.
-    pub fn start(&self, host: &Host) {
-        host.watch::<ManagedCluster>("managedclusters", (), Clusters(self.clone()));
-        host.watch::<ManagedClusterSet>("managedclustersets", (), Sets(self.clone()));
-        host.watch::<ManagedClusterSetBinding>("managedclustersetbindings", (), Bindings(self.clone()));
+    /// Starts to watch what grants rest on.
+    pub fn watch_grants(&self, host: &Host) {
+        host.watch(Watch::all("managedclustersets"), Sets(self.clone()));
+        host.watch(Watch::all("managedclustersetbindings"), Bindings(self.clone()));
+    }
+
+    /// Starts to watch the clusters.
+    pub fn watch_clusters(&self, host: &Host) {
+        host.watch(Watch::all("managedclusters"), Clusters(self.clone()));
     }
 
     fn change(&self, change: impl FnOnce(&mut Fleet) -> Touched) {
@@ -81,7 +95,11 @@ impl Sink<ManagedCluster> for Clusters {
             Err(unreadable) => Cluster::unreadable(&unreadable.metadata, unreadable.error),
         };
         let subject = Subject::Cluster(name.clone());
-        self.0.inner.reporter.report(&subject, cluster.uid.as_deref(), cluster.notes(&name));
+        let mut notes = cluster.notes(&name);
+        for more in self.0.inner.cluster_notes.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            notes.extend(more(&cluster));
+        }
+        self.0.inner.reporter.report(&subject, cluster.uid.as_deref(), notes);
         self.0.change(|fleet| fleet.apply_cluster(name, cluster));
     }
 

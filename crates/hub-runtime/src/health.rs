@@ -28,9 +28,28 @@ pub struct Health {
 #[derive(Default)]
 struct Inner {
     failed_task: Mutex<Option<String>>,
-    syncs: Mutex<BTreeMap<&'static str, bool>>,
+    syncs: Mutex<BTreeMap<&'static str, Sync>>,
     stopping: Mutex<bool>,
     changed: watch::Sender<()>,
+}
+
+/// Whether the process can work without a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// It waits for the first list.
+    Required,
+    /// It waits for the first answer, be it an error: a kind of an addon that may not be installed. What
+    /// rests on it stays unknown until there is a list.
+    Optional,
+}
+
+/// How far a watch has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sync {
+    Waiting,
+    Listed,
+    /// It fails, and the process works without.
+    Missing,
 }
 
 /// Where one watch says that its first list is complete.
@@ -39,6 +58,7 @@ pub struct SyncState {
     health: Health,
     metrics: Metrics,
     resource: &'static str,
+    need: Need,
 }
 
 impl SyncState {
@@ -50,8 +70,20 @@ impl SyncState {
 
     /// The list is complete.
     pub fn mark_synced(&self) {
-        lock(&self.health.inner.syncs).insert(self.resource, true);
+        self.set(Sync::Listed);
         self.metrics.watch_synced(self.resource, true);
+    }
+
+    /// There was an error. It counts only while there has been no list.
+    pub fn mark_failing(&self) {
+        let listed = lock(&self.health.inner.syncs).get(self.resource) == Some(&Sync::Listed);
+        if self.need == Need::Optional && !listed {
+            self.set(Sync::Missing);
+        }
+    }
+
+    fn set(&self, sync: Sync) {
+        lock(&self.health.inner.syncs).insert(self.resource, sync);
         self.health.inner.changed.send_replace(());
     }
 }
@@ -59,16 +91,22 @@ impl SyncState {
 impl Health {
     /// Makes readiness wait for a watch.
     #[must_use]
-    pub fn expect_sync(&self, resource: &'static str, metrics: &Metrics) -> SyncState {
-        lock(&self.inner.syncs).insert(resource, false);
+    pub fn expect_sync(&self, resource: &'static str, need: Need, metrics: &Metrics) -> SyncState {
+        lock(&self.inner.syncs).insert(resource, Sync::Waiting);
         metrics.watch_synced(resource, false);
-        SyncState { health: self.clone(), metrics: metrics.clone(), resource }
+        SyncState { health: self.clone(), metrics: metrics.clone(), resource, need }
     }
 
-    /// Waits until every expected watch has seen its first list.
+    /// A watch has ended, and nothing waits for it.
+    pub(crate) fn forget_sync(&self, resource: &'static str) {
+        lock(&self.inner.syncs).remove(resource);
+        self.inner.changed.send_replace(());
+    }
+
+    /// Waits until every watch has come as far as the process needs it.
     pub async fn all_synced(&self) {
         let mut changed = self.inner.changed.subscribe();
-        while !lock(&self.inner.syncs).values().all(|synced| *synced) {
+        while lock(&self.inner.syncs).values().any(|sync| *sync == Sync::Waiting) {
             if changed.changed().await.is_err() {
                 return;
             }
@@ -99,12 +137,16 @@ impl Health {
             text.push_str("[-] stopping\n");
         }
         let syncs = lock(&self.inner.syncs);
-        for (resource, synced) in syncs.iter() {
-            let (mark, state) = if *synced { ('+', "ok") } else { ('-', "waiting for the first list") };
+        for (resource, sync) in syncs.iter() {
+            let (mark, state) = match sync {
+                Sync::Waiting => ('-', "waiting for the first list"),
+                Sync::Listed => ('+', "ok"),
+                Sync::Missing => ('+', "not to be had, working without"),
+            };
             // Writing into a String cannot fail.
             let _ = writeln!(text, "[{mark}] {resource}: {state}");
         }
-        let ready = !stopping && syncs.values().all(|synced| *synced);
+        let ready = !stopping && syncs.values().all(|sync| *sync != Sync::Waiting);
         text.push_str(if ready { "ok\n" } else { "not ready\n" });
         (ready, text)
     }
@@ -199,8 +241,8 @@ mod tests {
     async fn ready_means_that_every_watch_has_seen_its_first_list() {
         let (health, metrics) = (Health::default(), Metrics::new("0"));
         assert!(health.ready().0, "standing by is ready");
-        let clusters = health.expect_sync("managedclusters", &metrics);
-        let sets = health.expect_sync("managedclustersets", &metrics);
+        let clusters = health.expect_sync("managedclusters", Need::Required, &metrics);
+        let sets = health.expect_sync("managedclustersets", Need::Required, &metrics);
         clusters.mark_synced();
         let (ready, text) = health.ready();
         assert!(!ready);
@@ -208,6 +250,20 @@ mod tests {
         sets.mark_synced();
         health.all_synced().await;
         assert!(health.ready().0);
+    }
+
+    #[test]
+    fn a_kind_that_is_not_installed_holds_up_only_what_needs_it() {
+        let (health, metrics) = (Health::default(), Metrics::new("0"));
+        let needed = health.expect_sync("managedclusters", Need::Required, &metrics);
+        let addon = health.expect_sync("managedclusteraddons", Need::Optional, &metrics);
+        needed.mark_synced();
+        assert!(!health.ready().0, "the addon's watch has not answered yet");
+        addon.mark_failing();
+        assert!(health.ready().0);
+        addon.mark_synced();
+        addon.mark_failing();
+        assert!(health.ready().1.contains("[+] managedclusteraddons: ok"));
     }
 
     #[test]

@@ -4,16 +4,32 @@
 use std::fmt::Debug;
 use std::future::Future;
 
-use kube::{Client, Resource};
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch as channel;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::health::Health;
+use crate::health::{Health, SyncState};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 use crate::report::Reporter;
-use crate::watch::{self, Sink};
+use crate::watch::{self, Sink, Watch};
 use crate::write::Writer;
+
+/// A watch that ends when this is dropped, and that nobody waits for any more. Drop it before another watch of
+/// the same resource begins.
+pub struct HeldWatch {
+    health: Health,
+    resource: &'static str,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Drop for HeldWatch {
+    fn drop(&mut self) {
+        self.health.forget_sync(self.resource);
+    }
+}
 
 /// The process around the controllers.
 pub struct Host {
@@ -39,14 +55,44 @@ impl Host {
         Self { client, health, metrics, writer, reporter, ended: channel::Sender::new(None) }
     }
 
-    /// Starts to watch a kind, and makes readiness wait for its first list.
-    pub fn watch<K>(&self, resource: &'static str, dynamic_type: K::DynamicType, sink: impl Sink<K>)
+    /// Starts to watch a kind, and makes readiness wait for it.
+    pub fn watch<K>(&self, watch: Watch<K>, sink: impl Sink<K>)
     where
         K: Resource<DynamicType: Clone + Send + Sync> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let sync = self.health.expect_sync(resource, &self.metrics);
-        let watch = watch::watch(self.client.clone(), dynamic_type, sync, self.metrics.clone(), sink);
-        self.spawn(resource, watch);
+        let (sync, metrics) = (self.expect(&watch), self.metrics.clone());
+        let api = Api::all_with(self.client.clone(), watch.kind());
+        self.spawn(watch.resource(), watch::objects(api, watch, sync, metrics, sink));
+    }
+
+    /// The same, for the metadata of the objects alone.
+    pub fn watch_metadata<K>(&self, watch: Watch<K>, sink: impl Sink<PartialObjectMeta<K>>)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
+        let (sync, metrics) = (self.expect(&watch), self.metrics.clone());
+        self.spawn(watch.resource(), watch::metadata(self.client.clone(), watch, sync, metrics, sink));
+    }
+
+    /// Starts a watch in one namespace that ends when the handle is dropped: its place can change.
+    #[must_use]
+    pub fn watch_while_held<K>(&self, namespace: &str, watch: Watch<K>, sink: impl Sink<K>) -> HeldWatch
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let (sync, metrics) = (self.expect(&watch), self.metrics.clone());
+        let (api, resource) = (Api::namespaced(self.client.clone(), namespace), watch.resource());
+        let task = tokio::spawn(watch::objects(api, watch, sync, metrics, sink));
+        HeldWatch { health: self.health.clone(), resource, _task: AbortOnDropHandle::new(task) }
+    }
+
+    fn expect<K: Resource>(&self, watch: &Watch<K>) -> SyncState {
+        self.health.expect_sync(watch.resource(), watch.need(), &self.metrics)
     }
 
     /// Starts a task that ends only with the process. Where it ends all the same, by a panic, the process is

@@ -35,6 +35,8 @@ pub struct Metrics {
     findings_total: Family<Labels<1>, Counter>,
     events: Family<Labels<1>, Counter>,
     leader: Gauge,
+    access_providers: Family<Labels<2>, Gauge>,
+    trust_anchor_expiry: Gauge,
 }
 
 impl Metrics {
@@ -56,6 +58,8 @@ impl Metrics {
             findings_total: Family::default(),
             events: Family::default(),
             leader: Gauge::default(),
+            access_providers: Family::default(),
+            trust_anchor_expiry: Gauge::default(),
         };
         metrics.register(&mut registry);
         metrics.begin_at_zero();
@@ -111,6 +115,16 @@ impl Metrics {
         );
         registry.register("events", "Events published, failed or dropped, by result", self.events.clone());
         registry.register("leader", "1 while this process leads", self.leader.clone());
+        registry.register(
+            "access_providers",
+            "Profiles by the state of our access provider: published, or withheld for a reason",
+            self.access_providers.clone(),
+        );
+        registry.register(
+            "trust_anchor_expiry_timestamp_seconds",
+            "When the first of the published trust anchors expires, in Unix time; 0 while there is none",
+            self.trust_anchor_expiry.clone(),
+        );
     }
 
     fn begin_at_zero(&self) {
@@ -192,6 +206,34 @@ impl Metrics {
     /// Counts an Event: `published`, `failed` or `dropped`.
     pub fn event(&self, result: &'static str) {
         self.events.get_or_create(&[("result", result)]).inc();
+    }
+
+    /// Makes the series of the states of access providers from a source exist.
+    pub fn declare_access_provider(&self, source: &'static str, states: &[&'static str]) {
+        for state in states {
+            self.access_providers.get_or_create(&[("source", source), ("state", state)]).set(0);
+        }
+    }
+
+    /// Moves a profile's access provider from one state to another; `None` is no profile.
+    pub fn access_provider(
+        &self,
+        source: &'static str,
+        from: Option<&'static str>,
+        to: Option<&'static str>,
+    ) {
+        let gauge = |state| self.access_providers.get_or_create(&[("source", source), ("state", state)]);
+        if let Some(state) = from {
+            gauge(state).dec();
+        }
+        if let Some(state) = to {
+            gauge(state).inc();
+        }
+    }
+
+    /// Says when the first of the published trust anchors expires, in seconds of Unix time.
+    pub fn trust_anchor_expiry(&self, seconds: i64) {
+        self.trust_anchor_expiry.set(seconds);
     }
 
     /// Says whether this process leads.

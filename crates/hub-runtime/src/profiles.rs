@@ -12,7 +12,7 @@ use std::time::Duration;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::note::{Note, Reason, Subject};
-use hub_core::profile::{Action, Observed, Share, Version, plan};
+use hub_core::profile::{Action, Observed, Presence, Share, Version, plan};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, TypeMeta,
 };
@@ -24,7 +24,7 @@ use tracing::{debug, info, warn};
 use crate::error::Category;
 use crate::host::Host;
 use crate::queue::{Outcome, Queue};
-use crate::watch::{ObjectKey, Sink, Unreadable};
+use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
 use crate::write::{Request, WriteError};
 
 /// The plural of the kind, which names this loop in metrics, too.
@@ -37,13 +37,16 @@ const WORKERS: usize = 16;
 const MAX_ROUNDS: usize = 4;
 /// How long a namespace that takes nothing new is left alone.
 const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
+/// How long a new profile of another process is left alone that has no status yet.
+const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 /// How long a profile is left alone whose content the API server refuses, unless something changes.
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 
 /// A controller that owns a part of profiles.
 pub trait Owner: Send + Sync + 'static {
-    /// What the owner wants of the profile at `key` now. Quick, and without I/O.
-    fn share(&self, key: &ProfileKey) -> Share;
+    /// What the owner wants of the profile at `key` now, where `observed` is what there is. Quick, and without
+    /// I/O.
+    fn share(&self, key: &ProfileKey, observed: Option<&Observed>) -> Share;
 }
 
 /// The cache, the queue and the writer of ClusterProfiles.
@@ -57,7 +60,13 @@ pub struct Profiles {
     queue: Queue<ProfileKey>,
 }
 
-type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Observed>>;
+type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Known>>;
+
+struct Known {
+    observed: Observed,
+    /// When we first saw an object of this uid.
+    since: Instant,
+}
 
 impl Profiles {
     /// An empty cache: nothing happens before [`Self::start`].
@@ -79,7 +88,8 @@ impl Profiles {
     pub fn start(self: &Arc<Self>, owners: Vec<Box<dyn Owner>>) {
         if self.owners.set(owners).is_ok() {
             let kind = ApiResource::erase::<ClusterProfile>(&());
-            self.host.watch::<DynamicObject>(RESOURCE, kind, ProfileSink(Arc::clone(self)));
+            let watch = Watch::<DynamicObject>::dynamic(RESOURCE, kind);
+            self.host.watch(watch, ProfileSink(Arc::clone(self)));
         }
     }
 
@@ -116,6 +126,29 @@ impl Profiles {
         self.host.metrics.queue_depth(RESOURCE, self.queue.depth());
     }
 
+    /// Visits every profile that is known.
+    pub fn for_each(&self, mut visit: impl FnMut(&ProfileKey, &Observed)) {
+        for (namespace, profiles) in self.cache().iter() {
+            for (cluster, known) in profiles {
+                let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+                visit(&key, &known.observed);
+            }
+        }
+    }
+
+    /// Has every known profile looked at again that satisfies a condition.
+    pub fn enqueue_where(&self, mut concerned: impl FnMut(&Observed) -> bool) {
+        let mut keys = Vec::new();
+        self.for_each(|key, observed| {
+            if concerned(observed) {
+                keys.push(key.clone());
+            }
+        });
+        for key in keys {
+            self.enqueue(key);
+        }
+    }
+
     /// The namespaces in which a profile of this cluster is.
     pub fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace> {
         let cache = self.cache();
@@ -138,7 +171,11 @@ impl Profiles {
         let mut before = Action::Nothing;
         for _ in 0..MAX_ROUNDS {
             let observed = self.observed(key);
-            let shares = self.owners.get().into_iter().flatten().map(|owner| owner.share(key));
+            let owners = self.owners.get().into_iter().flatten();
+            let shares: Vec<Share> = owners.map(|owner| owner.share(key, observed.as_ref())).collect();
+            if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &shares) {
+                return Outcome::RetryAfter(wait);
+            }
             let plan = plan(key, &self.manager, observed.as_ref(), shares);
             let uid = observed.as_ref().map(|observed| observed.uid.as_str());
             self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
@@ -167,6 +204,22 @@ impl Profiles {
             before = plan.action;
         }
         Outcome::Retry
+    }
+
+    /// How long to leave a profile alone that another process has made and not yet given a status: it is
+    /// about to write one, and two writers at the same moment would only be in each other's way.
+    fn wait_for_projection(
+        &self,
+        key: &ProfileKey,
+        observed: Option<&Observed>,
+        shares: &[Share],
+    ) -> Option<Duration> {
+        let another_projects = shares.iter().all(|share| share.presence == Presence::Undecided);
+        if !another_projects || observed?.has_status() {
+            return None;
+        }
+        let since = self.cache().get(&key.namespace)?.get(&key.cluster)?.since;
+        PROJECTION_GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
     }
 
     async fn execute(&self, key: &ProfileKey, action: &Action) -> Result<(), WriteError> {
@@ -272,7 +325,7 @@ impl Profiles {
     }
 
     fn observed(&self, key: &ProfileKey) -> Option<Observed> {
-        self.cache().get(&key.namespace)?.get(&key.cluster).cloned()
+        self.cache().get(&key.namespace)?.get(&key.cluster).map(|known| known.observed.clone())
     }
 
     /// Takes in a profile as an event or an answer shows it; answers whether that is news. An event that is
@@ -281,13 +334,16 @@ impl Profiles {
         let observed = Observed::read(&object.metadata, &object.data);
         let mut cache = self.cache();
         let profiles = cache.entry(key.namespace.clone()).or_default();
+        let mut since = Instant::now();
         if let Some(known) = profiles.get(&key.cluster)
-            && known.uid == observed.uid
-            && !is_newer(&observed.resource_version, &known.resource_version)
+            && known.observed.uid == observed.uid
         {
-            return false;
+            if !is_newer(&observed.resource_version, &known.observed.resource_version) {
+                return false;
+            }
+            since = known.since;
         }
-        profiles.insert(key.cluster.clone(), observed);
+        profiles.insert(key.cluster.clone(), Known { observed, since });
         true
     }
 
@@ -295,15 +351,16 @@ impl Profiles {
     fn mark_deleted(&self, key: &ProfileKey, uid: &str) {
         let mut cache = self.cache();
         let profile = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
-        if let Some(profile) = profile.filter(|profile| profile.uid == uid) {
-            profile.terminating = true;
+        if let Some(profile) = profile.filter(|profile| profile.observed.uid == uid) {
+            profile.observed.terminating = true;
         }
     }
 
     fn forget(&self, key: &ProfileKey, uid: Option<&str>) {
         let mut cache = self.cache();
         let Some(profiles) = cache.get_mut(&key.namespace) else { return };
-        if profiles.get(&key.cluster).is_some_and(|profile| uid.is_none_or(|uid| profile.uid == uid)) {
+        if profiles.get(&key.cluster).is_some_and(|profile| uid.is_none_or(|uid| profile.observed.uid == uid))
+        {
             profiles.remove(&key.cluster);
         }
         if profiles.is_empty() {

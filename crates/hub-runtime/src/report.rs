@@ -11,8 +11,9 @@ use hub_api::cluster_profile::ClusterProfile;
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_core::note::{Note, Subject};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter as Source};
 use kube::{Client, Resource};
 use tokio::sync::mpsc;
@@ -125,6 +126,9 @@ fn reference(subject: &Subject, uid: Option<&str>) -> ObjectReference {
             to::<ManagedClusterSetBinding>(Some(namespace.as_str()), name.as_str())
         }
         Subject::Profile(key) => to::<ClusterProfile>(Some(key.namespace.as_str()), key.cluster.as_str()),
+        Subject::ProxyConfiguration(name) => to::<ManagedProxyConfiguration>(None, name),
+        Subject::Secret(namespace, name) => to::<Secret>(Some(namespace.as_str()), name),
+        Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
     };
     ObjectReference { uid: uid.map(str::to_owned), ..reference }
 }

@@ -1,7 +1,7 @@
 //! Watches that lose no delete.
 //!
 //! kube's watcher tells what there is after a connection was lost, and leaves it to the caller to notice what
-//! is no longer there. [`watch`] keeps the names of what it has shown and turns every absence after a new
+//! is no longer there. This module keeps the names of what it has shown and turns every absence after a new
 //! list into a delete, so that a [`Sink`] sees one simple history: apply, apply, delete.
 //!
 //! An object that does not have the shape of its kind reaches the sink as such, with its metadata, and holds
@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{DeserializeGuard, Resource};
+use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
 use crate::error::{Category, summary};
-use crate::health::SyncState;
+use crate::health::{Need, SyncState};
 use crate::metrics::Metrics;
 
 /// Waits after a failed list or watch. The longest also bounds how long a CRD that appears goes unnoticed.
@@ -63,21 +63,113 @@ pub trait Sink<K>: Send + 'static {
     fn apply(&mut self, key: &ObjectKey, object: Result<K, Unreadable>);
     /// The object is gone.
     fn delete(&mut self, key: &ObjectKey);
+    /// A list is complete: what has not been shown is not there.
+    fn listed(&mut self) {}
 }
 
-/// Watches one kind for as long as the process lives. Errors are counted, told once and tried again.
-pub async fn watch<K>(
-    client: Client,
-    dynamic_type: K::DynamicType,
+/// What to watch.
+pub struct Watch<K: Resource> {
+    resource: &'static str,
+    kind: K::DynamicType,
+    name: Option<String>,
+    need: Need,
+}
+
+impl<K: Resource<DynamicType = ()>> Watch<K> {
+    /// Every object of a kind; `resource` is its plural.
+    #[must_use]
+    pub fn all(resource: &'static str) -> Self {
+        Self::dynamic(resource, ())
+    }
+}
+
+impl<K: Resource> Watch<K> {
+    /// Every object of a kind that is known by name only.
+    #[must_use]
+    pub fn dynamic(resource: &'static str, kind: K::DynamicType) -> Self {
+        Self { resource, kind, name: None, need: Need::Required }
+    }
+
+    /// Only objects of this name: a right that is limited to it by `resourceNames` is enough.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// The process can work without: see [`Need::Optional`].
+    #[must_use]
+    pub fn optional(self) -> Self {
+        Self { need: Need::Optional, ..self }
+    }
+
+    /// The kind, as far as it is not known at compile time.
+    #[must_use]
+    pub fn kind(&self) -> &K::DynamicType {
+        &self.kind
+    }
+
+    /// The resource's plural.
+    #[must_use]
+    pub fn resource(&self) -> &'static str {
+        self.resource
+    }
+
+    /// Whether the process can work without.
+    #[must_use]
+    pub fn need(&self) -> Need {
+        self.need
+    }
+
+    fn config(&self) -> watcher::Config {
+        let config = watcher::Config::default();
+        match &self.name {
+            Some(name) => config.fields(&format!("metadata.name={name}")),
+            None => config,
+        }
+    }
+}
+
+/// Watches whole objects, in every namespace or in one, for as long as the task lives. Errors are counted,
+/// told once and tried again.
+pub async fn objects<K>(
+    api: Api<DeserializeGuard<K>>,
+    watch: Watch<K>,
     sync: SyncState,
     metrics: Metrics,
     sink: impl Sink<K>,
 ) where
     K: Resource<DynamicType: Clone> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let api: Api<DeserializeGuard<K>> = Api::all_with(client, &dynamic_type);
-    let mut events = pin!(watcher::watcher(api, watcher::Config::default()));
-    let mut history = History::new(sink);
+    let events = watcher::watcher(api, watch.config());
+    let read = |object: DeserializeGuard<K>| {
+        object.0.map_err(|invalid| Unreadable { metadata: invalid.metadata, error: invalid.error })
+    };
+    follow(events, read, sync, metrics, sink).await;
+}
+
+/// Watches objects' metadata only, for as long as the task lives: their other fields are not even sent.
+pub async fn metadata<K>(
+    client: Client,
+    watch: Watch<K>,
+    sync: SyncState,
+    metrics: Metrics,
+    sink: impl Sink<PartialObjectMeta<K>>,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let events = watcher::watcher(Api::<PartialObjectMeta<K>>::all(client), watch.config());
+    follow(events, Ok, sync, metrics, sink).await;
+}
+
+async fn follow<O: Resource, K>(
+    events: impl Stream<Item = watcher::Result<Event<O>>>,
+    read: impl Fn(O) -> Result<K, Unreadable>,
+    sync: SyncState,
+    metrics: Metrics,
+    sink: impl Sink<K>,
+) {
+    let mut events = pin!(events);
+    let mut history = History::new(sink, read);
     let mut trouble = Trouble::new(sync.resource(), metrics);
     // kube's own backoff starts over at every list that it begins, also at one that then fails.
     while let Some(event) = events.next().await {
@@ -91,26 +183,34 @@ pub async fn watch<K>(
                     trouble.end();
                 }
             }
-            Err(error) => tokio::time::sleep(trouble.meet(&error)).await,
+            Err(error) => {
+                let wait = trouble.meet(&error);
+                sync.mark_failing();
+                tokio::time::sleep(wait).await;
+            }
         }
     }
 }
 
 /// Turns kube's events, with their re-lists, into a history of applies and deletes.
-struct History<K, S> {
+struct History<S, R> {
     sink: S,
+    read: R,
     known: HashSet<ObjectKey>,
     listed: HashSet<ObjectKey>,
-    kind: std::marker::PhantomData<fn(K)>,
 }
 
-impl<K: Resource, S: Sink<K>> History<K, S> {
-    fn new(sink: S) -> Self {
-        Self { sink, known: HashSet::new(), listed: HashSet::new(), kind: std::marker::PhantomData }
+impl<S, R> History<S, R> {
+    fn new(sink: S, read: R) -> Self {
+        Self { sink, read, known: HashSet::new(), listed: HashSet::new() }
     }
 
     /// Passes an event on; answers whether it completes a list.
-    fn take(&mut self, event: Event<DeserializeGuard<K>>) -> bool {
+    fn take<O: Resource, K>(&mut self, event: Event<O>) -> bool
+    where
+        S: Sink<K>,
+        R: Fn(O) -> Result<K, Unreadable>,
+    {
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(object) => {
@@ -123,6 +223,7 @@ impl<K: Resource, S: Sink<K>> History<K, S> {
                     self.sink.delete(key);
                 }
                 self.known = listed;
+                self.sink.listed();
                 return true;
             }
             Event::Apply(object) => {
@@ -138,11 +239,13 @@ impl<K: Resource, S: Sink<K>> History<K, S> {
         false
     }
 
-    fn apply(&mut self, object: DeserializeGuard<K>) -> ObjectKey {
+    fn apply<O: Resource, K>(&mut self, object: O) -> ObjectKey
+    where
+        S: Sink<K>,
+        R: Fn(O) -> Result<K, Unreadable>,
+    {
         let key = ObjectKey::of(object.meta());
-        let object =
-            object.0.map_err(|invalid| Unreadable { metadata: invalid.metadata, error: invalid.error });
-        self.sink.apply(&key, object);
+        self.sink.apply(&key, (self.read)(object));
         key
     }
 }
@@ -245,7 +348,10 @@ mod tests {
 
     fn history_of(events: Vec<Event<DeserializeGuard<ConfigMap>>>) -> Vec<String> {
         let recorder = Recorder::default();
-        let mut history = History::new(recorder.clone());
+        let read = |object: DeserializeGuard<ConfigMap>| {
+            object.0.map_err(|invalid| Unreadable { metadata: invalid.metadata, error: invalid.error })
+        };
+        let mut history = History::new(recorder.clone(), read);
         for event in events {
             history.take(event);
         }

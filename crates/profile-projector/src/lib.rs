@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hub_core::fleet::{Fleet, Touched};
-use hub_core::profile::Share;
+use hub_core::profile::{Observed, Share};
 use hub_core::project::{self, Settings};
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::profiles::{Owner, Profiles};
@@ -46,7 +46,7 @@ impl Projector {
 }
 
 impl Owner for Projector {
-    fn share(&self, key: &ProfileKey) -> Share {
+    fn share(&self, key: &ProfileKey, _: Option<&Observed>) -> Share {
         project::share(&self.fleet.read(), key, &self.settings)
     }
 }

@@ -1,0 +1,161 @@
+//! The provisioner as an owner of profiles: the index, what a change of it sets off, and the clock of overlaps.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hub_api::names::{ManagerName, ProfileKey};
+use hub_core::access::{self, AccessIndex, AnchorChange, Source};
+use hub_core::profile::{Observed, Share};
+use hub_core::trust::{TrustBundle, TrustError};
+use hub_runtime::host::{HeldWatch, Host};
+use hub_runtime::profiles::{Owner, Profiles};
+use tracing::info;
+
+use crate::settings::{Settings, SourceSettings};
+use crate::sources;
+use crate::tally::Tally;
+
+/// The feature gate that starts the provisioner.
+pub const GATE: &str = "ClusterProfileAccessProvider";
+
+/// The provisioner. Cheap to clone; clones share their state.
+#[derive(Clone)]
+pub struct Provisioner {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    host: Arc<Host>,
+    profiles: Arc<Profiles>,
+    manager: ManagerName,
+    index: Mutex<AccessIndex>,
+    overlap: Duration,
+    tally: Tally,
+    /// The watch on the trust anchors: where they are can change.
+    anchor_watch: Mutex<Option<HeldWatch>>,
+}
+
+impl Provisioner {
+    /// Starts to watch the sources.
+    #[must_use]
+    pub fn start(
+        host: &Arc<Host>,
+        profiles: &Arc<Profiles>,
+        manager: ManagerName,
+        settings: Settings,
+    ) -> Self {
+        let (name, source) = match &settings.source {
+            SourceSettings::ClusterProxy { service, port, require_addon } => (
+                "cluster_proxy",
+                Source::ClusterProxy { service: service.clone(), port: *port, require_addon: *require_addon },
+            ),
+            SourceSettings::Static { server, .. } => ("static", Source::Static(server.clone())),
+        };
+        let index = AccessIndex::new(settings.provider, source, !settings.overlap.is_zero());
+        let this = Self {
+            inner: Arc::new(Inner {
+                host: Arc::clone(host),
+                profiles: Arc::clone(profiles),
+                manager,
+                index: Mutex::new(index),
+                overlap: settings.overlap,
+                tally: Tally::new(name, host.metrics.clone()),
+                anchor_watch: Mutex::default(),
+            }),
+        };
+        match settings.source {
+            SourceSettings::ClusterProxy { require_addon, .. } => {
+                sources::watch_cluster_proxy(&this, host, require_addon);
+            }
+            SourceSettings::Static { ca, .. } => {
+                this.watch_anchors(Some(sources::watch_ca(&this, host, &ca)))
+            }
+        }
+        this
+    }
+
+    /// Every watch has its first list: what profiles publish now and the source does not have was replaced
+    /// while nobody looked.
+    pub fn begin(&self) {
+        let mut any = false;
+        self.inner.profiles.for_each(|key, observed| {
+            let mut index = self.index();
+            if self.is_ours(observed)
+                && let Some(published) = access::published_anchors(observed, index.provider())
+            {
+                any |= index.inherit(key, &published);
+            }
+        });
+        if any {
+            info!(overlap = ?self.inner.overlap, "profiles publish trust anchors that were replaced meanwhile");
+            self.after_overlap(AccessIndex::end_inherited);
+        }
+    }
+
+    /// Takes in a reading of the trust anchors.
+    pub(crate) fn set_anchors(&self, reading: Result<TrustBundle, TrustError>) {
+        let change = {
+            let mut index = self.index();
+            let change = index.set_anchors(reading);
+            let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
+            self.inner.host.metrics.trust_anchor_expiry(expiry.map_or(0, |expiry| expiry.as_second()));
+            change
+        };
+        if change != AnchorChange::None {
+            self.enqueue_all();
+        }
+        if let AnchorChange::Overlapping(overlap) = change {
+            info!(overlap = ?self.inner.overlap, "trust anchors replaced, publishing old and new together");
+            self.after_overlap(move |index| index.end_overlap(overlap));
+        }
+    }
+
+    /// Changes the index, and has every profile looked at again if that says so.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut AccessIndex) -> bool) {
+        if change(&mut self.index()) {
+            self.enqueue_all();
+        }
+    }
+
+    /// Has the profiles of one cluster looked at again.
+    pub(crate) fn enqueue_cluster(&self, cluster: &hub_api::names::ClusterName) {
+        self.inner.profiles.enqueue_where(|observed| access::cluster_of(observed).as_ref() == Ok(cluster));
+    }
+
+    /// Replaces the watch on the trust anchors. The one before it ends.
+    pub(crate) fn watch_anchors(&self, watch: Option<HeldWatch>) {
+        *self.inner.anchor_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
+    }
+
+    pub(crate) fn index(&self) -> MutexGuard<'_, AccessIndex> {
+        self.inner.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enqueue_all(&self) {
+        self.inner.profiles.enqueue_where(|observed| self.is_ours(observed));
+    }
+
+    fn after_overlap(&self, end: impl FnOnce(&mut AccessIndex) + Send + 'static) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(this.inner.overlap).await;
+            info!("the overlap of trust anchors has ended");
+            end(&mut this.index());
+            this.enqueue_all();
+        });
+    }
+
+    fn is_ours(&self, observed: &Observed) -> bool {
+        observed.manager == self.inner.manager.as_str()
+    }
+}
+
+impl Owner for Provisioner {
+    fn share(&self, key: &ProfileKey, observed: Option<&Observed>) -> Share {
+        let index = self.index();
+        let offer =
+            observed.filter(|observed| self.is_ours(observed)).map(|observed| index.offer(key, observed));
+        self.inner.tally.set(key, offer.as_ref());
+        offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
+    }
+}

@@ -1,0 +1,242 @@
+//! The watches behind the entry: cluster-proxy's configuration and addons, and the certificates.
+
+use std::sync::Arc;
+
+use hub_api::managed_cluster_addon::ManagedClusterAddOn;
+use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
+use hub_api::names::{ClusterName, Namespace};
+use hub_core::access::{CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET};
+use hub_core::note::{Note, Reason, Subject};
+use hub_core::trust::{TrustBundle, TrustError};
+use hub_runtime::host::{HeldWatch, Host};
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::PartialObjectMeta;
+
+use crate::provisioner::Provisioner;
+use crate::settings::{CaKind, CaReference};
+
+/// Watches what cluster-proxy's entry is made of. All of it is optional: an addon that is not installed must
+/// not hold up the other owners of profiles.
+pub(crate) fn watch_cluster_proxy(provisioner: &Provisioner, host: &Arc<Host>, require_addon: bool) {
+    let configuration =
+        Configuration { provisioner: provisioner.clone(), host: Arc::clone(host), seen: false };
+    host.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
+    if require_addon {
+        let addons = Addons { provisioner: provisioner.clone() };
+        host.watch_metadata(Watch::all("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
+    }
+}
+
+/// Watches the one Secret or ConfigMap that holds the certificates.
+pub(crate) fn watch_ca(provisioner: &Provisioner, host: &Host, ca: &CaReference) -> HeldWatch {
+    let subject = match ca.kind {
+        CaKind::Secret => Subject::Secret(ca.namespace.clone(), ca.name.clone()),
+        CaKind::ConfigMap => Subject::ConfigMap(ca.namespace.clone(), ca.name.clone()),
+    };
+    let sink = Certificates {
+        provisioner: provisioner.clone(),
+        reporter: host.reporter.clone(),
+        subject,
+        key: ca.key.clone(),
+        seen: false,
+    };
+    let namespace = ca.namespace.as_str();
+    match ca.kind {
+        CaKind::Secret => {
+            host.watch_while_held::<Secret>(namespace, Watch::all("secrets").named(&ca.name).optional(), sink)
+        }
+        CaKind::ConfigMap => host.watch_while_held::<ConfigMap>(
+            namespace,
+            Watch::all("configmaps").named(&ca.name).optional(),
+            sink,
+        ),
+    }
+}
+
+struct Configuration {
+    provisioner: Provisioner,
+    host: Arc<Host>,
+    seen: bool,
+}
+
+impl Configuration {
+    /// Looks for the certificates where the proxy is now.
+    fn follow(&self, namespace: Namespace) {
+        if !self.provisioner.index().set_configuration(Known::Present(namespace.clone())) {
+            return;
+        }
+        self.provisioner.watch_anchors(None);
+        // The anchors of the old place are not those of the new server: nothing is published before the new
+        // place has been read.
+        self.provisioner.index().anchors_unknown();
+        let ca = CaReference {
+            kind: CaKind::Secret,
+            namespace,
+            name: SERVING_CERT_SECRET.to_owned(),
+            key: SERVING_CERT_KEY.to_owned(),
+        };
+        self.provisioner.watch_anchors(Some(watch_ca(&self.provisioner, &self.host, &ca)));
+    }
+
+    fn absent(&mut self) {
+        self.seen = false;
+        self.provisioner.watch_anchors(None);
+        self.provisioner.change(|index| {
+            index.anchors_unknown();
+            index.set_configuration(Known::Absent)
+        });
+        self.report(vec![Note::new(
+            Reason::NoProxyConfiguration,
+            "there is none, so ClusterProfiles do not say how to reach their clusters",
+        )]);
+    }
+
+    fn report(&self, notes: Vec<Note>) {
+        let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
+        self.host.reporter.report(&subject, None, notes);
+    }
+}
+
+impl Sink<ManagedProxyConfiguration> for Configuration {
+    fn apply(&mut self, _: &ObjectKey, object: Result<ManagedProxyConfiguration, Unreadable>) {
+        self.seen = true;
+        match object {
+            Ok(object) => {
+                self.report(Vec::new());
+                self.follow(Namespace::from(object.spec.proxy_server.namespace()));
+            }
+            // Nothing is known of the proxy now. What was known is as good as it gets.
+            Err(unreadable) => {
+                self.report(vec![Note::new(
+                    Reason::Unreadable,
+                    format!("cannot be read, what rests on it is kept as it is: {}", unreadable.error),
+                )]);
+            }
+        }
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.absent();
+    }
+
+    fn listed(&mut self) {
+        if !self.seen {
+            self.absent();
+        }
+    }
+}
+
+struct Addons {
+    provisioner: Provisioner,
+}
+
+impl Addons {
+    fn set(&self, key: &ObjectKey, present: bool) {
+        let cluster = ClusterName::new(Arc::clone(&key.namespace));
+        if self.provisioner.index().set_addon(&cluster, present) {
+            self.provisioner.enqueue_cluster(&cluster);
+        }
+    }
+}
+
+impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for Addons {
+    fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedClusterAddOn>, Unreadable>) {
+        self.set(key, true);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.set(key, false);
+    }
+
+    fn listed(&mut self) {
+        self.provisioner.change(hub_core::access::AccessIndex::addons_listed);
+    }
+}
+
+struct Certificates {
+    provisioner: Provisioner,
+    reporter: hub_runtime::report::Reporter,
+    subject: Subject,
+    key: String,
+    seen: bool,
+}
+
+impl Certificates {
+    fn read(&mut self, uid: Option<&str>, text: Option<&[u8]>) {
+        self.seen = true;
+        let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
+        let notes = reading.as_ref().err().map(|error| self.note(&error.to_string()));
+        self.reporter.report(&self.subject, uid, notes.into_iter().collect());
+        self.provisioner.set_anchors(reading);
+    }
+
+    fn unknown(&mut self, why: &str) {
+        self.provisioner.index().anchors_unknown();
+        self.reporter.report(&self.subject, None, vec![self.note(why)]);
+    }
+
+    fn note(&self, why: &str) -> Note {
+        let message = format!(
+            "no trust anchors in key {:?}: {why}; access providers are kept as they are, no new one is published",
+            self.key
+        );
+        Note::new(Reason::NoTrustAnchor, message)
+    }
+
+    fn absent(&mut self) {
+        self.seen = false;
+        self.unknown("it does not exist");
+    }
+}
+
+impl Sink<Secret> for Certificates {
+    fn apply(&mut self, _: &ObjectKey, object: Result<Secret, Unreadable>) {
+        match object {
+            Ok(secret) => {
+                let text = secret.data.as_ref().and_then(|data| data.get(&self.key));
+                self.read(secret.metadata.uid.as_deref(), text.map(|text| text.0.as_slice()));
+            }
+            // The error of a Secret may quote it.
+            Err(_) => {
+                self.seen = true;
+                self.unknown("it cannot be read");
+            }
+        }
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.absent();
+    }
+
+    fn listed(&mut self) {
+        if !self.seen {
+            self.absent();
+        }
+    }
+}
+
+impl Sink<ConfigMap> for Certificates {
+    fn apply(&mut self, _: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
+        match object {
+            Ok(map) => {
+                let text = map.data.as_ref().and_then(|data| data.get(&self.key));
+                self.read(map.metadata.uid.as_deref(), text.map(String::as_bytes));
+            }
+            Err(_) => {
+                self.seen = true;
+                self.unknown("it cannot be read");
+            }
+        }
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.absent();
+    }
+
+    fn listed(&mut self) {
+        if !self.seen {
+            self.absent();
+        }
+    }
+}

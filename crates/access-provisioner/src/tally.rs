@@ -1,0 +1,42 @@
+//! How many profiles have our entry, and why the others have not.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use hub_api::names::ProfileKey;
+use hub_core::access::{Offer, Withheld};
+use hub_runtime::metrics::Metrics;
+
+const PUBLISHED: &str = "published";
+
+/// Keeps the gauge of one source true.
+pub(crate) struct Tally {
+    source: &'static str,
+    metrics: Metrics,
+    states: Mutex<HashMap<ProfileKey, &'static str>>,
+}
+
+impl Tally {
+    pub(crate) fn new(source: &'static str, metrics: Metrics) -> Self {
+        let mut states = vec![PUBLISHED];
+        states.extend(Withheld::ALL.map(Withheld::as_str));
+        metrics.declare_access_provider(source, &states);
+        Self { source, metrics, states: Mutex::default() }
+    }
+
+    /// Notes what was decided for a profile; `None` for one that is gone or not ours.
+    pub(crate) fn set(&self, key: &ProfileKey, offer: Option<&Offer>) {
+        let now = offer.map(|offer| match offer {
+            Offer::Publish(_) => PUBLISHED,
+            Offer::Withdraw(why) | Offer::Keep(why) => why.as_str(),
+        });
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match now {
+            Some(state) => states.insert(key.clone(), state),
+            None => states.remove(key),
+        };
+        if before != now {
+            self.metrics.access_provider(self.source, before, now);
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! How a cluster is reached: the one entry of `status.accessProviders` that is ours, and whether to publish,
+//! withdraw or keep it.
+//!
+//! **Unknown is not empty**, here as everywhere: what is known to be gone withdraws the entry, what cannot
+//! be read keeps it as it is.
+//!
+//! The proxy reloads its serving certificate some time after the Secret that holds it has changed, so for an
+//! overlap old and new trust anchors are published together. This module decides *which* anchors; when an
+//! overlap ends is for the host to say, who has a clock ([`AccessIndex::end_overlap`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
+use hub_api::labels;
+use hub_api::names::{ClusterName, Namespace, ProfileKey, is_dns_subdomain};
+use k8s_openapi::ByteString;
+use serde_json::json;
+
+use crate::endpoint::{self, ServerTemplate};
+use crate::fleet::{self, Endpoint, Fleet};
+use crate::note::{Note, Reason};
+use crate::profile::{Observed, Share, StatusShare};
+use crate::trust::{TrustAnchor, TrustBundle, TrustError};
+
+/// The provider name that OCM uses and that consumers configure.
+pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
+
+/// The extension by which client-go and cluster-inventory-api hand an exec plugin its per-cluster
+/// configuration (client authentication API, `Cluster.config`).
+pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
+
+/// Name of the one ManagedProxyConfiguration that cluster-proxy reads, and of its ManagedClusterAddOns.
+pub const CLUSTER_PROXY: &str = "cluster-proxy";
+
+/// Name of the Secret with the serving certificate of cluster-proxy's user server.
+pub const SERVING_CERT_SECRET: &str = "cluster-proxy-user-serving-cert";
+
+/// Key of that certificate.
+pub const SERVING_CERT_KEY: &str = "tls.crt";
+
+/// What is known of an object that decides something.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Known<T> {
+    /// Nothing yet, or it cannot be read.
+    #[default]
+    Unknown,
+    /// It is not there.
+    Absent,
+    /// It is there.
+    Present(T),
+}
+
+/// Where the server and the trust anchors of our entry come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// OCM's cluster-proxy addon.
+    ClusterProxy {
+        /// Name of the user server's Service.
+        service: String,
+        /// Port of that Service.
+        port: u16,
+        /// Whether only clusters that have the addon get the entry.
+        require_addon: bool,
+    },
+    /// A proxy that the administrator names.
+    Static(ServerTemplate),
+}
+
+/// Why an entry is not published. The list is closed, so each can be a metric's label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Withheld {
+    /// There is no ManagedProxyConfiguration.
+    NoConfiguration,
+    /// It is not known whether there is one.
+    ConfigurationUnknown,
+    /// The cluster does not have the addon.
+    NoAddon,
+    /// It is not known which clusters have the addon.
+    AddonsUnknown,
+    /// There are no trust anchors to publish.
+    NoTrustAnchor,
+    /// The profile's label names no cluster.
+    InvalidClusterName,
+    /// The hub has no such cluster.
+    NoCluster,
+    /// The cluster says nothing of how to reach it, or nothing that may be published.
+    NoEndpoint,
+}
+
+impl Withheld {
+    /// Every reason, for metrics that start at zero.
+    pub const ALL: [Self; 8] = [
+        Self::NoConfiguration,
+        Self::ConfigurationUnknown,
+        Self::NoAddon,
+        Self::AddonsUnknown,
+        Self::NoTrustAnchor,
+        Self::InvalidClusterName,
+        Self::NoCluster,
+        Self::NoEndpoint,
+    ];
+
+    /// The reason as a metric's label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoConfiguration => "no_configuration",
+            Self::ConfigurationUnknown => "configuration_unknown",
+            Self::NoAddon => "no_addon",
+            Self::AddonsUnknown => "addons_unknown",
+            Self::NoTrustAnchor => "no_trust_anchor",
+            Self::InvalidClusterName => "invalid_cluster_name",
+            Self::NoCluster => "no_cluster",
+            Self::NoEndpoint => "no_endpoint",
+        }
+    }
+}
+
+/// What to do with our entry in one profile.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Offer {
+    /// Publish exactly this.
+    Publish(Box<AccessProvider>),
+    /// Take it out.
+    Withdraw(Withheld),
+    /// Leave it as it is, there or not.
+    Keep(Withheld),
+}
+
+impl Offer {
+    /// The offer as a share of the profile's status, under the name of the provider.
+    #[must_use]
+    pub fn into_share(self, provider: &str) -> Share {
+        let entry = match self {
+            Self::Publish(entry) => Some(*entry),
+            Self::Withdraw(_) => None,
+            Self::Keep(_) => return Share::default(),
+        };
+        let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);
+        Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
+    }
+}
+
+/// The cluster that a profile shows, by its label: the profile's name proves nothing.
+pub fn cluster_of(observed: &Observed) -> Result<ClusterName, Withheld> {
+    let name = observed.labels.get(labels::CLUSTER_NAME).map(String::as_str).unwrap_or_default();
+    if is_dns_subdomain(name) { Ok(ClusterName::from(name)) } else { Err(Withheld::InvalidClusterName) }
+}
+
+/// Our entry for one cluster.
+#[must_use]
+pub fn entry(provider: &str, cluster: &ClusterName, server: String, ca_pem: String) -> AccessProvider {
+    AccessProvider {
+        name: provider.to_owned(),
+        cluster: Some(Cluster {
+            server,
+            certificate_authority_data: Some(ByteString(ca_pem.into_bytes())),
+            extensions: vec![NamedExtension {
+                name: EXEC_EXTENSION.to_owned(),
+                extension: json!({"clusterName": cluster.as_str()}),
+            }],
+            ..Cluster::default()
+        }),
+    }
+}
+
+/// The trust anchors that a profile publishes in the entry of a provider, if they can be read.
+#[must_use]
+pub fn published_anchors(observed: &Observed, provider: &str) -> Option<TrustBundle> {
+    let entry = observed.access_provider(provider)?;
+    let ca = entry.cluster?.certificate_authority_data?;
+    TrustBundle::from_published(&ca.0).ok()
+}
+
+/// Decides the entry that leads to a cluster's own API server, past any proxy: the first endpoint that may be
+/// published. An endpoint without a CA bundle may not, because its clients would trust the system's roots.
+#[must_use]
+pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &Observed, allow_local: bool) -> Offer {
+    let cluster = match cluster_of(observed) {
+        Ok(cluster) => cluster,
+        Err(why) => return Offer::Withdraw(why),
+    };
+    let Some(known) = fleet.cluster(&cluster) else { return Offer::Withdraw(Withheld::NoCluster) };
+    let Ok(state) = &known.state else { return Offer::Keep(Withheld::ConfigurationUnknown) };
+    let usable = state.endpoints.iter().find_map(|endpoint| {
+        let bundle = usable_bundle(endpoint, allow_local).ok()?;
+        Some(entry(provider, &cluster, endpoint.url.clone(), bundle.to_pem()))
+    });
+    match usable {
+        Some(entry) => Offer::Publish(Box::new(entry)),
+        None => Offer::Withdraw(Withheld::NoEndpoint),
+    }
+}
+
+/// What a person should hear about a cluster's own endpoints that are not published.
+#[must_use]
+pub fn endpoint_notes(cluster: &fleet::Cluster, allow_local: bool) -> Vec<Note> {
+    let endpoints = cluster.state.iter().flat_map(|state| &state.endpoints);
+    endpoints
+        .filter_map(|endpoint| {
+            let why = usable_bundle(endpoint, allow_local).err()?;
+            // The URL itself may carry a credential, and may be of any length.
+            let host: String =
+                endpoint.url.rsplit('@').next().unwrap_or_default().chars().take(200).collect();
+            Some(Note::new(
+                Reason::EndpointRefused,
+                format!("its endpoint {host:?} is not published as a direct access provider: {why}"),
+            ))
+        })
+        .collect()
+}
+
+fn usable_bundle(endpoint: &Endpoint, allow_local: bool) -> Result<TrustBundle, String> {
+    let checked =
+        if allow_local { endpoint::check(&endpoint.url) } else { endpoint::check_remote(&endpoint.url) };
+    checked.map_err(|error| error.to_string())?;
+    let bundle = endpoint.ca_bundle.as_deref().ok_or("it has no caBundle")?;
+    TrustBundle::from_published(bundle).map_err(|error| format!("of its caBundle: {error}"))
+}
+
+/// Anchors that were replaced together, and are published until their overlap ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Overlap(u64);
+
+/// What a new reading of the trust anchors changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnchorChange {
+    /// Nothing that is published.
+    None,
+    /// What is published.
+    Published,
+    /// What is published; the replaced anchors stay until the host ends this overlap.
+    Overlapping(Overlap),
+}
+
+/// Everything that decides our entry in every profile.
+#[derive(Debug)]
+pub struct AccessIndex {
+    provider: String,
+    source: Source,
+    overlap: bool,
+    /// The proxy's namespace.
+    configuration: Known<Namespace>,
+    /// The clusters that have the addon.
+    addons: BTreeSet<ClusterName>,
+    /// Whether `addons` is complete.
+    addons_listed: bool,
+    anchors: Anchors,
+}
+
+#[derive(Debug, Default)]
+struct Anchors {
+    /// The latest good reading.
+    current: Option<TrustBundle>,
+    /// Whether the latest reading was good.
+    readable: bool,
+    /// What the latest good readings replaced.
+    retiring: BTreeMap<Overlap, BTreeSet<TrustAnchor>>,
+    /// What profiles published when we began and the source did not have: replaced while nobody looked. Kept
+    /// for that profile only, so that an anchor that somebody put into one profile never reaches another.
+    inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
+    next: u64,
+}
+
+impl AccessIndex {
+    /// An index that knows nothing yet, and so keeps every entry. `overlap` is whether replaced anchors stay
+    /// for a while.
+    #[must_use]
+    pub fn new(provider: impl Into<String>, source: Source, overlap: bool) -> Self {
+        Self {
+            provider: provider.into(),
+            source,
+            overlap,
+            configuration: Known::Unknown,
+            addons: BTreeSet::new(),
+            addons_listed: false,
+            anchors: Anchors::default(),
+        }
+    }
+
+    /// The name of our entry.
+    #[must_use]
+    pub fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// The anchors of the latest good reading.
+    #[must_use]
+    pub fn current_anchors(&self) -> Option<&TrustBundle> {
+        self.anchors.current.as_ref()
+    }
+
+    /// Takes in the proxy's namespace; answers whether that changes anything.
+    pub fn set_configuration(&mut self, configuration: Known<Namespace>) -> bool {
+        let changed = self.configuration != configuration;
+        self.configuration = configuration;
+        changed
+    }
+
+    /// The list of addons is complete: whoever is not on it does not have the addon. Answers whether that is
+    /// news.
+    pub fn addons_listed(&mut self) -> bool {
+        !std::mem::replace(&mut self.addons_listed, true)
+    }
+
+    /// Takes in whether a cluster has the addon; answers whether that changes anything.
+    pub fn set_addon(&mut self, cluster: &ClusterName, present: bool) -> bool {
+        if present { self.addons.insert(cluster.clone()) } else { self.addons.remove(cluster) }
+    }
+
+    /// Takes in a reading of the trust anchors' source. A bad one changes nothing that is published.
+    pub fn set_anchors(&mut self, reading: Result<TrustBundle, TrustError>) -> AnchorChange {
+        let anchors = &mut self.anchors;
+        let was_readable = std::mem::replace(&mut anchors.readable, reading.is_ok());
+        let Ok(new) = reading else { return AnchorChange::None };
+        if anchors.current.as_ref() == Some(&new) {
+            return if was_readable { AnchorChange::None } else { AnchorChange::Published };
+        }
+        let old = anchors.current.replace(new.clone());
+        let replaced: BTreeSet<_> = old.iter().flat_map(|old| old.without(&new)).cloned().collect();
+        if replaced.is_empty() || !self.overlap {
+            return AnchorChange::Published;
+        }
+        let overlap = Overlap(anchors.next);
+        anchors.next += 1;
+        anchors.retiring.insert(overlap, replaced);
+        AnchorChange::Overlapping(overlap)
+    }
+
+    /// The source is gone: nothing can be said of it. What is published stays.
+    pub fn anchors_unknown(&mut self) {
+        self.anchors.readable = false;
+    }
+
+    /// Takes in what a profile publishes when we begin. Anchors that the source no longer has count as
+    /// replaced now; answers whether there are any.
+    pub fn inherit(&mut self, key: &ProfileKey, published: &TrustBundle) -> bool {
+        if !self.overlap {
+            return false;
+        }
+        let known = self.anchors.current.as_ref();
+        let replaced: BTreeSet<_> = published
+            .anchors()
+            .filter(|anchor| known.is_none_or(|known| known.anchors().all(|current| current != *anchor)))
+            .cloned()
+            .collect();
+        let any = !replaced.is_empty();
+        if any {
+            self.anchors.inherited.insert(key.clone(), replaced);
+        }
+        any
+    }
+
+    /// An overlap has lasted long enough.
+    pub fn end_overlap(&mut self, overlap: Overlap) {
+        self.anchors.retiring.remove(&overlap);
+    }
+
+    /// The overlap of what was replaced before we began has lasted long enough.
+    pub fn end_inherited(&mut self) {
+        self.anchors.inherited.clear();
+    }
+
+    /// Decides our entry in one profile.
+    #[must_use]
+    pub fn offer(&self, key: &ProfileKey, observed: &Observed) -> Offer {
+        let cluster = match cluster_of(observed) {
+            Ok(cluster) => cluster,
+            Err(why) => return Offer::Withdraw(why),
+        };
+        let server = match &self.source {
+            Source::Static(template) => template.server(&cluster),
+            Source::ClusterProxy { service, port, require_addon } => {
+                let namespace = match &self.configuration {
+                    Known::Present(namespace) => namespace,
+                    Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),
+                    Known::Unknown => return Offer::Keep(Withheld::ConfigurationUnknown),
+                };
+                if *require_addon && !self.addons.contains(&cluster) {
+                    return if self.addons_listed {
+                        Offer::Withdraw(Withheld::NoAddon)
+                    } else {
+                        Offer::Keep(Withheld::AddonsUnknown)
+                    };
+                }
+                format!("https://{service}.{namespace}:{port}/{cluster}")
+            }
+        };
+        match self.published_to(key) {
+            Some(bundle) => {
+                Offer::Publish(Box::new(entry(&self.provider, &cluster, server, bundle.to_pem())))
+            }
+            None => Offer::Keep(Withheld::NoTrustAnchor),
+        }
+    }
+
+    /// The anchors for one profile: the current ones, and those whose overlap has not ended. If they are too
+    /// many for the clients, the current ones alone.
+    fn published_to(&self, key: &ProfileKey) -> Option<TrustBundle> {
+        let anchors = &self.anchors;
+        let current = anchors.current.as_ref().filter(|_| anchors.readable)?;
+        let retiring = anchors.retiring.values().flatten();
+        let inherited = anchors.inherited.get(key).into_iter().flatten();
+        current.with(retiring.chain(inherited)).ok().or_else(|| Some(current.clone()))
+    }
+}

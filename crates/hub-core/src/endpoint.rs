@@ -1,0 +1,246 @@
+//! Where a cluster is reached: URLs that may be published.
+//!
+//! Consumers take the server of an access provider as it is and send a token there, so what is published has
+//! to be https, has to name a host that they accept (Kueue takes an IP address or a DNS-1123 name), and must
+//! not carry a credential. A URL that a managed cluster says of itself must not point a consumer at itself
+//! or at its cloud's metadata service either.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use http::Uri;
+use hub_api::names::{ClusterName, is_dns_subdomain};
+
+/// The placeholder for the cluster's name in a [`ServerTemplate`].
+const PLACEHOLDER: &str = "{cluster}";
+
+/// Addresses at which clouds serve credentials to whoever asks from inside, beyond the link-local ones.
+const METADATA_ADDRESSES: [IpAddr; 3] = [
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+];
+
+/// Names of such services.
+const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "instance-data"];
+
+/// Why a URL is not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// It does not parse.
+    #[error("it is no URL")]
+    NotAUrl,
+    /// Its scheme is not https.
+    #[error("it is not https")]
+    NotHttps,
+    /// It has a user name or password.
+    #[error("it carries a credential")]
+    HasCredential,
+    /// It has a query.
+    #[error("it has a query")]
+    HasQuery,
+    /// Its host is neither an IP address nor a DNS-1123 name.
+    #[error("its host is neither an IP address nor a DNS name")]
+    InvalidHost,
+    /// Its host is this machine, a link-local address or a metadata service.
+    #[error("its host is a loopback, link-local or metadata address")]
+    LocalHost,
+}
+
+/// Checks a URL that is published as the server of an access provider.
+pub fn check(url: &str) -> Result<(), EndpointError> {
+    host_of(url).map(|_| ())
+}
+
+/// Checks a URL that a managed cluster says of itself.
+pub fn check_remote(url: &str) -> Result<(), EndpointError> {
+    let local = match host_of(url)? {
+        Host::Address(address) => is_local(address),
+        Host::Name(name) => {
+            name == "localhost" || name.ends_with(".localhost") || METADATA_NAMES.contains(&name.as_str())
+        }
+    };
+    if local { Err(EndpointError::LocalHost) } else { Ok(()) }
+}
+
+enum Host {
+    Address(IpAddr),
+    Name(String),
+}
+
+fn host_of(url: &str) -> Result<Host, EndpointError> {
+    let uri: Uri = url.parse().map_err(|_| EndpointError::NotAUrl)?;
+    let authority = uri.authority().ok_or(EndpointError::NotAUrl)?;
+    if uri.scheme_str() != Some("https") {
+        return Err(EndpointError::NotHttps);
+    }
+    if authority.as_str().contains('@') {
+        return Err(EndpointError::HasCredential);
+    }
+    if uri.query().is_some() || url.contains('#') {
+        return Err(EndpointError::HasQuery);
+    }
+    // What follows the host is a port, and a number.
+    let host = authority.host();
+    let port = &authority.as_str()[host.len()..];
+    if !(port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())) {
+        return Err(EndpointError::NotAUrl);
+    }
+    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return address
+            .parse()
+            .map(|address| Host::Address(IpAddr::V6(address)))
+            .map_err(|_| EndpointError::InvalidHost);
+    }
+    if let Ok(address) = host.parse() {
+        return Ok(Host::Address(IpAddr::V4(address)));
+    }
+    // Resolvers read `127.1`, `0x7f.1` and `2130706433` as addresses: a name's last label is never a number.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let looks_numeric = last.starts_with(|c: char| c.is_ascii_digit())
+        && (last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x"));
+    if looks_numeric || !is_dns_subdomain(host) {
+        return Err(EndpointError::InvalidHost);
+    }
+    Ok(Host::Name(host.to_owned()))
+}
+
+fn is_local(address: IpAddr) -> bool {
+    let address = match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    };
+    let by_range = match address {
+        IpAddr::V4(v4) => {
+            v4.is_loopback() || v4.is_link_local() || v4.is_unspecified() || v4.octets()[0] == 0
+        }
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
+    };
+    by_range || METADATA_ADDRESSES.contains(&address)
+}
+
+/// A server URL with the place of the cluster's name in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTemplate(String);
+
+impl ServerTemplate {
+    /// The server of one cluster.
+    #[must_use]
+    pub fn server(&self, cluster: &ClusterName) -> String {
+        self.0.replace(PLACEHOLDER, cluster.as_str())
+    }
+}
+
+impl fmt::Display for ServerTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text is no [`ServerTemplate`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTemplate {
+    /// Every cluster would have the same server.
+    #[error(
+        "{0:?} is the same for every cluster: it has to contain {PLACEHOLDER}, as in https://proxy.example:9092/{PLACEHOLDER}"
+    )]
+    NoPlaceholder(String),
+    /// What it makes is not published.
+    #[error("{template:?} makes no server URL: {error}")]
+    Endpoint {
+        /// The template.
+        template: String,
+        /// What is wrong.
+        error: EndpointError,
+    },
+    /// Consumers join paths to it.
+    #[error("{0:?} ends with a slash, and clients append paths that begin with one")]
+    TrailingSlash(String),
+}
+
+impl FromStr for ServerTemplate {
+    type Err = InvalidTemplate;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if !text.contains(PLACEHOLDER) {
+            return Err(InvalidTemplate::NoPlaceholder(text.to_owned()));
+        }
+        if text.ends_with('/') {
+            return Err(InvalidTemplate::TrailingSlash(text.to_owned()));
+        }
+        check(&text.replace(PLACEHOLDER, "cluster"))
+            .map_err(|error| InvalidTemplate::Endpoint { template: text.to_owned(), error })?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_https_urls_of_a_host_that_consumers_accept() {
+        for good in [
+            "https://proxy.example:9092/c1",
+            "https://10.0.0.1:6443",
+            "https://[2001:db8::1]:6443/x",
+            "https://cluster-proxy-addon-user.ns:9092/c1",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for (bad, error) in [
+            ("proxy.example", EndpointError::NotHttps),
+            ("/c1", EndpointError::NotAUrl),
+            ("http://proxy.example", EndpointError::NotHttps),
+            ("https://user:password@proxy.example", EndpointError::HasCredential),
+            ("https://proxy.example/?token=x", EndpointError::HasQuery),
+            ("https://proxy_1.example", EndpointError::InvalidHost),
+            ("https://Proxy.example", EndpointError::InvalidHost),
+            ("https://127.1", EndpointError::InvalidHost),
+            ("https://2130706433", EndpointError::InvalidHost),
+            ("https://0x7f.0x1", EndpointError::InvalidHost),
+            ("https://localhost.", EndpointError::InvalidHost),
+            ("https://proxy.example:http", EndpointError::NotAUrl),
+        ] {
+            assert_eq!(check(bad), Err(error), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_cannot_point_consumers_at_themselves_or_their_cloud() {
+        for bad in [
+            "https://127.0.0.1:6443",
+            "https://127.8.9.1",
+            "https://0.0.0.0",
+            "https://[::1]",
+            "https://[::ffff:127.0.0.1]",
+            "https://169.254.169.254",
+            "https://[fe80::1]",
+            "https://[fd00:ec2::254]",
+            "https://100.100.100.200",
+            "https://localhost",
+            "https://kube.localhost",
+            "https://metadata.google.internal",
+        ] {
+            assert_eq!(check_remote(bad), Err(EndpointError::LocalHost), "{bad}");
+        }
+        for good in ["https://10.0.0.1", "https://api.example:6443", "https://[2001:db8::1]"] {
+            assert_eq!(check_remote(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_template_has_a_place_for_the_cluster() {
+        let template: ServerTemplate = "https://{cluster}.proxy.example:9092".parse().unwrap();
+        assert_eq!(template.server(&"c1".into()), "https://c1.proxy.example:9092");
+        for (bad, hint) in [
+            ("https://proxy.example", "{cluster}"),
+            ("http://proxy.example/{cluster}", "not https"),
+            ("https://proxy.example/{cluster}/", "slash"),
+        ] {
+            let error = bad.parse::<ServerTemplate>().unwrap_err().to_string();
+            assert!(error.contains(hint), "{bad}: {error}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Trust anchors: which certificates a client needs to believe a server.
+//!
+//! A serving Secret holds a chain that begins with the server's own certificate. That leaf is not published:
+//! it is renewed every few weeks, and every renewal would be a write to every profile, while its issuer
+//! stays. Published are the chain's CA certificates, or a certificate that signed itself and so is its own
+//! anchor. Bytes without any are an error and never an empty bundle, because an empty one makes clients
+//! trust the system's roots.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::prelude::FromDer as _;
+
+/// Size in bytes that the PEM text of a published bundle stays under. An exec plugin gets it in one
+/// environment variable, in base64, and the kernel ends a variable at 131072 bytes.
+pub const BUNDLE_SIZE_LIMIT: usize = 64 * 1024;
+
+const CERTIFICATE: &str = "CERTIFICATE";
+
+/// One certificate that is trusted as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrustAnchor {
+    der: Arc<[u8]>,
+    not_after: Timestamp,
+}
+
+impl TrustAnchor {
+    /// The end of its validity.
+    #[must_use]
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+}
+
+/// A set of trust anchors, never empty. The same anchors make the same PEM text, in whatever order they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustBundle {
+    anchors: BTreeSet<TrustAnchor>,
+}
+
+/// Why bytes hold no usable trust anchor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrustError {
+    /// There is no certificate in them.
+    #[error("there is no certificate in it")]
+    NoCertificate,
+    /// A PEM block is not well formed.
+    #[error("its PEM text is malformed: {0}")]
+    MalformedPem(String),
+    /// A certificate block is no certificate.
+    #[error("its certificate number {number} cannot be parsed: {error}")]
+    MalformedCertificate {
+        /// Which, counted from 1.
+        number: usize,
+        /// What the parser says.
+        error: String,
+    },
+    /// The chain has neither a CA certificate nor a certificate that signed itself.
+    #[error(
+        "it holds a server certificate without its issuer: neither a CA certificate nor one that signed itself"
+    )]
+    NoAuthority,
+    /// The bundle is too large for the clients' exec plugins.
+    #[error(
+        "its {certificates} CA certificates are {size} bytes of PEM, and clients take less than {BUNDLE_SIZE_LIMIT}"
+    )]
+    TooLarge {
+        /// How many certificates.
+        certificates: usize,
+        /// How large they are.
+        size: usize,
+    },
+}
+
+impl TrustBundle {
+    /// The trust anchors in the PEM text of a serving chain or a CA file: its CA certificates, or, where it
+    /// has none, its certificates if each of them signed itself.
+    pub fn from_pem(text: &[u8]) -> Result<Self, TrustError> {
+        let certificates = parse(text)?;
+        let authorities: BTreeSet<_> =
+            certificates.iter().filter(|certificate| certificate.is_ca).map(Parsed::anchor).collect();
+        let anchors = if authorities.is_empty() {
+            if !certificates.iter().all(|certificate| certificate.is_self_signed) {
+                return Err(TrustError::NoAuthority);
+            }
+            certificates.iter().map(Parsed::anchor).collect()
+        } else {
+            authorities
+        };
+        Self { anchors }.within_limit()
+    }
+
+    /// Every certificate in a PEM text that somebody has published as anchors already.
+    pub fn from_published(text: &[u8]) -> Result<Self, TrustError> {
+        Self { anchors: parse(text)?.iter().map(Parsed::anchor).collect() }.within_limit()
+    }
+
+    /// This bundle and more anchors, each once.
+    pub fn with<'a>(&self, more: impl IntoIterator<Item = &'a TrustAnchor>) -> Result<Self, TrustError> {
+        let mut anchors = self.anchors.clone();
+        anchors.extend(more.into_iter().cloned());
+        Self { anchors }.within_limit()
+    }
+
+    /// The anchors that are here and not in the other bundle.
+    pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a TrustAnchor> {
+        self.anchors.difference(&other.anchors)
+    }
+
+    /// The anchors.
+    pub fn anchors(&self) -> impl Iterator<Item = &TrustAnchor> {
+        self.anchors.iter()
+    }
+
+    /// When the first of the anchors expires.
+    #[must_use]
+    pub fn first_expiry(&self) -> Option<Timestamp> {
+        self.anchors.iter().map(TrustAnchor::not_after).min()
+    }
+
+    /// The PEM text: a function of the set of anchors.
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+        let blocks = self.anchors.iter().map(|anchor| pem::Pem::new(CERTIFICATE, anchor.der.to_vec()));
+        blocks.map(|block| pem::encode_config(&block, config)).collect()
+    }
+
+    fn within_limit(self) -> Result<Self, TrustError> {
+        let size = self.to_pem().len();
+        if size < BUNDLE_SIZE_LIMIT {
+            Ok(self)
+        } else {
+            Err(TrustError::TooLarge { certificates: self.anchors.len(), size })
+        }
+    }
+}
+
+/// A certificate and what its own fields say of its role.
+struct Parsed {
+    der: Vec<u8>,
+    is_ca: bool,
+    is_self_signed: bool,
+    not_after: Timestamp,
+}
+
+impl Parsed {
+    fn anchor(&self) -> TrustAnchor {
+        TrustAnchor { der: self.der.as_slice().into(), not_after: self.not_after }
+    }
+}
+
+/// The certificates of a PEM text. Blocks of other kinds, a private key among them, are passed over.
+fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
+    let blocks = pem::parse_many(text).map_err(|error| TrustError::MalformedPem(error.to_string()))?;
+    let mut certificates = Vec::new();
+    for block in blocks.into_iter().filter(|block| block.tag() == CERTIFICATE) {
+        let der = block.into_contents();
+        let malformed =
+            |error: String| TrustError::MalformedCertificate { number: certificates.len() + 1, error };
+        let (rest, certificate) =
+            X509Certificate::from_der(&der).map_err(|error| malformed(error.to_string()))?;
+        if !rest.is_empty() {
+            return Err(malformed("bytes follow it".to_owned()));
+        }
+        let is_ca = certificate.is_ca();
+        let is_self_signed = is_self_signed(&certificate);
+        // A year that jiff does not know, which is one after 9999, is no expiry that anybody waits for.
+        let not_after =
+            Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
+        certificates.push(Parsed { is_ca, is_self_signed, not_after, der });
+    }
+    // The parser passes over a block that does not end, as over any text between blocks.
+    let begun = String::from_utf8_lossy(text).matches("-----BEGIN CERTIFICATE-----").count();
+    if begun > certificates.len() {
+        return Err(TrustError::MalformedPem(format!(
+            "{begun} certificates begin and {} end",
+            certificates.len()
+        )));
+    }
+    if certificates.is_empty() { Err(TrustError::NoCertificate) } else { Ok(certificates) }
+}
+
+/// Whether a certificate names itself as its issuer, by name and, where it names keys, by key.
+fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
+    let key_of_issuer =
+        certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(issuer) => issuer.key_identifier.as_ref(),
+            _ => None,
+        });
+    let own_key = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(own) => Some(own),
+        _ => None,
+    });
+    certificate.issuer() == certificate.subject()
+        && match (key_of_issuer, own_key) {
+            (Some(issuer), Some(own)) => issuer == own,
+            _ => true,
+        }
+}
