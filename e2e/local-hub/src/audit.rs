@@ -1,0 +1,256 @@
+//! Who asked a hub's API server for what: read from its audit log, exactly.
+//!
+//! The API server's own metrics have no user and count a watch when it ends. The audit log has a line per
+//! request, written before the answer is complete, so a request that was answered is in it. A [`Mark`] is a
+//! request too, and divides the log: what was answered before it is in front of it, what was asked after it is
+//! behind it.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::access::Access;
+use crate::eventually::try_eventually;
+use crate::requests::{AuditRequest, Requests};
+use crate::{HubError, users};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A query parameter that makes a mark's request unlike any other, with a number behind it.
+const PARAMETER: &str = "local-hub-mark";
+
+/// What a hub knows of its audit log.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: PathBuf,
+    marks: AtomicU64,
+    /// Behind the last mark that was found. The next mark is not in front of it.
+    position: AtomicU64,
+}
+
+impl Journal {
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { file, marks: AtomicU64::new(0), position: AtomicU64::new(0) }
+    }
+
+    fn read_from(&self, position: u64) -> Result<Vec<u8>, HubError> {
+        let read = || {
+            let mut file = File::open(&self.file)?;
+            file.seek(SeekFrom::Start(position))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|source| HubError::io(format!("read {}", self.file.display()), source))
+    }
+}
+
+/// A hub's audit log: see [`LocalHub::audit`](crate::LocalHub::audit).
+#[derive(Debug)]
+pub struct AuditLog<'hub> {
+    journal: &'hub Journal,
+    access: &'hub Access,
+}
+
+/// A place in the audit log.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(u64);
+
+impl<'hub> AuditLog<'hub> {
+    pub(crate) fn new(journal: &'hub Journal, access: &'hub Access) -> Self {
+        Self { journal, access }
+    }
+
+    /// Marks the present. Needs the API server to answer.
+    pub async fn mark(&self) -> Result<Mark, HubError> {
+        // Read before the request is sent: another task may find a later mark first.
+        let from = self.journal.position.load(Ordering::Acquire);
+        let number = self.journal.marks.fetch_add(1, Ordering::Relaxed);
+
+        // By a user whom priority and fairness lets pass and nobody counts.
+        let uri = format!("/version?{PARAMETER}={number}");
+        let doing = || format!("mark the audit log with {uri}");
+        let request = http::Request::get(&uri)
+            .body(Vec::new())
+            .map_err(|error| HubError::api(doing())(kube::Error::HttpError(error)))?;
+        self.access.harness()?.request_text(request).await.map_err(HubError::api(doing()))?;
+
+        // The line's end belongs to what is looked for: a line may be half written.
+        let needle = format!("{uri}\"");
+        let behind = try_eventually(&format!("{uri} is in the audit log"), PATIENCE, async || {
+            let log = self.journal.read_from(from)?;
+            let mut lines = log.split_inclusive(|byte| *byte == b'\n');
+            let mut behind = from;
+            let found = lines.any(|line| {
+                behind += line.len() as u64;
+                line.ends_with(b"\n") && contains(line, needle.as_bytes())
+            });
+            Ok::<_, HubError>(found.then_some(behind))
+        })
+        .await?;
+        self.journal.position.fetch_max(behind, Ordering::Release);
+        Ok(Mark(behind))
+    }
+
+    /// All requests since the hub was started.
+    pub async fn requests(&self) -> Result<Requests, HubError> {
+        self.since(&Mark(0)).await
+    }
+
+    /// The requests between a mark and now.
+    pub async fn since(&self, mark: &Mark) -> Result<Requests, HubError> {
+        let now = self.mark().await?;
+        self.between(mark, &now)
+    }
+
+    /// The requests between two marks.
+    pub fn between(&self, from: &Mark, to: &Mark) -> Result<Requests, HubError> {
+        let mut log = self.journal.read_from(from.0)?;
+        log.truncate(usize::try_from(to.0.saturating_sub(from.0)).unwrap_or(usize::MAX));
+        let mut requests = Vec::new();
+        for line in log.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event: Event = serde_json::from_slice(line).map_err(|error| HubError::AuditLog {
+                reason: error.to_string(),
+                line: String::from_utf8_lossy(line).into_owned(),
+            })?;
+            requests.extend(event.into_request());
+        }
+        Ok(Requests::new(requests))
+    }
+}
+
+fn contains(line: &[u8], needle: &[u8]) -> bool {
+    line.windows(needle.len()).any(|window| window == needle)
+}
+
+/// A line of the log: <https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/>.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: Stage,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    #[serde(default)]
+    user: EventUser,
+    #[serde(default)]
+    user_agent: String,
+    #[serde(default)]
+    object_ref: ObjectRef,
+    #[serde(default)]
+    response_status: ResponseStatus,
+    stage_timestamp: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+enum Stage {
+    RequestReceived,
+    ResponseStarted,
+    ResponseComplete,
+    Panic,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct EventUser {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectRef {
+    #[serde(default)]
+    api_group: String,
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    subresource: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ResponseStatus {
+    #[serde(default)]
+    code: u16,
+}
+
+impl Event {
+    /// The request, if this is the event that it is counted by: each has exactly one.
+    fn into_request(self) -> Option<AuditRequest> {
+        let counts = match self.stage {
+            Stage::RequestReceived => false,
+            // A watch is counted when it starts, not when it happens to end. Who could not say who he is
+            // gets this event and no other.
+            Stage::ResponseStarted => self.verb == "watch" || self.user.username.is_empty(),
+            // A panic comes in place of completion: a handler gave up, because the client is gone or the
+            // server is broken.
+            Stage::ResponseComplete | Stage::Panic => self.verb != "watch",
+        };
+        if !counts || self.user.username == users::HARNESS {
+            return None;
+        }
+        Some(AuditRequest {
+            user: self.user.username,
+            verb: self.verb,
+            group: self.object_ref.api_group,
+            resource: self.object_ref.resource,
+            subresource: self.object_ref.subresource,
+            namespace: self.object_ref.namespace,
+            name: self.object_ref.name,
+            code: if self.stage == Stage::Panic { 500 } else { self.response_status.code },
+            uri: self.request_uri,
+            user_agent: self.user_agent,
+            timestamp: self.stage_timestamp,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(stage: &str, verb: &str, user: &str) -> Event {
+        serde_json::from_value(serde_json::json!({
+            "stage": stage,
+            "requestURI": "/api/v1/configmaps",
+            "verb": verb,
+            "user": { "username": user },
+            "objectRef": { "resource": "configmaps", "apiVersion": "v1" },
+            "stageTimestamp": "2026-01-02T03:04:05.678901Z",
+        }))
+        .unwrap()
+    }
+
+    fn counted(verb: &str, user: &str, stages: &[&str]) -> usize {
+        stages.iter().filter_map(|stage| event(stage, verb, user).into_request()).count()
+    }
+
+    #[test]
+    fn each_request_is_counted_once_however_many_events_it_has() {
+        assert_eq!(counted("watch", "a", &["RequestReceived", "ResponseStarted", "ResponseComplete"]), 1);
+        assert_eq!(counted("watch", "a", &["ResponseStarted"]), 1, "a watch that is still open");
+        assert_eq!(counted("watch", "a", &["ResponseStarted", "Panic"]), 1);
+        assert_eq!(counted("list", "a", &["RequestReceived", "ResponseComplete"]), 1);
+        assert_eq!(counted("get", "a", &["ResponseStarted", "ResponseComplete"]), 1, "the log of a pod");
+        assert_eq!(counted("create", "a", &["Panic"]), 1);
+        assert_eq!(counted("list", "", &["ResponseStarted"]), 1, "a token that nobody knows");
+    }
+
+    #[test]
+    fn a_handler_that_gave_up_is_an_error() {
+        assert_eq!(event("Panic", "create", "a").into_request().unwrap().code, 500);
+    }
+
+    #[test]
+    fn what_the_harness_does_by_itself_is_not_counted() {
+        assert_eq!(counted("get", users::HARNESS, &["ResponseComplete"]), 0);
+    }
+}

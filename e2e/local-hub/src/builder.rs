@@ -1,0 +1,217 @@
+//! From nothing to a hub that answers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use kube::{Api, Client};
+
+use crate::access::{Access, kubeconfig_path, write_private};
+use crate::capacity::{self, Place};
+use crate::certificates::Certificates;
+use crate::crds::{CrdSet, ListFlavour};
+use crate::eventually::{Outcome, try_eventually};
+use crate::supervisor::{Program, Supervised};
+use crate::users::{self, Users};
+use crate::{HubError, LocalHub, crds, grants, ports, programs, random};
+
+/// A hub takes 3 seconds on an idle machine; this one may be compiling.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// How often another port is tried.
+const PORTS: usize = 5;
+
+/// What a hub should be like: see [`LocalHub::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct HubBuilder {
+    lists: ListFlavour,
+    crds: CrdSet,
+    users: Vec<(String, Vec<String>)>,
+    without_controller_manager: bool,
+    directory: Option<PathBuf>,
+}
+
+impl HubBuilder {
+    /// How the lists in a ClusterProfile's status merge; [`ListFlavour::Map`] if nothing is said.
+    pub fn lists(mut self, lists: ListFlavour) -> Self {
+        self.lists = lists;
+        self
+    }
+
+    /// Which CRDs are installed at the start; all if nothing is said.
+    pub fn crds(mut self, crds: CrdSet) -> Self {
+        self.crds = crds;
+        self
+    }
+
+    /// Leaves CRDs out, by name: to be installed later with [`LocalHub::install_crd`], or never.
+    pub fn without_crds<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        self.crds(CrdSet::Without(names.into_iter().map(Into::into).collect()))
+    }
+
+    /// Starts no kube-controller-manager: faster by a second, but nothing that has an owner is collected and no
+    /// namespace ends.
+    pub fn without_controller_manager(mut self) -> Self {
+        self.without_controller_manager = true;
+        self
+    }
+
+    /// Adds a user with no rights but those of the groups, or gives one of the default users these groups.
+    pub fn user(mut self, name: impl Into<String>, groups: &[&str]) -> Self {
+        self.users.push((name.into(), groups.iter().map(ToString::to_string).collect()));
+        self
+    }
+
+    /// The hub's directory, instead of a new one among the temporary files. It must be empty or not exist, and
+    /// is removed with the hub.
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Starts the hub, and returns when it is ready.
+    ///
+    /// Waits for a place if [too many](crate#limits) hubs run in this process. A test that needs several takes
+    /// them together, by [`LocalHub::start_many`].
+    pub async fn start(self) -> Result<LocalHub, HubError> {
+        let [hub] = start_many([self]).await?;
+        Ok(hub)
+    }
+
+    async fn start_in(self, bin: &Path, place: Place) -> Result<LocalHub, HubError> {
+        let users = Users::new(&self.users)?;
+        let chosen = self.crds.choose(self.lists)?;
+        let directory = own_directory(self.directory)?;
+
+        // First, because its supervisor makes the directory.
+        let etcd = Supervised::start(&directory, &programs::etcd(bin)).await?;
+        let certificates = Certificates::generate()?;
+        for (file, contents) in [
+            (programs::AUTHORITY, &certificates.authority.pem),
+            (programs::SERVING_CERTIFICATE, &certificates.serving_certificate),
+            (programs::SERVING_KEY, &certificates.serving_key),
+            (programs::SERVICE_ACCOUNT_KEY, &certificates.service_account_key),
+            (programs::SERVICE_ACCOUNT_PUBLIC_KEY, &certificates.service_account_public_key),
+            (programs::TOKENS, &users.token_file()),
+            (programs::AUDIT_POLICY, &programs::AUDIT_POLICY_YAML.to_owned()),
+        ] {
+            write_private(&directory.join(file), contents)?;
+        }
+        let access = Access { port: 0, authority: certificates.authority, users };
+        let (access, api_server) = tokio::select! {
+            biased;
+            death = etcd.death() => return Err(death),
+            started = start_somewhere(&directory, bin, access) => started?,
+        };
+        access.write_kubeconfigs(&directory)?;
+
+        let harness = access.harness()?;
+        crds::install(&harness, &chosen).await?;
+        grants::grant_everything(&harness, &access.harness_as(users::OCM)?).await?;
+
+        // Last: the garbage collector looks for new kinds every 30 seconds only, and so knows those that are
+        // there when it starts.
+        let controller_manager = if self.without_controller_manager {
+            None
+        } else {
+            Some(start_controllers(&directory, bin, &harness).await?)
+        };
+        Ok(LocalHub::new(access, directory, bin, self.lists, (api_server, controller_manager, etcd), place))
+    }
+}
+
+/// Starts several hubs at once.
+pub(crate) async fn start_many<const N: usize>(builders: [HubBuilder; N]) -> Result<[LocalHub; N], HubError> {
+    // Before the places are taken: to build them can take minutes, and others wait as well.
+    let bin = programs::directory().await?;
+    let places = capacity::take(N).await?;
+    let starting = builders.into_iter().zip(places).map(|(builder, place)| builder.start_in(bin, place));
+    let hubs = try_join_all(starting).await?;
+    Ok(hubs.try_into().unwrap_or_else(|_| unreachable!("as many hubs as builders")))
+}
+
+fn own_directory(asked_for: Option<PathBuf>) -> Result<PathBuf, HubError> {
+    let Some(directory) = asked_for else {
+        return Ok(std::env::temp_dir().join(format!("local-hub-{}", random::hex()?)));
+    };
+    let doing = |doing: &str| format!("{doing} {}", directory.display());
+    match std::fs::read_dir(&directory).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => return Err(HubError::DirectoryNotEmpty(directory.display().to_string())),
+        Ok(false) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(HubError::io(doing("use"), error)),
+    }
+    std::path::absolute(&directory).map_err(|error| HubError::io(doing("use"), error))
+}
+
+/// Starts an API server on a port that turns out to be free.
+async fn start_somewhere(
+    directory: &Path,
+    bin: &Path,
+    mut access: Access,
+) -> Result<(Access, Supervised), HubError> {
+    for _ in 1..PORTS {
+        access.port = ports::pick()?;
+        match start_api_server(directory, bin, &access).await {
+            Err(HubError::Ended { log, .. }) if log.contains("address already in use") => {}
+            started => return started.map(|api_server| (access, api_server)),
+        }
+    }
+    access.port = ports::pick()?;
+    start_api_server(directory, bin, &access).await.map(|api_server| (access, api_server))
+}
+
+/// Starts an API server on its port, and returns when it is ready.
+pub(crate) async fn start_api_server(
+    directory: &Path,
+    bin: &Path,
+    access: &Access,
+) -> Result<Supervised, HubError> {
+    let program = programs::api_server(bin, access.port);
+    let harness = access.harness()?;
+    let namespaces: Api<Namespace> = Api::all(harness.clone());
+    start(directory, &program, async || {
+        let request = http::Request::get("/readyz").body(Vec::new()).map_err(kube::Error::HttpError)?;
+        harness.request_text(request).await?;
+        // Ready or not, the server makes this one in the background.
+        namespaces.get_opt("default").await
+    })
+    .await
+}
+
+/// Starts the controller manager, and returns when its controllers have done what they do first.
+async fn start_controllers(directory: &Path, bin: &Path, harness: &Client) -> Result<Supervised, HubError> {
+    let kubeconfig = kubeconfig_path(directory, users::CONTROLLER_MANAGER);
+    let accounts: Api<ServiceAccount> = Api::namespaced(harness.clone(), "default");
+    let config_maps: Api<ConfigMap> = Api::namespaced(harness.clone(), "default");
+    start(directory, &programs::controller_manager(bin, &kubeconfig), async || {
+        let account = accounts.get_opt("default").await?;
+        Ok::<_, kube::Error>(account.and(config_maps.get_opt("kube-root-ca.crt").await?))
+    })
+    .await
+}
+
+/// Starts a program, and returns when `ready` says so.
+async fn start<F: Future<Output: Outcome>>(
+    directory: &Path,
+    program: &Program,
+    ready: impl FnMut() -> F,
+) -> Result<Supervised, HubError> {
+    let running = Supervised::start(directory, program).await?;
+    tokio::select! {
+        biased;
+        death = running.death() => Err(death),
+        outcome = try_eventually("it is ready", PATIENCE, ready) => match outcome {
+            Ok(_) => Ok(running),
+            Err(timed_out) => Err(HubError::NotReady {
+                program: program.name,
+                what: "become ready".to_owned(),
+                within: PATIENCE,
+                last: timed_out.last,
+                log: running.log_tail(),
+            }),
+        },
+    }
+}

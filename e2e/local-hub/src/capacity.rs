@@ -1,0 +1,57 @@
+//! How many hubs run in this process at the same time.
+//!
+//! Each takes half a gigabyte and, while it starts, two cores. `cargo test` runs a test per core, and all of
+//! them starting hubs at once would only make every deadline wrong.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::HubError;
+
+/// Overrides [`DEFAULT`].
+const VARIABLE: &str = "LOCAL_HUB_MAX";
+const DEFAULT: usize = 2;
+
+/// Longer than any test holds a hub. Who waits longer waits for himself: for a hub of the same test.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+static PLACES: LazyLock<(usize, Arc<Semaphore>)> = LazyLock::new(|| {
+    let set = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
+    let limit = set.unwrap_or(DEFAULT).max(1);
+    (limit, Arc::new(Semaphore::new(limit)))
+});
+
+/// The right to run one hub; none if it shares in the rights of those it was started with.
+#[derive(Debug)]
+pub(crate) struct Place(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+
+/// Waits until `wanted` hubs may start, and takes all their places at once: two tests that took theirs one
+/// by one could each hold what the other waits for.
+///
+/// More hubs than there are places run together when nothing else runs.
+pub(crate) async fn take(wanted: usize) -> Result<Vec<Place>, HubError> {
+    let (limit, places) = &*PLACES;
+    let permits = u32::try_from(wanted.min(*limit)).unwrap_or(u32::MAX);
+    let taken = tokio::time::timeout(PATIENCE, Arc::clone(places).acquire_many_owned(permits)).await;
+    let Ok(Ok(mut permits)) = taken else {
+        return Err(HubError::NoPlace { wanted, limit: *limit, within: PATIENCE });
+    };
+    Ok((0..wanted).map(|_| Place(permits.split(1))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn more_hubs_than_places_are_started_when_nothing_else_runs() {
+        let (limit, places) = &*PLACES;
+        let taken = take(limit + 3).await.unwrap();
+        assert_eq!(taken.len(), limit + 3);
+        assert_eq!(places.available_permits(), 0);
+        drop(taken);
+        assert_eq!(places.available_permits(), *limit);
+    }
+}

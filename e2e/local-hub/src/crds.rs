@@ -1,0 +1,252 @@
+//! The CRDs of a hub, served when the call returns.
+//!
+//! Upstream's own manifests are used where they are at hand, so that tests meet the real schemas: in the
+//! directory that `HUB_ADDONS_UPSTREAM_CRDS` names, else in one beside the repository. Otherwise those of
+//! `hub-api` are, which its own tests compare with upstream's.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::future::try_join_all;
+pub use hub_api::crds::ListFlavour;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+
+use crate::HubError;
+use crate::eventually::try_eventually;
+
+/// Names the directory of upstream's manifests.
+const VARIABLE: &str = "HUB_ADDONS_UPSTREAM_CRDS";
+
+/// Where upstream's manifests may be, relative to the repository.
+const BESIDE: &str = "../shared/crds";
+
+/// In the directory of upstream's manifests: Open Cluster Management's kinds, and ClusterProfile as two projects
+/// ship it.
+const OCM: &str = "ocm";
+const MAP: &str = "cluster-inventory-api";
+const ATOMIC: &str = "ocm-clusterprofile";
+
+const CLUSTER_PROFILE: &str = "clusterprofiles.multicluster.x-k8s.io";
+
+/// Of Open Cluster Management's kinds, those that our controllers know.
+const OCM_CRDS: [&str; 6] = [
+    "managedclusters.cluster.open-cluster-management.io",
+    "managedclustersets.cluster.open-cluster-management.io",
+    "managedclustersetbindings.cluster.open-cluster-management.io",
+    "managedclusteraddons.addon.open-cluster-management.io",
+    "managedproxyconfigurations.proxy.open-cluster-management.io",
+    "managedserviceaccounts.authentication.open-cluster-management.io",
+];
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Which CRDs a hub starts with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CrdSet {
+    /// All that [`all`] returns.
+    #[default]
+    All,
+    /// None: a managed cluster, or a hub before Open Cluster Management is installed.
+    None,
+    /// All but those of these names, such as `managedclusters.cluster.open-cluster-management.io`.
+    Without(Vec<String>),
+}
+
+impl CrdSet {
+    pub(crate) fn choose(&self, lists: ListFlavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
+        match self {
+            Self::All => all(lists),
+            Self::None => Ok(Vec::new()),
+            Self::Without(names) => {
+                let mut crds = all(lists)?;
+                for name in names {
+                    // A misspelt name would leave the CRD in, and the test would test nothing.
+                    find(&crds, name)?;
+                }
+                crds.retain(|crd| !names.iter().any(|left_out| left_out == name_of(crd)));
+                Ok(crds)
+            }
+        }
+    }
+}
+
+/// The CRDs of a hub: Open Cluster Management's, and ClusterProfile in the given flavour.
+pub fn all(lists: ListFlavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
+    if let Some(directory) = upstream() {
+        return all_in(&directory, lists);
+    }
+    let mut crds = hub_api::crds::all();
+    crds.retain(|crd| name_of(crd) != CLUSTER_PROFILE);
+    crds.push(hub_api::crds::cluster_profile(lists));
+    Ok(crds)
+}
+
+/// The CRD of a name among [`all`].
+pub fn named(name: &str, lists: ListFlavour) -> Result<CustomResourceDefinition, HubError> {
+    find(&all(lists)?, name).cloned()
+}
+
+fn find<'a>(
+    crds: &'a [CustomResourceDefinition],
+    name: &str,
+) -> Result<&'a CustomResourceDefinition, HubError> {
+    crds.iter().find(|crd| name_of(crd) == name).ok_or_else(|| HubError::UnknownCrd {
+        name: name.to_owned(),
+        known: crds.iter().map(name_of).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn name_of(crd: &CustomResourceDefinition) -> &str {
+    crd.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn upstream() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(VARIABLE) {
+        // Whoever names a directory means it: no fallback if it is not there.
+        return Some(PathBuf::from(named));
+    }
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(BESIDE);
+    beside.is_dir().then_some(beside)
+}
+
+fn all_in(directory: &Path, lists: ListFlavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
+    let profiles = match lists {
+        ListFlavour::Map => MAP,
+        ListFlavour::Atomic => ATOMIC,
+    };
+    let mut found = read(&directory.join(OCM))?;
+    found.extend(read(&directory.join(profiles))?);
+    OCM_CRDS
+        .into_iter()
+        .chain([CLUSTER_PROFILE])
+        .map(|name| {
+            found.remove(name).ok_or_else(|| HubError::UnknownCrd {
+                name: name.to_owned(),
+                known: format!("those in {}", directory.display()),
+            })
+        })
+        .collect()
+}
+
+/// The CRDs in a directory's files, one each, by name.
+fn read(directory: &Path) -> Result<BTreeMap<String, CustomResourceDefinition>, HubError> {
+    let cannot = |path: &Path| {
+        let doing = format!("read {}", path.display());
+        move |source| HubError::io(doing, source)
+    };
+    let mut crds = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).map_err(cannot(directory))? {
+        let path = entry.map_err(cannot(directory))?.path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let yaml = std::fs::read_to_string(&path).map_err(cannot(&path))?;
+        let mut crd: CustomResourceDefinition = serde_saphyr::from_str(&yaml).map_err(|error| {
+            HubError::NotACrd { path: path.display().to_string(), reason: error.to_string() }
+        })?;
+        // controller-gen used to write an empty one, which is not valid.
+        crd.status = None;
+        crds.insert(name_of(&crd).to_owned(), crd);
+    }
+    Ok(crds)
+}
+
+/// Installs CRDs and waits until their resources are there for every kind of client.
+pub(crate) async fn install(harness: &Client, crds: &[CustomResourceDefinition]) -> Result<(), HubError> {
+    try_join_all(crds.iter().map(async |crd| {
+        let name = name_of(crd);
+        Api::all(harness.clone())
+            .create(&PostParams::default(), crd)
+            .await
+            .map_err(HubError::api(format!("create CustomResourceDefinition {name}")))?;
+        try_eventually(&format!("{name} is served"), PATIENCE, async || is_served(harness, crd).await)
+            .await?;
+        Ok::<_, HubError>(())
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Removes a CRD, with all objects of its kind, and waits until the resource is gone.
+pub(crate) async fn remove(harness: &Client, name: &str) -> Result<(), HubError> {
+    let crds: Api<CustomResourceDefinition> = Api::all(harness.clone());
+    let doing = || format!("remove CustomResourceDefinition {name}");
+    let crd = crds.get(name).await.map_err(HubError::api(doing()))?;
+    crds.delete(name, &DeleteParams::default()).await.map_err(HubError::api(doing()))?;
+    try_eventually(&format!("{name} is gone"), PATIENCE, async || {
+        if crds.get_opt(name).await?.is_some() {
+            return Ok::<_, kube::Error>(false);
+        }
+        for version in served_versions(&crd) {
+            match list(harness, &crd, version).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(false),
+            }
+        }
+        Ok(true)
+    })
+    .await?;
+    Ok(())
+}
+
+/// Established is what the CRD says of itself. Discovery (kubectl, the garbage collector) and the handler that
+/// answers requests follow it, each in its own time.
+async fn is_served(client: &Client, crd: &CustomResourceDefinition) -> Result<bool, kube::Error> {
+    let current: CustomResourceDefinition = Api::all(client.clone()).get(name_of(crd)).await?;
+    let conditions = current.status.and_then(|status| status.conditions).unwrap_or_default();
+    if !conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
+        return Ok(false);
+    }
+    for version in served_versions(crd) {
+        let known = client.list_api_group_resources(&format!("{}/{version}", crd.spec.group)).await?;
+        if !known.resources.iter().any(|resource| resource.name == crd.spec.names.plural) {
+            return Ok(false);
+        }
+        list(client, crd, version).await?;
+    }
+    Ok(true)
+}
+
+fn served_versions(crd: &CustomResourceDefinition) -> impl Iterator<Item = &str> {
+    crd.spec.versions.iter().filter(|version| version.served).map(|version| version.name.as_str())
+}
+
+async fn list(client: &Client, crd: &CustomResourceDefinition, version: &str) -> Result<(), kube::Error> {
+    let path = format!("/apis/{}/{version}/{}?limit=1", crd.spec.group, crd.spec.names.plural);
+    let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    client.request_text(request).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flavour_decides_how_the_lists_merge() {
+        for (lists, merged_as) in [(ListFlavour::Map, Some("map")), (ListFlavour::Atomic, None)] {
+            let crd = serde_json::to_value(named(CLUSTER_PROFILE, lists).unwrap()).unwrap();
+            let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/properties";
+            let list_type = crd.pointer(&format!("{status}/x-kubernetes-list-type"));
+            assert_eq!(list_type.and_then(|list_type| list_type.as_str()), merged_as, "{lists:?}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_is_an_error_not_a_crd_left_in() {
+        let set = CrdSet::Without(vec!["managedcluster.cluster.open-cluster-management.io".to_owned()]);
+        let error = set.choose(ListFlavour::Map).unwrap_err();
+        assert!(error.to_string().contains(OCM_CRDS[0]), "{error}");
+    }
+
+    #[test]
+    fn a_crd_that_is_left_out_is_the_only_one_missing() {
+        let set = CrdSet::Without(vec![OCM_CRDS[0].to_owned()]);
+        let chosen = set.choose(ListFlavour::Map).unwrap();
+        assert_eq!(chosen.len() + 1, all(ListFlavour::Map).unwrap().len());
+        assert!(find(&chosen, OCM_CRDS[0]).is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! A running hub.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+use crate::access::{Access, kubeconfig_path};
+use crate::audit::{AuditLog, Journal};
+use crate::builder::{self, HubBuilder};
+use crate::capacity::Place;
+use crate::memory::{self, Memory};
+use crate::supervisor::Supervised;
+use crate::{HubError, ListFlavour, crds, grants, programs, users};
+
+/// An API server with an etcd and a controller manager of its own.
+///
+/// Dropping it kills all three, removes its directory and returns when that is done. So does the end of this
+/// process, whatever it dies of.
+#[derive(Debug)]
+pub struct LocalHub {
+    access: Access,
+    directory: PathBuf,
+    bin: PathBuf,
+    lists: ListFlavour,
+    journal: Journal,
+    grants: AtomicUsize,
+    // These are dropped in this order: clients before servers, and the place when nothing runs any more.
+    controller_manager: Option<Supervised>,
+    api_server: Mutex<Option<Supervised>>,
+    etcd: Supervised,
+    _place: Place,
+}
+
+impl LocalHub {
+    /// A hub to be described and started.
+    pub fn builder() -> HubBuilder {
+        HubBuilder::default()
+    }
+
+    /// Starts several hubs, or a hub and its managed clusters, at once.
+    ///
+    /// This is how one test comes by several: if it took them one by one, two such tests could each wait for
+    /// what the other holds.
+    pub async fn start_many<const N: usize>(builders: [HubBuilder; N]) -> Result<[Self; N], HubError> {
+        builder::start_many(builders).await
+    }
+
+    pub(crate) fn new(
+        access: Access,
+        directory: PathBuf,
+        bin: &Path,
+        lists: ListFlavour,
+        (api_server, controller_manager, etcd): (Supervised, Option<Supervised>, Supervised),
+        place: Place,
+    ) -> Self {
+        Self {
+            access,
+            journal: Journal::new(directory.join(programs::AUDIT_LOG)),
+            directory,
+            bin: bin.to_owned(),
+            lists,
+            grants: AtomicUsize::new(0),
+            controller_manager,
+            api_server: Mutex::new(Some(api_server)),
+            etcd,
+            _place: place,
+        }
+    }
+
+    /// The API server's address. It stays the same for the life of the hub.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.access.url()
+    }
+
+    /// The certificate of the authority that signed the API server's.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.access.authority.pem
+    }
+
+    /// The hub's directory: logs, the audit log, kubeconfigs.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where etcd, kube-apiserver, kube-controller-manager and kubectl are.
+    #[must_use]
+    pub fn bin_dir(&self) -> &Path {
+        &self.bin
+    }
+
+    /// A new client, with connections of its own.
+    ///
+    /// `"admin"` may do everything, and so may `"ocm"`, who plays Open Cluster Management's controllers and is
+    /// not exempt from priority and fairness. `"projector"`, `"provisioner"`, `"syncer"`, `"addons"`,
+    /// `"consumer"` and those named at the start may do what they are [granted](Self::grant).
+    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
+    pub async fn client_as(&self, user: &str) -> Result<Client, HubError> {
+        self.access.client(user)
+    }
+
+    /// A user's kubeconfig, in a file that only we can read.
+    pub fn kubeconfig_for(&self, user: &str) -> Result<PathBuf, HubError> {
+        self.access.users.get(user)?;
+        Ok(kubeconfig_path(&self.directory, user))
+    }
+
+    /// Gives a user rights in all namespaces, on top of those he has, and returns when they are in force.
+    ///
+    /// The `ClusterRole` and its binding have the name that is returned.
+    pub async fn grant(&self, user: &str, rules: Vec<PolicyRule>) -> Result<String, HubError> {
+        let name = format!("local-hub:{user}-{}", self.grants.fetch_add(1, Ordering::Relaxed));
+        let as_user = self.access.harness_as(user)?;
+        grants::grant(&self.access.harness()?, (user, &as_user), &name, rules).await?;
+        Ok(name)
+    }
+
+    /// Who has asked the API server for what.
+    #[must_use]
+    pub fn audit(&self) -> AuditLog<'_> {
+        AuditLog::new(&self.journal, &self.access)
+    }
+
+    /// All CRDs that a hub of this flavour can have, whether it has them or not.
+    pub fn crds(&self) -> Result<Vec<CustomResourceDefinition>, HubError> {
+        crds::all(self.lists)
+    }
+
+    /// One of [`crds`](Self::crds), by name.
+    pub fn crd(&self, name: &str) -> Result<CustomResourceDefinition, HubError> {
+        crds::named(name, self.lists)
+    }
+
+    /// Installs a CRD, and returns when its resource is served.
+    ///
+    /// The garbage collector, and only that, may take 30 seconds more until it knows the kind.
+    pub async fn install_crd(&self, crd: &CustomResourceDefinition) -> Result<(), HubError> {
+        crds::install(&self.access.harness()?, std::slice::from_ref(crd)).await
+    }
+
+    /// Removes a CRD with all objects of its kind, and returns when the resource is gone.
+    pub async fn remove_crd(&self, name: &str) -> Result<(), HubError> {
+        crds::remove(&self.access.harness()?, name).await
+    }
+
+    /// Kills the API server: connections break, new ones are refused. No effect if it is not running.
+    pub async fn stop_api_server(&self) -> Result<(), HubError> {
+        match self.api_server.lock().await.take() {
+            Some(running) => running.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts the API server again, with the same address and data, and returns when it is ready. No effect if
+    /// it is running.
+    pub async fn start_api_server(&self) -> Result<(), HubError> {
+        let mut api_server = self.api_server.lock().await;
+        if api_server.is_none() {
+            *api_server = Some(builder::start_api_server(&self.directory, &self.bin, &self.access).await?);
+        }
+        Ok(())
+    }
+
+    /// Freezes the API server: connections stay, new ones are accepted by the system, nothing is answered. No
+    /// effect if it is not running.
+    pub async fn pause_api_server(&self) -> Result<(), HubError> {
+        match &*self.api_server.lock().await {
+            Some(running) => running.pause().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Lets a paused API server go on.
+    pub async fn resume_api_server(&self) -> Result<(), HubError> {
+        match &*self.api_server.lock().await {
+            Some(running) => running.resume().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Runs kubectl as admin to its end.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, HubError> {
+        Command::new(self.bin.join("kubectl"))
+            .args(arguments)
+            .env("KUBECONFIG", kubeconfig_path(&self.directory, users::ADMIN))
+            // Its cache goes by the server's address, and ports come back.
+            .env("KUBECACHEDIR", self.directory.join("kubectl-cache"))
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(|source| HubError::io("run kubectl", source))
+    }
+
+    /// What the hub's programs take, where the system tells.
+    pub async fn memory(&self) -> Vec<Memory> {
+        let api_server = self.api_server.lock().await;
+        [
+            Some(("etcd", &self.etcd)),
+            api_server.as_ref().map(|running| ("kube-apiserver", running)),
+            self.controller_manager.as_ref().map(|running| ("kube-controller-manager", running)),
+        ]
+        .into_iter()
+        .flatten()
+        .filter_map(|(program, running)| memory::of(program, running.pid()))
+        .collect()
+    }
+}

@@ -1,0 +1,75 @@
+//! Real hubs on this machine, started in seconds and gone when their owner is.
+//!
+//! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager of its own, without containers and
+//! without nodes. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No controller
+//! of Open Cluster Management runs; [`ocm`] makes the objects and writes the statuses that they would.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use k8s_openapi::api::rbac::v1::PolicyRule;
+//! use local_hub::{LocalHub, eventually};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let hub = LocalHub::builder().start().await?;
+//! let may_read = PolicyRule {
+//!     api_groups: Some(vec![String::new()]),
+//!     resources: Some(vec!["configmaps".to_owned()]),
+//!     verbs: vec!["get".to_owned()],
+//!     ..PolicyRule::default()
+//! };
+//! hub.grant("consumer", vec![may_read]).await?;
+//! let maps = kube::Api::<ConfigMap>::namespaced(hub.client_as("consumer").await?, "default");
+//!
+//! let before = hub.audit().mark().await?;
+//! maps.get("kube-root-ca.crt").await?;
+//! let asked = hub.audit().since(&before).await?.of_user("consumer");
+//! assert_eq!(asked.count(|request| request.verb == "get"), 1, "{asked}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What holds
+//!
+//! - **Nothing is left.** However the owning process ends, its hubs' programs are killed and their directories
+//!   removed; when a hub is dropped, that is done before `drop` returns.
+//! - **Ready is ready.** What returns has happened: CRDs are served, rights are in force, controllers run, and
+//!   what was asked for before a [`Mark`] is in the audit log before it.
+//! - **Hubs do not meet.** Each has its own data, authority, credentials, directory and port.
+//!
+//! # Limits
+//!
+//! At most two hubs run in a process at the same time, or as many as `LOCAL_HUB_MAX` says; who wants one more
+//! waits. Processes do not wait for each other.
+
+mod access;
+mod audit;
+mod builder;
+mod capacity;
+mod certificates;
+pub mod crds;
+mod error;
+mod eventually;
+mod grants;
+mod hub;
+mod memory;
+pub mod ocm;
+mod ports;
+mod programs;
+mod random;
+mod requests;
+mod running;
+mod supervisor;
+mod users;
+
+pub use audit::{AuditLog, Mark};
+pub use builder::HubBuilder;
+pub use crds::{CrdSet, ListFlavour};
+pub use error::{HubError, LogTail};
+pub use eventually::{Outcome, TimedOut, eventually, try_eventually};
+pub use hub::LocalHub;
+pub use memory::Memory;
+pub use requests::{AuditRequest, Requests};
+pub use running::Running;
+pub use users::{ADMIN, OCM};

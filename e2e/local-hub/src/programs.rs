@@ -1,0 +1,141 @@
+//! The control plane's programs: where they are, and how each is called.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use crate::HubError;
+use crate::supervisor::Program;
+
+/// Files in the hub's directory. The programs run in that directory and are given names relative to it.
+pub(crate) const AUDIT_LOG: &str = "audit.log";
+pub(crate) const AUDIT_POLICY: &str = "audit-policy.yaml";
+pub(crate) const AUTHORITY: &str = "ca.crt";
+pub(crate) const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
+pub(crate) const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "service-account.pub";
+pub(crate) const SERVING_CERTIFICATE: &str = "apiserver.crt";
+pub(crate) const SERVING_KEY: &str = "apiserver.key";
+pub(crate) const TOKENS: &str = "tokens.csv";
+
+/// The etcd of a hub listens on sockets in the hub's directory: files called `etcd-clients:0` and so on, for
+/// the name has to look like an address. It has no port for others to take, and nobody else can read it.
+const ETCD_CLIENTS: &str = "unix://etcd-clients:0";
+const ETCD_PEERS: &str = "unix://etcd-peers:0";
+
+/// Writes nothing but who asked for what, when, and with what answer.
+pub(crate) const AUDIT_POLICY_YAML: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+";
+
+/// What an API needs from the controller manager: nothing that has an owner is collected without it, and no
+/// namespace ever ends. The others run workloads, and there are no nodes here.
+const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,root-ca-certificate-publisher-controller,\
+                           serviceaccount-controller,serviceaccount-token-controller";
+
+/// The directory that holds the programs. The first call of a process may build them, for minutes.
+pub(crate) async fn directory() -> Result<&'static Path, HubError> {
+    static DIRECTORY: OnceCell<PathBuf> = OnceCell::const_new();
+    DIRECTORY.get_or_try_init(find).await.map(PathBuf::as_path)
+}
+
+async fn find() -> Result<PathBuf, HubError> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/control-plane.sh");
+    let output = Command::new(&script)
+        .stdin(Stdio::null())
+        // So that whoever waits sees why.
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|error| HubError::Programs(format!("{}: {error}", script.display())))?;
+    if !output.status.success() {
+        let script = script.display();
+        return Err(HubError::Programs(format!("{script} failed, {}; see its output above", output.status)));
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
+}
+
+/// The first program of a hub, and the last to go.
+pub(crate) fn etcd(directory: &Path) -> Program {
+    let etcd = program(
+        directory,
+        "etcd",
+        [
+            "--name=hub".to_owned(),
+            "--data-dir=etcd".to_owned(),
+            // Nobody reads the data after a crash.
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=error".to_owned(),
+            format!("--listen-client-urls={ETCD_CLIENTS}"),
+            format!("--advertise-client-urls={ETCD_CLIENTS}"),
+            format!("--listen-peer-urls={ETCD_PEERS}"),
+            format!("--initial-advertise-peer-urls={ETCD_PEERS}"),
+            format!("--initial-cluster=hub={ETCD_PEERS}"),
+        ],
+    );
+    Program { owns_directory: true, ..etcd }
+}
+
+pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
+    program(
+        directory,
+        "kube-apiserver",
+        [
+            format!("--etcd-servers={ETCD_CLIENTS}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            // Would publish the address above as a Service's endpoint, which it may not be.
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--cert-dir=.".to_owned(),
+            format!("--tls-cert-file={SERVING_CERTIFICATE}"),
+            format!("--tls-private-key-file={SERVING_KEY}"),
+            format!("--client-ca-file={AUTHORITY}"),
+            format!("--token-auth-file={TOKENS}"),
+            "--authorization-mode=RBAC".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={SERVICE_ACCOUNT_PUBLIC_KEY}"),
+            format!("--service-account-signing-key-file={SERVICE_ACCOUNT_KEY}"),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            format!("--audit-policy-file={AUDIT_POLICY}"),
+            format!("--audit-log-path={AUDIT_LOG}"),
+            // Megabytes, and more than a hub will ever write: a log that is rotated is a count that is
+            // wrong. Zero does not switch rotation off in every version.
+            "--audit-log-maxsize=1000000".to_owned(),
+        ],
+    )
+}
+
+pub(crate) fn controller_manager(directory: &Path, kubeconfig: &Path) -> Program {
+    program(
+        directory,
+        "kube-controller-manager",
+        [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--service-account-private-key-file={SERVICE_ACCOUNT_KEY}"),
+            format!("--root-ca-file={AUTHORITY}"),
+            format!("--controllers={CONTROLLERS}"),
+            "--leader-elect=false".to_owned(),
+            // Serves nothing. A port would be one more to lose to another process, and its health says less
+            // than what the controllers have done, which is what a start waits for.
+            "--secure-port=0".to_owned(),
+        ],
+    )
+}
+
+fn program<const N: usize>(directory: &Path, name: &'static str, arguments: [String; N]) -> Program {
+    Program {
+        name,
+        executable: directory.join(name),
+        arguments: arguments.map(OsString::from).to_vec(),
+        owns_directory: false,
+    }
+}

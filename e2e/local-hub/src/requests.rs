@@ -1,0 +1,192 @@
+//! Requests to an API server, to be counted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+
+use jiff::Timestamp;
+
+/// One request. What it does not have is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRequest {
+    /// Who asked; empty if the server does not know.
+    pub user: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; for what is not a
+    /// resource the HTTP method in lower case.
+    pub verb: String,
+    /// The API group; empty for the core group, and for what is not a resource.
+    pub group: String,
+    /// The resource in the plural.
+    pub resource: String,
+    /// Such as `status`.
+    pub subresource: String,
+    /// The object's namespace.
+    pub namespace: String,
+    /// The object's name; empty for a list and a create.
+    pub name: String,
+    /// The HTTP status of the answer.
+    pub code: u16,
+    /// The path and query.
+    pub uri: String,
+    /// The program that asked.
+    pub user_agent: String,
+    /// When it was answered; for a watch, when the answer began.
+    pub timestamp: Timestamp,
+}
+
+impl AuditRequest {
+    /// Whether it asked for a change.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str())
+    }
+
+    /// `resource` or `resource/subresource`, else the path.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match (self.resource.as_str(), self.subresource.as_str()) {
+            ("", _) => self.uri.split('?').next().unwrap_or_default().to_owned(),
+            (resource, "") => resource.to_owned(),
+            (resource, subresource) => format!("{resource}/{subresource}"),
+        }
+    }
+}
+
+/// Some requests, in the order of the log. A slice of [`AuditRequest`] with ways to narrow and count it; its
+/// `Display` is made for the message of an assertion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests(Vec<AuditRequest>);
+
+impl Requests {
+    pub(crate) fn new(requests: Vec<AuditRequest>) -> Self {
+        Self(requests)
+    }
+
+    /// Those of one user.
+    #[must_use]
+    pub fn of_user(&self, user: &str) -> Self {
+        self.matching(|request| request.user == user)
+    }
+
+    /// Those that asked for a change.
+    #[must_use]
+    pub fn writes(&self) -> Self {
+        self.matching(AuditRequest::is_write)
+    }
+
+    /// Those for which a condition holds.
+    #[must_use]
+    pub fn matching(&self, condition: impl Fn(&AuditRequest) -> bool) -> Self {
+        self.0.iter().filter(|request| condition(request)).cloned().collect()
+    }
+
+    /// For how many a condition holds.
+    #[must_use]
+    pub fn count(&self, condition: impl Fn(&AuditRequest) -> bool) -> usize {
+        self.0.iter().filter(|request| condition(request)).count()
+    }
+
+    /// How many there are by verb and [`target`](AuditRequest::target).
+    #[must_use]
+    pub fn by_verb(&self) -> BTreeMap<(String, String), usize> {
+        self.0.iter().fold(BTreeMap::new(), |mut counts, request| {
+            *counts.entry((request.verb.clone(), request.target())).or_default() += 1;
+            counts
+        })
+    }
+}
+
+impl Deref for Requests {
+    type Target = [AuditRequest];
+
+    fn deref(&self) -> &[AuditRequest] {
+        &self.0
+    }
+}
+
+impl FromIterator<AuditRequest> for Requests {
+    fn from_iter<I: IntoIterator<Item = AuditRequest>>(requests: I) -> Self {
+        Self(requests.into_iter().collect())
+    }
+}
+
+impl IntoIterator for Requests {
+    type Item = AuditRequest;
+    type IntoIter = std::vec::IntoIter<AuditRequest>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Requests {
+    type Item = &'a AuditRequest;
+    type IntoIter = std::slice::Iter<'a, AuditRequest>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no requests");
+        }
+        let mut counts = BTreeMap::<_, usize>::new();
+        for request in &self.0 {
+            *counts.entry((&request.user, &request.verb, request.target(), request.code)).or_default() += 1;
+        }
+        for (position, ((user, verb, target, code), count)) in counts.into_iter().enumerate() {
+            let separator = if position == 0 { "" } else { ", " };
+            let user = if user.is_empty() { "nobody" } else { user };
+            write!(f, "{separator}{count}x {user} {verb} {target}")?;
+            // The ordinary case goes without saying.
+            if !(200..300).contains(&code) {
+                write!(f, " ({code})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(user: &str, verb: &str, resource: &str, subresource: &str, code: u16) -> AuditRequest {
+        AuditRequest {
+            user: user.to_owned(),
+            verb: verb.to_owned(),
+            group: String::new(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: String::new(),
+            name: String::new(),
+            code,
+            uri: "/readyz?verbose".to_owned(),
+            user_agent: String::new(),
+            timestamp: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn the_summary_counts_and_names_only_what_failed() {
+        let requests: Requests = [
+            request("projector", "create", "clusterprofiles", "", 201),
+            request("projector", "create", "clusterprofiles", "", 201),
+            request("projector", "patch", "clusterprofiles", "status", 409),
+            request("", "get", "", "", 401),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(
+            requests.to_string(),
+            "1x nobody get /readyz (401), 2x projector create clusterprofiles, \
+             1x projector patch clusterprofiles/status (409)"
+        );
+        assert_eq!(requests.of_user("projector").writes().len(), 3);
+        assert_eq!(requests.by_verb()[&("create".to_owned(), "clusterprofiles".to_owned())], 2);
+        assert_eq!(Requests::default().to_string(), "no requests");
+    }
+}

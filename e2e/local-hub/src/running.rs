@@ -1,0 +1,64 @@
+//! A program that a test runs against a hub: like the hub's own, it cannot outlive the process that started it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::supervisor::{Program, Supervised};
+use crate::{HubError, LocalHub};
+
+/// A program that runs. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    supervised: Supervised,
+    log: PathBuf,
+}
+
+impl LocalHub {
+    /// Starts a program beside the hub, with the hub's directory as its working directory. `name` is the name
+    /// of its log there, and no two programs that run at the same time have the same.
+    pub async fn run<A: Into<OsString>>(
+        &self,
+        name: &'static str,
+        executable: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Running, HubError> {
+        let program = Program {
+            name,
+            executable: executable.to_owned(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            owns_directory: false,
+        };
+        let log = self.directory().join(format!("{name}.log"));
+        // The log of a program of that name that ran before is not this one's.
+        if let Err(source) = std::fs::remove_file(&log)
+            && source.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(HubError::io(format!("remove {}", log.display()), source));
+        }
+        Ok(Running { supervised: Supervised::start(self.directory(), &program).await?, log })
+    }
+}
+
+impl Running {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.supervised.pid()
+    }
+
+    /// All that it has written, on standard output and standard error.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Sends it a signal by name, such as `TERM`.
+    pub async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
+        self.supervised.signal(signal).await
+    }
+
+    /// Waits until it ends, and answers its exit status, or 128 and the number of the signal that ended it.
+    pub async fn exit_status(&self) -> Option<i32> {
+        self.supervised.exit_status().await
+    }
+}

@@ -1,0 +1,257 @@
+//! One program of a hub, which can not outlive this process.
+//!
+//! Dropping a value on panic is not enough: a test runner that hits its timeout sends SIGKILL, and an
+//! etcd left behind by every interrupted run fills a machine. So each program runs under a small
+//! shell script (`supervisor.sh`) that holds one end of a pipe. Our end is closed by the kernel if by
+//! nobody else, and then the script kills the program and removes the hub's directory.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::HubError;
+use crate::eventually::try_eventually;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/supervisor.sh");
+
+/// For what takes milliseconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// As it is called in errors; its log is `NAME.log` in the hub's directory.
+    pub(crate) name: &'static str,
+    pub(crate) executable: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    /// Whether the hub's directory goes when this program is dropped: true for the one that is dropped last.
+    /// When this process dies, the directory goes in any case.
+    pub(crate) owns_directory: bool,
+}
+
+/// What the script has told so far.
+#[derive(Clone, Debug, Default)]
+struct Report {
+    started: Option<u32>,
+    signals_sent: usize,
+    exited: Option<i32>,
+    /// The script itself is gone.
+    silent: bool,
+}
+
+/// A running program. Dropping it kills the program, and returns when that is done.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    name: &'static str,
+    log: PathBuf,
+    pid: u32,
+    owns_directory: bool,
+    script: Child,
+    /// `None` once the pipe is closed.
+    pipe: Option<ChildStdin>,
+    report: watch::Receiver<Report>,
+}
+
+impl Supervised {
+    /// Starts a program with the hub's directory as its working directory, which is made if needed.
+    pub(crate) async fn start(directory: &Path, program: &Program) -> Result<Self, HubError> {
+        let name = program.name;
+        let log = directory.join(format!("{name}.log"));
+        let failed = |source| HubError::io(format!("start the supervisor of {name}"), source);
+
+        let mut script = Command::new("sh")
+            .args([Path::new(SCRIPT), directory, &log, &program.executable])
+            .args(&program.arguments)
+            // ^C reaches every process of the terminal's foreground group, and would end the script
+            // before it can clean up.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let pipe = script.stdin.take();
+        let (sender, report) = watch::channel(Report::default());
+        if let Some(stdout) = script.stdout.take() {
+            std::thread::Builder::new()
+                .name(format!("{name}-supervisor"))
+                .spawn(move || listen(stdout, &sender))
+                .map_err(failed)?;
+        }
+
+        let mut supervised =
+            Self { name, log, pid: 0, owns_directory: program.owns_directory, script, pipe, report };
+        supervised.pid = supervised.wait_for("start", |report| report.started).await?;
+        Ok(supervised)
+    }
+
+    /// The program's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits until the program ends; answers `None` where nobody can tell how.
+    pub(crate) async fn exit_status(&self) -> Option<i32> {
+        let mut report = self.report.clone();
+        // An error means that the listener is gone, and with it the script.
+        let _ = report.wait_for(|report| report.exited.is_some() || report.silent).await;
+        self.report.borrow().exited
+    }
+
+    /// Waits until the program ends, which it should not.
+    pub(crate) async fn death(&self) -> HubError {
+        let status = self.exit_status().await;
+        self.ended(status)
+    }
+
+    /// The last lines of what the program wrote.
+    pub(crate) fn log_tail(&self) -> LogTail {
+        LogTail::of(&self.log)
+    }
+
+    /// Freezes the program: it keeps its connections, and answers none.
+    pub(crate) async fn pause(&self) -> Result<(), HubError> {
+        self.signal("STOP").await?;
+        // Its threads stop one by one, when each is next to run, and go on answering until then.
+        let what = format!("every thread of {} has stopped", self.name);
+        try_eventually(&what, PATIENCE, async || threads_have_stopped(self.pid)).await?;
+        Ok(())
+    }
+
+    /// Lets a paused program go on.
+    pub(crate) async fn resume(&self) -> Result<(), HubError> {
+        self.signal("CONT").await
+    }
+
+    /// Kills the program. What dropping does, without blocking the thread.
+    pub(crate) async fn stop(self) -> Result<(), HubError> {
+        self.write("KILL")?;
+        self.wait_for("end", |report| report.exited).await?;
+        Ok(())
+    }
+
+    /// Sends the program a signal.
+    pub(crate) async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
+        let before = self.report.borrow().signals_sent;
+        self.write(signal)?;
+        self.wait_for("take a signal", |report| (report.signals_sent > before).then_some(())).await
+    }
+
+    fn write(&self, word: &str) -> Result<(), HubError> {
+        let Some(mut pipe) = self.pipe.as_ref() else { return Ok(()) };
+        writeln!(pipe, "{word}")
+            .map_err(|source| HubError::io(format!("tell {} to {word}", self.name), source))
+    }
+
+    /// Waits until `told` finds what it looks for in the script's report.
+    async fn wait_for<T>(
+        &self,
+        what: &'static str,
+        told: impl Fn(&Report) -> Option<T>,
+    ) -> Result<T, HubError> {
+        let mut report = self.report.clone();
+        let enough =
+            report.wait_for(|report| told(report).is_some() || report.exited.is_some() || report.silent);
+        let report = match tokio::time::timeout(PATIENCE, enough).await {
+            Ok(Ok(report)) => report.clone(),
+            // The listener is gone, and with it the script.
+            Ok(Err(_)) => self.report.borrow().clone(),
+            Err(_) => {
+                return Err(HubError::NotReady {
+                    program: self.name,
+                    what: what.to_owned(),
+                    within: PATIENCE,
+                    last: "its supervisor did not answer".to_owned(),
+                    log: self.log_tail(),
+                });
+            }
+        };
+        told(&report).ok_or_else(|| self.ended(report.exited))
+    }
+
+    fn ended(&self, status: Option<i32>) -> HubError {
+        HubError::Ended { program: self.name, status, log: self.log_tail() }
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        if !self.owns_directory {
+            // Errors mean that the script is gone, and the wait will see that.
+            let _ = self.write("KILL");
+            let report = self.report.clone();
+            wait_until(deadline, || report.borrow().exited.is_some() || report.borrow().silent);
+            let _ = self.write("leave");
+        }
+        drop(self.pipe.take());
+        wait_until(deadline, || !matches!(self.script.try_wait(), Ok(None)));
+    }
+}
+
+/// Blocks until a condition holds, which takes milliseconds, or the deadline passes. In the foreground, so that
+/// when a test has ended its hub has too.
+fn wait_until(deadline: Instant, mut condition: impl FnMut() -> bool) {
+    while !condition() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// True as well where the system has no /proc to tell.
+fn threads_have_stopped(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.filter_map(Result::ok).all(|thread| {
+        // `TID (NAME) STATE ...`, where the name may hold anything. A thread that ended in between is no
+        // longer there to be read.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
+/// Passes on what the script says, until it is gone.
+fn listen(stdout: ChildStdout, report: &watch::Sender<Report>) {
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        let (event, detail) = line.split_once(' ').unwrap_or((&line, ""));
+        report.send_modify(|report| match event {
+            "started" => report.started = detail.parse().ok(),
+            "sent" => report.signals_sent += 1,
+            "exited" => report.exited = Some(detail.parse().unwrap_or(-1)),
+            _ => {}
+        });
+    }
+    report.send_modify(|report| report.silent = true);
+}
+
+/// The end of a program's log, for an error that explains itself.
+#[derive(Clone, Debug, Default)]
+pub struct LogTail(String);
+
+impl LogTail {
+    const LINES: usize = 20;
+
+    fn of(log: &Path) -> Self {
+        let text = std::fs::read(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        Self(lines[lines.len().saturating_sub(Self::LINES)..].join("\n"))
+    }
+
+    /// Whether the end of the log contains a text.
+    #[must_use]
+    pub fn contains(&self, text: &str) -> bool {
+        self.0.contains(text)
+    }
+}
+
+impl std::fmt::Display for LogTail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("its log is empty");
+        }
+        write!(f, "the end of its log:\n{}", self.0)
+    }
+}

@@ -1,0 +1,145 @@
+//! Who may talk to a hub: a user per component, so that each has its own rights and its requests can be told
+//! apart in the audit log.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use crate::{HubError, random};
+
+/// The user who may do everything, and whom priority and fairness does not slow down.
+pub const ADMIN: &str = "admin";
+
+/// The user who plays Open Cluster Management's own controllers: a cluster admin by a binding, but an
+/// ordinary client to priority and fairness.
+pub const OCM: &str = "ocm";
+
+/// Users that every hub has, with no rights until they are granted some.
+const COMPONENTS: [&str; 5] = ["projector", "provisioner", "syncer", "addons", "consumer"];
+
+/// The hub's own controllers.
+pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+
+/// Who does what this crate does by itself: nothing of that is counted.
+pub(crate) const HARNESS: &str = "local-hub:harness";
+
+const MASTERS: &str = "system:masters";
+
+#[derive(Clone)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) token: String,
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User").field("name", &self.name).field("groups", &self.groups).finish_non_exhaustive()
+    }
+}
+
+/// The users of one hub.
+#[derive(Clone, Debug)]
+pub(crate) struct Users(Vec<User>);
+
+impl Users {
+    /// The default users and those asked for. Who is asked for again has the groups asked for last, but for the
+    /// two that a hub cannot do without.
+    pub(crate) fn new(asked_for: &[(String, Vec<String>)]) -> Result<Self, HubError> {
+        let mut users = Self(Vec::new());
+        users.set(ADMIN, &[MASTERS.to_owned()])?;
+        users.set(OCM, &[])?;
+        for name in COMPONENTS {
+            users.set(name, &[])?;
+        }
+        for (name, groups) in asked_for {
+            users.set(name, groups)?;
+        }
+        users.set(CONTROLLER_MANAGER, &[MASTERS.to_owned()])?;
+        users.set(HARNESS, &[MASTERS.to_owned()])?;
+        Ok(users)
+    }
+
+    fn set(&mut self, name: &str, groups: &[String]) -> Result<(), HubError> {
+        // Names become file names and fields of a CSV file.
+        let plain = |text: &str| {
+            text.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:".contains(c))
+        };
+        if let Some(odd) =
+            std::iter::once(name).chain(groups.iter().map(String::as_str)).find(|text| !plain(text))
+        {
+            return Err(HubError::UserName(odd.to_owned()));
+        }
+        self.0.retain(|user| user.name != name);
+        self.0.push(User { name: name.to_owned(), groups: groups.to_vec(), token: random::hex()? });
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Result<&User, HubError> {
+        self.0.iter().find(|user| user.name == name).ok_or_else(|| HubError::UnknownUser {
+            user: name.to_owned(),
+            known: self.named().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The names of all users but the hub's own.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .map(|user| user.name.as_str())
+            .filter(|name| ![CONTROLLER_MANAGER, HARNESS].contains(name))
+    }
+
+    /// The users who need a kubeconfig.
+    pub(crate) fn with_files(&self) -> impl Iterator<Item = &User> {
+        self.0.iter().filter(|user| user.name != HARNESS)
+    }
+
+    /// The contents of the API server's `--token-auth-file`.
+    pub(crate) fn token_file(&self) -> String {
+        self.0.iter().fold(String::new(), |mut csv, User { name, groups, token }| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(csv, "{token},{name},{name},\"{}\"", groups.join(","));
+            csv
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked_for(name: &str, groups: &[&str]) -> [(String, Vec<String>); 1] {
+        [(name.to_owned(), groups.iter().map(ToString::to_string).collect())]
+    }
+
+    #[test]
+    fn a_user_asked_for_again_has_the_groups_asked_for_last() {
+        let users = Users::new(&asked_for("projector", &["a", "system:masters"])).unwrap();
+        let file = users.token_file();
+        let lines: Vec<_> = file.lines().filter(|line| line.contains(",projector,")).collect();
+        assert_eq!(lines.len(), 1, "{file}");
+        assert!(lines[0].ends_with(",projector,projector,\"a,system:masters\""), "{file}");
+    }
+
+    #[test]
+    fn a_name_that_is_no_file_name_is_refused() {
+        for name in ["", "../admin", "a/b", "a,b", "a b", ".hidden", "a\nb", "\""] {
+            assert!(matches!(Users::new(&asked_for(name, &[])), Err(HubError::UserName(_))), "{name:?}");
+        }
+        Users::new(&asked_for("system:serviceaccount:hub-addons:hub-addons", &[])).unwrap();
+    }
+
+    #[test]
+    fn an_unknown_user_is_told_the_known_ones() {
+        let error = Users::new(&[]).unwrap().get("nobody").unwrap_err().to_string();
+        assert!(error.contains("admin, ocm, projector"), "{error}");
+        assert!(!error.contains(HARNESS), "{error}");
+    }
+
+    #[test]
+    fn tokens_are_not_shown() {
+        let users = Users::new(&[]).unwrap();
+        assert!(!format!("{users:?}").contains(&users.get(ADMIN).unwrap().token));
+    }
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Prints the directory that holds etcd, kube-apiserver, kube-controller-manager and kubectl, for
+# the end-to-end tests, the demo and the benchmark. Only that line goes to stdout:
+#
+#   bin="$(hack/control-plane.sh)" && "$bin/kubectl" version --client
+#
+# Where $KUBEBUILDER_ASSETS is set, it is that directory. Otherwise the programs are built from
+# e2e/control-plane, once per content of that module, into the user's cache directory; later calls
+# find them there at once.
+set -euo pipefail
+
+programs=(etcd kube-apiserver kube-controller-manager kubectl)
+
+say() { printf 'control-plane: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# The programs that are not in directory $1.
+missing_from() {
+  local name
+  for name in "${programs[@]}"; do
+    [[ -x "$1/$name" ]] || printf '%s ' "$name"
+  done
+}
+
+if [[ -n "${KUBEBUILDER_ASSETS:-}" ]]; then
+  [[ -d "$KUBEBUILDER_ASSETS" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory"
+  missing="$(missing_from "$KUBEBUILDER_ASSETS")"
+  # setup-envtest's trees have no kube-controller-manager, and without it nothing that has an owner
+  # is collected and no namespace ever ends. A test would hang there, so say it here.
+  [[ -z "$missing" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks: ${missing% }." \
+    "Add them, or unset KUBEBUILDER_ASSETS to have all four built from source."
+  (cd "$KUBEBUILDER_ASSETS" && pwd)
+  exit
+fi
+
+module="$(cd "$(dirname "${BASH_SOURCE[0]}")/../e2e/control-plane" && pwd)"
+version="$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' "$module/go.mod")"
+[[ -n "$version" ]] || die "$module/go.mod requires no k8s.io/kubernetes"
+digest="$(cd "$module" && cat go.mod go.sum main.go | sha256sum | cut -c1-12)"
+
+cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/control-plane"
+target="$cache/$version-$digest"
+
+is_built() { [[ -d "$target" && -z "$(missing_from "$target")" ]]; }
+
+if is_built; then
+  echo "$target"
+  exit
+fi
+
+for tool in go flock; do
+  command -v "$tool" >/dev/null ||
+    die "building the control plane needs $tool, which is not installed." \
+      "Install it, or set KUBEBUILDER_ASSETS to a directory with: ${programs[*]}."
+done
+
+mkdir -p "$cache"
+exec 9>"$target.lock"
+if ! flock --nonblock 9; then
+  say "another process is building Kubernetes $version; waiting for it"
+  flock 9
+fi
+if is_built; then
+  echo "$target"
+  exit
+fi
+
+# The lock is ours, so whatever a killed build left here is nobody's. go inherits the lock: should
+# it outlive this script, the next caller still waits for it.
+work="$target.building"
+rm -rf "$work" "$target"
+mkdir "$work"
+
+build=
+stop() {
+  [[ -z "$build" ]] || kill "$build" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say "building Kubernetes $version from source, once: about 4 minutes on two cores, plus the download"
+start=$SECONDS
+
+# Into a log, not to the terminal: `-v` names one package a line, a thousand of them, and their
+# number is all the progress anyone wants to see.
+log="$work/build.log"
+(
+  cd "$module"
+  # Neither a go.work above us nor the state of the git tree may change what is built.
+  GOWORK=off CGO_ENABLED=0 exec go build -v -trimpath -buildvcs=false \
+    -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" \
+    -o "$work/control-plane" .
+) >"$log" 2>&1 &
+build=$!
+
+report=$((start + 15))
+while kill -0 "$build" 2>/dev/null; do
+  if ((SECONDS >= report)); then
+    say "building: $((SECONDS - start)) s, $(grep -vc '^go: ' "$log" || true) packages compiled"
+    report=$((SECONDS + 15))
+  fi
+  sleep 1
+done
+if ! wait "$build"; then
+  build=
+  tail -n 20 "$log" >&2
+  die "the build failed"
+fi
+build=
+
+for name in "${programs[@]}"; do
+  ln -s control-plane "$work/$name"
+done
+rm "$log"
+mv "$work" "$target"
+say "built in $((SECONDS - start)) s: $target"
+echo "$target"
