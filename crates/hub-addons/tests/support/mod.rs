@@ -1,0 +1,174 @@
+//! The program under test, beside a real hub, with the rights that its controllers need and no more.
+
+#![allow(dead_code, reason = "every test file uses a part of this")]
+
+pub mod rights;
+pub mod shown;
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::Client;
+use local_hub::{HubBuilder, LocalHub, Running, eventually};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Longest wait for what a controller should do at once. It is long because the machine may be busy; a test
+/// that passes does not wait.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// The user that the program runs as.
+pub const USER: &str = "addons";
+
+/// A hub and a client with OCM's own rights on it.
+pub struct Hub {
+    pub hub: LocalHub,
+    pub ocm: Client,
+}
+
+impl std::ops::Deref for Hub {
+    type Target = LocalHub;
+
+    fn deref(&self) -> &LocalHub {
+        &self.hub
+    }
+}
+
+impl Hub {
+    /// A hub on which the program may do what these rules say.
+    pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
+        let hub = builder.start().await.unwrap();
+        hub.grant(USER, rules).await.unwrap();
+        let ocm = hub.client_as("ocm").await.unwrap();
+        Self { hub, ocm }
+    }
+
+    /// A hub for the projector.
+    pub async fn for_projector() -> Self {
+        Self::start(LocalHub::builder().without_controller_manager(), rights::projector()).await
+    }
+
+    /// Starts the projector alone, and waits until it works.
+    pub async fn projector(&self, arguments: &[&str]) -> Addons {
+        let mut all = vec!["--feature-gates=ClusterProfileAccessProvider=false"];
+        all.extend(arguments);
+        Addons::start(self, &all).await
+    }
+}
+
+/// The program, running.
+pub struct Addons {
+    running: Running,
+    probes: String,
+    metrics: String,
+}
+
+impl Addons {
+    /// Starts `hub-addons run` and waits until it has seen every list and works.
+    pub async fn start(hub: &Hub, arguments: &[&str]) -> Self {
+        let addons = Self::launch(hub, "hub-addons", USER, arguments).await;
+        addons.logs("working", "every watch has its first list").await;
+        addons
+    }
+
+    /// Starts `hub-addons run` as a user, with its log under a name, and waits until it serves its probes.
+    pub async fn launch(hub: &Hub, name: &'static str, user: &str, arguments: &[&str]) -> Self {
+        let kubeconfig = hub.kubeconfig_for(user).unwrap();
+        let mut all = vec![
+            "run".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--metrics-bind-address=127.0.0.1:0".to_owned(),
+            "--health-probe-bind-address=127.0.0.1:0".to_owned(),
+            "--log-level=debug".to_owned(),
+        ];
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let program = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
+        let running = hub.run(name, program, all).await.unwrap();
+        let mut addons = Self { running, probes: String::new(), metrics: String::new() };
+        addons.metrics = addons.address_of("metrics").await;
+        addons.probes = addons.address_of("probes").await;
+        addons
+    }
+
+    async fn address_of(&self, what: &str) -> String {
+        let line = format!("serving {what} address=");
+        eventually(&format!("it serves {what}"), SOON, async || {
+            let log = self.log();
+            let rest = log.split_once(&line).map(|(_, rest)| rest.to_owned());
+            rest.and_then(|rest| rest.split_whitespace().next().map(str::to_owned))
+        })
+        .await
+    }
+
+    /// Waits until its log has a text.
+    pub async fn logs(&self, what: &str, text: &str) {
+        eventually(&format!("the log says that it is {what}"), SOON, async || self.log().contains(text)).await;
+    }
+
+    /// All that it has logged.
+    pub fn log(&self) -> String {
+        self.running.log()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Sends a signal by name.
+    pub async fn signal(&self, signal: &'static str) {
+        self.running.signal(signal).await.unwrap();
+    }
+
+    /// Waits for its end, and answers its exit status.
+    pub async fn exit_status(&self) -> Option<i32> {
+        tokio::time::timeout(Duration::from_mins(1), self.running.exit_status())
+            .await
+            .unwrap_or_else(|_| panic!("it does not end:\n{}", self.log()))
+    }
+
+    /// Has it end in good order.
+    pub async fn stop(self) {
+        self.signal("TERM").await;
+        assert_eq!(self.exit_status().await, Some(0), "{}", self.log());
+    }
+
+    /// Ends it without a chance to finish anything.
+    pub async fn kill(self) {
+        self.signal("KILL").await;
+        self.exit_status().await;
+    }
+
+    /// What a probe answers: `/livez` or `/readyz`.
+    pub async fn probe(&self, path: &str) -> (u16, String) {
+        get(&self.probes, path).await
+    }
+
+    /// The value of a metric's series, as it stands in the text: `name{label="value"}`.
+    pub async fn metric(&self, series: &str) -> Option<f64> {
+        let (_, text) = get(&self.metrics, "/metrics").await;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        value.parse().ok()
+    }
+
+    /// Waits until a metric's series has a value.
+    pub async fn measures(&self, series: &str, value: f64) {
+        eventually(&format!("{series} is {value}"), SOON, async || {
+            let now = self.metric(series).await;
+            if now == Some(value) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+    }
+}
+
+/// A GET without an HTTP library: the answers are short, and the connection closes behind them.
+async fn get(address: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}

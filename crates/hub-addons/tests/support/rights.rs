@@ -1,0 +1,69 @@
+//! The rights of the controllers. What a test does not grant here, the API server refuses.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+const CLUSTER: &str = "cluster.open-cluster-management.io";
+const PROFILE: &str = "multicluster.x-k8s.io";
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+fn named(rule: PolicyRule, name: &str) -> PolicyRule {
+    PolicyRule { resource_names: Some(vec![name.to_owned()]), ..rule }
+}
+
+/// What every controller needs: its Lease, and Events.
+pub fn host() -> Vec<PolicyRule> {
+    vec![
+        rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    ]
+}
+
+/// What the projector needs.
+pub fn projector() -> Vec<PolicyRule> {
+    let mut rules = host();
+    rules.extend([
+        rule(
+            CLUSTER,
+            &["managedclusters", "managedclustersets", "managedclustersetbindings"],
+            &["list", "watch"],
+        ),
+        rule(PROFILE, &["clusterprofiles"], &["create", "delete", "get", "list", "patch", "watch"]),
+        rule(PROFILE, &["clusterprofiles/status"], &["patch"]),
+    ]);
+    rules
+}
+
+/// What the provisioner needs with the cluster-proxy source.
+pub fn provisioner() -> Vec<PolicyRule> {
+    let mut rules = host();
+    rules.extend([
+        rule(PROFILE, &["clusterprofiles"], &["list", "watch"]),
+        rule(PROFILE, &["clusterprofiles/status"], &["patch"]),
+        named(
+            rule("proxy.open-cluster-management.io", &["managedproxyconfigurations"], &["list", "watch"]),
+            "cluster-proxy",
+        ),
+        named(
+            rule("addon.open-cluster-management.io", &["managedclusteraddons"], &["list", "watch"]),
+            "cluster-proxy",
+        ),
+        named(rule("", &["secrets"], &["list", "watch"]), "cluster-proxy-user-serving-cert"),
+    ]);
+    rules
+}
+
+/// What projector and provisioner need in one process.
+pub fn both() -> Vec<PolicyRule> {
+    let mut rules = projector();
+    rules.extend(provisioner());
+    rules
+}
