@@ -9,6 +9,7 @@ use hub_core::profile::{Observed, Share};
 use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::profiles::{Owner, Profiles};
+use k8s_openapi::jiff::Timestamp;
 use tracing::info;
 
 use crate::settings::{Settings, SourceSettings};
@@ -68,7 +69,7 @@ impl Provisioner {
                 sources::watch_cluster_proxy(&this, host, require_addon);
             }
             SourceSettings::Static { ca, .. } => {
-                this.watch_anchors(Some(sources::watch_ca(&this, host, &ca)))
+                this.watch_anchors(Some(sources::watch_ca(&this, host, &ca)));
             }
         }
         this
@@ -98,7 +99,7 @@ impl Provisioner {
             let mut index = self.index();
             let change = index.set_anchors(reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
-            self.inner.host.metrics.trust_anchor_expiry(expiry.map_or(0, |expiry| expiry.as_second()));
+            self.inner.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
             change
         };
         if change != AnchorChange::None {

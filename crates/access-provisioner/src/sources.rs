@@ -163,15 +163,14 @@ struct Certificates {
 }
 
 impl Certificates {
-    fn read(&mut self, uid: Option<&str>, text: Option<&[u8]>) {
-        self.seen = true;
+    fn read(&self, uid: Option<&str>, text: Option<&[u8]>) {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
         let notes = reading.as_ref().err().map(|error| self.note(&error.to_string()));
         self.reporter.report(&self.subject, uid, notes.into_iter().collect());
         self.provisioner.set_anchors(reading);
     }
 
-    fn unknown(&mut self, why: &str) {
+    fn unknown(&self, why: &str) {
         self.provisioner.index().anchors_unknown();
         self.reporter.report(&self.subject, None, vec![self.note(why)]);
     }
@@ -190,43 +189,31 @@ impl Certificates {
     }
 }
 
-impl Sink<Secret> for Certificates {
-    fn apply(&mut self, _: &ObjectKey, object: Result<Secret, Unreadable>) {
-        match object {
-            Ok(secret) => {
-                let text = secret.data.as_ref().and_then(|data| data.get(&self.key));
-                self.read(secret.metadata.uid.as_deref(), text.map(|text| text.0.as_slice()));
-            }
-            // The error of a Secret may quote it.
-            Err(_) => {
-                self.seen = true;
-                self.unknown("it cannot be read");
-            }
-        }
-    }
+/// What certificates can be kept in.
+trait Holder: kube::Resource {
+    fn text(&self, key: &str) -> Option<&[u8]>;
+}
 
-    fn delete(&mut self, _: &ObjectKey) {
-        self.absent();
-    }
-
-    fn listed(&mut self) {
-        if !self.seen {
-            self.absent();
-        }
+impl Holder for Secret {
+    fn text(&self, key: &str) -> Option<&[u8]> {
+        self.data.as_ref()?.get(key).map(|text| text.0.as_slice())
     }
 }
 
-impl Sink<ConfigMap> for Certificates {
-    fn apply(&mut self, _: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
-        match object {
-            Ok(map) => {
-                let text = map.data.as_ref().and_then(|data| data.get(&self.key));
-                self.read(map.metadata.uid.as_deref(), text.map(String::as_bytes));
-            }
-            Err(_) => {
-                self.seen = true;
-                self.unknown("it cannot be read");
-            }
+impl Holder for ConfigMap {
+    fn text(&self, key: &str) -> Option<&[u8]> {
+        self.data.as_ref()?.get(key).map(String::as_bytes)
+    }
+}
+
+impl<K: Holder> Sink<K> for Certificates {
+    fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
+        self.seen = true;
+        if let Ok(holder) = object {
+            self.read(holder.meta().uid.as_deref(), holder.text(&self.key));
+        } else {
+            // Not with the error: that of a Secret may quote it.
+            self.unknown("it cannot be read");
         }
     }
 

@@ -15,6 +15,7 @@ use hub_api::crds::ListFlavour;
 use hub_api::names::ManagerName;
 use hub_core::access;
 use hub_core::endpoint::ServerTemplate;
+use hub_core::fleet::BoundSource;
 use hub_core::project::LabelAllowList;
 use hub_runtime::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
@@ -39,6 +40,11 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers whose feature gate is on
     Run(Box<RunArgs>),
+    /// Print which namespace may see which cluster, and why
+    ///
+    /// Reads the hub once and follows the same decisions as the profile projector, for every namespace that
+    /// has a ManagedClusterSetBinding.
+    Explain(ExplainArgs),
     /// Print the CustomResourceDefinitions that the controllers know, as YAML
     ///
     /// Of these a hub with Open Cluster Management has all but perhaps ClusterProfile. Pipe it into
@@ -46,6 +52,38 @@ pub enum Command {
     Crds(CrdsArgs),
     /// Print the version
     Version,
+}
+
+/// What to explain.
+#[derive(Debug, Default, Args)]
+pub struct ExplainArgs {
+    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Only this namespace
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+
+    /// Only this cluster
+    #[arg(long, short)]
+    pub cluster: Option<String>,
+
+    /// Take a ManagedClusterSetBinding as bound when its set exists, as `run` does with the same flag
+    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub compute_bound: bool,
+}
+
+impl ExplainArgs {
+    /// How bindings are known to be in force.
+    #[must_use]
+    pub fn bound_source(&self) -> BoundSource {
+        bound_source(self.compute_bound)
+    }
+}
+
+fn bound_source(computed: bool) -> BoundSource {
+    if computed { BoundSource::Computed } else { BoundSource::Status }
 }
 
 /// Which CRDs to print.
@@ -196,6 +234,14 @@ pub struct AccessArgs {
     /// Publish direct endpoints at loopback, link-local and metadata addresses too
     #[arg(long, env = "HUB_ADDONS_DIRECT_ALLOW_LOCAL", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub direct_allow_local: bool,
+}
+
+impl RunArgs {
+    /// How bindings are known to be in force.
+    #[must_use]
+    pub fn bound_source(&self) -> BoundSource {
+        bound_source(self.compute_bound)
+    }
 }
 
 impl AccessArgs {

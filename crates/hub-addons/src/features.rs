@@ -1,8 +1,13 @@
 //! The feature gates of the program.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use hub_runtime::gates::{self, Gate, GateError};
+
+/// The gate of the credential syncer, which this version does not have yet. It is known so that the flags of a
+/// deployment need not change when it comes.
+pub const CRED_SYNCER: &str = "ClusterProfileCredSyncer";
 
 /// The gates that exist. The three of the first version are on unless switched off; later ones are off
 /// unless switched on.
@@ -13,47 +18,33 @@ const GATES: [Gate; 4] = [
     Gate { name: access_provisioner::DIRECT_GATE, default: false },
 ];
 
-/// The gate of the credential syncer, which this version does not have yet. It is known so that the flags of a
-/// deployment need not change when it comes.
-const CRED_SYNCER: &str = "ClusterProfileCredSyncer";
-
-/// Which controllers run.
+/// Which gates are on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FeatureGates {
-    /// The profile projector.
-    pub cluster_profile: bool,
-    /// The access-provider provisioner.
-    pub access_provider: bool,
-    /// Direct access providers.
-    pub direct_access_provider: bool,
-    /// The credential syncer, which this version does not have yet.
-    pub cred_syncer: bool,
-}
+pub struct FeatureGates(BTreeMap<&'static str, bool>);
 
 impl FromStr for FeatureGates {
     type Err = GateError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let on = gates::parse(text, &GATES)?;
-        let on = |name| on.get(name).copied().unwrap_or(false);
-        Ok(Self {
-            cluster_profile: on(profile_projector::GATE),
-            access_provider: on(access_provisioner::GATE),
-            direct_access_provider: on(access_provisioner::DIRECT_GATE),
-            cred_syncer: on(CRED_SYNCER),
-        })
+        gates::parse(text, &GATES).map(Self)
     }
 }
 
 impl FeatureGates {
+    /// Whether a gate is on.
+    #[must_use]
+    pub fn is_on(&self, gate: &str) -> bool {
+        self.0.get(gate).copied().unwrap_or(false)
+    }
+
     /// The controllers that run, by the names that logs and the Lease use.
     #[must_use]
     pub fn controllers(&self) -> Vec<&'static str> {
         let all = [
-            (self.cluster_profile, "profile-projector"),
-            (self.access_provider, "access-provisioner"),
-            (self.direct_access_provider, "direct-access"),
+            (profile_projector::GATE, "profile-projector"),
+            (access_provisioner::GATE, "access-provisioner"),
+            (access_provisioner::DIRECT_GATE, "direct-access"),
         ];
-        all.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect()
+        all.into_iter().filter(|(gate, _)| self.is_on(gate)).map(|(_, name)| name).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod connect;
+mod explain;
 mod features;
 mod run;
 
@@ -22,6 +23,10 @@ use crate::cli::{Cli, Command, CrdsArgs, LogFormat, RunArgs};
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => return run(*args).await,
+        Command::Explain(args) => match explain::explain(&args).await {
+            Ok(table) => print(&table),
+            Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
+        },
         Command::Crds(args) => print_crds(&args),
         Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n")),
     };

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{Direct, Provisioner};
-use hub_core::fleet::BoundSource;
+use access_provisioner::{DIRECT_GATE, Direct, Provisioner};
 use hub_core::project::Settings;
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
@@ -19,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::cli::RunArgs;
 use crate::connect::{self, ConnectError};
+use crate::features::CRED_SYNCER;
 
 /// Longest wait for writes in flight when the process is told to stop. Kubernetes gives a Pod 30 seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -62,7 +62,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     }
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     info!(version = env!("CARGO_PKG_VERSION"), hub = %config.cluster_url, controllers = names.join(","), "starting");
-    if args.feature_gates.cred_syncer {
+    if args.feature_gates.is_on(CRED_SYNCER) {
         info!("this version has no credential syncer: its feature gate changes nothing");
     }
     let lease = LeaseName {
@@ -130,32 +130,33 @@ struct Controllers {
 impl Controllers {
     /// Starts those whose gate is on.
     fn start(host: &Arc<Host>, args: &RunArgs) -> Self {
-        let (gates, manager) = (&args.feature_gates, &args.cluster_manager_name);
-        let bound_source = if args.compute_bound { BoundSource::Computed } else { BoundSource::Status };
-        let fleet = FleetCache::new(bound_source, host.reporter.clone());
+        let manager = &args.cluster_manager_name;
+        let [projects, provisions, direct] = [profile_projector::GATE, access_provisioner::GATE, DIRECT_GATE]
+            .map(|gate| args.feature_gates.is_on(gate));
+        let fleet = FleetCache::new(args.bound_source(), host.reporter.clone());
         let profiles = Profiles::new(Arc::clone(host), manager.clone());
         let mut owners: Vec<Box<dyn Owner>> = Vec::new();
         let mut begin: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
-        if gates.cluster_profile {
+        if projects {
             let settings =
                 Settings { manager: manager.clone(), propagated_labels: args.propagate_labels.clone() };
             owners.push(Box::new(Projector::new(fleet.clone(), &profiles, settings)));
         }
-        if gates.access_provider {
+        if provisions {
             let provisioner = Provisioner::start(host, &profiles, manager.clone(), args.access.provisioner());
             owners.push(Box::new(provisioner.clone()));
             begin.push(Box::new(move || provisioner.begin()));
         }
-        if gates.direct_access_provider {
+        if direct {
             let (settings, metrics) = (args.access.direct(), host.metrics.clone());
             let direct = Direct::new(fleet.clone(), &profiles, manager.clone(), settings, metrics);
             owners.push(Box::new(direct.clone()));
             begin.push(Box::new(move || direct.begin()));
         }
-        if gates.cluster_profile {
+        if projects {
             fleet.watch_grants(host);
         }
-        if gates.cluster_profile || gates.direct_access_provider {
+        if projects || direct {
             fleet.watch_clusters(host);
         }
         profiles.start(owners);

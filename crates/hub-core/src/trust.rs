@@ -171,7 +171,7 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
         // A year that jiff does not know, which is one after 9999, is no expiry that anybody waits for.
         let not_after =
             Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
-        certificates.push(Parsed { is_ca, is_self_signed, not_after, der });
+        certificates.push(Parsed { der, is_ca, is_self_signed, not_after });
     }
     // The parser passes over a block that does not end, as over any text between blocks.
     let begun = String::from_utf8_lossy(text).matches("-----BEGIN CERTIFICATE-----").count();

@@ -52,9 +52,14 @@ impl ObjectKey {
 #[derive(Debug)]
 pub struct Unreadable {
     /// Its metadata, which could be read.
-    pub metadata: ObjectMeta,
+    pub metadata: Box<ObjectMeta>,
     /// What is wrong with the rest.
     pub error: String,
+}
+
+/// Tells an object from one that does not have the shape of its kind.
+fn guarded<K>(object: DeserializeGuard<K>) -> Result<K, Unreadable> {
+    object.0.map_err(|invalid| Unreadable { metadata: Box::new(invalid.metadata), error: invalid.error })
 }
 
 /// Where a watch leaves what it sees. Called from one task, in order.
@@ -141,10 +146,7 @@ pub async fn objects<K>(
     K: Resource<DynamicType: Clone> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let events = watcher::watcher(api, watch.config());
-    let read = |object: DeserializeGuard<K>| {
-        object.0.map_err(|invalid| Unreadable { metadata: invalid.metadata, error: invalid.error })
-    };
-    follow(events, read, sync, metrics, sink).await;
+    follow(events, guarded, sync, metrics, sink).await;
 }
 
 /// Watches objects' metadata only, for as long as the task lives: their other fields are not even sent.
@@ -348,10 +350,7 @@ mod tests {
 
     fn history_of(events: Vec<Event<DeserializeGuard<ConfigMap>>>) -> Vec<String> {
         let recorder = Recorder::default();
-        let read = |object: DeserializeGuard<ConfigMap>| {
-            object.0.map_err(|invalid| Unreadable { metadata: invalid.metadata, error: invalid.error })
-        };
-        let mut history = History::new(recorder.clone(), read);
+        let mut history = History::new(recorder.clone(), guarded);
         for event in events {
             history.take(event);
         }

@@ -1,0 +1,144 @@
+//! `hub-addons explain`: which namespace may see which cluster, and why. Reads the hub once and asks the same
+//! decisions that the controllers follow.
+
+use std::fmt::Write as _;
+
+use hub_api::managed_cluster::ManagedCluster;
+use hub_api::managed_cluster_set::ManagedClusterSet;
+use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
+use hub_core::fleet::{Binding, Cluster, ClusterSet, Fleet};
+use hub_core::grant::{self, Grant};
+use hub_runtime::error::summary;
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
+use crate::cli::ExplainArgs;
+use crate::connect::{self, ConnectError};
+
+/// Why there is no explanation.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// There is no hub to ask.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The hub does not answer.
+    #[error("cannot list {resource}: {}", summary(.source))]
+    List {
+        /// What was asked for.
+        resource: String,
+        /// What went wrong.
+        source: kube::Error,
+    },
+}
+
+/// The table of namespaces and clusters that the arguments ask for.
+pub async fn explain(args: &ExplainArgs) -> Result<String, ExplainError> {
+    let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?)?;
+    let fleet = read(&client, args).await?;
+    Ok(table(&fleet, args))
+}
+
+async fn read(client: &Client, args: &ExplainArgs) -> Result<Fleet, ExplainError> {
+    let mut fleet = Fleet::new(args.bound_source());
+    for object in list::<ManagedCluster>(client).await? {
+        let name = ClusterName::new(object.name_any());
+        let cluster = match object.0 {
+            Ok(object) => Cluster::read(&object),
+            Err(invalid) => Cluster::unreadable(&invalid.metadata, invalid.error),
+        };
+        fleet.apply_cluster(name, cluster);
+    }
+    for object in list::<ManagedClusterSet>(client).await? {
+        let name = ClusterSetName::new(object.name_any());
+        let set = match object.0 {
+            Ok(object) => ClusterSet::read(&object),
+            Err(invalid) => ClusterSet::unreadable(&invalid.metadata, &invalid.error),
+        };
+        fleet.apply_set(name, set);
+    }
+    for object in list::<ManagedClusterSetBinding>(client).await? {
+        let name = ClusterSetName::new(object.name_any());
+        let namespace = Namespace::new(object.namespace().unwrap_or_default());
+        let binding = match object.0 {
+            Ok(object) => Binding::read(&object),
+            Err(invalid) => Binding::unreadable(&invalid.metadata, invalid.error),
+        };
+        fleet.apply_binding(namespace, name, binding);
+    }
+    Ok(fleet)
+}
+
+async fn list<K>(client: &Client) -> Result<Vec<DeserializeGuard<K>>, ExplainError>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    match api.list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items),
+        Err(source) => Err(ExplainError::List { resource: K::plural(&()).into_owned(), source }),
+    }
+}
+
+fn table(fleet: &Fleet, args: &ExplainArgs) -> String {
+    let mut rows = vec![["NAMESPACE", "CLUSTER", "SEES", "WHY"].map(str::to_owned)];
+    let asked = |name: &str, filter: &Option<String>| filter.as_ref().is_none_or(|filter| filter == name);
+    for namespace in fleet.namespaces().filter(|name| asked(name.as_str(), &args.namespace)) {
+        for cluster in fleet.cluster_names().filter(|name| asked(name.as_str(), &args.cluster)) {
+            let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+            let sees = match grant::decide(fleet, &key) {
+                Grant::Granted => "yes",
+                Grant::Refused => "no",
+                Grant::Unknown => "unknown",
+            };
+            let why = grant::verdicts(fleet, &key).map(|(binding, verdict)| format!("{binding}: {verdict}"));
+            let why = why.collect::<Vec<_>>().join("; ");
+            rows.push([namespace.to_string(), cluster.to_string(), sees.to_owned(), why]);
+        }
+    }
+    aligned(&rows)
+}
+
+fn aligned(rows: &[[String; 4]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (first, second, third) = (width(0), width(1), width(2));
+    rows.iter().fold(String::new(), |mut table, [namespace, cluster, sees, why]| {
+        // Writing into a String cannot fail.
+        let _ = writeln!(table, "{namespace:first$}  {cluster:second$}  {sees:third$}  {why}");
+        table
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_core::fleet::BindingTerms;
+    use hub_core::selector::ClusterSelector;
+
+    use super::*;
+
+    #[test]
+    fn every_binding_of_a_namespace_has_its_say() {
+        let args = ExplainArgs { namespace: Some("app".to_owned()), ..ExplainArgs::default() };
+        let mut fleet = Fleet::new(args.bound_source());
+        let cluster = Cluster {
+            uid: None,
+            labels: [("cluster.open-cluster-management.io/clusterset".to_owned(), "prod".to_owned())].into(),
+            deleting: false,
+            created: None,
+            state: Ok(hub_core::fleet::ClusterState::default()),
+        };
+        fleet.apply_cluster("berlin".into(), cluster);
+        for set in ["dev", "prod"] {
+            fleet.apply_set(set.into(), ClusterSet { uid: None, selector: Ok(ClusterSelector::Exclusive) });
+            let terms = BindingTerms { cluster_set: set.into(), bound: true };
+            fleet.apply_binding("app".into(), set.into(), Binding { uid: None, terms: Ok(terms) });
+        }
+        assert_eq!(
+            table(&fleet, &args),
+            "NAMESPACE  CLUSTER  SEES  WHY\n\
+             app        berlin   yes   dev: the set does not select the cluster; prod: granted\n"
+        );
+    }
+}
