@@ -112,7 +112,10 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 fn to_the_second(text: &str) -> Option<Timestamp> {
     let time: Timestamp = text.parse().ok()?;
-    Timestamp::from_second(time.as_second() - i64::from(time.subsec_nanosecond() < 0)).ok()
+    let time = Timestamp::from_second(time.as_second() - i64::from(time.subsec_nanosecond() < 0)).ok()?;
+    // An offset can lead from year 0 to the year before, which RFC 3339 cannot write.
+    let year_zero: Timestamp = "0000-01-01T00:00:00Z".parse().ok()?;
+    (time >= year_zero).then_some(time)
 }
 
 #[cfg(test)]
@@ -160,7 +163,12 @@ mod tests {
 
     #[test]
     fn a_time_that_is_none_hides_nothing_else() {
-        for text in ["9999-12-31T23:59:59Z", "2026-01-02T03:04:05.0123456789Z", "2026-01-02T03:04:05+99:99"] {
+        for text in [
+            "9999-12-31T23:59:59Z",
+            "2026-01-02T03:04:05.0123456789Z",
+            "2026-01-02T03:04:05+99:99",
+            "0000-01-01T00:00:00+23:59",
+        ] {
             assert_eq!(time(json!(text)).unwrap(), None, "{text}");
             let condition = json!({ "type": "Joined", "status": "True", "lastTransitionTime": text });
             let read = conditions(json!([condition])).unwrap();

@@ -10,7 +10,7 @@
 //! where the lists are maps. Unknown fields of other people's entries survive, because entries are compared
 //! and kept as JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::{
     AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, Property,
@@ -82,8 +82,8 @@ pub struct StatusShare {
 }
 
 impl StatusShare {
-    /// Joins what two owners want. Owners want different things; where both set a field as a whole, the
-    /// one that was asked first has it.
+    /// Joins what two owners want. Owners want different things; where both claim one, whoever was asked
+    /// first has it.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         if self.version == Field::Others {
@@ -92,8 +92,11 @@ impl StatusShare {
         if self.properties == Field::Others {
             self.properties = other.properties;
         }
-        self.conditions.extend(other.conditions);
-        self.access_providers.extend(other.access_providers);
+        let ours: BTreeSet<String> = self.conditions.iter().map(|ours| ours.type_.clone()).collect();
+        self.conditions.extend(other.conditions.into_iter().filter(|more| !ours.contains(&more.type_)));
+        for (name, provider) in other.access_providers {
+            self.access_providers.entry(name).or_insert(provider);
+        }
         self
     }
 }
@@ -271,15 +274,18 @@ fn guard(manager: &ManagerName, observed: &Observed, presence: &Presence) -> Gua
         }));
     }
     if observed.terminating {
-        return hands_off((wanted && !observed.finalizers.is_empty()).then(|| {
-            (
-                Reason::ProfileTerminating,
+        let held = !observed.finalizers.is_empty() && *presence != Presence::Undecided;
+        return hands_off(held.then(|| {
+            let finalizers = observed.finalizers.join(", ");
+            let message = if wanted {
                 format!(
                     "is being deleted although its cluster is granted to this namespace; it is made anew once \
-                     these finalizers let it go: {}",
-                    observed.finalizers.join(", ")
-                ),
-            )
+                     these finalizers let it go: {finalizers}"
+                )
+            } else {
+                format!("is being deleted and held by these finalizers: {finalizers}")
+            };
+            (Reason::ProfileTerminating, message)
         }));
     }
     let labelled =
@@ -344,9 +350,10 @@ fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Va
         }
     }
     let mut list = |field: &str, wanted: &dyn Fn(&[Value]) -> Vec<Value>| {
-        let shown = observed.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let there = observed.get(field).unwrap_or(&Value::Null);
+        let shown = there.as_array().map(Vec::as_slice).unwrap_or_default();
         let wanted = wanted(shown);
-        if wanted != shown {
+        if wanted != shown || !(there.is_array() || there.is_null()) {
             let value = if wanted.is_empty() { Value::Null } else { Value::Array(wanted) };
             patch.insert(field.to_owned(), value);
         }
@@ -359,12 +366,16 @@ fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Va
     }
     let conditions = share.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
     let conditions: BTreeMap<_, _> = conditions.collect();
-    list("conditions", &|shown| with_entries(shown, "type", &conditions));
+    if !conditions.is_empty() {
+        list("conditions", &|shown| with_entries(shown, "type", &conditions));
+    }
 
     let providers = share.access_providers.iter();
     let providers: BTreeMap<_, _> =
         providers.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
-    list("accessProviders", &|shown| with_entries(shown, "name", &providers));
+    if !providers.is_empty() {
+        list("accessProviders", &|shown| with_entries(shown, "name", &providers));
+    }
 
     (!patch.is_empty()).then(|| json!({ "status": patch }))
 }
