@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs one program of a hub, and outlives whoever started it just long enough to clean up.
 #
 #   sh supervisor.sh HUB-DIRECTORY LOG-FILE PROGRAM [ARGUMENT]...

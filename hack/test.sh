@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# All the checks there are, or a part of them. What is not there to check with is skipped, and named.
+set -euo pipefail
+
+usage() {
+  cat <<'EOF'
+usage: hack/test.sh [PART]...
+
+  fmt      the code is formatted
+  clippy   no lint warns, no documentation link is broken
+  unit     pure decisions, by tables and properties; no hub is started
+  api      everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
+  scripts  shell scripts are free of the usual mistakes; the demo runs from start to end
+  deny     licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
+
+Without a part: all of them, in this order.
+EOF
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+skipped=()
+
+say() { printf '\n== %s\n' "$*"; }
+skip() { skipped+=("$1"); printf 'SKIPPED %s\n' "$1"; }
+# cargo test, with its result lines kept for the count at the end.
+cargo_test() { cargo test --locked "$@" 2>&1 | tee -a "$log"; }
+
+check_fmt() {
+  cargo fmt --all -- --check
+  gofmt_diff=$(gofmt -l e2e/control-plane)
+  [ -z "$gofmt_diff" ] || { echo "not formatted: $gofmt_diff"; return 1; }
+}
+
+check_clippy() {
+  cargo clippy --locked --workspace --all-targets -- --deny warnings
+  RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --document-private-items
+}
+
+check_unit() {
+  cargo_test --workspace --exclude hub-addons --exclude local-hub
+  cargo_test --package hub-addons --bins
+  cargo_test --package local-hub --lib
+}
+
+check_api() {
+  hack/control-plane.sh >/dev/null
+  cargo_test --package local-hub --test '*'
+  cargo_test --package hub-addons --test '*'
+}
+
+check_scripts() {
+  if command -v shellcheck >/dev/null; then
+    shellcheck hack/*.sh .ci/run e2e/local-hub/src/*.sh
+  else
+    skip "shellcheck: it is not installed"
+  fi
+  hack/demo.sh >"$log.demo" 2>&1 || { cat "$log.demo"; rm -f "$log.demo"; return 1; }
+  rm -f "$log.demo"
+  echo "the demo runs"
+}
+
+check_deny() {
+  if command -v cargo-deny >/dev/null; then
+    cargo deny --locked check licenses bans sources
+  else
+    skip "cargo-deny: it is not installed"
+  fi
+}
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api scripts deny)
+for part in "${parts[@]}"; do
+  case $part in
+    fmt | clippy | unit | api | scripts | deny) ;;
+    -h | --help) usage; exit ;;
+    *) usage >&2; exit 2 ;;
+  esac
+done
+for part in "${parts[@]}"; do
+  say "$part"
+  "check_$part"
+done
+
+say "result"
+# A test that lacks what it compares with passes and says so.
+while read -r line; do skipped+=("${line#SKIPPED, }"); done < <(grep -ah '^SKIPPED' "$log" | sort -u)
+for what in "${skipped[@]}"; do echo "skipped: $what"; done
+awk -v skipped=${#skipped[@]} '
+  /^test result:/ { passed += $4; failed += $6; ignored += $8 }
+  END { printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored + skipped }' "$log"
