@@ -10,8 +10,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::grant::{self, Grant};
 use hub_core::profile::{Observed, Share};
 use hub_core::project::{self, Settings};
 use hub_runtime::fleet::FleetCache;
@@ -51,21 +52,22 @@ impl Owner for Projector {
     }
 }
 
-/// The profiles that a change of the fleet concerns: those that are there, and those that may have to be.
-fn concerned(fleet: &Fleet, touched: &Touched, profiles: &Profiles) -> Vec<ProfileKey> {
+/// The profiles that a change of the fleet concerns: those that are there, and those that may have to be. A key
+/// that is refused and has no profile is neither, and of those a hub has most.
+fn concerned(fleet: &Fleet, touched: &Touched, profiles: &Profiles) -> BTreeSet<ProfileKey> {
+    let may_have_to_be = |key: &ProfileKey| grant::decide(fleet, key) != Grant::Refused;
     match touched {
-        Touched::Nothing => Vec::new(),
+        Touched::Nothing => BTreeSet::new(),
         Touched::Cluster(cluster) => {
-            let mut namespaces: BTreeSet<Namespace> = fleet.namespaces().cloned().collect();
-            namespaces.extend(profiles.namespaces_with(cluster));
             let key = |namespace| ProfileKey { namespace, cluster: cluster.clone() };
-            namespaces.into_iter().map(key).collect()
+            let possible = fleet.namespaces().cloned().map(key).filter(may_have_to_be);
+            possible.chain(profiles.namespaces_with(cluster).into_iter().map(key)).collect()
         }
         Touched::Namespaces(namespaces) => {
             let keys = namespaces.iter().flat_map(|namespace| {
-                let mut clusters: BTreeSet<ClusterName> = fleet.cluster_names().cloned().collect();
-                clusters.extend(profiles.clusters_in(namespace));
-                clusters.into_iter().map(|cluster| ProfileKey { namespace: namespace.clone(), cluster })
+                let key = |cluster| ProfileKey { namespace: namespace.clone(), cluster };
+                let possible = fleet.cluster_names().cloned().map(key).filter(may_have_to_be);
+                possible.chain(profiles.clusters_in(namespace).into_iter().map(key)).collect::<Vec<_>>()
             });
             keys.collect()
         }
