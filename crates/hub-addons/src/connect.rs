@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
+use hub_runtime::watch::WATCH_DURATION;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 /// Longest wait for a connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest silence of the API server on a connection that waits for it. A watch is never silent for that
-/// long: the API server sends a bookmark every minute. So a peer that is gone without a word is noticed.
-const READ_TIMEOUT: Duration = Duration::from_mins(2);
+/// Longest silence of the API server on a connection that waits for it, so that no list hangs for ever. A watch
+/// ends of itself before that.
+const READ_TIMEOUT: Duration = WATCH_DURATION.saturating_add(Duration::from_secs(15));
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]

@@ -30,6 +30,11 @@ use crate::metrics::Metrics;
 const RECONNECT_MIN: Duration = Duration::from_millis(200);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
+/// How long one watch lasts before the API server ends it and the next begins where it ended. A peer that is
+/// gone without a word is noticed soon after: kube's client sends no keep-alives, and a quiet watch may be
+/// silent all the time.
+pub const WATCH_DURATION: Duration = Duration::from_mins(2);
+
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
@@ -126,7 +131,8 @@ impl<K: Resource> Watch<K> {
     }
 
     fn config(&self) -> watcher::Config {
-        let config = watcher::Config::default();
+        let seconds = u32::try_from(WATCH_DURATION.as_secs()).unwrap_or(u32::MAX);
+        let config = watcher::Config::default().timeout(seconds);
         match &self.name {
             Some(name) => config.fields(&format!("metadata.name={name}")),
             None => config,
