@@ -85,7 +85,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let profiles = Arc::clone(&controllers.profiles);
 
     let stopping = CancellationToken::new();
-    let work = tokio::spawn({
+    let mut work = tokio::spawn({
         let (host, stopping) = (Arc::clone(&host), stopping.clone());
         async move {
             tokio::select! {
@@ -105,13 +105,14 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     tokio::select! {
         why = lost => return Err(RunError::LeadershipLost(why)),
         task = host.task_ended() => return Err(RunError::TaskEnded(task)),
+        _ = &mut work => return Err(RunError::TaskEnded("clusterprofiles workers")),
         () = stop.received() => {}
     }
     info!("stopping: finishing what is in flight");
     health.stopping();
     stopping.cancel();
     profiles.stop();
-    if tokio::time::timeout(DRAIN_TIMEOUT, work).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, &mut work).await.is_err() {
         warn!("some writes did not end in time");
     }
     if let Some(election) = &mut election {
