@@ -70,7 +70,7 @@ impl Direct {
 
 impl Owner for Direct {
     fn share(&self, key: &ProfileKey, observed: Option<&Observed>) -> Share {
-        let observed = observed.filter(|observed| observed.manager == self.manager.as_str());
+        let observed = observed.filter(|observed| access::is_ours(observed, &self.manager));
         let offer = observed.map(|observed| -> Offer {
             let fleet = self.fleet.read();
             access::offer_direct(&fleet, &self.settings.provider, observed, self.settings.allow_local)

@@ -1,10 +1,11 @@
 //! The provisioner as an owner of profiles: the index, what a change of it sets off, and the clock of overlaps.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hub_api::names::{ManagerName, ProfileKey};
-use hub_core::access::{self, AccessIndex, AnchorChange, Source};
+use hub_core::access::{self, AccessIndex, AnchorChange, Place, Source};
 use hub_core::profile::{Observed, Share};
 use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
@@ -32,6 +33,8 @@ struct Inner {
     index: Mutex<AccessIndex>,
     overlap: Duration,
     tally: Tally,
+    /// Whether every watch has its first list.
+    begun: AtomicBool,
     /// The watch on the trust anchors: where they are can change.
     anchor_watch: Mutex<Option<HeldWatch>>,
 }
@@ -61,6 +64,7 @@ impl Provisioner {
                 index: Mutex::new(index),
                 overlap: settings.overlap,
                 tally: Tally::new(name, host.metrics.clone()),
+                begun: AtomicBool::new(false),
                 anchor_watch: Mutex::default(),
             }),
         };
@@ -78,37 +82,69 @@ impl Provisioner {
     /// Every watch has its first list: what profiles publish now and the source does not have was replaced
     /// while nobody looked.
     pub fn begin(&self) {
-        let mut any = false;
-        self.inner.profiles.for_each(|key, observed| {
+        let published = self.published();
+        let inherited = {
             let mut index = self.index();
-            if self.is_ours(observed)
-                && let Some(published) = access::published_anchors(observed, index.provider())
-            {
-                any |= index.inherit(key, &published);
-            }
-        });
-        if any {
-            info!(overlap = ?self.inner.overlap, "profiles publish trust anchors that were replaced meanwhile");
-            self.after_overlap(AccessIndex::end_inherited);
+            self.inner.begun.store(true, Ordering::Release);
+            // Without a reading nothing that is published changes: then the first one is the moment.
+            index.current_anchors().is_some() && inherit(&mut index, &published)
+        };
+        if inherited {
+            self.after_inherited();
         }
     }
 
-    /// Takes in a reading of the trust anchors.
-    pub(crate) fn set_anchors(&self, reading: Result<TrustBundle, TrustError>) {
-        let change = {
+    /// Takes in a reading of the trust anchors at a place.
+    pub(crate) fn set_anchors(&self, place: Place, reading: Result<TrustBundle, TrustError>) {
+        let late = self.inner.begun.load(Ordering::Acquire) && self.index().current_anchors().is_none();
+        let published = if late { self.published() } else { Vec::new() };
+        let (change, inherited) = {
             let mut index = self.index();
-            let change = index.set_anchors(reading);
+            let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
             self.inner.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
-            change
+            let inherited = change != AnchorChange::None && inherit(&mut index, &published);
+            (change, inherited)
         };
-        if change != AnchorChange::None {
+        self.follow_up(&change);
+        if inherited {
+            self.after_inherited();
+        }
+    }
+
+    /// Nothing can be said of the trust anchors at a place.
+    pub(crate) fn anchors_unknown(&self, place: Place) {
+        let change = self.index().anchors_unknown(place);
+        self.follow_up(&change);
+    }
+
+    fn follow_up(&self, change: &AnchorChange) {
+        if *change != AnchorChange::None {
             self.enqueue_all();
         }
-        if let AnchorChange::Overlapping(overlap) = change {
+        if let AnchorChange::Overlapping(overlap) = *change {
             info!(overlap = ?self.inner.overlap, "trust anchors replaced, publishing old and new together");
             self.after_overlap(move |index| index.end_overlap(overlap));
         }
+    }
+
+    /// What each of our profiles publishes.
+    fn published(&self) -> Vec<(ProfileKey, TrustBundle)> {
+        let provider = self.index().provider().to_owned();
+        let mut published = Vec::new();
+        self.inner.profiles.for_each(|key, observed| {
+            if self.is_ours(observed)
+                && let Some(anchors) = access::published_anchors(observed, &provider)
+            {
+                published.push((key.clone(), anchors));
+            }
+        });
+        published
+    }
+
+    fn after_inherited(&self) {
+        info!(overlap = ?self.inner.overlap, "profiles publish trust anchors that were replaced meanwhile");
+        self.after_overlap(AccessIndex::end_inherited);
     }
 
     /// Changes the index, and has every profile looked at again if that says so.
@@ -147,8 +183,13 @@ impl Provisioner {
     }
 
     fn is_ours(&self, observed: &Observed) -> bool {
-        observed.manager == self.inner.manager.as_str()
+        access::is_ours(observed, &self.inner.manager)
     }
+}
+
+/// Has the index take over what is published and replaced; answers whether there is any.
+fn inherit(index: &mut AccessIndex, published: &[(ProfileKey, TrustBundle)]) -> bool {
+    published.iter().fold(false, |any, (key, anchors)| index.inherit(key, anchors) || any)
 }
 
 impl Owner for Provisioner {

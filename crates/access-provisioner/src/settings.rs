@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hub_api::names::{Namespace, is_dns_subdomain};
 use hub_core::endpoint::ServerTemplate;
+use hub_core::note::Subject;
 
 /// How the provisioner is set up.
 #[derive(Debug, Clone)]
@@ -59,6 +60,16 @@ pub enum CaKind {
     Secret,
     /// A ConfigMap.
     ConfigMap,
+}
+
+impl CaReference {
+    /// The object, as a finding names it.
+    pub(crate) fn subject(&self) -> Subject {
+        match self.kind {
+            CaKind::Secret => Subject::Secret(self.namespace.clone(), self.name.clone()),
+            CaKind::ConfigMap => Subject::ConfigMap(self.namespace.clone(), self.name.clone()),
+        }
+    }
 }
 
 impl fmt::Display for CaReference {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
-use hub_api::names::{ClusterName, Namespace};
-use hub_core::access::{CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET};
+use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
+use hub_core::access::{CLUSTER_PROXY, Known, Place, SERVING_CERT_KEY, SERVING_CERT_SECRET};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
@@ -20,7 +20,7 @@ use crate::settings::{CaKind, CaReference};
 /// not hold up the other owners of profiles.
 pub(crate) fn watch_cluster_proxy(provisioner: &Provisioner, host: &Arc<Host>, require_addon: bool) {
     let configuration =
-        Configuration { provisioner: provisioner.clone(), host: Arc::clone(host), seen: false };
+        Configuration { provisioner: provisioner.clone(), host: Arc::clone(host), seen: false, ca: None };
     host.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
     if require_addon {
         let addons = Addons { provisioner: provisioner.clone() };
@@ -30,14 +30,11 @@ pub(crate) fn watch_cluster_proxy(provisioner: &Provisioner, host: &Arc<Host>, r
 
 /// Watches the one Secret or ConfigMap that holds the certificates.
 pub(crate) fn watch_ca(provisioner: &Provisioner, host: &Host, ca: &CaReference) -> HeldWatch {
-    let subject = match ca.kind {
-        CaKind::Secret => Subject::Secret(ca.namespace.clone(), ca.name.clone()),
-        CaKind::ConfigMap => Subject::ConfigMap(ca.namespace.clone(), ca.name.clone()),
-    };
     let sink = Certificates {
         provisioner: provisioner.clone(),
         reporter: host.reporter.clone(),
-        subject,
+        place: provisioner.index().place(),
+        subject: ca.subject(),
         key: ca.key.clone(),
         seen: false,
     };
@@ -58,34 +55,40 @@ struct Configuration {
     provisioner: Provisioner,
     host: Arc<Host>,
     seen: bool,
+    /// Where the certificates are looked for.
+    ca: Option<CaReference>,
 }
 
 impl Configuration {
     /// Looks for the certificates where the proxy is now.
-    fn follow(&self, namespace: Namespace) {
-        if !self.provisioner.index().set_configuration(Known::Present(namespace.clone())) {
-            return;
-        }
-        self.provisioner.watch_anchors(None);
-        // The anchors of the old place are not those of the new server: nothing is published before the new
-        // place has been read.
-        self.provisioner.index().anchors_unknown();
+    fn follow(&mut self, namespace: Namespace) {
         let ca = CaReference {
             kind: CaKind::Secret,
-            namespace,
+            namespace: namespace.clone(),
             name: SERVING_CERT_SECRET.to_owned(),
             key: SERVING_CERT_KEY.to_owned(),
         };
+        if self.ca.as_ref() == Some(&ca) {
+            return;
+        }
+        self.leave();
+        self.provisioner.change(|index| index.set_configuration(Known::Present(namespace)));
         self.provisioner.watch_anchors(Some(watch_ca(&self.provisioner, &self.host, &ca)));
+        self.ca = Some(ca);
+    }
+
+    /// No longer looks for the certificates where the proxy was.
+    fn leave(&mut self) {
+        self.provisioner.watch_anchors(None);
+        if let Some(ca) = self.ca.take() {
+            self.host.reporter.forget(&ca.subject());
+        }
     }
 
     fn absent(&mut self) {
         self.seen = false;
-        self.provisioner.watch_anchors(None);
-        self.provisioner.change(|index| {
-            index.anchors_unknown();
-            index.set_configuration(Known::Absent)
-        });
+        self.leave();
+        self.provisioner.change(|index| index.set_configuration(Known::Absent));
         self.report(vec![Note::new(
             Reason::NoProxyConfiguration,
             "there is none, so ClusterProfiles do not say how to reach their clusters",
@@ -101,16 +104,25 @@ impl Configuration {
 impl Sink<ManagedProxyConfiguration> for Configuration {
     fn apply(&mut self, _: &ObjectKey, object: Result<ManagedProxyConfiguration, Unreadable>) {
         self.seen = true;
-        match object {
-            Ok(object) => {
+        let namespace = object.map_err(|unreadable| unreadable.error).and_then(|object| {
+            let namespace = object.spec.proxy_server.namespace();
+            // It becomes a part of the server's URL, and upstream's CRD takes any text.
+            if is_dns_subdomain(namespace) {
+                Ok(Namespace::from(namespace))
+            } else {
+                Err(format!("spec.proxyServer.namespace is no namespace: {namespace:?}"))
+            }
+        });
+        match namespace {
+            Ok(namespace) => {
                 self.report(Vec::new());
-                self.follow(Namespace::from(object.spec.proxy_server.namespace()));
+                self.follow(namespace);
             }
             // Nothing is known of the proxy now. What was known is as good as it gets.
-            Err(unreadable) => {
+            Err(error) => {
                 self.report(vec![Note::new(
                     Reason::Unreadable,
-                    format!("cannot be read, what rests on it is kept as it is: {}", unreadable.error),
+                    format!("cannot be read, what rests on it is kept as it is: {error}"),
                 )]);
             }
         }
@@ -157,6 +169,7 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for Addons {
 struct Certificates {
     provisioner: Provisioner,
     reporter: hub_runtime::report::Reporter,
+    place: Place,
     subject: Subject,
     key: String,
     seen: bool,
@@ -167,11 +180,11 @@ impl Certificates {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
         let notes = reading.as_ref().err().map(|error| self.note(&error.to_string()));
         self.reporter.report(&self.subject, uid, notes.into_iter().collect());
-        self.provisioner.set_anchors(reading);
+        self.provisioner.set_anchors(self.place, reading);
     }
 
     fn unknown(&self, why: &str) {
-        self.provisioner.index().anchors_unknown();
+        self.provisioner.anchors_unknown(self.place);
         self.reporter.report(&self.subject, None, vec![self.note(why)]);
     }
 

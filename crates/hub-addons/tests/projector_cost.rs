@@ -1,5 +1,7 @@
 //! What the projector costs the API server, counted in its audit log: 200 clusters in 5 namespaces.
 
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
 mod support;
 
 use local_hub::{Requests, eventually, ocm};
@@ -19,7 +21,8 @@ async fn a_fleet_costs_two_writes_a_profile_and_a_restart_none() {
 
     let before = hub.audit().mark().await.unwrap();
     let addons = hub.projector(&[]).await;
-    let status_writes = "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}";
+    let status_writes =
+        "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}";
     addons.measures(status_writes, 1000.0).await;
     addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
     let cold = of_addons(&hub.audit().since(&before).await.unwrap());
@@ -41,9 +44,8 @@ async fn a_fleet_costs_two_writes_a_profile_and_a_restart_none() {
     let before = hub.audit().mark().await.unwrap();
     let cluster = fleet.cluster("cluster-0007").label("nobody-propagates", "this");
     cluster.update(&hub.ocm).await.unwrap();
-    let unavailable = fleet
-        .cluster("cluster-0008")
-        .condition("ManagedClusterConditionAvailable", "False", "LeaseExpired");
+    let unavailable =
+        fleet.cluster("cluster-0008").condition("ManagedClusterConditionAvailable", "False", "LeaseExpired");
     unavailable.update(&hub.ocm).await.unwrap();
     for namespace in &fleet.namespaces {
         profile(&hub.ocm, (namespace, "cluster-0008"), "is not healthy", |profile| {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
 use hub_api::labels;
-use hub_api::names::{ClusterName, Namespace, ProfileKey, is_dns_subdomain};
+use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey, is_dns_subdomain};
 use k8s_openapi::ByteString;
 use serde_json::json;
 
@@ -141,6 +141,14 @@ impl Offer {
     }
 }
 
+/// Whether a profile is one that carries our entry: its label says so, by which profiles are found, and its spec,
+/// which cannot be changed.
+#[must_use]
+pub fn is_ours(observed: &Observed, manager: &ManagerName) -> bool {
+    let label = observed.labels.get(labels::CLUSTER_MANAGER).map(String::as_str);
+    label == Some(manager.as_str()) && observed.manager == manager.as_str()
+}
+
 /// The cluster that a profile shows, by its label: the profile's name proves nothing.
 pub fn cluster_of(observed: &Observed) -> Result<ClusterName, Withheld> {
     let name = observed.labels.get(labels::CLUSTER_NAME).map(String::as_str).unwrap_or_default();
@@ -184,7 +192,9 @@ pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &Observed, allow_lo
     let Ok(state) = &known.state else { return Offer::Keep(Withheld::ConfigurationUnknown) };
     let usable = state.endpoints.iter().find_map(|endpoint| {
         let bundle = usable_bundle(endpoint, allow_local).ok()?;
-        Some(entry(provider, &cluster, endpoint.url.clone(), bundle.to_pem()))
+        // Consumers append paths that begin with a slash.
+        let server = endpoint.url.trim_end_matches('/').to_owned();
+        Some(entry(provider, &cluster, server, bundle.to_pem()))
     });
     match usable {
         Some(entry) => Offer::Publish(Box::new(entry)),
@@ -222,11 +232,18 @@ fn usable_bundle(endpoint: &Endpoint, allow_local: bool) -> Result<TrustBundle, 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap(u64);
 
+/// One of the places at which the trust anchors have been: it moves with the proxy. What is still on its way
+/// from an earlier one is no longer believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u64);
+
 /// What a new reading of the trust anchors changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnchorChange {
-    /// Nothing that is published.
+    /// Nothing.
     None,
+    /// Nothing new is published from now on. What is published stays.
+    Withheld,
     /// What is published.
     Published,
     /// What is published; the replaced anchors stay until the host ends this overlap.
@@ -245,6 +262,7 @@ pub struct AccessIndex {
     addons: BTreeSet<ClusterName>,
     /// Whether `addons` is complete.
     addons_listed: bool,
+    place: Place,
     anchors: Anchors,
 }
 
@@ -274,6 +292,7 @@ impl AccessIndex {
             configuration: Known::Unknown,
             addons: BTreeSet::new(),
             addons_listed: false,
+            place: Place(0),
             anchors: Anchors::default(),
         }
     }
@@ -290,11 +309,22 @@ impl AccessIndex {
         self.anchors.current.as_ref()
     }
 
-    /// Takes in the proxy's namespace; answers whether that changes anything.
+    /// Takes in the proxy's namespace; answers whether that changes anything. The anchors at the old place are
+    /// not those of the new server, so nothing is published before those at the new one have been read.
     pub fn set_configuration(&mut self, configuration: Known<Namespace>) -> bool {
         let changed = self.configuration != configuration;
-        self.configuration = configuration;
+        if changed {
+            self.configuration = configuration;
+            self.place = Place(self.place.0 + 1);
+            self.anchors.readable = false;
+        }
         changed
+    }
+
+    /// Where the trust anchors are now.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     /// The list of addons is complete: whoever is not on it does not have the addon. Answers whether that is
@@ -308,11 +338,14 @@ impl AccessIndex {
         if present { self.addons.insert(cluster.clone()) } else { self.addons.remove(cluster) }
     }
 
-    /// Takes in a reading of the trust anchors' source. A bad one changes nothing that is published.
-    pub fn set_anchors(&mut self, reading: Result<TrustBundle, TrustError>) -> AnchorChange {
+    /// Takes in a reading of the trust anchors at a place. A bad one changes nothing that is published.
+    pub fn set_anchors(&mut self, place: Place, reading: Result<TrustBundle, TrustError>) -> AnchorChange {
+        let Ok(new) = reading else { return self.anchors_unknown(place) };
+        if place != self.place {
+            return AnchorChange::None;
+        }
         let anchors = &mut self.anchors;
-        let was_readable = std::mem::replace(&mut anchors.readable, reading.is_ok());
-        let Ok(new) = reading else { return AnchorChange::None };
+        let was_readable = std::mem::replace(&mut anchors.readable, true);
         if anchors.current.as_ref() == Some(&new) {
             return if was_readable { AnchorChange::None } else { AnchorChange::Published };
         }
@@ -327,9 +360,14 @@ impl AccessIndex {
         AnchorChange::Overlapping(overlap)
     }
 
-    /// The source is gone: nothing can be said of it. What is published stays.
-    pub fn anchors_unknown(&mut self) {
-        self.anchors.readable = false;
+    /// Nothing can be said of the trust anchors at a place: they are gone, or cannot be read. What is published
+    /// stays.
+    pub fn anchors_unknown(&mut self, place: Place) -> AnchorChange {
+        if place == self.place && std::mem::replace(&mut self.anchors.readable, false) {
+            AnchorChange::Withheld
+        } else {
+            AnchorChange::None
+        }
     }
 
     /// Takes in what a profile publishes when we begin. Anchors that the source no longer has count as

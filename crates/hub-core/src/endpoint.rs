@@ -108,7 +108,7 @@ fn host_of(url: &str) -> Result<Host, EndpointError> {
 
 fn is_local(address: IpAddr) -> bool {
     let address = match address {
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V6(v6) => embedded_ipv4(v6).map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
     };
     let by_range = match address {
@@ -118,6 +118,13 @@ fn is_local(address: IpAddr) -> bool {
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
     };
     by_range || METADATA_ADDRESSES.contains(&address)
+}
+
+/// The IPv4 address that an IPv6 address leads to: mapped, or through a translator (NAT64, RFC 6052).
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d] = *address.octets().last_chunk()?;
+    let translated = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
+    address.to_ipv4_mapped().or_else(|| translated.then(|| Ipv4Addr::new(a, b, c, d)))
 }
 
 /// A server URL with the place of the cluster's name in it.
@@ -215,6 +222,7 @@ mod tests {
             "https://0.0.0.0",
             "https://[::1]",
             "https://[::ffff:127.0.0.1]",
+            "https://[64:ff9b::169.254.169.254]",
             "https://169.254.169.254",
             "https://[fe80::1]",
             "https://[fd00:ec2::254]",

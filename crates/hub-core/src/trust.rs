@@ -58,7 +58,7 @@ pub enum TrustError {
         /// What the parser says.
         error: String,
     },
-    /// The chain has neither a CA certificate nor a certificate that signed itself.
+    /// There is neither a CA certificate nor one that signed itself.
     #[error(
         "it holds a server certificate without its issuer: neither a CA certificate nor one that signed itself"
     )]
@@ -77,20 +77,18 @@ pub enum TrustError {
 
 impl TrustBundle {
     /// The trust anchors in the PEM text of a serving chain or a CA file: its CA certificates, or, where it
-    /// has none, its certificates if each of them signed itself.
+    /// has none, those that signed themselves. A root of X.509 version 1 is one of the latter: it has no field
+    /// to say that it is a CA.
     pub fn from_pem(text: &[u8]) -> Result<Self, TrustError> {
         let certificates = parse(text)?;
-        let authorities: BTreeSet<_> =
-            certificates.iter().filter(|certificate| certificate.is_ca).map(Parsed::anchor).collect();
-        let anchors = if authorities.is_empty() {
-            if !certificates.iter().all(|certificate| certificate.is_self_signed) {
-                return Err(TrustError::NoAuthority);
-            }
-            certificates.iter().map(Parsed::anchor).collect()
-        } else {
-            authorities
+        let those = |which: fn(&Parsed) -> bool| -> BTreeSet<_> {
+            certificates.iter().filter(|certificate| which(certificate)).map(Parsed::anchor).collect()
         };
-        Self { anchors }.within_limit()
+        let mut anchors = those(|certificate| certificate.is_ca);
+        if anchors.is_empty() {
+            anchors = those(|certificate| certificate.is_self_signed);
+        }
+        if anchors.is_empty() { Err(TrustError::NoAuthority) } else { Self { anchors }.within_limit() }
     }
 
     /// Every certificate in a PEM text that somebody has published as anchors already.

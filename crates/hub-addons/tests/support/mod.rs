@@ -1,9 +1,18 @@
 //! The program under test, beside a real hub, with the rights that its controllers need and no more.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
 
+pub mod command;
+pub mod proxy;
 pub mod rights;
+pub mod shared;
 pub mod shown;
+pub mod world;
 
 use std::path::Path;
 use std::time::Duration;
@@ -38,8 +47,14 @@ impl std::ops::Deref for Hub {
 impl Hub {
     /// A hub on which the program may do what these rules say.
     pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
-        let hub = builder.start().await.unwrap();
-        hub.grant(USER, rules).await.unwrap();
+        Self::with_rights(builder.start().await.unwrap(), rules).await
+    }
+
+    /// A hub that runs, where the program may do what these rules say from now on.
+    pub async fn with_rights(hub: LocalHub, rules: Vec<PolicyRule>) -> Self {
+        if !rules.is_empty() {
+            hub.grant(USER, rules).await.unwrap();
+        }
         let ocm = hub.client_as("ocm").await.unwrap();
         Self { hub, ocm }
     }
@@ -74,7 +89,11 @@ impl Addons {
 
     /// Starts `hub-addons run` as a user, with its log under a name, and waits until it serves its probes.
     pub async fn launch(hub: &Hub, name: &'static str, user: &str, arguments: &[&str]) -> Self {
-        let kubeconfig = hub.kubeconfig_for(user).unwrap();
+        Self::launch_with(hub, name, &hub.kubeconfig_for(user).unwrap(), arguments).await
+    }
+
+    /// The same with a kubeconfig of its own.
+    pub async fn launch_with(hub: &Hub, name: &'static str, kubeconfig: &Path, arguments: &[&str]) -> Self {
         let mut all = vec![
             "run".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -92,18 +111,21 @@ impl Addons {
     }
 
     async fn address_of(&self, what: &str) -> String {
-        let line = format!("serving {what} address=");
+        let message = format!("serving {what}");
         eventually(&format!("it serves {what}"), SOON, async || {
             let log = self.log();
-            let rest = log.split_once(&line).map(|(_, rest)| rest.to_owned());
-            rest.and_then(|rest| rest.split_whitespace().next().map(str::to_owned))
+            let line = log.lines().find(|line| line.contains(&message))?;
+            // As text or as JSON.
+            let address = line.split_once("address=").or_else(|| line.split_once("\"address\":\""))?.1;
+            Some(address.split([' ', '"']).next()?.to_owned())
         })
         .await
     }
 
     /// Waits until its log has a text.
     pub async fn logs(&self, what: &str, text: &str) {
-        eventually(&format!("the log says that it is {what}"), SOON, async || self.log().contains(text)).await;
+        eventually(&format!("the log says that it is {what}"), SOON, async || self.log().contains(text))
+            .await;
     }
 
     /// All that it has logged.
@@ -136,7 +158,8 @@ impl Addons {
 
     /// Ends it without a chance to finish anything.
     pub async fn kill(self) {
-        self.signal("KILL").await;
+        // Its end may be known before it is known that the signal was sent.
+        let _ = self.running.signal("KILL").await;
         self.exit_status().await;
     }
 
@@ -150,6 +173,25 @@ impl Addons {
         let (_, text) = get(&self.metrics, "/metrics").await;
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
         value.parse().ok()
+    }
+
+    /// Waits until a metric's series has at least a value.
+    pub async fn measures_at_least(&self, series: &str, value: f64) {
+        eventually(&format!("{series} is at least {value}"), SOON, async || {
+            let now = self.metric(series).await;
+            if now.is_some_and(|now| now >= value) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+    }
+
+    /// Everything that it measures, as text.
+    pub async fn metrics(&self) -> String {
+        get(&self.metrics, "/metrics").await.1
+    }
+
+    /// In how many lines its log has a text.
+    pub fn lines_with(&self, text: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(text)).count()
     }
 
     /// Waits until a metric's series has a value.

@@ -23,7 +23,7 @@ fn named(rule: PolicyRule, name: &str) -> PolicyRule {
 pub fn host() -> Vec<PolicyRule> {
     vec![
         rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        rule("events.k8s.io", &["events"], &["create"]),
     ]
 }
 

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::SOON;
 
-fn resource() -> ApiResource {
+/// The kind ClusterProfile.
+pub fn resource() -> ApiResource {
     let gvk = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile");
     ApiResource::from_gvk_with_plural(&gvk, "clusterprofiles")
 }

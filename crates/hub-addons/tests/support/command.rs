@@ -1,0 +1,34 @@
+//! The program as a command that ends by itself.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs `hub-addons` to its end, with these environment variables and no others that concern it.
+pub async fn hub_addons(arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
+    let command = Command::new(env!("CARGO_BIN_EXE_hub-addons"))
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env("HOME", "/nonexistent")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(30), command).await;
+    let output = output.unwrap_or_else(|_| panic!("hub-addons {arguments:?} does not end")).unwrap();
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}

@@ -1,0 +1,212 @@
+//! OCM's cluster-proxy as the access-provider provisioner meets it: its configuration, addons, and the Secret
+//! with its serving certificate; and what profiles publish of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use kube::Client;
+use kube::api::ListParams;
+use local_hub::{HubBuilder, ListFlavour, LocalHub, Requests, eventually, ocm};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use serde_json::{Value, json};
+
+use super::shown::{profile, profiles, provider};
+use super::{Addons, Hub, SOON, USER, rights, world};
+
+/// The name of our entry.
+pub const NAME: &str = "open-cluster-management";
+/// The namespace that the proxy runs in unless it moves.
+pub const HOME: &str = "proxy";
+/// The namespace of the profiles.
+pub const TEAM: &str = "team";
+/// Starts the provisioner without the projector.
+pub const ALONE: &str = "--feature-gates=ClusterProfile=false";
+/// An overlap that no test sees the end of.
+pub const LONG: &str = "--ca-overlap=1h";
+/// The status writes of the program that succeeded.
+pub const WRITTEN: &str =
+    "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}";
+
+/// A certificate authority.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// One of that name with a new key.
+    pub fn new(name: &str) -> Self {
+        Self::until(name, 4000)
+    }
+
+    /// One that expires at the beginning of a year.
+    pub fn until(name: &str, year: i32) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Its certificate.
+    pub fn pem(&self) -> String {
+        self.0.pem().replace('\r', "")
+    }
+
+    /// A new serving certificate and this authority's behind it, as the addon writes them.
+    pub fn chain(&self) -> String {
+        let mut params = CertificateParams::new(["proxy.example".to_owned()]).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        let leaf = params.signed_by(&KeyPair::generate().unwrap(), &self.0).unwrap();
+        format!("{}{}", leaf.pem(), self.pem())
+    }
+}
+
+/// The cluster-proxy's configuration.
+pub fn configuration(namespace: &str) -> ocm::Object {
+    let gvk = ("proxy.open-cluster-management.io", "v1alpha1", "ManagedProxyConfiguration");
+    let spec = json!({
+        "authentication": { "signer": { "type": "SelfSigned" } },
+        "proxyServer": { "namespace": namespace, "image": "server" },
+        "proxyAgent": { "image": "agent" },
+    });
+    ocm::Object::new(gvk, "managedproxyconfigurations", None, "cluster-proxy").field("spec", spec)
+}
+
+/// The addon on a cluster.
+pub fn addon(cluster: &str) -> ocm::Object {
+    let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
+    ocm::Object::new(gvk, "managedclusteraddons", Some(cluster), "cluster-proxy").field("spec", json!({}))
+}
+
+/// The Secret with the proxy's serving certificate.
+pub fn serving(namespace: &str, certificates: &str) -> ocm::Object {
+    ocm::Object::new(("", "v1", "Secret"), "secrets", Some(namespace), "cluster-proxy-user-serving-cert")
+        .field("type", json!("Opaque"))
+        .field("stringData", json!({ "tls.crt": certificates }))
+}
+
+/// A profile as another process's projector makes it, but for the parts that do not matter here.
+pub fn projected(namespace: &str, cluster: &str) -> ocm::Object {
+    world::profile_of(NAME, namespace, cluster)
+        .label("x-k8s.io/cluster-manager", NAME)
+        .label("open-cluster-management.io/cluster-name", cluster)
+        .status("version", json!({ "kubernetes": "v1.36.3" }))
+}
+
+/// A hub for the provisioner alone.
+pub async fn hub(lists: ListFlavour) -> Hub {
+    let builder = LocalHub::builder().without_controller_manager().lists(lists);
+    Hub::start(builder, rights::provisioner()).await
+}
+
+/// A hub for projector and provisioner in one process.
+pub async fn hub_for_both(builder: HubBuilder) -> Hub {
+    Hub::start(builder.without_controller_manager(), rights::both()).await
+}
+
+/// The proxy at home, with a certificate of this authority, and the addon on these clusters.
+pub async fn install(hub: &Hub, authority: &Authority, clusters: &[&str]) {
+    world::create(&hub.ocm, [ocm::namespace(HOME), serving(HOME, &authority.chain()), configuration(HOME)])
+        .await;
+    ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| ocm::namespace(cluster))).await.unwrap();
+    ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| addon(cluster))).await.unwrap();
+}
+
+/// The profiles of these clusters, in the team's namespace.
+pub async fn project(hub: &Hub, clusters: &[&str]) {
+    ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
+    ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| projected(TEAM, cluster))).await.unwrap();
+}
+
+/// Starts the provisioner alone, and waits until it works.
+pub async fn provisioner(hub: &Hub, arguments: &[&str]) -> Addons {
+    Addons::start(hub, &[&[ALONE], arguments].concat()).await
+}
+
+/// The server of a cluster behind a proxy in this namespace.
+pub fn server(namespace: &str, cluster: &str) -> String {
+    format!("https://cluster-proxy-addon-user.{namespace}:9092/{cluster}")
+}
+
+/// Our whole entry but for its trust anchors.
+pub fn entry(server: &str, cluster: &str) -> Value {
+    json!({ "name": NAME, "cluster": {
+        "server": server,
+        "extensions": [
+            { "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": cluster } },
+        ],
+    } })
+}
+
+/// The certificates that these authorities' anchors are.
+pub fn anchors_of(authorities: &[&Authority]) -> BTreeSet<String> {
+    authorities.iter().map(|authority| authority.pem()).collect()
+}
+
+/// Takes the trust anchors out of an entry. Each is there once.
+pub fn take_anchors(entry: &mut Value) -> BTreeSet<String> {
+    let Some(cluster) = entry["cluster"].as_object_mut() else { return BTreeSet::new() };
+    let data = cluster.remove("certificate-authority-data").unwrap_or_default();
+    let text = String::from_utf8(serde_json::from_value::<ByteString>(data).unwrap_or_default().0).unwrap();
+    let list: Vec<String> = text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect();
+    let set: BTreeSet<String> = list.iter().cloned().collect();
+    assert_eq!(set.len(), list.len(), "an anchor is there twice: {text}");
+    set
+}
+
+/// The trust anchors that a profile publishes.
+pub fn anchors_in(profile: &Value) -> BTreeSet<String> {
+    take_anchors(&mut provider(profile, NAME).clone())
+}
+
+/// Whether a profile has our entry, exactly this one.
+pub fn has_entry(profile: &Value, server: &str, cluster: &str, authorities: &[&Authority]) -> bool {
+    let mut shown = provider(profile, NAME).clone();
+    let anchors = take_anchors(&mut shown);
+    anchors == anchors_of(authorities) && shown == entry(server, cluster)
+}
+
+/// Waits until the team's profile of a cluster has exactly the entry of a proxy in this namespace.
+pub async fn publishes(hub: &Hub, cluster: &str, home: &str, authorities: &[&Authority]) -> Value {
+    let server = server(home, cluster);
+    profile(&hub.ocm, (TEAM, cluster), "has its entry", |profile| {
+        has_entry(profile, &server, cluster, authorities)
+    })
+    .await
+}
+
+/// Waits until the team's profile of a cluster has no entry of ours.
+pub async fn publishes_nothing(hub: &Hub, cluster: &str) -> Value {
+    profile(&hub.ocm, (TEAM, cluster), "has no entry", |profile| provider(profile, NAME).is_null()).await
+}
+
+/// All profiles of a namespace.
+pub async fn all(client: &Client, namespace: &str) -> Vec<Value> {
+    let list = profiles(client, namespace).list(&ListParams::default()).await.unwrap();
+    list.into_iter().map(|profile| serde_json::to_value(profile).unwrap()).collect()
+}
+
+/// The requests of a user that are neither about its Lease nor Events.
+pub fn requests_of(user: &str, requests: &Requests) -> Requests {
+    requests.of_user(user).matching(|request| !["leases", "events"].contains(&request.resource.as_str()))
+}
+
+/// The requests of the program since a mark, when it has nothing left to do.
+pub async fn cost_since(hub: &Hub, addons: &Addons, mark: &local_hub::Mark) -> Requests {
+    addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
+    requests_of(USER, &hub.audit().since(mark).await.unwrap())
+}
+
+/// Waits until the program has made so many status writes since it started.
+pub async fn has_written(addons: &Addons, writes: u32) {
+    let within = SOON + Duration::from_mins(1);
+    eventually(&format!("{writes} writes are made"), within, async || {
+        let now = addons.metric(WRITTEN).await;
+        if now == Some(f64::from(writes)) { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+}
+
+/// The series of the gauge that says how many profiles have our entry or why not.
+pub fn state(source: &str, state: &str) -> String {
+    format!("hub_addons_access_providers{{source=\"{source}\",state=\"{state}\"}}")
+}

@@ -1,0 +1,95 @@
+//! What people and other controllers do to a hub's objects.
+
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, Resource as _, ResourceExt as _};
+use local_hub::{eventually, ocm};
+use serde_json::{Value, json};
+
+use super::SOON;
+
+/// A finalizer that no controller of a test takes away.
+pub const HOLD: &str = "example.com/hold";
+
+/// Creates objects in this order.
+pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) {
+    for object in objects {
+        object.create(client).await.unwrap();
+    }
+}
+
+/// A ClusterProfile as somebody else would make it.
+pub fn profile_of(manager: &str, namespace: &str, name: &str) -> ocm::Object {
+    ocm::Object::new(
+        ("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"),
+        "clusterprofiles",
+        Some(namespace),
+        name,
+    )
+    .field("spec", json!({ "displayName": "by hand", "clusterManager": { "name": manager } }))
+}
+
+/// Merges a patch into an object.
+pub async fn merge(client: &Client, object: &ocm::Object, patch: &Value) {
+    let params = PatchParams::default();
+    object.api(client).patch(object.name(), &params, &Patch::Merge(patch)).await.unwrap();
+}
+
+/// Merges a patch into an object's status.
+pub async fn merge_status(client: &Client, object: &ocm::Object, patch: &Value) {
+    let params = PatchParams::default();
+    let patch = Patch::Merge(json!({ "status": patch }));
+    object.api(client).patch_status(object.name(), &params, &patch).await.unwrap();
+}
+
+/// Puts a finalizer on an object, so that it stays when it is deleted.
+pub async fn hold(client: &Client, object: &ocm::Object, finalizer: &str) {
+    merge(client, object, &json!({ "metadata": { "finalizers": [finalizer] } })).await;
+}
+
+/// Takes every finalizer away.
+pub async fn let_go(client: &Client, object: &ocm::Object) {
+    merge(client, object, &json!({ "metadata": { "finalizers": null } })).await;
+}
+
+/// Deletes an object, and returns when that is under way.
+pub async fn delete(client: &Client, object: &ocm::Object) {
+    object.api(client).delete(object.name(), &DeleteParams::background()).await.unwrap();
+}
+
+/// The object as the API server has it, if it has it.
+pub async fn get(client: &Client, object: &ocm::Object) -> Option<Value> {
+    let found = object.api(client).get_opt(object.name()).await.unwrap();
+    found.map(|found| serde_json::to_value(found).unwrap())
+}
+
+/// Waits until an object is gone.
+pub async fn gone(client: &Client, object: &ocm::Object) {
+    eventually(&format!("{object} is gone"), SOON, async || get(client, object).await.is_none()).await;
+}
+
+/// The notes of the Events with this reason about an object, one a publication: an Event that was published
+/// again counts again. Those about an object without a namespace are in `default`.
+pub async fn events(client: &Client, about: &ocm::Object, reason: &str) -> Vec<String> {
+    let api: Api<Event> = Api::namespaced(client.clone(), about.namespace().unwrap_or("default"));
+    let list = api.list(&ListParams::default()).await.unwrap();
+    let concerned = list.into_iter().filter(|event| {
+        let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
+        regarding == Some(about.name()) && event.reason.as_deref() == Some(reason)
+    });
+    concerned
+        .flat_map(|event| {
+            let count = event.series.as_ref().map_or(1, |series| usize::try_from(series.count).unwrap());
+            assert!(event.meta().creation_timestamp.is_some(), "{}", event.name_any());
+            vec![event.note.unwrap_or_default(); count]
+        })
+        .collect()
+}
+
+/// Waits for the first Event with this reason about an object, and answers its note.
+pub async fn told(client: &Client, about: &ocm::Object, reason: &str) -> String {
+    eventually(&format!("an Event on {about} tells {reason}"), SOON, async || {
+        events(client, about, reason).await.into_iter().next()
+    })
+    .await
+}

@@ -1,0 +1,357 @@
+//! Which entry a profile gets, and which trust anchors are in it: what is gone withdraws it, what is unknown
+//! keeps it, and what was replaced stays for its overlap.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_api::cluster_profile::AccessProvider;
+use hub_api::names::{ManagerName, Namespace, ProfileKey};
+use hub_core::access::{self, AccessIndex, AnchorChange, Known, Offer, Source, Withheld};
+use hub_core::fleet::{BoundSource, Cluster, Fleet};
+use hub_core::profile::Observed;
+use hub_core::trust::{TrustBundle, TrustError};
+use serde_json::{Value, json};
+
+const NAME: &str = "open-cluster-management";
+const RSA: &str = include_str!("certificates/rsa-root.crt");
+const ECDSA: &str = include_str!("certificates/ecdsa-root.crt");
+const EXPIRED: &str = include_str!("certificates/expired-root.crt");
+
+fn bundle(pems: &[&str]) -> TrustBundle {
+    TrustBundle::from_pem(pems.concat().as_bytes()).unwrap()
+}
+
+fn profile(labels: &Value, status: &Value) -> Observed {
+    let object = json!({ "spec": { "clusterManager": { "name": NAME } }, "status": status });
+    Observed::read(&serde_json::from_value(json!({ "labels": labels })).unwrap(), &object)
+}
+
+fn of_cluster(cluster: &str) -> Observed {
+    let labels = json!({
+        "x-k8s.io/cluster-manager": NAME, "open-cluster-management.io/cluster-name": cluster,
+    });
+    profile(&labels, &Value::Null)
+}
+
+fn key(name: &str) -> ProfileKey {
+    ProfileKey { namespace: "team".into(), cluster: name.into() }
+}
+
+fn cluster_proxy(require_addon: bool) -> AccessIndex {
+    let source = Source::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon };
+    AccessIndex::new(NAME, source, true)
+}
+
+fn home() -> Known<Namespace> {
+    Known::Present("proxy".into())
+}
+
+/// A proxy at home with these anchors, and the addon on c1.
+fn ready(pems: &[&str]) -> AccessIndex {
+    let mut index = cluster_proxy(true);
+    index.set_configuration(home());
+    index.set_anchors(index.place(), Ok(bundle(pems)));
+    index.set_addon(&"c1".into(), true);
+    index.addons_listed();
+    index
+}
+
+fn published(index: &AccessIndex, cluster: &str) -> AccessProvider {
+    match index.offer(&key(cluster), &of_cluster(cluster)) {
+        Offer::Publish(entry) => *entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The anchors that the profile of a cluster publishes.
+fn anchors(index: &AccessIndex, cluster: &str) -> TrustBundle {
+    let data = published(index, cluster).cluster.unwrap().certificate_authority_data.unwrap();
+    TrustBundle::from_published(&data.0).unwrap()
+}
+
+#[test]
+fn the_entry_is_the_server_the_anchors_and_the_cluster_s_name() {
+    let entry = serde_json::to_value(published(&ready(&[RSA]), "c1")).unwrap();
+    let data = entry["cluster"]["certificate-authority-data"].clone();
+    let wanted = json!({ "name": NAME, "cluster": {
+        "server": "https://front.proxy:9092/c1",
+        "certificate-authority-data": data,
+        "extensions": [
+            { "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "c1" } },
+        ],
+    } });
+    assert_eq!(entry, wanted);
+    let text: k8s_openapi::ByteString = serde_json::from_value(data).unwrap();
+    assert_eq!(text.0, RSA.as_bytes());
+}
+
+#[test]
+fn what_is_known_to_be_gone_withdraws_and_what_is_unknown_keeps() {
+    type Step = fn(&mut AccessIndex);
+    let table: [(&str, Step, Offer); 7] = [
+        ("everything unknown", |_| {}, Offer::Keep(Withheld::ConfigurationUnknown)),
+        (
+            "no configuration",
+            |index| _ = index.set_configuration(Known::Absent),
+            Offer::Withdraw(Withheld::NoConfiguration),
+        ),
+        (
+            "addons not listed",
+            |index| _ = index.set_configuration(home()),
+            Offer::Keep(Withheld::AddonsUnknown),
+        ),
+        (
+            "no addon",
+            |index| {
+                index.set_configuration(home());
+                index.addons_listed();
+            },
+            Offer::Withdraw(Withheld::NoAddon),
+        ),
+        (
+            "no anchors yet",
+            |index| {
+                index.set_configuration(home());
+                index.set_addon(&"c1".into(), true);
+            },
+            Offer::Keep(Withheld::NoTrustAnchor),
+        ),
+        (
+            "no anchors any more",
+            |index| {
+                *index = ready(&[RSA]);
+                index.anchors_unknown(index.place());
+            },
+            Offer::Keep(Withheld::NoTrustAnchor),
+        ),
+        (
+            "bad anchors",
+            |index| {
+                *index = ready(&[RSA]);
+                index.set_anchors(index.place(), Err(TrustError::NoCertificate));
+            },
+            Offer::Keep(Withheld::NoTrustAnchor),
+        ),
+    ];
+    for (what, step, offer) in table {
+        let mut index = cluster_proxy(true);
+        step(&mut index);
+        assert_eq!(index.offer(&key("c1"), &of_cluster("c1")), offer, "{what}");
+    }
+    let mut index = ready(&[RSA]);
+    index.set_addon(&"c1".into(), false);
+    assert_eq!(index.offer(&key("c1"), &of_cluster("c1")), Offer::Withdraw(Withheld::NoAddon));
+}
+
+#[test]
+fn the_label_says_which_cluster_a_profile_shows() {
+    let index = ready(&[RSA]);
+    let elsewhere = index.offer(&key("another-name"), &of_cluster("c1"));
+    assert_eq!(elsewhere, Offer::Publish(Box::new(published(&index, "c1"))));
+    for label in ["", "A", "a_b", "a/b", "-a", "a..b", "c1?x", "c1#", "../c1"] {
+        let offer = index.offer(&key("c1"), &of_cluster(label));
+        assert_eq!(offer, Offer::Withdraw(Withheld::InvalidClusterName), "{label:?}");
+    }
+    assert_eq!(
+        index.offer(&key("c1"), &profile(&json!({}), &Value::Null)),
+        Offer::Withdraw(Withheld::InvalidClusterName)
+    );
+}
+
+#[test]
+fn a_profile_is_ours_by_label_and_spec() {
+    let manager = |name: &str| name.parse::<ManagerName>().unwrap();
+    assert!(access::is_ours(&of_cluster("c1"), &manager(NAME)));
+    assert!(!access::is_ours(&of_cluster("c1"), &manager("another")));
+    assert!(!access::is_ours(&profile(&json!({}), &Value::Null), &manager(NAME)));
+    let labelled = profile(&json!({ "x-k8s.io/cluster-manager": "another" }), &Value::Null);
+    assert!(!access::is_ours(&labelled, &manager("another")) && !access::is_ours(&labelled, &manager(NAME)));
+}
+
+#[test]
+fn replaced_anchors_stay_until_their_overlap_ends() {
+    let mut index = ready(&[RSA]);
+    let place = index.place();
+    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else { panic!() };
+    assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
+    let AnchorChange::Overlapping(second) = index.set_anchors(place, Ok(bundle(&[EXPIRED]))) else {
+        panic!()
+    };
+    assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA, EXPIRED]));
+    index.end_overlap(first);
+    assert_eq!(anchors(&index, "c1"), bundle(&[ECDSA, EXPIRED]));
+    index.end_overlap(first);
+    index.end_overlap(second);
+    assert_eq!(anchors(&index, "c1"), bundle(&[EXPIRED]));
+}
+
+#[test]
+fn anchors_that_come_back_within_their_overlap_stay_when_it_ends() {
+    let mut index = ready(&[RSA]);
+    let place = index.place();
+    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else { panic!() };
+    let AnchorChange::Overlapping(second) = index.set_anchors(place, Ok(bundle(&[RSA]))) else { panic!() };
+    index.end_overlap(first);
+    assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]), "each once");
+    index.end_overlap(second);
+    assert_eq!(anchors(&index, "c1"), bundle(&[RSA]));
+}
+
+#[test]
+fn only_a_reading_that_changes_something_is_told_as_a_change() {
+    let mut index = ready(&[RSA]);
+    let place = index.place();
+    let bad = || Err(TrustError::NoCertificate);
+    assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA]))), AnchorChange::None);
+    assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA, ECDSA]))), AnchorChange::Published, "one more");
+    assert_eq!(index.set_anchors(place, bad()), AnchorChange::Withheld);
+    assert_eq!(index.set_anchors(place, bad()), AnchorChange::None);
+    assert_eq!(index.anchors_unknown(place), AnchorChange::None);
+    assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA, ECDSA]))), AnchorChange::Published);
+    assert_eq!(index.anchors_unknown(place), AnchorChange::Withheld);
+    assert!(matches!(index.set_anchors(place, Ok(bundle(&[ECDSA]))), AnchorChange::Overlapping(_)));
+    assert!(
+        !index.set_configuration(home()) && !index.addons_listed() && !index.set_addon(&"c1".into(), true)
+    );
+}
+
+#[test]
+fn without_an_overlap_replaced_anchors_leave_at_once() {
+    let source = Source::Static("https://{cluster}.example".parse().unwrap());
+    let mut index = AccessIndex::new(NAME, source, false);
+    let place = index.place();
+    index.set_anchors(place, Ok(bundle(&[RSA])));
+    assert_eq!(index.set_anchors(place, Ok(bundle(&[ECDSA]))), AnchorChange::Published);
+    assert!(!index.inherit(&key("c1"), &bundle(&[RSA])));
+    assert_eq!(anchors(&index, "c1"), bundle(&[ECDSA]));
+    assert_eq!(published(&index, "c1").cluster.unwrap().server, "https://c1.example");
+}
+
+#[test]
+fn a_proxy_that_moves_takes_no_anchor_of_its_old_place_along() {
+    let mut index = ready(&[RSA]);
+    let old = index.place();
+    assert!(index.set_configuration(Known::Present("north".into())));
+    let offer = |index: &AccessIndex| index.offer(&key("c1"), &of_cluster("c1"));
+    assert_eq!(offer(&index), Offer::Keep(Withheld::NoTrustAnchor));
+    // What was on its way from there.
+    assert_eq!(index.set_anchors(old, Ok(bundle(&[RSA]))), AnchorChange::None);
+    assert_eq!(index.set_anchors(old, Ok(bundle(&[EXPIRED]))), AnchorChange::None);
+    assert_eq!(offer(&index), Offer::Keep(Withheld::NoTrustAnchor));
+    let change = index.set_anchors(index.place(), Ok(bundle(&[ECDSA])));
+    assert!(matches!(change, AnchorChange::Overlapping(_)), "{change:?}");
+    assert_eq!(index.anchors_unknown(old), AnchorChange::None);
+    assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
+    assert_eq!(published(&index, "c1").cluster.unwrap().server, "https://front.north:9092/c1");
+}
+
+#[test]
+fn what_a_profile_published_before_we_began_stays_in_that_profile_for_an_overlap() {
+    let mut index = ready(&[RSA]);
+    index.set_addon(&"c2".into(), true);
+    assert!(!index.inherit(&key("c1"), &bundle(&[RSA])), "nothing was replaced");
+    assert!(index.inherit(&key("c1"), &bundle(&[RSA, ECDSA])));
+    assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
+    assert_eq!(anchors(&index, "c2"), bundle(&[RSA]));
+    index.end_inherited();
+    assert_eq!(anchors(&index, "c1"), bundle(&[RSA]));
+}
+
+#[test]
+fn what_a_profile_publishes_is_read_from_our_entry_alone() {
+    let data = k8s_openapi::ByteString(RSA.as_bytes().to_vec());
+    let status = |name: &str, data: &Value| {
+        json!({ "accessProviders": [{ "name": name, "cluster": {
+            "server": "https://x.example", "certificate-authority-data": data,
+        } }] })
+    };
+    let good = serde_json::to_value(data).unwrap();
+    let read = |status: &Value| access::published_anchors(&profile(&json!({}), status), NAME);
+    assert_eq!(read(&status(NAME, &good)), Some(bundle(&[RSA])));
+    for other in [
+        status("another", &good),
+        status(NAME, &json!("bm9uZQ==")),
+        status(NAME, &json!("not base64!")),
+        status(NAME, &json!(7)),
+        json!({ "accessProviders": [{ "name": NAME }] }),
+        json!({ "accessProviders": NAME }),
+        Value::Null,
+    ] {
+        assert_eq!(read(&other), None, "{other}");
+    }
+}
+
+#[test]
+fn an_overlap_that_clients_could_not_take_is_left_out() {
+    // Copies with other serial numbers, which are as long.
+    let block = pem::parse(ECDSA).unwrap();
+    let place =
+        block.contents().windows(2).position(|bytes| matches!(bytes, [0x02, 0x08 | 0x09])).unwrap() + 4;
+    let many = |first: u16| -> TrustBundle {
+        let text: String = (first..first + 100)
+            .map(|number| {
+                let mut der = block.contents().to_vec();
+                der[place..place + 2].copy_from_slice(&number.to_be_bytes());
+                pem::encode(&pem::Pem::new("CERTIFICATE", der))
+            })
+            .collect();
+        TrustBundle::from_pem(text.as_bytes()).unwrap()
+    };
+    let mut index = ready(&[RSA]);
+    index.set_anchors(index.place(), Ok(many(0)));
+    index.set_anchors(index.place(), Ok(many(100)));
+    assert_eq!(anchors(&index, "c1"), many(100), "the current ones, which fit");
+}
+
+fn fleet_with(configs: &Value) -> Fleet {
+    let object = json!({
+        "metadata": { "name": "c1" }, "spec": { "managedClusterClientConfigs": configs },
+    });
+    let mut fleet = Fleet::new(BoundSource::Status);
+    fleet.apply_cluster("c1".into(), Cluster::read(&serde_json::from_value(object).unwrap()));
+    fleet
+}
+
+#[test]
+fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
+    let data = |text: &str| serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap();
+    let (good, local) = ("https://api.example:6443", "https://127.0.0.1:6443");
+    let at = |url: &str, pem: &str| json!({ "url": url, "caBundle": data(pem) });
+    let offer = |fleet: &Fleet, allow_local| match access::offer_direct(
+        fleet,
+        "direct",
+        &of_cluster("c1"),
+        allow_local,
+    ) {
+        Offer::Publish(entry) => Ok(entry.cluster.unwrap().server),
+        other => Err(other),
+    };
+    let none = || Err(Offer::Withdraw(Withheld::NoEndpoint));
+    for (configs, strict, lenient) in [
+        (json!([]), none(), none()),
+        (json!([at(good, RSA)]), Ok(good.to_owned()), Ok(good.to_owned())),
+        (json!([at(local, RSA), at(good, RSA)]), Ok(good.to_owned()), Ok(local.to_owned())),
+        (json!([at("http://api.example", RSA)]), none(), none()),
+        // Without a CA bundle clients would trust the system's roots.
+        (json!([{ "url": good }, at(good, ""), at(good, "garbage")]), none(), none()),
+    ] {
+        let fleet = fleet_with(&configs);
+        assert_eq!(offer(&fleet, false), strict, "{configs}");
+        assert_eq!(offer(&fleet, true), lenient, "{configs}");
+        let notes = access::endpoint_notes(fleet.cluster(&"c1".into()).unwrap(), false);
+        let refused = configs.as_array().unwrap().len() - usize::from(strict.is_ok());
+        assert_eq!(notes.len(), refused, "{configs}");
+    }
+    assert_eq!(
+        offer(&Fleet::new(BoundSource::Status), false),
+        Err(Offer::Withdraw(Withheld::NoCluster)),
+        "a hub that does not have the cluster"
+    );
+}
+
+#[test]
+fn every_reason_has_a_label_of_its_own() {
+    let labels: BTreeSet<&str> = Withheld::ALL.map(Withheld::as_str).into();
+    assert_eq!(labels.len(), Withheld::ALL.len());
+}
