@@ -291,7 +291,7 @@ The hub and the addons go on running. To look around:
   $hub_addons explain --compute-bound
   tail -f $work/addons.log
 
-To end it: kill $addons_pid $hub_pid
+To end it: kill $addons_pid $hub_pid; rm -r $work
 EOF
 else
   say "Done: everything that was started ends now"

@@ -52,10 +52,11 @@ async fn run(args: RunArgs) -> ExitCode {
 }
 
 fn init_log(format: LogFormat, level: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
-    // A bare level is about us; the libraries below us have their say from warnings upwards.
+    // A bare level is about us; the libraries below us have their say from warnings upwards. kube-runtime's
+    // warnings are about watches, one at every attempt, and we tell those ourselves.
     let filter = match level.parse::<LevelFilter>() {
         Ok(_) => EnvFilter::try_new(format!(
-            "{level},kube=warn,kube_client=warn,kube_runtime=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
+            "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
         ))?,
         Err(_) => EnvFilter::try_new(level)?,
     };

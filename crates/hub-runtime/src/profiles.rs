@@ -58,6 +58,7 @@ pub struct Profiles {
     /// Namespaces that take nothing new, and until when they are left alone.
     paused: Mutex<HashMap<Namespace, Instant>>,
     queue: Queue<ProfileKey>,
+    measuring: Mutex<()>,
 }
 
 type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Known>>;
@@ -81,6 +82,7 @@ impl Profiles {
             cache: Mutex::default(),
             paused: Mutex::default(),
             queue: Queue::default(),
+            measuring: Mutex::default(),
         })
     }
 
@@ -103,7 +105,7 @@ impl Profiles {
                 while let Some(key) = this.queue.next().await {
                     let outcome = this.reconcile(&key).await;
                     this.queue.finish(key, outcome);
-                    this.host.metrics.queue_depth(RESOURCE, this.queue.depth());
+                    this.measure_queue();
                 }
             });
         }
@@ -123,6 +125,17 @@ impl Profiles {
     /// Has a profile looked at again.
     pub fn enqueue(&self, key: ProfileKey) {
         self.queue.add(key);
+        self.measure_queue();
+    }
+
+    /// Whether there is still something to do about a profile, as far as is known.
+    pub fn is_pending(&self, key: &ProfileKey) -> bool {
+        self.queue.holds(key)
+    }
+
+    /// One after the other, so that no older depth overwrites a newer one.
+    fn measure_queue(&self) {
+        let _turn = lock(&self.measuring);
         self.host.metrics.queue_depth(RESOURCE, self.queue.depth());
     }
 
@@ -168,7 +181,7 @@ impl Profiles {
 
     /// Brings one profile to its end, one write after the other.
     async fn reconcile(&self, key: &ProfileKey) -> Outcome {
-        let mut before = Action::Nothing;
+        let mut before = None;
         for _ in 0..MAX_ROUNDS {
             let observed = self.observed(key);
             let owners = self.owners.get().into_iter().flatten();
@@ -178,11 +191,15 @@ impl Profiles {
             }
             let plan = plan(key, &self.manager, observed.as_ref(), shares);
             let uid = observed.as_ref().map(|observed| observed.uid.as_str());
-            self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
+            // What is told of a write that failed stays told until there is none left to do: to try once more
+            // is not the end of it.
             if plan.action == Action::Nothing {
+                self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
                 return Outcome::Done;
             }
-            if same_patch(&before, &plan.action) {
+            // Where somebody else has written meanwhile, the same patch may well be needed again.
+            let version = observed.as_ref().map(|observed| observed.resource_version.clone());
+            if before.is_some_and(|(action, left)| left == version && same_patch(&action, &plan.action)) {
                 return self.failed(
                     key,
                     uid,
@@ -198,10 +215,10 @@ impl Profiles {
             if let Some(pause) = self.pause_of(&key.namespace, &plan.action) {
                 return Outcome::RetryAfter(pause);
             }
-            if let Err(error) = self.execute(key, &plan.action).await {
-                return self.failed(key, uid, &error);
+            match self.execute(key, &plan.action).await {
+                Ok(left) => before = Some((plan.action, left)),
+                Err(error) => return self.failed(key, uid, &error),
             }
-            before = plan.action;
         }
         Outcome::Retry
     }
@@ -222,14 +239,15 @@ impl Profiles {
         PROJECTION_GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    async fn execute(&self, key: &ProfileKey, action: &Action) -> Result<(), WriteError> {
+    /// Sends a write, and answers the resourceVersion that it left.
+    async fn execute(&self, key: &ProfileKey, action: &Action) -> Result<Option<String>, WriteError> {
         let api = self.api(&key.namespace);
         let name = key.cluster.as_str();
         let full_name = key.to_string();
         let request = |verb| Request { verb, resource: RESOURCE, name: &full_name };
         let (writer, params) = (&self.host.writer, PatchParams::default());
         let written = match action {
-            Action::Nothing => return Ok(()),
+            Action::Nothing => return Ok(None),
             Action::Create(object) => {
                 let object = without_status(object);
                 let params = PostParams::default();
@@ -249,12 +267,17 @@ impl Profiles {
             Action::PatchObject(version, patch) => {
                 debug!(profile = %key, %patch, "repairing");
                 let patch = Patch::Merge(under(version, patch));
-                writer.send(request("patch"), api.patch(name, &params, &patch)).await?
+                let patched = writer.send(request("patch"), api.patch(name, &params, &patch)).await?;
+                self.observe_patched(key, &patched);
+                return Ok(patched.metadata.resource_version);
             }
             Action::PatchStatus(version, patch) => {
                 debug!(profile = %key, "writing the status");
                 let patch = Patch::Merge(under(version, patch));
-                writer.send(request("patch_status"), api.patch_status(name, &params, &patch)).await?
+                let patched =
+                    writer.send(request("patch_status"), api.patch_status(name, &params, &patch)).await?;
+                self.observe_patched(key, &patched);
+                return Ok(patched.metadata.resource_version);
             }
             Action::Delete(version) => {
                 let preconditions = Preconditions {
@@ -265,11 +288,11 @@ impl Profiles {
                 writer.send(request("delete"), api.delete(name, &params)).await?;
                 info!(profile = %key, "deleted");
                 self.mark_deleted(key, &version.uid);
-                return Ok(());
+                return Ok(None);
             }
         };
         self.observe(key, &written);
-        Ok(())
+        Ok(written.metadata.resource_version)
     }
 
     /// Decides how a failed write goes on, and tells it in the one place that does.
@@ -345,6 +368,20 @@ impl Profiles {
         }
         profiles.insert(key.cluster.clone(), Known { observed, since });
         true
+    }
+
+    /// Takes in the answer to a patch, unless an event has shown the object's end meanwhile: no other would ever
+    /// take it out of the cache again.
+    fn observe_patched(&self, key: &ProfileKey, object: &DynamicObject) {
+        let observed = Observed::read(&object.metadata, &object.data);
+        let mut cache = self.cache();
+        let known = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
+        if let Some(known) = known
+            && known.observed.uid == observed.uid
+            && is_newer(&observed.resource_version, &known.observed.resource_version)
+        {
+            known.observed = observed;
+        }
     }
 
     /// Our delete was accepted: whatever is left of the object until it is gone, there is nothing to do to it.

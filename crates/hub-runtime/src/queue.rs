@@ -129,6 +129,12 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         self.wake.notify_one();
     }
 
+    /// Whether a key is ready, waits for another attempt, or is with a worker.
+    pub fn holds(&self, key: &K) -> bool {
+        let state = self.lock();
+        state.queued.contains(key) || state.due.contains_key(key) || state.running.contains_key(key)
+    }
+
     /// How many keys are ready or wait for another attempt.
     pub fn depth(&self) -> usize {
         let state = self.lock();
@@ -253,13 +259,28 @@ mod tests {
         let queue = Queue::default();
         queue.add("a");
         let key = queue.next().await.unwrap();
-        queue.finish(key, Outcome::RetryAfter(Duration::from_secs(3600)));
+        queue.finish(key, Outcome::RetryAfter(Duration::from_hours(1)));
         let begin = Instant::now();
         queue.add("a");
         assert_eq!(queue.next().await, Some("a"));
         assert_eq!(begin.elapsed(), Duration::ZERO);
         queue.finish("a", Outcome::Done);
         assert_eq!(queue.depth(), 0, "the attempt that was planned is off");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_held_until_it_is_done() {
+        let queue = Queue::default();
+        assert!(!queue.holds(&"a"));
+        queue.add("a");
+        assert!(queue.holds(&"a"), "ready");
+        let key = queue.next().await.unwrap();
+        assert!(queue.holds(&"a"), "with a worker");
+        queue.finish(key, Outcome::Retry);
+        assert!(queue.holds(&"a"), "waiting");
+        let key = queue.next().await.unwrap();
+        queue.finish(key, Outcome::Done);
+        assert!(!queue.holds(&"a"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,9 +13,12 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_core::note::{Note, Subject};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter as Source};
-use kube::{Client, Resource};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -35,8 +38,14 @@ const NOTE_MAX_LENGTH: usize = 1000;
 #[derive(Clone)]
 pub struct Reporter {
     told: Arc<Mutex<HashMap<Subject, BTreeSet<Note>>>>,
-    outbox: mpsc::Sender<(Event, ObjectReference)>,
+    outbox: mpsc::Sender<Finding>,
     metrics: Metrics,
+}
+
+/// A note that is new, on its way to become an Event.
+struct Finding {
+    about: ObjectReference,
+    note: Note,
 }
 
 impl Reporter {
@@ -44,8 +53,7 @@ impl Reporter {
     #[must_use]
     pub fn new(client: Client, controller: &str, fence: Fence, metrics: Metrics) -> Self {
         let (outbox, inbox) = mpsc::channel(BACKLOG);
-        let recorder = Recorder::new(client, Source::from(controller));
-        tokio::spawn(publish(recorder, inbox, fence, metrics.clone()));
+        tokio::spawn(publish(client, controller.to_owned(), inbox, fence, metrics.clone()));
         Self { told: Arc::default(), outbox, metrics }
     }
 
@@ -68,14 +76,7 @@ impl Reporter {
         for note in new {
             self.metrics.finding(note.reason, true);
             warn!(%subject, reason = note.reason.as_str(), "{}", note.message);
-            let event = Event {
-                type_: EventType::Warning,
-                reason: note.reason.as_str().to_owned(),
-                note: Some(shortened(&note.message)),
-                action: "Reconcile".to_owned(),
-                secondary: None,
-            };
-            if self.outbox.try_send((event, reference(subject, uid))).is_err() {
+            if self.outbox.try_send(Finding { about: reference(subject, uid), note }).is_err() {
                 self.metrics.event("dropped");
             }
         }
@@ -87,25 +88,56 @@ impl Reporter {
     }
 }
 
+/// Sends Events, one object each. kube's `Recorder` is for events that repeat: it takes two findings of one
+/// reason on one object for the same and keeps the first one's text. Here nothing repeats.
 async fn publish(
-    recorder: Recorder,
-    mut inbox: mpsc::Receiver<(Event, ObjectReference)>,
+    client: Client,
+    controller: String,
+    mut inbox: mpsc::Receiver<Finding>,
     fence: Fence,
     metrics: Metrics,
 ) {
-    while let Some((event, about)) = inbox.recv().await {
+    let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
+    let instance = instance.unwrap_or_else(|| controller.clone());
+    while let Some(finding) = inbox.recv().await {
         if fence.remaining().is_none() {
             metrics.event("dropped");
             continue;
         }
-        match timeout(PUBLISH_TIMEOUT, recorder.publish(&event, &about)).await {
-            Ok(Ok(())) => metrics.event("published"),
+        let event = event(finding, &controller, &instance, Timestamp::now());
+        // About a cluster-scoped object an Event stands in the namespace where kubectl looks for it.
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+        match timeout(PUBLISH_TIMEOUT, api.create(&PostParams::default(), &event)).await {
+            Ok(Ok(_)) => metrics.event("published"),
             Ok(Err(error)) => {
                 metrics.event("failed");
                 debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");
             }
             Err(_) => metrics.event("failed"),
         }
+    }
+}
+
+fn event(finding: Finding, controller: &str, instance: &str, now: Timestamp) -> Event {
+    let Finding { about, note } = finding;
+    let name = about.name.as_deref().unwrap_or(controller);
+    Event {
+        metadata: ObjectMeta {
+            // With a dash: the API server refuses a prefix that ends with the dot of client-go's names.
+            generate_name: Some(format!("{name}-")),
+            namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".to_owned())),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(now)),
+        type_: Some("Warning".to_owned()),
+        reason: Some(note.reason.as_str().to_owned()),
+        note: Some(shortened(&note.message)),
+        action: Some("Reconcile".to_owned()),
+        regarding: Some(about),
+        reporting_controller: Some(controller.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        ..Event::default()
     }
 }
 
@@ -143,17 +175,18 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hub_api::names::ProfileKey;
     use hub_core::note::Reason;
 
     use super::*;
 
-    fn reporter() -> (Reporter, mpsc::Receiver<(Event, ObjectReference)>) {
+    fn reporter() -> (Reporter, mpsc::Receiver<Finding>) {
         let (outbox, inbox) = mpsc::channel(4);
         (Reporter { told: Arc::default(), outbox, metrics: Metrics::new("0") }, inbox)
     }
 
-    fn events(inbox: &mut mpsc::Receiver<(Event, ObjectReference)>) -> Vec<String> {
-        std::iter::from_fn(|| inbox.try_recv().ok()).map(|(event, _)| event.reason).collect()
+    fn events(inbox: &mut mpsc::Receiver<Finding>) -> Vec<&'static str> {
+        std::iter::from_fn(|| inbox.try_recv().ok()).map(|finding| finding.note.reason.as_str()).collect()
     }
 
     #[test]
@@ -187,6 +220,18 @@ mod tests {
         assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
         assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
         assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
+    }
+
+    #[test]
+    fn an_event_stands_where_kubectl_looks_for_it() {
+        let now = Timestamp::UNIX_EPOCH;
+        let on = |subject: Subject| {
+            let note = Note::new(Reason::Unreadable, "x");
+            event(Finding { about: reference(&subject, None), note }, "hub-addons", "pod", now)
+        };
+        let profile = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
+        assert_eq!(on(Subject::Profile(profile)).metadata.namespace.as_deref(), Some("app"));
+        assert_eq!(on(Subject::Cluster("c1".into())).metadata.namespace.as_deref(), Some("default"));
     }
 
     #[test]

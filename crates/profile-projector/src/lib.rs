@@ -52,10 +52,12 @@ impl Owner for Projector {
     }
 }
 
-/// The profiles that a change of the fleet concerns: those that are there, and those that may have to be. A key
-/// that is refused and has no profile is neither, and of those a hub has most.
+/// The profiles that a change of the fleet concerns: those that are there, those that may have to be, and those
+/// that wait to be tried again, which may be over. A key that is none of these is refused and has no profile, and
+/// of those a hub has most.
 fn concerned(fleet: &Fleet, touched: &Touched, profiles: &Profiles) -> BTreeSet<ProfileKey> {
-    let may_have_to_be = |key: &ProfileKey| grant::decide(fleet, key) != Grant::Refused;
+    let may_have_to_be =
+        |key: &ProfileKey| grant::decide(fleet, key) != Grant::Refused || profiles.is_pending(key);
     match touched {
         Touched::Nothing => BTreeSet::new(),
         Touched::Cluster(cluster) => {
