@@ -53,7 +53,7 @@ impl Writer {
         Self { fence, metrics }
     }
 
-    /// Sends one request. Its time is bounded by [`WRITE_TIMEOUT`] and by what is left of our claim, so
+    /// Sends one request. Its time is bounded by ten seconds and by what is left of our claim, so
     /// that no write is under way when another process begins.
     pub async fn send<T>(
         &self,

@@ -1,0 +1,35 @@
+//! What the caller gets: an `ExecCredential` with its status.
+
+use serde::Serialize;
+
+use crate::exec_info::{ApiVersion, KIND};
+use crate::synced_secret::Credential;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecCredential<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    status: Status<'a>,
+}
+
+/// client-go asks for the next token when this one has expired, and never where that is not said; kube-rs likewise.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expiration_timestamp: Option<String>,
+    token: &'a str,
+}
+
+/// The answer as JSON, on one line. It holds the token.
+pub fn render(version: ApiVersion, credential: &Credential) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&ExecCredential {
+        api_version: version.as_str(),
+        kind: KIND,
+        status: Status {
+            expiration_timestamp: credential.expiry.map(|at| at.to_string()),
+            token: credential.token.expose(),
+        },
+    })
+}

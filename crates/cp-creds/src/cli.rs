@@ -1,0 +1,201 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use lexopt::prelude::*;
+
+use crate::names::excerpt;
+
+/// What `--help` prints.
+pub const HELP: &str = include_str!("help.txt");
+
+/// What `--version` prints.
+pub const VERSION: &str = concat!("cp-creds ", env!("CARGO_PKG_VERSION"), "\n");
+
+/// How long everything may take, unless told otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest timeout that is taken: whoever calls is frozen as long.
+const MAX_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The token of a `ManagedServiceAccount`.
+    Credential(Arguments),
+    /// A copy of this program in a directory.
+    Install(PathBuf),
+    /// How this program is used.
+    Help,
+    /// Which one this is.
+    Version,
+}
+
+/// Which token is asked for, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arguments {
+    /// `--managed-serviceaccount`.
+    pub account: String,
+    /// `--cluster-name`, which wins over the caller's word.
+    pub cluster: Option<String>,
+    /// `--namespace`, which wins over the environment.
+    pub namespace: Option<String>,
+    /// `--timeout`.
+    pub timeout: Duration,
+}
+
+/// Why the command line is not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// Whose token is not said.
+    #[error("--managed-serviceaccount flag is required")]
+    NoAccount,
+    /// The timeout is no duration.
+    #[error("--timeout {0} is no duration from 1ms to 5m, such as 5s or 500ms")]
+    Timeout(String),
+    /// `install` does not say where to.
+    #[error("install needs one directory: cp-creds install DIR")]
+    NoDirectory,
+    /// Anything else.
+    #[error("{0}; see cp-creds --help")]
+    Other(#[from] lexopt::Error),
+}
+
+/// Reads the command line, without the program's own name.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
+    let (mut account, mut cluster, mut namespace, mut timeout) = (None, None, None, DEFAULT_TIMEOUT);
+    let mut parser = lexopt::Parser::from_args(arguments);
+    let mut is_first = true;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help),
+            Long("version") | Short('V') => return Ok(Command::Version),
+            Long("managed-serviceaccount") => account = Some(parser.value()?.string()?),
+            Long("cluster-name") => cluster = Some(parser.value()?.string()?),
+            Long("namespace") => namespace = Some(parser.value()?.string()?),
+            Long("timeout") => timeout = parse_timeout(&parser.value()?.string()?)?,
+            Value(word) if is_first && word == "install" => return parse_install(parser),
+            other => return Err(other.unexpected().into()),
+        }
+        is_first = false;
+    }
+    // A flag that is there and empty is a template that found no value.
+    let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
+    Ok(Command::Credential(Arguments { account, cluster, namespace, timeout }))
+}
+
+fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
+    let mut directory = None;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help),
+            Value(path) if directory.is_none() && !path.is_empty() => directory = Some(PathBuf::from(path)),
+            Value(_) => return Err(UsageError::NoDirectory),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    directory.map(Command::Install).ok_or(UsageError::NoDirectory)
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, UsageError> {
+    text.parse::<SignedDuration>()
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .filter(|duration| (Duration::from_millis(1)..=MAX_TIMEOUT).contains(duration))
+        .ok_or_else(|| UsageError::Timeout(excerpt(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::{Arguments, Command, DEFAULT_TIMEOUT, UsageError, parse};
+
+    fn parsed(words: &[&str]) -> Result<Command, UsageError> {
+        parse(words.iter().map(Into::into))
+    }
+
+    fn refused(words: &[&str]) -> String {
+        parsed(words).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_pages_own_call_is_enough() {
+        let arguments = Arguments {
+            account: "multikueue".to_owned(),
+            cluster: None,
+            namespace: None,
+            timeout: DEFAULT_TIMEOUT,
+        };
+        for words in
+            [&["--managed-serviceaccount=multikueue"][..], &["--managed-serviceaccount", "multikueue"]]
+        {
+            assert_eq!(parsed(words).unwrap(), Command::Credential(arguments.clone()));
+        }
+    }
+
+    #[test]
+    fn flags_say_what_the_caller_cannot() {
+        let words =
+            ["--namespace=argocd", "--cluster-name=c", "--timeout=500ms", "--managed-serviceaccount=m"];
+        let expected = Arguments {
+            account: "m".to_owned(),
+            cluster: Some("c".to_owned()),
+            namespace: Some("argocd".to_owned()),
+            timeout: Duration::from_millis(500),
+        };
+        assert_eq!(parsed(&words).unwrap(), Command::Credential(expected));
+    }
+
+    #[test]
+    fn the_account_is_required_and_its_absence_has_a_known_wording() {
+        for words in [&[][..], &["--managed-serviceaccount="], &["--cluster-name=c"]] {
+            assert_eq!(refused(words), "--managed-serviceaccount flag is required");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_a_duration_within_bounds() {
+        for (text, milliseconds) in
+            [("5s", 5000), ("500ms", 500), ("1m30s", 90_000), ("1.5s", 1500), ("5m", 300_000)]
+        {
+            let Ok(Command::Credential(arguments)) =
+                parsed(&["--managed-serviceaccount=m", &format!("--timeout={text}")])
+            else {
+                panic!("{text} is a duration");
+            };
+            assert_eq!(arguments.timeout, Duration::from_millis(milliseconds), "{text}");
+        }
+        for text in ["", "5", "0s", "-1s", "5m1s", "1h", "soon", "99999999999999999999s"] {
+            assert!(refused(&[&format!("--timeout={text}")]).contains("no duration"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_passed_over() {
+        for words in [&["--managed-service-account=m"][..], &["-m", "m"], &["run"], &["--timeout"]] {
+            assert!(parsed(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn install_takes_one_directory() {
+        assert_eq!(parsed(&["install", "/plugins"]).unwrap(), Command::Install(PathBuf::from("/plugins")));
+        for words in [&["install"][..], &["install", ""], &["install", "a", "b"]] {
+            assert!(matches!(parsed(words), Err(UsageError::NoDirectory)), "{words:?}");
+        }
+        assert!(parsed(&["--managed-serviceaccount=m", "install", "a"]).is_err());
+    }
+
+    #[test]
+    fn help_and_version_need_nothing_else() {
+        for words in [&["--help"][..], &["-h"], &["--namespace=n", "--help"], &["install", "--help"]] {
+            assert_eq!(parsed(words).unwrap(), Command::Help);
+        }
+        assert_eq!(parsed(&["--version"]).unwrap(), Command::Version);
+    }
+}

@@ -1,0 +1,125 @@
+//! A deadline over everything.
+//!
+//! client-go holds a lock while a plugin runs: one that hangs freezes every client that shares its configuration. Name
+//! resolution knows no timeout, a file may be on a mount that hangs, a server may send a byte a second. So the work
+//! runs on a thread of its own, and whoever waits for it waits only so long; the process ends with the work undone.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How far the work has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Environment, kubeconfig, files of the ServiceAccount.
+    Configuring,
+    /// The hub's name.
+    Resolving,
+    /// TCP.
+    Connecting,
+    /// TLS.
+    Handshaking,
+    /// The request is on its way, or the answer is.
+    Waiting,
+}
+
+impl Stage {
+    const ALL: [Self; 5] =
+        [Self::Configuring, Self::Resolving, Self::Connecting, Self::Handshaking, Self::Waiting];
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Configuring => "reading the configuration",
+            Self::Resolving => "resolving the API server's name",
+            Self::Connecting => "connecting to the API server",
+            Self::Handshaking => "in the TLS handshake with the API server",
+            Self::Waiting => "waiting for the API server's answer",
+        })
+    }
+}
+
+/// Where the work says how far it has come.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<AtomicU8>);
+
+impl Progress {
+    /// A stage begins.
+    pub fn enter(&self, stage: Stage) {
+        self.0.store(stage as u8, Ordering::Relaxed);
+    }
+
+    fn stage(&self) -> Stage {
+        Stage::ALL.get(usize::from(self.0.load(Ordering::Relaxed))).copied().unwrap_or(Stage::Waiting)
+    }
+}
+
+/// Why the work has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum DeadlineError {
+    /// It did not end in time.
+    #[error("not done within {timeout:?}, still {stage}")]
+    Passed {
+        /// How long it had.
+        timeout: Duration,
+        /// How far it came.
+        stage: Stage,
+    },
+    /// It could not begin.
+    #[error("cannot start a thread")]
+    NoThread(#[source] io::Error),
+    /// It ended without a result, which is a defect.
+    #[error("internal error while {0}")]
+    Defect(Stage),
+}
+
+/// Does the work, or gives up on it. What was given up on goes on until the process ends.
+pub fn within<T, W>(timeout: Duration, work: W) -> Result<T, DeadlineError>
+where
+    T: Send + 'static,
+    W: FnOnce(Instant, &Progress) -> T + Send + 'static,
+{
+    let begin = Instant::now();
+    let progress = Progress::default();
+    let seen = progress.clone();
+    let (sender, receiver) = mpsc::sync_channel(1);
+    thread::Builder::new()
+        .spawn(move || {
+            // Nobody waits any more if this fails.
+            let _ = sender.send(work(begin + timeout, &progress));
+        })
+        .map_err(DeadlineError::NoThread)?;
+    receiver.recv_timeout(timeout.saturating_sub(begin.elapsed())).map_err(|error| match error {
+        RecvTimeoutError::Timeout => DeadlineError::Passed { timeout, stage: seen.stage() },
+        RecvTimeoutError::Disconnected => DeadlineError::Defect(seen.stage()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::{DeadlineError, Stage, within};
+
+    #[test]
+    fn work_that_hangs_is_given_up_on_and_says_where() {
+        let begin = Instant::now();
+        let result = within(Duration::from_millis(20), |_, progress| {
+            progress.enter(Stage::Resolving);
+            thread::sleep(Duration::from_mins(1));
+        });
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        assert!(matches!(result, Err(DeadlineError::Passed { stage: Stage::Resolving, .. })), "{result:?}");
+    }
+
+    #[test]
+    fn work_that_ends_gives_its_result() {
+        assert_eq!(within(Duration::from_mins(1), |_, _| 7).unwrap(), 7);
+    }
+}

@@ -1,0 +1,63 @@
+//! Why there is no credential, on one line.
+
+use crate::deadline::DeadlineError;
+use crate::exec_info::ExecInfoError;
+use crate::fetch::FetchError;
+use crate::in_cluster::InClusterError;
+use crate::kubeconfig::KubeconfigError;
+use crate::names::InvalidName;
+use crate::synced_secret::SecretError;
+
+/// Why there is no credential.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The question is not understood.
+    #[error(transparent)]
+    ExecInfo(#[from] ExecInfoError),
+    /// A name is none.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// The pod's own access to the hub cannot be used.
+    #[error(transparent)]
+    InCluster(#[from] InClusterError),
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The hub did not give the Secret. Consumers' documentation quotes the beginning of this line.
+    #[error("failed to get synced credential secret {secret} from {server}")]
+    Fetch {
+        /// Namespace and name.
+        secret: String,
+        /// The hub.
+        server: String,
+        /// Why.
+        source: FetchError,
+    },
+    /// The Secret is not handed out.
+    #[error("synced credential secret {secret} is refused: {why}")]
+    Refused {
+        /// Namespace and name.
+        secret: String,
+        /// Why.
+        why: SecretError,
+    },
+    /// It took too long.
+    #[error(transparent)]
+    Deadline(#[from] DeadlineError),
+    /// The answer cannot be written down, which is a defect.
+    #[error("internal error: the answer is no JSON")]
+    Answer,
+}
+
+/// An error and its causes on one line, whatever they say: hosts and paths in it may come from elsewhere.
+#[must_use]
+pub fn in_one_line(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line.replace(char::is_control, " ")
+}

@@ -1,0 +1,230 @@
+//! What the caller asks: `KUBERNETES_EXEC_INFO`, an `ExecCredential` without its status.
+//!
+//! client-go sets it for every plugin; the cluster is in it where `provideClusterInfo: true` was configured, and its
+//! `config` is the extension `client.authentication.k8s.io/exec` of the ClusterProfile's access provider.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::names::excerpt;
+
+/// The variable that client-go sets.
+pub const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
+
+/// The only kind there is.
+pub const KIND: &str = "ExecCredential";
+
+/// A version of `client.authentication.k8s.io` that is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiVersion {
+    /// `v1`, since Kubernetes 1.22.
+    V1,
+    /// `v1beta1`, which Argo CD and older programs ask for.
+    V1Beta1,
+}
+
+impl ApiVersion {
+    const ALL: [Self; 2] = [Self::V1, Self::V1Beta1];
+
+    /// The version as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "client.authentication.k8s.io/v1",
+            Self::V1Beta1 => "client.authentication.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Why the caller's question cannot be answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExecInfoError {
+    /// It is not JSON, or its fields are not of their type.
+    #[error("KUBERNETES_EXEC_INFO is no ExecCredential: line {line}, column {column}")]
+    Malformed {
+        /// Where in the text.
+        line: usize,
+        /// Where in the line.
+        column: usize,
+    },
+    /// It is of another kind.
+    #[error("KUBERNETES_EXEC_INFO is no ExecCredential: its kind is {0}")]
+    OtherKind(String),
+    /// It asks for a version that nobody has told us of.
+    #[error(
+        "KUBERNETES_EXEC_INFO asks for apiVersion {0}; known are client.authentication.k8s.io/v1 and \
+         client.authentication.k8s.io/v1beta1"
+    )]
+    UnknownVersion(String),
+    /// The variable is not set: not called as a credential plugin.
+    #[error("which cluster? KUBERNETES_EXEC_INFO is not set, and neither is --cluster-name")]
+    NotCalledAsPlugin,
+    /// The caller tells nothing about the cluster.
+    #[error(
+        "which cluster? KUBERNETES_EXEC_INFO has no spec.cluster: set provideClusterInfo: true in the execConfig, or \
+         --cluster-name"
+    )]
+    NoCluster,
+    /// The cluster comes without the extension.
+    #[error(
+        "which cluster? spec.cluster.config of KUBERNETES_EXEC_INFO has no clusterName: the access provider of the \
+         ClusterProfile lacks the extension client.authentication.k8s.io/exec"
+    )]
+    NoClusterName,
+    /// The extension has something else where the name should be.
+    #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is no text")]
+    ClusterNameNotText,
+    /// The name is there and says nothing.
+    #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is empty")]
+    EmptyClusterName,
+}
+
+/// What the caller asks.
+#[derive(Clone, Debug)]
+pub struct ExecInfo {
+    version: ApiVersion,
+    cluster: Option<Cluster>,
+}
+
+impl ExecInfo {
+    /// Reads the variable's value.
+    pub fn parse(text: &str) -> Result<Self, ExecInfoError> {
+        // serde_json's own message may repeat what it found, so only the place goes on.
+        let object: Object = serde_json::from_str(text)
+            .map_err(|error| ExecInfoError::Malformed { line: error.line(), column: error.column() })?;
+        if object.kind != KIND {
+            return Err(ExecInfoError::OtherKind(excerpt(&object.kind)));
+        }
+        let version = ApiVersion::ALL
+            .into_iter()
+            .find(|version| version.as_str() == object.api_version)
+            .ok_or_else(|| ExecInfoError::UnknownVersion(excerpt(&object.api_version)))?;
+        Ok(Self { version, cluster: object.spec.and_then(|spec| spec.cluster) })
+    }
+
+    /// The version that the answer must have.
+    #[must_use]
+    pub fn version(&self) -> ApiVersion {
+        self.version
+    }
+
+    /// The cluster that the caller speaks of.
+    pub fn cluster_name(&self) -> Result<&str, ExecInfoError> {
+        let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
+        match cluster.config.as_ref().and_then(|config| config.get("clusterName")) {
+            None | Some(Value::Null) => Err(ExecInfoError::NoClusterName),
+            Some(Value::String(name)) if name.is_empty() => Err(ExecInfoError::EmptyClusterName),
+            Some(Value::String(name)) => Ok(name),
+            Some(_) => Err(ExecInfoError::ClusterNameNotText),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Object {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    spec: Option<Spec>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    #[serde(default)]
+    cluster: Option<Cluster>,
+}
+
+/// The server and its CA are there too; they are the managed cluster's, which we do not talk to.
+#[derive(Clone, Debug, Deserialize)]
+struct Cluster {
+    #[serde(default)]
+    config: Option<Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{ApiVersion, ExecInfo, ExecInfoError};
+
+    fn named(text: &str) -> Result<String, ExecInfoError> {
+        ExecInfo::parse(text)?.cluster_name().map(str::to_owned)
+    }
+
+    fn with_spec(spec: &str) -> String {
+        format!(r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{spec}}}"#)
+    }
+
+    #[test]
+    fn both_versions_are_known_and_no_other() {
+        for (version, known) in [
+            ("client.authentication.k8s.io/v1", Some(ApiVersion::V1)),
+            ("client.authentication.k8s.io/v1beta1", Some(ApiVersion::V1Beta1)),
+            ("client.authentication.k8s.io/v1alpha1", None),
+            ("client.authentication.k8s.io/v2", None),
+            ("v1", None),
+            ("", None),
+        ] {
+            let text = format!(
+                r#"{{"apiVersion":"{version}","kind":"ExecCredential","spec":{{"interactive":false}}}}"#
+            );
+            assert_eq!(ExecInfo::parse(&text).ok().map(|info| info.version()), known, "{version}");
+        }
+    }
+
+    #[test]
+    fn the_cluster_is_in_the_config_of_the_extension() {
+        let spec = r#"{"interactive":false,"cluster":{"server":"https://proxy:9092/cluster1",
+            "certificate-authority-data":"LS0t","config":{"clusterName":"cluster1","more":[1]}}}"#;
+        assert_eq!(named(&with_spec(spec)), Ok("cluster1".to_owned()));
+    }
+
+    #[test]
+    fn each_way_to_leave_the_cluster_out_has_its_own_answer() {
+        for (spec, error) in [
+            ("null", ExecInfoError::NoCluster),
+            ("{}", ExecInfoError::NoCluster),
+            (r#"{"cluster":null}"#, ExecInfoError::NoCluster),
+            (r#"{"cluster":{}}"#, ExecInfoError::NoClusterName),
+            (r#"{"cluster":{"config":null}}"#, ExecInfoError::NoClusterName),
+            (r#"{"cluster":{"config":[]}}"#, ExecInfoError::NoClusterName),
+            (r#"{"cluster":{"config":{"clustername":"a"}}}"#, ExecInfoError::NoClusterName),
+            (r#"{"cluster":{"config":{"clusterName":null}}}"#, ExecInfoError::NoClusterName),
+            (r#"{"cluster":{"config":{"clusterName":7}}}"#, ExecInfoError::ClusterNameNotText),
+            (r#"{"cluster":{"config":{"clusterName":""}}}"#, ExecInfoError::EmptyClusterName),
+        ] {
+            assert_eq!(named(&with_spec(spec)), Err(error), "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_exec_credential_is_refused() {
+        for text in ["", "null", "7", "{", r#"{"kind":"ExecCredential","spec":7}"#] {
+            assert!(matches!(ExecInfo::parse(text), Err(ExecInfoError::Malformed { .. })), "{text}");
+        }
+        let text = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"TokenReview"}"#;
+        assert!(matches!(ExecInfo::parse(text), Err(ExecInfoError::OtherKind(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic_or_speak_at_length(text in any::<String>(), inside in any::<String>()) {
+            let inside = serde_json::Value::from(inside);
+            let texts = [
+                text,
+                with_spec(&format!(r#"{{"cluster":{{"config":{{"clusterName":{inside}}}}}}}"#)),
+                format!(r#"{{"apiVersion":{inside},"kind":"ExecCredential"}}"#),
+                format!(r#"{{"apiVersion":7,"kind":{inside}}}"#),
+            ];
+            for text in texts {
+                if let Err(error) = named(&text) {
+                    let line = error.to_string();
+                    prop_assert!(!line.contains(char::is_control) && line.chars().count() < 1000, "{}", line);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! One GET over HTTP/1.1: the request's bytes, and what comes back.
+//!
+//! Only `200 OK` has an answer; every other status is an error and its body is not read, so a redirect leads nowhere
+//! and no message of the server's reaches a log. Head and body are bounded.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use crate::server_url::ServerUrl;
+use crate::token::Token;
+
+/// Longest head of a response, in bytes.
+const HEAD_MAX_LENGTH: usize = 32 * 1024;
+
+/// Most header lines of a response.
+const HEADERS_MAX: usize = 64;
+
+/// Longest body, in bytes. A Secret holds 1 MiB of data, which is a third more in base64, and has metadata.
+const BODY_MAX_LENGTH: u64 = 2 * 1024 * 1024;
+
+/// Longest line before a chunk: a length in hexadecimal, and extensions that nobody uses.
+const CHUNK_LINE_MAX_LENGTH: u64 = 256;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The server says no, or something else that is not 200.
+    #[error("{0}")]
+    Status(Status),
+    /// What came back is no HTTP, or HTTP that can be read in two ways.
+    #[error("the answer is no HTTP/1.1: {0}")]
+    NotHttp(&'static str),
+    /// It is more than a Secret can be.
+    #[error("the answer is larger than a Secret can be")]
+    TooLarge,
+    /// The connection broke.
+    #[error("the connection broke")]
+    Broken(#[from] io::Error),
+}
+
+/// A status that is not 200.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(pub u16);
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(code) = *self;
+        match code {
+            300..400 => write!(f, "HTTP {code}, a redirect, which is not followed"),
+            400 => write!(f, "HTTP {code}: is this an API server over https?"),
+            401 => write!(
+                f,
+                "HTTP {code}: the API server does not know us by the credentials of this pod or kubeconfig"
+            ),
+            403 => write!(
+                f,
+                "HTTP {code}: we may not read it; the consumer's ServiceAccount needs get on this Secret"
+            ),
+            404 => write!(
+                f,
+                "HTTP {code}: there is none; it is synced when the ManagedServiceAccount has the label \
+                 authentication.open-cluster-management.io/sync-to-clusterprofile: \"true\" and a \
+                 ManagedClusterSetBinding grants the cluster to this namespace"
+            ),
+            429 => write!(f, "HTTP {code}: the API server is busy"),
+            500..600 => write!(f, "HTTP {code}: the API server has trouble"),
+            _ => write!(f, "HTTP {code}"),
+        }
+    }
+}
+
+/// The request. It holds our own token.
+#[must_use]
+pub fn request(url: &ServerUrl, path: &str, token: Option<&Token>) -> Vec<u8> {
+    let mut head = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nUser-Agent: cp-creds/{}\r\nConnection: close\r\n",
+        url.path_of(path),
+        url.authority(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    if let Some(token) = token {
+        head.push_str("Authorization: Bearer ");
+        head.push_str(token.expose());
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// The body of the answer, if that is `200 OK`.
+pub fn read_answer(mut stream: impl Read) -> Result<Vec<u8>, HttpError> {
+    let mut begun = Vec::new();
+    loop {
+        let head = read_head(&mut begun, &mut stream)?;
+        match head.status {
+            // Interim answers, such as 103 Early Hints: the one that counts comes behind them.
+            102..200 | 100 => {}
+            200 => return read_body(head.framing, BufReader::new(Cursor::new(begun).chain(stream))),
+            other => return Err(HttpError::Status(Status(other))),
+        }
+    }
+}
+
+struct Head {
+    status: u16,
+    framing: Framing,
+}
+
+/// Where the body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(u64),
+    Chunks,
+    Connection,
+}
+
+/// Reads on until `begun` holds a head, and takes that out of it.
+fn read_head(begun: &mut Vec<u8>, stream: &mut impl Read) -> Result<Head, HttpError> {
+    let mut piece = [0; 4096];
+    loop {
+        if let Some((length, head)) = parse_head(begun)? {
+            begun.drain(..length);
+            return Ok(head);
+        }
+        if begun.len() > HEAD_MAX_LENGTH {
+            return Err(HttpError::NotHttp("its head does not end"));
+        }
+        match stream.read(&mut piece) {
+            Ok(0) => return Err(HttpError::NotHttp("it ends within its head")),
+            Ok(length) => begun.extend_from_slice(piece.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, HttpError> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let length = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(_) => return Err(HttpError::NotHttp("its head is malformed")),
+    };
+    let status = response.code.ok_or(HttpError::NotHttp("it has no status"))?;
+    // Only a body that will be read has to say where it ends.
+    let framing = if status == 200 { framing(response.headers)? } else { Framing::Connection };
+    Ok(Some((length, Head { status, framing })))
+}
+
+fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, HttpError> {
+    let mut framing = Framing::Connection;
+    for header in headers {
+        let next = if header.name.eq_ignore_ascii_case("content-length") {
+            Framing::Length(content_length(header.value)?)
+        } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            if !header.value.eq_ignore_ascii_case(b"chunked") {
+                return Err(HttpError::NotHttp("its transfer encoding was not asked for"));
+            }
+            Framing::Chunks
+        } else if header.name.eq_ignore_ascii_case("content-encoding") {
+            return Err(HttpError::NotHttp("its content encoding was not asked for"));
+        } else {
+            continue;
+        };
+        // Two answers to where the body ends are how responses are smuggled.
+        if framing != Framing::Connection && framing != next {
+            return Err(HttpError::NotHttp("it says twice where it ends"));
+        }
+        framing = next;
+    }
+    Ok(framing)
+}
+
+fn content_length(value: &[u8]) -> Result<u64, HttpError> {
+    let malformed = HttpError::NotHttp("its length is no number");
+    match str::from_utf8(value) {
+        Ok(digits) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            digits.parse().map_err(|_| HttpError::TooLarge)
+        }
+        _ => Err(malformed),
+    }
+}
+
+fn read_body(framing: Framing, mut stream: impl BufRead) -> Result<Vec<u8>, HttpError> {
+    let mut body = Vec::new();
+    match framing {
+        Framing::Length(length) => take_exactly(&mut stream, length, &mut body)?,
+        Framing::Chunks => read_chunks(&mut stream, &mut body)?,
+        Framing::Connection => {
+            stream.take(BODY_MAX_LENGTH + 1).read_to_end(&mut body)?;
+            if body.len() as u64 > BODY_MAX_LENGTH {
+                return Err(HttpError::TooLarge);
+            }
+        }
+    }
+    Ok(body)
+}
+
+fn read_chunks(stream: &mut impl BufRead, body: &mut Vec<u8>) -> Result<(), HttpError> {
+    loop {
+        let line = read_line(stream)?;
+        let Ok(httparse::Status::Complete((_, length))) = httparse::parse_chunk_size(&line) else {
+            return Err(HttpError::NotHttp("a chunk's length is malformed"));
+        };
+        if length == 0 {
+            return Ok(());
+        }
+        take_exactly(stream, length, body)?;
+        if read_line(stream)? != b"\r\n" {
+            return Err(HttpError::NotHttp("a chunk does not end where it says"));
+        }
+    }
+}
+
+fn read_line(stream: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
+    let mut line = Vec::new();
+    stream.take(CHUNK_LINE_MAX_LENGTH).read_until(b'\n', &mut line)?;
+    Ok(line)
+}
+
+fn take_exactly(stream: &mut impl BufRead, length: u64, body: &mut Vec<u8>) -> Result<(), HttpError> {
+    let already = body.len() as u64;
+    if length > BODY_MAX_LENGTH.saturating_sub(already) {
+        return Err(HttpError::TooLarge);
+    }
+    stream.take(length).read_to_end(body)?;
+    if body.len() as u64 == already + length { Ok(()) } else { Err(HttpError::NotHttp("it ends too early")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{HttpError, read_answer};
+
+    /// Bytes as a server might send them, more or less.
+    fn answers() -> impl Strategy<Value = Vec<u8>> {
+        let line = prop_oneof![
+            Just("HTTP/1.1 200 OK\r\n".to_owned()),
+            Just("HTTP/1.1 103 Early Hints\r\n\r\n".to_owned()),
+            Just("Transfer-Encoding: chunked\r\n".to_owned()),
+            Just("\r\n".to_owned()),
+            (0..40_u64).prop_map(|length| format!("Content-Length: {length}\r\n")),
+            any::<u64>().prop_map(|length| format!("{length:x}\r\n")),
+            (0..9_usize).prop_map(|length| format!("{length:x}\r\n{}\r\n", "x".repeat(length))),
+            "\\PC{0,9}",
+        ];
+        prop_oneof![
+            any::<Vec<u8>>(),
+            proptest::collection::vec(line, 0..9).prop_map(|lines| format!(
+                "HTTP/1.1 200 OK\r\n{}",
+                lines.concat()
+            )
+            .into_bytes()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_or_give_more_than_was_sent(bytes in answers()) {
+            if let Ok(body) = read_answer(bytes.as_slice()) {
+                prop_assert!(body.len() <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn chunks_of_any_size_make_the_body(body in any::<Vec<u8>>(), size in 1..50_usize) {
+            let mut answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n".to_vec();
+            for chunk in body.chunks(size) {
+                answer.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                answer.extend_from_slice(chunk);
+                answer.extend_from_slice(b"\r\n");
+            }
+            prop_assert!(matches!(read_answer(answer.as_slice()), Err(HttpError::NotHttp(_))), "it has not ended");
+            answer.extend_from_slice(b"0\r\n\r\n");
+            prop_assert_eq!(read_answer(answer.as_slice()).unwrap(), body);
+        }
+    }
+}

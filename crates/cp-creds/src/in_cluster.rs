@@ -1,0 +1,71 @@
+//! The hub as a pod sees it: two variables and the files of its ServiceAccount.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+use crate::api_server::{ApiServer, Trust};
+use crate::server_url::{InvalidServerUrl, ServerUrl};
+use crate::surroundings::Surroundings;
+use crate::token::{InvalidToken, Token};
+
+/// Why a pod's own access to the hub cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InClusterError {
+    /// A file of the ServiceAccount cannot be read.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The pod's own token is none.
+    #[error("{path} is no bearer token: {why}")]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: InvalidToken,
+    },
+    /// The variables name no server.
+    #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT name no server: {0}")]
+    Server(InvalidServerUrl),
+}
+
+/// The hub, if we run in one of its pods and that pod has a ServiceAccount; a pod that is kept from its ServiceAccount
+/// (`automountServiceAccountToken: false`) may have a kubeconfig instead.
+pub fn api_server(surroundings: &Surroundings) -> Result<Option<ApiServer>, InClusterError> {
+    let (Some(host), Some(port)) = (&surroundings.service_host, &surroundings.service_port) else {
+        return Ok(None);
+    };
+    let path = surroundings.service_account_file("token");
+    let token = match fs::read(&path) {
+        Ok(bytes) => bytes.trim_ascii().to_vec(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(InClusterError::Unreadable { path, source }),
+    };
+    let token = Token::from_bytes(token).map_err(|why| InClusterError::Token { path, why })?;
+    let path = surroundings.service_account_file("ca.crt");
+    let roots = fs::read(&path).map_err(|source| InClusterError::Unreadable { path, source })?;
+    Ok(Some(ApiServer {
+        url: ServerUrl::in_cluster(host, port).map_err(InClusterError::Server)?,
+        trust: Trust::Roots(roots),
+        tls_server_name: None,
+        token: Some(token),
+        certificate: None,
+    }))
+}
+
+/// The namespace of the pod we run in, if in one.
+pub fn namespace(surroundings: &Surroundings) -> Result<Option<String>, InClusterError> {
+    let path = surroundings.service_account_file("namespace");
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let namespace = String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
+            Ok(Some(namespace).filter(|namespace| !namespace.is_empty()))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(InClusterError::Unreadable { path, source }),
+    }
+}

@@ -1,0 +1,118 @@
+//! `cp-creds install DIR`: puts this program where another container can run it.
+//!
+//! An init container does it; its image holds nothing but this program, so there is no `cp` to do it with. The file
+//! appears whole or not at all, since a consumer may already be running the one it replaces.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The name that consumers' configurations have.
+const PROGRAM: &str = "cp-creds";
+
+/// Anybody may run it: the consumer's container has another user than the init container.
+const MODE: u32 = 0o755;
+
+/// Why the program is not installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The target is not there: a volume that is not mounted, rather than a directory to be made.
+    #[error("cannot install into {0}: it is no directory; is the volume mounted there?")]
+    NoDirectory(PathBuf),
+    /// The program cannot read itself.
+    #[error("cannot install: cannot read the program itself")]
+    Source(#[source] io::Error),
+    /// It cannot be written there.
+    #[error("cannot install: cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Copies the program `source` into `directory` and says where it is now.
+pub fn install(source: &Path, directory: &Path) -> Result<PathBuf, InstallError> {
+    if !directory.is_dir() {
+        return Err(InstallError::NoDirectory(directory.to_path_buf()));
+    }
+    let source = File::open(source).map_err(InstallError::Source)?;
+    let target = directory.join(PROGRAM);
+    let partial = directory.join(partial_name());
+    let done = write(source, &partial)
+        .map_err(|error| (partial.clone(), error))
+        .and_then(|()| fs::rename(&partial, &target).map_err(|error| (target.clone(), error)));
+    match done {
+        Ok(()) => Ok(target),
+        Err((path, source)) => {
+            // What is left of a failed attempt is only in the way; that it cannot be removed is no news.
+            let _ = fs::remove_file(&partial);
+            Err(InstallError::Write { path, source })
+        }
+    }
+}
+
+/// In a container every program is process 1, so the time tells attempts apart.
+fn partial_name() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!(".{PROGRAM}.{}.{}", process::id(), now.as_nanos())
+}
+
+fn write(mut source: File, path: &Path) -> io::Result<()> {
+    let mut target = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+    io::copy(&mut source, &mut target)?;
+    // The umask may have taken away what others need.
+    target.set_permissions(Permissions::from_mode(MODE))?;
+    target.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::{InstallError, install};
+
+    #[test]
+    fn the_copy_is_whole_and_may_be_run_and_replaces_what_was_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        let plugins = directory.path().join("plugins");
+        fs::create_dir(&plugins).unwrap();
+        for content in ["one", "two"] {
+            fs::write(&source, content).unwrap();
+            let target = install(&source, &plugins).unwrap();
+            assert_eq!(target, plugins.join("cp-creds"));
+            assert_eq!(fs::read_to_string(&target).unwrap(), content);
+            assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o7777, 0o755);
+            assert_eq!(fs::read_dir(&plugins).unwrap().count(), 1, "nothing else is left");
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_no_directory_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        fs::write(&source, "x").unwrap();
+        for target in [directory.path().join("missing"), source.clone()] {
+            let error = install(&source, &target).unwrap_err();
+            assert!(matches!(&error, InstallError::NoDirectory(path) if *path == target), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failed_attempt_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        fs::write(&source, "x").unwrap();
+        let plugins = directory.path().join("plugins");
+        fs::create_dir_all(plugins.join("cp-creds/in-the-way")).unwrap();
+        let error = install(&source, &plugins).unwrap_err();
+        assert!(matches!(error, InstallError::Write { .. }), "{error}");
+        assert_eq!(fs::read_dir(&plugins).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,243 @@
+//! The current context of kubeconfig files, followed to the hub.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::file::{Cluster, Context, File, User};
+use crate::api_server::{ApiServer, ClientCertificate, Trust};
+use crate::names::excerpt;
+use crate::server_url::{InvalidServerUrl, ServerUrl};
+use crate::token::{InvalidToken, Token};
+
+/// Why a context does not lead to the hub.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// No file says which context is meant.
+    #[error("current-context is not set")]
+    NotSet,
+    /// A name leads nowhere.
+    #[error("there is no {what} {name}")]
+    Missing {
+        /// What is named.
+        what: &'static str,
+        /// Its name, quoted.
+        name: String,
+    },
+    /// The context names no cluster, or the cluster no server.
+    #[error("it has no {0}")]
+    Without(&'static str),
+    /// The server's address is not used.
+    #[error("server of cluster {cluster}: {why}")]
+    Server {
+        /// The cluster's name, quoted.
+        cluster: String,
+        /// Why.
+        why: InvalidServerUrl,
+    },
+    /// The kubeconfig asks for something that is not done here.
+    #[error("{what} {name} has {field}, which cp-creds does not do: {why}")]
+    NotDone {
+        /// Cluster or user.
+        what: &'static str,
+        /// Its name, quoted.
+        name: String,
+        /// The field.
+        field: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A field with bytes in it is no base64.
+    #[error("{0} is no base64")]
+    NotBase64(&'static str),
+    /// A file that a field names cannot be read.
+    #[error("cannot read {field} {path}")]
+    Unreadable {
+        /// The field.
+        field: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A token is none.
+    #[error("{field} of user {user} is no bearer token: {why}")]
+    Token {
+        /// The field.
+        field: &'static str,
+        /// The user's name, quoted.
+        user: String,
+        /// Why.
+        why: InvalidToken,
+    },
+    /// The cluster's certificate could not be verified.
+    #[error(
+        "cluster {0} has no certificate-authority: cp-creds trusts no system roots, so the kubeconfig must bring its own"
+    )]
+    NoRoots(String),
+    /// Two fields contradict each other.
+    #[error("cluster {0} has both a certificate-authority and insecure-skip-tls-verify")]
+    RootsAndInsecure(String),
+    /// A certificate without its key, or the other way round.
+    #[error("user {0} has only one of client-certificate and client-key")]
+    HalfACertificate(String),
+}
+
+/// Where a context leads.
+pub struct Hub {
+    /// How to reach the hub.
+    pub api_server: ApiServer,
+    /// The namespace that the context sets.
+    pub namespace: Option<String>,
+}
+
+/// Follows the current context.
+pub fn resolve(files: &[(PathBuf, File)]) -> Result<Hub, ContextError> {
+    let name = files
+        .iter()
+        .find_map(|(_, file)| filled(file.current_context.as_deref()))
+        .ok_or(ContextError::NotSet)?;
+    let context: Context = files
+        .iter()
+        .flat_map(|(_, file)| file.contexts.iter().flatten())
+        .find(|entry| entry.name == name)
+        .ok_or_else(|| missing("context", name))?
+        .context
+        .clone()
+        .unwrap_or_default();
+
+    let name = filled(context.cluster.as_deref()).ok_or(ContextError::Without("cluster"))?;
+    let (directory, cluster) = files
+        .iter()
+        .flat_map(|(directory, file)| file.clusters.iter().flatten().map(move |entry| (directory, entry)))
+        .find(|(_, entry)| entry.name == name)
+        .ok_or_else(|| missing("cluster", name))?;
+    let cluster = cluster.cluster.as_ref().ok_or(ContextError::Without("server"))?;
+    let mut api_server = reached(name, cluster, directory)?;
+
+    if let Some(name) = filled(context.user.as_deref()) {
+        let (directory, user) = files
+            .iter()
+            .flat_map(|(directory, file)| file.users.iter().flatten().map(move |entry| (directory, entry)))
+            .find(|(_, entry)| entry.name == name)
+            .ok_or_else(|| missing("user", name))?;
+        if let Some(user) = &user.user {
+            identify(&mut api_server, name, user, directory)?;
+        }
+    }
+    Ok(Hub { api_server, namespace: filled(context.namespace.as_deref()).map(str::to_owned) })
+}
+
+fn reached(name: &str, cluster: &Cluster, directory: &Path) -> Result<ApiServer, ContextError> {
+    let server = filled(cluster.server.as_deref()).ok_or(ContextError::Without("server"))?;
+    let url = ServerUrl::parse(server).map_err(|why| ContextError::Server { cluster: excerpt(name), why })?;
+    if filled(cluster.proxy_url.as_deref()).is_some() {
+        return Err(ContextError::NotDone {
+            what: "cluster",
+            name: excerpt(name),
+            field: "proxy-url",
+            why: "it goes to the hub directly",
+        });
+    }
+    let roots = bytes(
+        ("certificate-authority-data", cluster.certificate_authority_data.as_deref()),
+        ("certificate-authority", cluster.certificate_authority.as_deref()),
+        directory,
+    )?;
+    let trust = match (roots, cluster.insecure_skip_tls_verify.unwrap_or(false)) {
+        (Some(_), true) => return Err(ContextError::RootsAndInsecure(excerpt(name))),
+        (Some(roots), false) => Trust::Roots(roots),
+        (None, true) => Trust::Anybody,
+        (None, false) => return Err(ContextError::NoRoots(excerpt(name))),
+    };
+    let tls_server_name = filled(cluster.tls_server_name.as_deref()).map(str::to_owned);
+    Ok(ApiServer { url, trust, tls_server_name, token: None, certificate: None })
+}
+
+fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -> Result<(), ContextError> {
+    const RECURSION: &str = "it is a credential plugin itself, and would wait for another";
+    const PASSWORD: &str = "API servers no longer take passwords";
+    const IMPERSONATION: &str = "who may impersonate can be given the right to read the Secret";
+    for (there, field, why) in [
+        (&user.exec, "exec", RECURSION),
+        (&user.auth_provider, "auth-provider", RECURSION),
+        (&user.username, "username", PASSWORD),
+        (&user.password, "password", PASSWORD),
+        (&user.impersonate, "as", IMPERSONATION),
+        (&user.as_uid, "as-uid", IMPERSONATION),
+        (&user.as_groups, "as-groups", IMPERSONATION),
+        (&user.as_user_extra, "as-user-extra", IMPERSONATION),
+    ] {
+        if there.is_some() {
+            return Err(ContextError::NotDone { what: "user", name: excerpt(name), field, why });
+        }
+    }
+    server.token = token(name, user, directory)?;
+    let chain = bytes(
+        ("client-certificate-data", user.client_certificate_data.as_deref()),
+        ("client-certificate", user.client_certificate.as_deref()),
+        directory,
+    )?;
+    let key = bytes(
+        ("client-key-data", user.client_key_data.as_deref()),
+        ("client-key", user.client_key.as_deref()),
+        directory,
+    )?;
+    server.certificate = match (chain, key) {
+        (Some(chain), Some(key)) => Some(ClientCertificate { chain, key }),
+        (None, None) => None,
+        _ => return Err(ContextError::HalfACertificate(excerpt(name))),
+    };
+    Ok(())
+}
+
+/// As in client-go, a token file goes before a token.
+fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, ContextError> {
+    let (field, bytes) = if let Some(path) = filled_path(user.token_file.as_deref()) {
+        let bytes = read("tokenFile", &directory.join(path))?;
+        ("tokenFile", bytes.trim_ascii().to_vec())
+    } else if let Some(token) = filled(user.token.as_deref()) {
+        ("token", token.as_bytes().to_vec())
+    } else {
+        return Ok(None);
+    };
+    match Token::from_bytes(bytes) {
+        Ok(token) => Ok(Some(token)),
+        Err(why) => Err(ContextError::Token { field, user: excerpt(name), why }),
+    }
+}
+
+/// As in client-go, data goes before a file.
+fn bytes(
+    (data_field, data): (&'static str, Option<&str>),
+    (file_field, file): (&'static str, Option<&Path>),
+    directory: &Path,
+) -> Result<Option<Vec<u8>>, ContextError> {
+    if let Some(data) = filled(data) {
+        let encoded: String = data.split_ascii_whitespace().collect();
+        return match STANDARD.decode(encoded) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(_) => Err(ContextError::NotBase64(data_field)),
+        };
+    }
+    filled_path(file).map(|path| read(file_field, &directory.join(path))).transpose()
+}
+
+fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, ContextError> {
+    fs::read(path).map_err(|source| ContextError::Unreadable { field, path: path.to_path_buf(), source })
+}
+
+fn filled(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn filled_path(path: Option<&Path>) -> Option<&Path> {
+    path.filter(|path| !path.as_os_str().is_empty())
+}
+
+fn missing(what: &'static str, name: &str) -> ContextError {
+    ContextError::Missing { what, name: excerpt(name) }
+}

@@ -1,0 +1,74 @@
+//! The fields of a kubeconfig that are read. None of these types has a `Debug`: they hold credentials.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// One kubeconfig file. kubectl writes `null` for an empty list.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct File {
+    pub current_context: Option<String>,
+    pub contexts: Option<Vec<NamedContext>>,
+    pub clusters: Option<Vec<NamedCluster>>,
+    pub users: Option<Vec<NamedUser>>,
+}
+
+#[derive(Deserialize)]
+pub struct NamedContext {
+    pub name: String,
+    pub context: Option<Context>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Context {
+    pub cluster: Option<String>,
+    pub user: Option<String>,
+    pub namespace: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub struct NamedCluster {
+    pub name: String,
+    pub cluster: Option<Cluster>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct Cluster {
+    pub server: Option<String>,
+    pub tls_server_name: Option<String>,
+    pub insecure_skip_tls_verify: Option<bool>,
+    pub certificate_authority: Option<PathBuf>,
+    pub certificate_authority_data: Option<String>,
+    pub proxy_url: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub struct NamedUser {
+    pub name: String,
+    pub user: Option<User>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct User {
+    pub token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    pub token_file: Option<PathBuf>,
+    pub client_certificate: Option<PathBuf>,
+    pub client_certificate_data: Option<String>,
+    pub client_key: Option<PathBuf>,
+    pub client_key_data: Option<String>,
+    pub username: Option<IgnoredAny>,
+    pub password: Option<IgnoredAny>,
+    pub exec: Option<IgnoredAny>,
+    pub auth_provider: Option<IgnoredAny>,
+    #[serde(rename = "as")]
+    pub impersonate: Option<IgnoredAny>,
+    pub as_uid: Option<IgnoredAny>,
+    pub as_groups: Option<IgnoredAny>,
+    pub as_user_extra: Option<IgnoredAny>,
+}

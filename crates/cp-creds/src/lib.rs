@@ -1,0 +1,109 @@
+//! The client-go exec credential plugin of ClusterProfile access providers: the token that the hub synced for a
+//! cluster, in one GET.
+//!
+//! [`credential`] is the whole of it, and these are its steps:
+//!
+//! 1. [`exec_info`] reads which cluster the caller speaks of, and in which version it wants its answer;
+//! 2. [`names`] checks all that will be part of a path;
+//! 3. [`in_cluster`], else [`kubeconfig`], finds the hub as an [`api_server`];
+//! 4. [`fetch`] asks it once, over [`tls`] and [`http`], under the [`deadline`];
+//! 5. [`synced_secret`] judges what came back, and takes the [`token`] out;
+//! 6. [`answer`] writes it down.
+//!
+//! # What holds
+//!
+//! - **One request**, no discovery, no redirect, no proxy, no retry: callers retry by themselves.
+//! - **It ends in time**, whatever hangs, and says what hung.
+//! - **No secret byte in an error**: messages of parsers, which may repeat what they parsed, are left out, and types
+//!   that hold a secret have a `Debug` that shows none of it, or none at all.
+//! - **It needs nothing around it** but what the kernel and the pod give: no shell, no system roots, no `/tmp`. It
+//!   reads no locale, writes no file and starts no other program.
+
+pub mod answer;
+pub mod api_server;
+pub mod cli;
+pub mod deadline;
+pub mod exec_info;
+pub mod fetch;
+pub mod http;
+pub mod in_cluster;
+pub mod install;
+pub mod kubeconfig;
+pub mod names;
+pub mod server_url;
+pub mod surroundings;
+pub mod synced_secret;
+pub mod tls;
+pub mod token;
+
+mod error;
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use crate::api_server::ApiServer;
+use crate::cli::Arguments;
+use crate::deadline::Progress;
+pub use crate::error::{Error, in_one_line};
+use crate::exec_info::{ApiVersion, ExecInfo, ExecInfoError};
+use crate::kubeconfig::Kubeconfig;
+use crate::names::{AccountName, ClusterName, Namespace, SecretKey};
+use crate::surroundings::Surroundings;
+
+/// The namespace that is left when nothing names one.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Answers the caller: an `ExecCredential` as JSON, with the token that was asked for.
+pub fn credential(arguments: Arguments, surroundings: Surroundings) -> Result<String, Error> {
+    deadline::within(arguments.timeout, move |deadline, progress| {
+        obtain(&arguments, &surroundings, deadline, progress)
+    })?
+}
+
+fn obtain(
+    arguments: &Arguments,
+    surroundings: &Surroundings,
+    deadline: Instant,
+    progress: &Progress,
+) -> Result<String, Error> {
+    let (version, cluster) = question(arguments, surroundings)?;
+    // Before any file is read: what is wrong with the call is told even where there is no hub.
+    let account = AccountName::parse(&arguments.account)?;
+    let (server, namespace) = hub(arguments, surroundings)?;
+    let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
+    let json = fetch::get(&server, &key.path(), deadline, progress).map_err(|source| Error::Fetch {
+        secret: key.to_string(),
+        server: server.url.to_string(),
+        source,
+    })?;
+    let credential = synced_secret::read(&json, &key, Timestamp::now())
+        .map_err(|why| Error::Refused { secret: key.to_string(), why })?;
+    answer::render(version, &credential).map_err(|_| Error::Answer)
+}
+
+/// Which cluster, and in which version to answer. A flag wins over what the caller says.
+fn question(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiVersion, ClusterName), Error> {
+    let info = surroundings.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
+    let version = info.as_ref().map_or(ApiVersion::V1, ExecInfo::version);
+    let cluster = match (&arguments.cluster, &info) {
+        (Some(cluster), _) => ClusterName::parse(cluster)?,
+        (None, Some(info)) => ClusterName::parse(info.cluster_name()?)?,
+        (None, None) => return Err(ExecInfoError::NotCalledAsPlugin.into()),
+    };
+    Ok((version, cluster))
+}
+
+/// The hub, and the namespace of the Secret. A kubeconfig has a say in the namespace only where it leads to the hub.
+fn hub(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiServer, String), Error> {
+    let mut namespace = arguments.namespace.clone().or_else(|| surroundings.namespace.clone());
+    if namespace.is_none() {
+        namespace = in_cluster::namespace(surroundings)?;
+    }
+    let or_default = |namespace: Option<String>| namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    if let Some(server) = in_cluster::api_server(surroundings)? {
+        return Ok((server, or_default(namespace)));
+    }
+    let hub = Kubeconfig::load(surroundings)?.hub()?;
+    Ok((hub.api_server, or_default(namespace.or(hub.namespace))))
+}

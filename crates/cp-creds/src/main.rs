@@ -1,0 +1,81 @@
+//! `cp-creds`, the client-go exec credential plugin: command line in, `ExecCredential` out.
+//!
+//! Standard output carries an answer or nothing, standard error one line or nothing, since callers put both into
+//! messages of their own.
+
+use std::env;
+use std::io::{self, Write as _};
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
+
+use cp_creds::cli::{self, Command};
+use cp_creds::install::install;
+use cp_creds::surroundings::Surroundings;
+use cp_creds::{credential, in_one_line};
+
+/// Exit code: there is no credential.
+const FAILED: u8 = 1;
+
+/// Exit code: the command line is not understood.
+const MISUSED: u8 = 2;
+
+fn main() -> ExitCode {
+    tell_defects_in_one_line();
+    let command = match cli::parse(env::args_os().skip(1)) {
+        Ok(command) => command,
+        Err(error) => return fail(MISUSED, &error),
+    };
+    let printed = match command {
+        Command::Help => print(cli::HELP),
+        Command::Version => print(cli::VERSION),
+        Command::Install(directory) => match install_self(&directory) {
+            Ok(line) => print(&line),
+            Err(error) => return fail(FAILED, &*error),
+        },
+        Command::Credential(arguments) => match credential(arguments, Surroundings::of_process()) {
+            Ok(json) => print(&format!("{json}\n")),
+            Err(error) => return fail(FAILED, &error),
+        },
+    };
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("cannot print the answer: {error}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn install_self(directory: &Path) -> Result<String, Box<dyn std::error::Error>> {
+    // Without a /proc, the way we were called is the second-best way to ourselves.
+    let this = env::current_exe().or_else(|error| env::args_os().next().map(PathBuf::from).ok_or(error))?;
+    let target = install(&this, directory)?;
+    Ok(format!("installed {}\n", target.display()))
+}
+
+/// One write, so that a reader gets all of it or an error.
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
+    tell(&in_one_line(error));
+    ExitCode::from(code)
+}
+
+fn tell(line: &str) {
+    // Nobody can be told that standard error is closed.
+    let _ = io::stderr().write_all(format!("cp-creds: {line}\n").as_bytes());
+}
+
+/// A panic's message is several lines, and may hold what it tripped over.
+fn tell_defects_in_one_line() {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        tell(&format!("internal error at {place}; please report it"));
+        process::exit(i32::from(FAILED));
+    }));
+}

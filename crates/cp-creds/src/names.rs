@@ -1,0 +1,254 @@
+//! The names that make up a path on the API server.
+//!
+//! A cluster name comes from whoever wrote the ClusterProfile, and it ends up in the URL of a request that
+//! carries our credentials. So a name is parsed before it goes anywhere: what is no DNS name (`..`, a slash, a
+//! percent sign, an empty text) never becomes part of a path.
+//!
+//! The rule is that of `hub_api::names`, restated because that crate brings a Kubernetes client and its types
+//! into a program that must stay small.
+
+use std::fmt;
+
+/// Longest name of an object, in bytes.
+const SUBDOMAIN_MAX_LENGTH: usize = 253;
+
+/// Longest name of a namespace, in bytes.
+const LABEL_MAX_LENGTH: usize = 63;
+
+/// How much of a refused name an error repeats.
+const EXCERPT_LENGTH: usize = 64;
+
+/// Why a text is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidName {
+    /// The text is empty.
+    #[error("the {what} is empty")]
+    Empty {
+        /// What the text should have named.
+        what: &'static str,
+    },
+    /// The text is no DNS name.
+    #[error(
+        "the {what} {excerpt} is no DNS name: it must be at most {max_length} lowercase letters, digits, '-'{dot}, \
+         with a letter or digit at both ends"
+    )]
+    NotDns {
+        /// What the text should have named.
+        what: &'static str,
+        /// The beginning of the text, quoted and escaped.
+        excerpt: String,
+        /// Longest name of its kind.
+        max_length: usize,
+        /// How a dot is spoken of, where one is allowed.
+        dot: &'static str,
+    },
+    /// Cluster and `ManagedServiceAccount` together are too long for the name of a Secret.
+    #[error(
+        "cluster {cluster} and ManagedServiceAccount {account} make a Secret name of more than 253 bytes"
+    )]
+    TooLongTogether {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The `ManagedServiceAccount`.
+        account: AccountName,
+    },
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident, $max_length:expr, $dot:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes a text that is such a name.
+            pub fn parse(text: &str) -> Result<Self, InvalidName> {
+                if text.is_empty() {
+                    return Err(InvalidName::Empty { what: $what });
+                }
+                if !$check(text) {
+                    return Err(InvalidName::NotDns {
+                        what: $what,
+                        excerpt: excerpt(text),
+                        max_length: $max_length,
+                        dot: $dot,
+                    });
+                }
+                Ok(Self(text.to_owned()))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name_type! {
+    /// The name of a ManagedCluster.
+    ClusterName, "cluster name", is_dns_subdomain, SUBDOMAIN_MAX_LENGTH, " and '.'"
+}
+name_type! {
+    /// The name of a `ManagedServiceAccount`.
+    AccountName, "ManagedServiceAccount name", is_dns_subdomain, SUBDOMAIN_MAX_LENGTH, " and '.'"
+}
+name_type! {
+    /// The name of a namespace on the hub.
+    Namespace, "namespace", is_dns_label, LABEL_MAX_LENGTH, ""
+}
+
+/// Which synced Secret is wanted, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretKey {
+    namespace: Namespace,
+    cluster: ClusterName,
+    account: AccountName,
+    name: String,
+}
+
+impl SecretKey {
+    /// The Secret that holds the token of `account` in `cluster`, as synced to `namespace`.
+    pub fn new(
+        namespace: Namespace,
+        cluster: ClusterName,
+        account: AccountName,
+    ) -> Result<Self, InvalidName> {
+        let name = format!("{cluster}-{account}");
+        if name.len() > SUBDOMAIN_MAX_LENGTH {
+            return Err(InvalidName::TooLongTogether { cluster, account });
+        }
+        Ok(Self { namespace, cluster, account, name })
+    }
+
+    /// The namespace of the Secret, which is the consumer's.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The cluster that the token is for.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// The `ManagedServiceAccount` that the token is of.
+    #[must_use]
+    pub fn account(&self) -> &AccountName {
+        &self.account
+    }
+
+    /// The name of the Secret, `<cluster>-<account>`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The path of the Secret on the API server. Names are DNS names, so there is nothing to escape.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The beginning of a text that is not ours: quoted, on one line, and short.
+#[must_use]
+pub fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(EXCERPT_LENGTH) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= SUBDOMAIN_MAX_LENGTH && text.split('.').all(has_the_form_of_a_label)
+}
+
+fn is_dns_label(text: &str) -> bool {
+    text.len() <= LABEL_MAX_LENGTH && has_the_form_of_a_label(text)
+}
+
+fn has_the_form_of_a_label(text: &str) -> bool {
+    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(alphanumeric)
+        && bytes.last().is_some_and(alphanumeric)
+        && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{AccountName, ClusterName, InvalidName, Namespace, SecretKey};
+
+    fn key(namespace: &str, cluster: &str, account: &str) -> Result<SecretKey, InvalidName> {
+        SecretKey::new(
+            Namespace::parse(namespace)?,
+            ClusterName::parse(cluster)?,
+            AccountName::parse(account)?,
+        )
+    }
+
+    #[test]
+    fn the_secret_is_named_after_cluster_and_account() {
+        let key = key("kueue-system", "cluster1", "multikueue").unwrap();
+        assert_eq!(key.to_string(), "kueue-system/cluster1-multikueue");
+        assert_eq!(key.path(), "/api/v1/namespaces/kueue-system/secrets/cluster1-multikueue");
+    }
+
+    #[test]
+    fn what_could_smuggle_a_path_is_no_name() {
+        let bad = [
+            "", ".", "..", "../x", "a/b", "a%2fb", "a?b", "a#b", "A", "a_b", "a b", "a\nb", "-a", "a-", "ä",
+            "a..b",
+        ];
+        for text in bad {
+            assert!(ClusterName::parse(text).is_err(), "cluster {text:?}");
+            assert!(AccountName::parse(text).is_err(), "account {text:?}");
+            assert!(Namespace::parse(text).is_err(), "namespace {text:?}");
+        }
+        assert!(ClusterName::parse(&"x".repeat(254)).is_err());
+        assert!(Namespace::parse(&"x".repeat(64)).is_err());
+        assert!(Namespace::parse("a.b").is_err());
+    }
+
+    #[test]
+    fn names_that_are_too_long_together_are_refused() {
+        assert!(key("ns", &"c".repeat(126), &"m".repeat(126)).is_ok());
+        let error = key("ns", &"c".repeat(127), &"m".repeat(126)).unwrap_err();
+        assert!(matches!(error, InvalidName::TooLongTogether { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_refused_name_is_repeated_on_one_line_and_not_at_length() {
+        let error = ClusterName::parse(&format!("a\nb{}", "x".repeat(10_000))).unwrap_err().to_string();
+        assert!(!error.contains('\n') && error.len() < 300, "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_has_the_segments_we_gave_it(namespace in any::<String>(), cluster in "\\PC{0,12}|[a-z.%/-]{0,12}") {
+            if let Ok(key) = key(&namespace, &cluster, "m") {
+                let path = key.path();
+                prop_assert_eq!(path.split('/').count(), 7);
+                prop_assert!(path.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"/-.".contains(&byte)));
+                prop_assert!(!path.contains(".."));
+            }
+        }
+    }
+}

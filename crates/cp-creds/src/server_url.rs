@@ -1,0 +1,200 @@
+//! The address of an API server, taken apart.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+/// The port of `https` where none is given.
+const HTTPS_PORT: u16 = 443;
+
+/// An `https` address: a host, a port, and the path that the API begins under, if it is not the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerUrl {
+    host: String,
+    port: u16,
+    base_path: String,
+}
+
+/// Why an address is not used. It is not repeated, since it may hold a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidServerUrl {
+    /// It begins otherwise than with `https://`: a token would travel in the clear, there and back.
+    #[error("it must begin with https://, since tokens travel there and back")]
+    NotHttps,
+    /// It holds user name or password, or a query, or a fragment.
+    #[error("it must be https://HOST[:PORT][/PATH], without user, query and fragment")]
+    MoreThanAServer,
+    /// Its host is neither an IP address nor a DNS name.
+    #[error("its host is neither an IP address nor a DNS name")]
+    Host,
+    /// Its port is no number from 1 to 65535.
+    #[error("its port is no number from 1 to 65535")]
+    Port,
+    /// Its path holds what would have to be escaped.
+    #[error("its path holds a space, a control character or a letter outside ASCII")]
+    Path,
+}
+
+impl ServerUrl {
+    /// Takes an address apart.
+    pub fn parse(text: &str) -> Result<Self, InvalidServerUrl> {
+        let rest = match text.split_at_checked("https://".len()) {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https://") => rest,
+            _ => return Err(InvalidServerUrl::NotHttps),
+        };
+        if rest.contains(['?', '#']) {
+            return Err(InvalidServerUrl::MoreThanAServer);
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if authority.contains('@') {
+            return Err(InvalidServerUrl::MoreThanAServer);
+        }
+        if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(InvalidServerUrl::Path);
+        }
+        let (host, port) = split_port(authority)?;
+        let path = path.trim_matches('/');
+        let base_path = if path.is_empty() { String::new() } else { format!("/{path}") };
+        Ok(Self { host: checked_host(host)?, port, base_path })
+    }
+
+    /// The API server that a pod finds in its environment. An IPv6 address comes without brackets there.
+    pub fn in_cluster(host: &str, port: &str) -> Result<Self, InvalidServerUrl> {
+        Ok(Self { host: checked_host(host)?, port: parsed_port(port)?, base_path: String::new() })
+    }
+
+    /// The host, without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The whole path of something on this server; `path` begins with a slash.
+    #[must_use]
+    pub fn path_of(&self, path: &str) -> String {
+        format!("{}{path}", self.base_path)
+    }
+
+    /// Host and port as the `Host` header has them.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        let host = &self.host;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        if self.port == HTTPS_PORT { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "https://{}{}", self.authority(), self.base_path)
+    }
+}
+
+fn split_port(authority: &str) -> Result<(&str, u16), InvalidServerUrl> {
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or(InvalidServerUrl::Host)?;
+        if host.parse::<Ipv6Addr>().is_err() {
+            return Err(InvalidServerUrl::Host);
+        }
+        return match after.strip_prefix(':') {
+            Some(port) => Ok((host, parsed_port(port)?)),
+            None if after.is_empty() => Ok((host, HTTPS_PORT)),
+            None => Err(InvalidServerUrl::Host),
+        };
+    }
+    match authority.split_once(':') {
+        Some((host, port)) => Ok((host, parsed_port(port)?)),
+        None => Ok((authority, HTTPS_PORT)),
+    }
+}
+
+fn parsed_port(text: &str) -> Result<u16, InvalidServerUrl> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(InvalidServerUrl::Port);
+    }
+    text.parse().ok().filter(|port| *port != 0).ok_or(InvalidServerUrl::Port)
+}
+
+/// Looser than the names of objects: hosts with capitals and underscores are found in kubeconfigs.
+fn checked_host(host: &str) -> Result<String, InvalidServerUrl> {
+    let is_name = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    if is_name(host) || host.parse::<Ipv6Addr>().is_ok() {
+        Ok(host.to_owned())
+    } else {
+        Err(InvalidServerUrl::Host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{InvalidServerUrl, ServerUrl};
+
+    #[test]
+    fn an_address_is_taken_apart() {
+        for (text, host, port, path, authority) in [
+            ("https://10.96.0.1", "10.96.0.1", 443, "/x", "10.96.0.1"),
+            ("https://Hub.example:6443/", "Hub.example", 6443, "/x", "Hub.example:6443"),
+            ("HTTPS://hub/k8s/clusters/c-1/", "hub", 443, "/k8s/clusters/c-1/x", "hub"),
+            ("https://[fd00::1]", "fd00::1", 443, "/x", "[fd00::1]"),
+            ("https://[::1]:6443", "::1", 6443, "/x", "[::1]:6443"),
+        ] {
+            let url = ServerUrl::parse(text).unwrap();
+            assert_eq!((url.host(), url.port()), (host, port), "{text}");
+            assert_eq!((url.path_of("/x").as_str(), url.authority().as_str()), (path, authority), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_https_server_is_refused() {
+        for (text, error) in [
+            ("", InvalidServerUrl::NotHttps),
+            ("hub:6443", InvalidServerUrl::NotHttps),
+            ("http://hub", InvalidServerUrl::NotHttps),
+            ("https://", InvalidServerUrl::Host),
+            ("https://user:pass@hub", InvalidServerUrl::MoreThanAServer),
+            ("https://hub?x", InvalidServerUrl::MoreThanAServer),
+            ("https://hub/#x", InvalidServerUrl::MoreThanAServer),
+            ("https://hub:0", InvalidServerUrl::Port),
+            ("https://hub:", InvalidServerUrl::Port),
+            ("https://hub:+1", InvalidServerUrl::Port),
+            ("https://hub:99999", InvalidServerUrl::Port),
+            ("https://::1", InvalidServerUrl::Port),
+            ("https://[::1", InvalidServerUrl::Host),
+            ("https://[hub]", InvalidServerUrl::Host),
+            ("https://[::1]6443", InvalidServerUrl::Host),
+            ("https://hu b", InvalidServerUrl::Host),
+            ("https://hub\r\nX", InvalidServerUrl::Host),
+            ("https://hub/a b", InvalidServerUrl::Path),
+            ("https://hub/a\r\nX:y", InvalidServerUrl::Path),
+        ] {
+            assert_eq!(ServerUrl::parse(text), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_finds_ipv6_addresses_without_brackets() {
+        let url = ServerUrl::in_cluster("fd00::1", "443").unwrap();
+        assert_eq!(url.to_string(), "https://[fd00::1]");
+        assert_eq!(ServerUrl::in_cluster("a b", "443"), Err(InvalidServerUrl::Host));
+        assert_eq!(ServerUrl::in_cluster("10.0.0.1", "https"), Err(InvalidServerUrl::Port));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_breaks_a_request_gets_through(text in "https://\\PC{0,20}|https://[a-z:/@\\[\\]\r\n ]{0,20}|\\PC*") {
+            if let Ok(url) = ServerUrl::parse(&text) {
+                let head = format!("{}{}", url.path_of("/x"), url.authority());
+                prop_assert!(head.bytes().all(|byte| byte.is_ascii_graphic()));
+            }
+        }
+    }
+}

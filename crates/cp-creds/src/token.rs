@@ -1,0 +1,154 @@
+//! A bearer token: what may be one, and when it ends.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// A bearer token, ours or the one we were sent for. Its `Debug` prints nothing of it, and it has no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Why bytes are no bearer token. None of them is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidToken {
+    /// There are none.
+    #[error("it is empty")]
+    Empty,
+    /// A token travels in an HTTP header, and in JSON to the caller: what is not printable would break out of one
+    /// of them. Line ends count too, since a token that ends in one is not the token that was issued.
+    #[error("it holds bytes that are no printable ASCII, such as a space or a line end")]
+    NotPrintable,
+}
+
+impl Token {
+    /// Takes bytes that are a bearer token.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, InvalidToken> {
+        if bytes.is_empty() {
+            return Err(InvalidToken::Empty);
+        }
+        if !bytes.iter().all(u8::is_ascii_graphic) {
+            return Err(InvalidToken::NotPrintable);
+        }
+        String::from_utf8(bytes).map(Self).map_err(|_| InvalidToken::NotPrintable)
+    }
+
+    /// The token itself, for a header or the answer.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// When the token ends, in whole seconds, where it is a JWT that says so.
+    ///
+    /// Its signature is not checked, and could not be: the key is the managed cluster's. The claim only decides when
+    /// to ask for the next token.
+    #[must_use]
+    pub fn expiry(&self) -> Option<Timestamp> {
+        let mut parts = self.0.split('.');
+        let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
+        let claims: Claims = serde_json::from_slice(&claims).ok()?;
+        Timestamp::from_second(whole_seconds(&claims.exp?)?).ok()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// The one claim that is read (RFC 7519, section 4.1.4).
+#[derive(Deserialize)]
+struct Claims {
+    #[serde(default)]
+    exp: Option<serde_json::Number>,
+}
+
+/// A `NumericDate` may have a fraction, which is cut off: a token that ends a little early does no harm.
+fn whole_seconds(number: &serde_json::Number) -> Option<i64> {
+    /// Up to here, far beyond any date, an `f64` holds each whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    number.as_i64().or_else(|| {
+        let seconds = number.as_f64()?.floor();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is whole and within i64, as was just checked"
+        )]
+        (seconds.abs() <= EXACT).then_some(seconds as i64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use proptest::prelude::*;
+
+    use super::{InvalidToken, Token};
+
+    fn jwt(claims: &str) -> Token {
+        Token::from_bytes(format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims)).into_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_expiry_is_the_claim_in_whole_seconds() {
+        let cases = [
+            (r#"{"exp":1800000000}"#, Some("2027-01-15T08:00:00Z")),
+            (r#"{"iss":"x","exp":1800000000.9,"aud":["y"]}"#, Some("2027-01-15T08:00:00Z")),
+            (r#"{"exp":1.8e9}"#, Some("2027-01-15T08:00:00Z")),
+            (r#"{"exp":0}"#, Some("1970-01-01T00:00:00Z")),
+            (r#"{"exp":-1}"#, Some("1969-12-31T23:59:59Z")),
+            (r#"{"exp":null}"#, None),
+            (r#"{"exp":"1800000000"}"#, None),
+            (r#"{"exp":1e300}"#, None),
+            (r#"{"exp":18446744073709551615}"#, None),
+            (r#"{"nbf":1}"#, None),
+            ("[]", None),
+            ("", None),
+        ];
+        for (claims, expiry) in cases {
+            assert_eq!(jwt(claims).expiry().map(|at| at.to_string()).as_deref(), expiry, "{claims}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_jwt_has_no_expiry() {
+        let claims = URL_SAFE_NO_PAD.encode(r#"{"exp":1}"#);
+        for text in ["opaque", "a.b", "a.b.c.d", &format!("a.{claims}"), &format!("a.{claims}.b.c"), "..."] {
+            assert_eq!(Token::from_bytes(text.into()).unwrap().expiry(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_could_break_out_of_a_header_is_no_token() {
+        assert_eq!(Token::from_bytes(Vec::new()), Err(InvalidToken::Empty));
+        for bytes in [&b"a b"[..], b"a\n", b"\ta", b"a\0b", b"a\x7f", "ä".as_bytes(), b"\xff\xfe"] {
+            assert_eq!(Token::from_bytes(bytes.to_vec()), Err(InvalidToken::NotPrintable), "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_and_debug_shows_none(bytes in any::<Vec<u8>>(), claims in "\\PC*") {
+            if let Ok(token) = Token::from_bytes(bytes) {
+                let _ = token.expiry();
+            }
+            let token = jwt(&claims);
+            let _ = token.expiry();
+            prop_assert_eq!(format!("{token:?}"), "Token(..)");
+        }
+
+        #[test]
+        fn any_number_is_taken_or_left(number in any::<f64>(), whole in any::<i64>()) {
+            let _ = jwt(&format!(r#"{{"exp":{number}}}"#)).expiry();
+            let _ = jwt(&format!(r#"{{"exp":{whole}}}"#)).expiry();
+        }
+    }
+}

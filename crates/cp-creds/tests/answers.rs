@@ -1,0 +1,222 @@
+//! The plugin and a hub that has the Secret.
+
+mod plugin;
+mod support;
+
+use std::fs;
+use std::io::Write as _;
+
+use plugin::Plugin;
+use serde_json::{Value, json};
+use support::{FAR_FUTURE, Hub, exec_info, found, response, secret, synced_token};
+
+fn status() -> Value {
+    json!({"token": synced_token(), "expirationTimestamp": "2100-01-01T00:00:00Z"})
+}
+
+#[test]
+fn the_answer_has_the_version_that_was_asked_for() {
+    assert_eq!(FAR_FUTURE, 4_102_444_800);
+    let hub = Hub::answering(found());
+    for version in ["v1", "v1beta1"] {
+        let plugin = Plugin::with(&hub.kubeconfig())
+            .env("KUBERNETES_EXEC_INFO", &exec_info(version, &json!({"clusterName": "cluster1"})));
+        let expected = json!({
+            "apiVersion": format!("client.authentication.k8s.io/{version}"),
+            "kind": "ExecCredential",
+            "status": status(),
+        });
+        assert_eq!(plugin.answers(), expected);
+    }
+}
+
+#[test]
+fn one_get_is_all_there_is() {
+    let hub = Hub::answering(found());
+    Plugin::with(&hub.kubeconfig()).answers();
+    let heads = hub.heads();
+    let [head] = heads.as_slice() else { panic!("one request: {heads:?}") };
+    assert!(head.starts_with("GET /api/v1/namespaces/ns/secrets/cluster1-multikueue HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("\r\nAuthorization: Bearer qZ7x-Kw9v-Tj3m-Wq8z-Ys4d\r\n"), "{head}");
+    assert!(head.contains(&format!("\r\nHost: 127.0.0.1:{}\r\n", hub.port)), "{head}");
+}
+
+#[test]
+fn a_token_without_expiry_is_answered_without() {
+    let mut opaque = secret("ns");
+    opaque["data"]["token"] = json!("b3BhcXVl");
+    let hub = Hub::answering(response("200 OK", &opaque.to_string()));
+    assert_eq!(Plugin::with(&hub.kubeconfig()).answers()["status"], json!({"token": "opaque"}));
+}
+
+#[test]
+fn a_caller_that_says_nothing_is_helped_by_flags() {
+    let hub = Hub::answering(found());
+    // Called by hand.
+    let plugin =
+        Plugin::with(&hub.kubeconfig()).without_env("KUBERNETES_EXEC_INFO").arg("--cluster-name=cluster1");
+    assert_eq!(plugin.answers()["apiVersion"], "client.authentication.k8s.io/v1");
+    // Argo CD before 3.5: a version, and no cluster.
+    let info = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1","spec":{"interactive":false}}"#;
+    let plugin =
+        Plugin::with(&hub.kubeconfig()).env("KUBERNETES_EXEC_INFO", info).arg("--cluster-name=cluster1");
+    assert_eq!(plugin.answers()["apiVersion"], "client.authentication.k8s.io/v1beta1");
+    // A flag wins over the caller's word.
+    let info = exec_info("v1", &json!({"clusterName": "another"}));
+    let plugin =
+        Plugin::with(&hub.kubeconfig()).env("KUBERNETES_EXEC_INFO", &info).arg("--cluster-name=cluster1");
+    assert_eq!(plugin.answers()["status"], status());
+}
+
+#[test]
+fn the_namespace_is_the_flags_then_the_environments_then_the_contexts() {
+    let asked = |plugin: Plugin, hub: &Hub| {
+        plugin.fails();
+        hub.heads().pop().unwrap().split('/').nth(4).unwrap().to_owned()
+    };
+    let hub = Hub::answering(response("404 Not Found", "{}"));
+    let mut kubeconfig = hub.kubeconfig();
+    let plugin = || Plugin::with(&kubeconfig).env("NAMESPACE", "environment");
+    assert_eq!(asked(plugin().arg("--namespace=flag"), &hub), "flag");
+    assert_eq!(asked(plugin(), &hub), "environment");
+    assert_eq!(asked(plugin().env("NAMESPACE", ""), &hub), "ns");
+    kubeconfig["contexts"][0]["context"]["namespace"] = json!(null);
+    assert_eq!(asked(Plugin::with(&kubeconfig), &hub), "default");
+}
+
+#[test]
+fn a_body_may_come_in_chunks_or_end_with_the_connection() {
+    let body = secret("ns").to_string();
+    let (one, two) = body.split_at(body.len() / 2);
+    let chunked = format!(
+        "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+         {:x};x=y\r\n{one}\r\n{:X}\r\n{two}\r\n0\r\n\r\n",
+        one.len(),
+        two.len()
+    );
+    let unframed = format!("HTTP/1.0 200 OK\r\n\r\n{body}");
+    for text in [chunked, unframed] {
+        let hub = Hub::answering(text.into_bytes());
+        assert_eq!(Plugin::with(&hub.kubeconfig()).answers()["status"], status());
+    }
+}
+
+#[test]
+fn a_body_in_pieces_is_put_together() {
+    let hub = Hub::behaving(|stream| {
+        for piece in found().chunks(7) {
+            stream.write_all(piece).and_then(|()| stream.flush()).unwrap();
+        }
+    });
+    assert_eq!(Plugin::with(&hub.kubeconfig()).answers()["status"], status());
+}
+
+#[test]
+fn a_client_certificate_is_shown_to_a_hub_that_asks() {
+    let hub = Hub::start("127.0.0.1", true, |stream| stream.write_all(&found()).unwrap());
+    let (certificate, key) = support::certificate(&hub.authority, "consumer");
+    let mut kubeconfig = hub.kubeconfig();
+    kubeconfig["users"][0]["user"] =
+        json!({"client-certificate": "pki/tls.crt", "client-key": "pki/tls.key"});
+    let plugin = Plugin::with(&kubeconfig);
+    // Paths are relative to the kubeconfig.
+    plugin.write("pki/tls.crt", &certificate);
+    plugin.write("pki/tls.key", &key);
+    assert_eq!(plugin.answers()["status"], status());
+    assert!(Plugin::with(&hub.kubeconfig()).fails().contains("failed to get synced credential secret"));
+}
+
+#[test]
+fn the_server_name_may_be_another_than_the_host() {
+    let hub = Hub::start("hub.example", false, |stream| stream.write_all(&found()).unwrap());
+    let mut kubeconfig = hub.kubeconfig();
+    assert!(Plugin::with(&kubeconfig).fails().contains("TLS handshake failed: invalid peer certificate"));
+    kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = json!("hub.example");
+    assert_eq!(Plugin::with(&kubeconfig).answers()["status"], status());
+}
+
+#[test]
+fn no_verification_is_only_there_where_it_is_asked_for() {
+    let hub = Hub::start("hub.example", false, |stream| stream.write_all(&found()).unwrap());
+    let mut kubeconfig = hub.kubeconfig();
+    let server = kubeconfig["clusters"][0]["cluster"]["server"].clone();
+    kubeconfig["clusters"][0]["cluster"] = json!({"server": server});
+    assert!(Plugin::with(&kubeconfig).fails().contains("no certificate-authority"));
+    kubeconfig["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = json!(true);
+    assert_eq!(Plugin::with(&kubeconfig).answers()["status"], status());
+}
+
+#[test]
+fn kubeconfig_is_a_list_and_home_has_the_last_word() {
+    let hub = Hub::answering(found());
+    let plugin = Plugin::with(&hub.kubeconfig());
+    let users = json!({"users": hub.kubeconfig()["users"]});
+    let mut others = hub.kubeconfig();
+    others["users"] = json!(null);
+    let list = format!(
+        "{}:/does/not/exist:{}",
+        plugin.write("users", &users.to_string()).display(),
+        plugin.write("others", &others.to_string()).display(),
+    );
+    assert_eq!(plugin.env("KUBECONFIG", &list).answers()["status"], status());
+
+    let plugin = Plugin::with(&hub.kubeconfig()).without_env("KUBECONFIG");
+    plugin.write(".kube/config", &hub.kubeconfig().to_string());
+    let home = plugin.directory().display().to_string();
+    assert_eq!(plugin.env("HOME", &home).answers()["status"], status());
+}
+
+#[test]
+fn a_kubeconfig_as_kubectl_writes_it_is_read() {
+    let hub = Hub::answering(found());
+    let plugin = Plugin::with(&hub.kubeconfig());
+    plugin.write("ca.crt", &hub.authority.pem());
+    plugin.write("token", "qZ7x-from-a-file\n");
+    let text = format!(
+        "apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority: ca.crt
+    server: https://127.0.0.1:{}
+  name: hub
+contexts:
+- context:
+    cluster: hub
+    namespace: ns
+    user: consumer
+  name: consumer@hub
+current-context: consumer@hub
+kind: Config
+preferences: {{}}
+users:
+- name: consumer
+  user:
+    tokenFile: token
+",
+        hub.port
+    );
+    plugin.write("config", &text);
+    assert_eq!(plugin.answers()["status"], status());
+    assert!(hub.heads()[0].contains("\r\nAuthorization: Bearer qZ7x-from-a-file\r\n"));
+}
+
+#[test]
+fn an_installed_copy_is_the_program() {
+    let plugin = Plugin::bare().arg("install");
+    let target = tempfile::tempdir().unwrap();
+    let printed = plugin.arg(target.path()).prints();
+    let copy = target.path().join("cp-creds");
+    assert_eq!(printed, format!("installed {}\n", copy.display()));
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(env!("CARGO_BIN_EXE_cp-creds")).unwrap());
+}
+
+#[test]
+fn help_teaches_both_callers_and_version_is_one_line() {
+    let help = Plugin::bare().arg("--help").prints();
+    for word in ["provideClusterInfo: true", "execProviderConfig", "--cluster-name", "interactiveMode: Never"]
+    {
+        assert!(help.contains(word), "{word}");
+    }
+    assert!(help.lines().all(|line| line.len() <= 80));
+    assert!(Plugin::bare().arg("--version").prints().starts_with("cp-creds "));
+}

@@ -1,0 +1,279 @@
+//! The plugin and a hub, or a caller, that does not do as it should. That every failure is one line on stderr without a
+//! secret in it, [`plugin::Plugin::fails`] checks.
+
+mod plugin;
+mod support;
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use plugin::Plugin;
+use serde_json::json;
+use support::{Hub, OWN_TOKEN, exec_info, found, response, secret, synced_token};
+
+/// What a failure with this response says.
+fn line_for(response: impl Into<Vec<u8>>) -> String {
+    let hub = Hub::answering(response.into());
+    let line = Plugin::with(&hub.kubeconfig()).fails();
+    assert_eq!(hub.heads().len(), 1, "one request, whatever comes back");
+    line
+}
+
+#[test]
+fn a_missing_secret_has_a_known_wording_and_says_what_to_look_at() {
+    let line = line_for(response(
+        "404 Not Found",
+        &json!({"kind": "Status", "message": synced_token()}).to_string(),
+    ));
+    assert!(line.contains("failed to get synced credential secret ns/cluster1-multikueue"), "{line}");
+    assert!(line.contains("sync-to-clusterprofile") && line.contains("404"), "{line}");
+}
+
+#[test]
+fn a_hub_that_says_no_is_told_apart() {
+    for (status, words) in [
+        ("401 Unauthorized", "does not know us"),
+        ("403 Forbidden", "needs get on this Secret"),
+        ("429 Too Many Requests", "busy"),
+        ("500 Internal Server Error", "trouble"),
+        ("418 Teapot", "HTTP 418"),
+    ] {
+        let line = line_for(response(status, &secret("ns").to_string()));
+        assert!(line.contains(words) && line.contains("failed to get synced credential secret"), "{line}");
+    }
+}
+
+#[test]
+fn a_redirect_leads_nowhere() {
+    let elsewhere = Hub::answering(found());
+    let target = format!("https://127.0.0.1:{}/x", elsewhere.port);
+    let line = line_for(format!("HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"));
+    assert!(line.contains("redirect") && !line.contains(&target), "{line}");
+    assert!(elsewhere.heads().is_empty());
+}
+
+#[test]
+fn what_is_no_http_is_no_answer() {
+    for garbage in [
+        "",
+        "\r\n\r\n",
+        "SSH-2.0-OpenSSH_9.9\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 10",
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n{}",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{}",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnumber\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}x",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}",
+    ] {
+        let line = line_for(garbage);
+        assert!(line.contains("the answer is no HTTP/1.1"), "{garbage:?}: {line}");
+    }
+    assert!(line_for(response("200 OK", "{")).contains("is no Secret"));
+    assert!(line_for(response("200 OK", r#"{"kind":"SecretList"}"#)).contains("another object"));
+}
+
+#[test]
+fn an_answer_larger_than_a_secret_is_not_read_on() {
+    let endless = |head: &'static str, piece: Vec<u8>| {
+        Hub::behaving(move |stream| {
+            let mut sent = stream.write_all(head.as_bytes());
+            while sent.is_ok() {
+                sent = stream.write_all(&piece);
+            }
+        })
+    };
+    let piece = vec![b' '; 0x1000];
+    let chunk = [b"1000\r\n", piece.as_slice(), b"\r\n"].concat();
+    for hub in [
+        Hub::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n".to_vec()),
+        Hub::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n".to_vec()),
+        Hub::answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n".to_vec()),
+        endless("HTTP/1.1 200 OK\r\n\r\n", piece.clone()),
+        endless("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunk),
+    ] {
+        let line = Plugin::with(&hub.kubeconfig()).fails();
+        assert!(line.contains("larger than a Secret"), "{line}");
+    }
+    let line = Plugin::with(&endless("HTTP/1.1 200 OK\r\nX: ", vec![b'x'; 0x1000]).kubeconfig()).fails();
+    assert!(line.contains("its head does not end"), "{line}");
+}
+
+/// Runs a plugin against something that hangs, with a timeout that even a busy machine reaches it in.
+fn hangs(plugin: Plugin, stage: &str) {
+    let begin = Instant::now();
+    let line = plugin.arg("--timeout=2s").fails();
+    // What hangs here hangs for a minute: whatever is much less was the deadline.
+    assert!(begin.elapsed() < Duration::from_secs(30), "{line}");
+    assert!(line.contains("not done within 2s") && line.contains(stage), "{line}");
+}
+
+fn hang() {
+    thread::sleep(Duration::from_mins(1));
+}
+
+#[test]
+fn a_hub_that_hangs_is_not_waited_for() {
+    let silent = Hub::behaving(|_| hang());
+    hangs(Plugin::with(&silent.kubeconfig()), "waiting for the API server's answer");
+}
+
+#[test]
+fn an_answer_that_drips_is_not_waited_for() {
+    let dripping = Hub::behaving(|stream| {
+        for byte in found() {
+            if stream.write_all(&[byte]).and_then(|()| stream.flush()).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    hangs(Plugin::with(&dripping.kubeconfig()), "waiting for the API server's answer");
+}
+
+#[test]
+fn a_handshake_that_hangs_is_not_waited_for() {
+    // Takes connections, as the kernel does, and nobody is there.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut kubeconfig = Hub::answering(found()).kubeconfig();
+    kubeconfig["clusters"][0]["cluster"]["server"] =
+        json!(format!("https://{}", nobody.local_addr().unwrap()));
+    hangs(Plugin::with(&kubeconfig), "TLS handshake");
+}
+
+#[test]
+fn a_file_that_hangs_is_not_waited_for() {
+    let hub = Hub::answering(found());
+    let mut kubeconfig = hub.kubeconfig();
+    let plugin = Plugin::bare();
+    let pipe = plugin.directory().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    kubeconfig["users"][0]["user"] = json!({"tokenFile": pipe});
+    hangs(Plugin::with(&kubeconfig), "reading the configuration");
+}
+
+#[test]
+fn a_hub_of_another_authority_is_not_talked_to() {
+    let hub = Hub::answering(found());
+    let mut kubeconfig = hub.kubeconfig();
+    let other = STANDARD.encode(support::authority().pem());
+    kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"] = json!(other);
+    let line = Plugin::with(&kubeconfig).fails();
+    assert!(line.contains("invalid peer certificate"), "{line}");
+    assert!(hub.heads().is_empty(), "no token went there");
+}
+
+#[test]
+fn nobody_there_is_said_so() {
+    let hub = Hub::answering(found());
+    let mut kubeconfig = hub.kubeconfig();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{free}"));
+    let line = Plugin::with(&kubeconfig).fails();
+    assert!(line.contains(&format!("cannot connect to {free}")), "{line}");
+}
+
+#[test]
+fn a_secret_of_somebody_else_is_refused() {
+    let mut copy = secret("ns");
+    copy["metadata"]["annotations"] =
+        json!({"authentication.open-cluster-management.io/cluster-name": "cluster"});
+    let line = line_for(response("200 OK", &copy.to_string()));
+    assert!(line.contains("refused") && line.contains("names another cluster"), "{line}");
+}
+
+#[test]
+fn an_expired_token_is_refused() {
+    let mut copy = secret("ns");
+    let token = format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(r#"{"exp":1700000000}"#));
+    copy["data"]["token"] = json!(STANDARD.encode(token));
+    let line = line_for(response("200 OK", &copy.to_string()));
+    assert!(line.contains("its token expired at 2023-11-14T22:13:20Z"), "{line}");
+}
+
+#[test]
+fn a_call_that_is_wrong_makes_no_request() {
+    let hub = Hub::answering(found());
+    let plugin = || Plugin::with(&hub.kubeconfig());
+    let named = |cluster: &str| exec_info("v1", &json!({"clusterName": cluster}));
+    for (plugin, words) in [
+        (Plugin::bare(), "--managed-serviceaccount flag is required"),
+        (plugin().arg("--managed-serviceaccount=a/../b"), "ManagedServiceAccount name"),
+        (plugin().arg("--namespace=../kube-system"), "namespace"),
+        (plugin().env("NAMESPACE", "a%2f"), "namespace"),
+        (plugin().arg("--cluster-name=a/b"), "cluster name"),
+        (plugin().arg("--cluster-name="), "cluster name is empty"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &named("../../x")), "no DNS name"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &named("a\nb")), "no DNS name"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &named("")), "clusterName of KUBERNETES_EXEC_INFO is empty"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v1", &json!(null))), "has no clusterName"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v2", &json!(null))), "asks for apiVersion"),
+        (plugin().env("KUBERNETES_EXEC_INFO", "{"), "no ExecCredential"),
+        (plugin().without_env("KUBERNETES_EXEC_INFO"), "neither is --cluster-name"),
+        (plugin().without_env("KUBECONFIG"), "there is no kubeconfig"),
+        (plugin().arg("--timeout=0"), "--timeout"),
+        (plugin().arg("--bogus"), "see cp-creds --help"),
+        (Plugin::bare().arg("install"), "install needs one directory"),
+        (Plugin::bare().arg("install").arg("/does/not/exist"), "it is no directory"),
+    ] {
+        let line = plugin.fails();
+        assert!(line.contains(words), "{words}: {line}");
+    }
+    assert!(hub.heads().is_empty());
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_followed_makes_no_request() {
+    let hub = Hub::answering(found());
+    let user = |user: serde_json::Value| {
+        let mut kubeconfig = hub.kubeconfig();
+        kubeconfig["users"][0]["user"] = user;
+        kubeconfig
+    };
+    let cluster = |field: &str, value: serde_json::Value| {
+        let mut kubeconfig = hub.kubeconfig();
+        kubeconfig["clusters"][0]["cluster"][field] = value;
+        kubeconfig
+    };
+    let top = |field: &str, value: serde_json::Value| {
+        let mut kubeconfig = hub.kubeconfig();
+        kubeconfig[field] = value;
+        kubeconfig
+    };
+    let key_in_place_of_pem = json!({"client-certificate-data": STANDARD.encode(OWN_TOKEN),
+        "client-key-data": STANDARD.encode(format!("-----BEGIN {OWN_TOKEN}\n"))});
+    for (kubeconfig, words) in [
+        (user(json!({"exec": {"command": "cp-creds"}})), "has exec"),
+        (user(json!({"auth-provider": {"name": "gcp"}})), "has auth-provider"),
+        (user(json!({"username": "a", "password": OWN_TOKEN})), "has username"),
+        (user(json!({"token": OWN_TOKEN, "as": "admin"})), "has as"),
+        (user(json!({"token": format!("{OWN_TOKEN} x")})), "token of user \"consumer\" is no bearer token"),
+        (user(json!({"token": [OWN_TOKEN]})), "is no kubeconfig: line 1"),
+        (user(json!({"tokenFile": "missing"})), "cannot read tokenFile"),
+        (user(json!({"client-certificate-data": "%"})), "no base64"),
+        (user(json!({"client-certificate-data": "eA=="})), "only one of"),
+        (user(key_in_place_of_pem), "no certificate in PEM"),
+        (cluster("server", json!("http://127.0.0.1:1")), "must begin with https://"),
+        (cluster("server", json!(format!("https://u:{OWN_TOKEN}@h"))), "without user"),
+        (cluster("proxy-url", json!("http://proxy")), "has proxy-url"),
+        (cluster("insecure-skip-tls-verify", json!(true)), "has both"),
+        (cluster("certificate-authority-data", json!("eA==")), "holds no certificate"),
+        (cluster("certificate-authority-data", json!("")), "no certificate-authority"),
+        (top("current-context", json!("")), "current-context is not set"),
+        (top("current-context", json!("x")), "there is no context \"x\""),
+        (top("clusters", json!(null)), "there is no cluster \"hub\""),
+        (top("users", json!([])), "there is no user \"consumer\""),
+        (json!(OWN_TOKEN), "is no kubeconfig"),
+    ] {
+        let line = Plugin::with(&kubeconfig).fails();
+        assert!(line.contains(words), "{words}: {line}");
+    }
+    assert!(hub.heads().is_empty());
+}

@@ -1,0 +1,118 @@
+//! In a pod: the API server from two variables, and the files of the ServiceAccount below another root.
+
+#![allow(clippy::unwrap_used, reason = "clippy only knows #[test] functions as tests")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT};
+use cp_creds::surroundings::Surroundings;
+use cp_creds::{Error, credential, in_one_line};
+use serde_json::{Value, json};
+use support::{Hub, OWN_TOKEN, exec_info, found};
+use tempfile::TempDir;
+
+const FILES: &str = "var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A pod's root, with a ServiceAccount of namespace `ns` that may talk to this hub.
+fn pod(hub: &Hub) -> TempDir {
+    let root = TempDir::new().unwrap();
+    let files = root.path().join(FILES);
+    fs::create_dir_all(&files).unwrap();
+    fs::write(files.join("token"), format!("{OWN_TOKEN}\n")).unwrap();
+    fs::write(files.join("ca.crt"), hub.authority.pem()).unwrap();
+    fs::write(files.join("namespace"), "ns").unwrap();
+    root
+}
+
+fn surroundings(hub: &Hub, root: &Path) -> Surroundings {
+    Surroundings {
+        exec_info: Some(exec_info("v1", &json!({"clusterName": "cluster1"}))),
+        namespace: None,
+        service_host: Some("127.0.0.1".to_owned()),
+        service_port: Some(hub.port.to_string()),
+        kubeconfig: None,
+        home: None,
+        root: root.to_path_buf(),
+    }
+}
+
+fn answer(surroundings: Surroundings) -> Result<Value, Error> {
+    let arguments = Arguments {
+        account: "multikueue".to_owned(),
+        cluster: None,
+        namespace: None,
+        timeout: DEFAULT_TIMEOUT,
+    };
+    credential(arguments, surroundings).map(|json| serde_json::from_str(&json).unwrap())
+}
+
+fn refused(surroundings: Surroundings) -> String {
+    in_one_line(&answer(surroundings).unwrap_err())
+}
+
+#[test]
+fn a_pod_needs_no_configuration() {
+    let hub = Hub::answering(found());
+    let root = pod(&hub);
+    let answer = answer(surroundings(&hub, root.path())).unwrap();
+    assert_eq!(answer["status"]["token"], support::synced_token());
+    let head = hub.heads().remove(0);
+    assert!(head.contains("/namespaces/ns/") && head.contains(&format!("Bearer {OWN_TOKEN}\r\n")), "{head}");
+}
+
+#[test]
+fn a_pod_goes_before_a_kubeconfig() {
+    let hub = Hub::answering(found());
+    let root = pod(&hub);
+    let kubeconfig = root.path().join("config");
+    fs::write(&kubeconfig, "not: [a kubeconfig").unwrap();
+    let surroundings =
+        Surroundings { kubeconfig: Some(kubeconfig.into()), ..surroundings(&hub, root.path()) };
+    assert!(answer(surroundings).is_ok());
+}
+
+#[test]
+fn a_pod_without_a_service_account_uses_a_kubeconfig() {
+    let hub = Hub::answering(found());
+    let root = TempDir::new().unwrap();
+    let kubeconfig = root.path().join("config");
+    fs::write(&kubeconfig, hub.kubeconfig().to_string()).unwrap();
+    let with_kubeconfig =
+        Surroundings { kubeconfig: Some(kubeconfig.into()), ..surroundings(&hub, root.path()) };
+    assert!(answer(with_kubeconfig).is_ok());
+    let line = refused(surroundings(&hub, root.path()));
+    assert!(line.contains("no way to the hub"), "{line}");
+}
+
+#[test]
+fn the_environment_goes_before_the_pods_own_namespace() {
+    let hub = Hub::answering(support::response("404 Not Found", ""));
+    let root = pod(&hub);
+    let line =
+        refused(Surroundings { namespace: Some("elsewhere".to_owned()), ..surroundings(&hub, root.path()) });
+    assert!(line.contains("failed to get synced credential secret elsewhere/cluster1-multikueue"), "{line}");
+}
+
+#[test]
+fn a_service_account_that_is_broken_is_not_passed_over() {
+    let hub = Hub::answering(found());
+    for (file, content, words) in [
+        ("token", Some(""), "token is no bearer token: it is empty"),
+        ("ca.crt", Some("x"), "holds no certificate"),
+        ("ca.crt", None, "cannot read"),
+        ("namespace", Some("../x"), "no DNS name"),
+    ] {
+        let root = pod(&hub);
+        let path = root.path().join(FILES).join(file);
+        match content {
+            Some(content) => fs::write(path, content).unwrap(),
+            None => fs::remove_file(path).unwrap(),
+        }
+        let line = refused(surroundings(&hub, root.path()));
+        assert!(line.contains(words) && !line.contains(OWN_TOKEN), "{words}: {line}");
+    }
+    assert!(hub.heads().is_empty());
+}
