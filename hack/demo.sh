@@ -40,7 +40,7 @@ fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
-addons_pid='' hub_pid='' made_crds=()
+addons_pid='' hub_pid='' in_cluster='' made_crds=()
 prefix='' manager=open-cluster-management compute_bound=(--compute-bound)
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
@@ -61,7 +61,7 @@ cleanup() {
     kill "$addons_pid" 2>/dev/null || true
     wait "$addons_pid" 2>/dev/null || true
   fi
-  if [ -n "$kubeconfig" ]; then
+  if [ -n "$in_cluster" ]; then
     remove_from_cluster
   elif [ -n "$hub_pid" ]; then
     exec 3>&-
@@ -113,8 +113,9 @@ if [ -n "$kubeconfig" ]; then
     [ -t 0 ] || fail "this would write to the cluster of $kubeconfig: say --yes"
     printf '\nThe demo will write to %s.\nGo on? [y/N] ' "$(kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}')"
     read -r answer
-    [ "$answer" = y ] || { kubeconfig=''; fail "nothing was done"; }
+    [ "$answer" = y ] || fail "nothing was done"
   fi
+  in_cluster=1
 else
   say "Starting a hub"
   if [ -n "$keep" ]; then
