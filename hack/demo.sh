@@ -251,10 +251,8 @@ show_profiles() {
 }
 
 why() {
-  for application in argocd kueue; do
-    "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" --namespace "$prefix$application" |
-      if [ "$application" = argocd ]; then cat; else tail -n +2; fi
-  done
+  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" \
+    --namespace "${prefix}argocd" --namespace "${prefix}kueue"
 }
 
 a=${prefix}argocd/$prefix k=${prefix}kueue/$prefix

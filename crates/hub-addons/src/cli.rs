@@ -61,13 +61,13 @@ pub struct ExplainArgs {
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Only this namespace
+    /// Only this namespace; can be repeated
     #[arg(long, short)]
-    pub namespace: Option<String>,
+    pub namespace: Vec<String>,
 
-    /// Only this cluster
+    /// Only this cluster; can be repeated
     #[arg(long, short)]
-    pub cluster: Option<String>,
+    pub cluster: Vec<String>,
 
     /// Take a ManagedClusterSetBinding as bound when its set exists, as `run` does with the same flag
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]

@@ -84,7 +84,7 @@ where
 
 fn table(fleet: &Fleet, args: &ExplainArgs) -> String {
     let mut rows = vec![["NAMESPACE", "CLUSTER", "SEES", "WHY"].map(str::to_owned)];
-    let asked = |name: &str, filter: &Option<String>| filter.as_ref().is_none_or(|filter| filter == name);
+    let asked = |name: &str, only: &[String]| only.is_empty() || only.iter().any(|only| only == name);
     for namespace in fleet.namespaces().filter(|name| asked(name.as_str(), &args.namespace)) {
         for cluster in fleet.cluster_names().filter(|name| asked(name.as_str(), &args.cluster)) {
             let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_binding_of_a_namespace_has_its_say() {
-        let args = ExplainArgs { namespace: Some("app".to_owned()), ..ExplainArgs::default() };
+        let args = ExplainArgs { namespace: vec!["app".to_owned()], ..ExplainArgs::default() };
         let mut fleet = Fleet::new(args.bound_source());
         let cluster = Cluster {
             uid: None,
