@@ -145,8 +145,7 @@ impl Offer {
 /// which cannot be changed.
 #[must_use]
 pub fn is_ours(observed: &Observed, manager: &ManagerName) -> bool {
-    let label = observed.labels.get(labels::CLUSTER_MANAGER).map(String::as_str);
-    label == Some(manager.as_str()) && observed.manager == manager.as_str()
+    observed.is_labelled(manager) && observed.manager == manager.as_str()
 }
 
 /// The cluster that a profile shows, by its label: the profile's name proves nothing.

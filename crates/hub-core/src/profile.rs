@@ -145,6 +145,12 @@ impl Observed {
         }
     }
 
+    /// Whether the label says that the profile is this manager's. Anybody can set it: the spec has to agree.
+    #[must_use]
+    pub fn is_labelled(&self, manager: &ManagerName) -> bool {
+        self.labels.get(labels::CLUSTER_MANAGER).is_some_and(|label| label == manager.as_str())
+    }
+
     /// Whether anybody has written a status yet.
     #[must_use]
     pub fn has_status(&self) -> bool {
@@ -288,8 +294,7 @@ fn guard(manager: &ManagerName, observed: &Observed, presence: &Presence) -> Gua
             (Reason::ProfileTerminating, message)
         }));
     }
-    let labelled =
-        observed.labels.get(labels::CLUSTER_MANAGER).is_some_and(|label| label == manager.as_str());
+    let labelled = observed.is_labelled(manager);
     match presence {
         Presence::Wanted(_) | Presence::Kept(_) => Guard::Ours,
         Presence::Unwanted | Presence::Undecided if labelled => Guard::Ours,

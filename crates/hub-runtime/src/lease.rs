@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -16,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
+use crate::backoff;
 use crate::error::{Category, summary};
 use crate::metrics::Metrics;
 
@@ -24,7 +24,8 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// How long before its end a claim counts as lost: time to stop before somebody else begins.
 const SAFETY_MARGIN: Duration = Duration::from_secs(2);
-/// Longest wait between two attempts to lead while the API server fails us.
+/// Shortest and longest wait between two attempts to lead while the API server fails us.
+const FAILURE_WAIT_MIN: Duration = Duration::from_millis(500);
 const FAILURE_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Longest wait for one answer about the Lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -91,7 +92,7 @@ impl Election {
     /// Waits until we lead. Trouble with the API server is told once per kind and waited out.
     pub async fn acquire(&mut self) {
         let mut told = None;
-        let mut backoff = failure_policy();
+        let mut backoff = backoff::between(FAILURE_WAIT_MIN, FAILURE_WAIT_MAX);
         loop {
             let mut wait = RETRY_PERIOD;
             match self.attempt().await {
@@ -101,7 +102,7 @@ impl Election {
                     return;
                 }
                 Attempt::Held(holder) => {
-                    backoff = failure_policy();
+                    backoff = backoff::between(FAILURE_WAIT_MIN, FAILURE_WAIT_MAX);
                     if told.as_ref() != Some(&holder) {
                         info!(lease = %self.lease.name, holder, "standing by");
                         told = Some(holder);
@@ -240,15 +241,6 @@ impl Election {
             ..before
         }
     }
-}
-
-fn failure_policy() -> ExponentialBackoff {
-    ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(500))
-        .with_max_delay(FAILURE_WAIT_MAX)
-        .with_jitter()
-        .without_max_times()
-        .build()
 }
 
 enum Attempt {

@@ -7,6 +7,7 @@
 //! - [`report`] tells people, [`metrics`] and [`health`] tell machines;
 //! - [`host`] holds these together for the controllers of one process.
 
+mod backoff;
 pub mod error;
 pub mod fleet;
 pub mod gates;

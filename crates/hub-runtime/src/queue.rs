@@ -9,9 +9,11 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::backoff;
 
 /// First wait after a failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -113,7 +115,10 @@ impl<K: Clone + Ord + Hash> Queue<K> {
             let delay = match outcome {
                 Outcome::Done => return,
                 Outcome::Retry => {
-                    let backoff = state.backoff.entry(key.clone()).or_insert_with(retry_policy);
+                    let backoff = state
+                        .backoff
+                        .entry(key.clone())
+                        .or_insert_with(|| backoff::between(RETRY_MIN, RETRY_MAX));
                     backoff.next().unwrap_or(RETRY_MAX)
                 }
                 Outcome::RetryAfter(delay) => delay,
@@ -184,15 +189,6 @@ impl<K: Clone + Ord + Hash> State<K> {
         self.running.insert(key.clone(), false);
         Some(key)
     }
-}
-
-fn retry_policy() -> ExponentialBackoff {
-    ExponentialBuilder::default()
-        .with_min_delay(RETRY_MIN)
-        .with_max_delay(RETRY_MAX)
-        .with_jitter()
-        .without_max_times()
-        .build()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
@@ -22,6 +22,7 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
+use crate::backoff;
 use crate::error::{Category, summary};
 use crate::health::{Need, SyncState};
 use crate::metrics::Metrics;
@@ -268,7 +269,7 @@ struct Trouble {
 
 impl Trouble {
     fn new(resource: &'static str, metrics: Metrics) -> Self {
-        Self { resource, metrics, told: None, backoff: reconnect_policy() }
+        Self { resource, metrics, told: None, backoff: backoff::between(RECONNECT_MIN, RECONNECT_MAX) }
     }
 
     /// Counts and tells an error, and answers how long to wait.
@@ -306,7 +307,7 @@ impl Trouble {
     fn end(&mut self) {
         if let Some(category) = self.told.take() {
             info!(resource = self.resource, after = category.as_str(), "watching {} again", self.resource);
-            self.backoff = reconnect_policy();
+            self.backoff = backoff::between(RECONNECT_MIN, RECONNECT_MAX);
         }
     }
 }
@@ -315,15 +316,6 @@ impl Trouble {
 /// list.
 fn expected_end(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchError(status) if status.code == 410)
-}
-
-fn reconnect_policy() -> ExponentialBackoff {
-    ExponentialBuilder::default()
-        .with_min_delay(RECONNECT_MIN)
-        .with_max_delay(RECONNECT_MAX)
-        .with_jitter()
-        .without_max_times()
-        .build()
 }
 
 #[cfg(test)]
