@@ -1,7 +1,7 @@
 //! The provisioner as an owner of profiles: the index, what a change of it sets off, and the clock of overlaps.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hub_api::names::{ManagerName, ProfileKey};
@@ -11,6 +11,7 @@ use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::profiles::{Owner, Profiles};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tracing::info;
 
 use crate::settings::{Settings, SourceSettings};
@@ -161,11 +162,11 @@ impl Provisioner {
 
     /// Replaces the watch on the trust anchors. The one before it ends.
     pub(crate) fn watch_anchors(&self, watch: Option<HeldWatch>) {
-        *self.inner.anchor_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
+        *self.inner.anchor_watch.lock() = watch;
     }
 
     pub(crate) fn index(&self) -> MutexGuard<'_, AccessIndex> {
-        self.inner.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.index.lock()
     }
 
     fn enqueue_all(&self) {

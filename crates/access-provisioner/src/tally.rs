@@ -1,11 +1,11 @@
 //! How many profiles have our entry, and why the others have not.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use hub_api::names::ProfileKey;
 use hub_core::access::{Offer, Withheld};
 use hub_runtime::metrics::Metrics;
+use parking_lot::Mutex;
 
 const PUBLISHED: &str = "published";
 
@@ -30,7 +30,7 @@ impl Tally {
             Offer::Publish(_) => PUBLISHED,
             Offer::Withdraw(why) | Offer::Keep(why) => why.as_str(),
         });
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.states.lock();
         let before = match now {
             Some(state) => states.insert(key.clone(), state),
             None => states.remove(key),

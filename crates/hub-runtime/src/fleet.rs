@@ -3,7 +3,7 @@
 //! Watches: ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding. Writes nothing. Guarantees that a
 //! listener hears of every change that may change a decision, after the index shows it.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
@@ -11,6 +11,7 @@ use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use hub_core::fleet::{Binding, BoundSource, Cluster, ClusterSet, Fleet, Touched};
 use hub_core::note::{Note, Subject};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::host::Host;
 use crate::report::Reporter;
@@ -46,17 +47,17 @@ impl FleetCache {
 
     /// Has `notes` asked about every cluster that is seen, for its Events.
     pub fn add_cluster_notes(&self, notes: impl Fn(&Cluster) -> Vec<Note> + Send + Sync + 'static) {
-        self.inner.cluster_notes.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(notes));
+        self.inner.cluster_notes.write().push(Box::new(notes));
     }
 
     /// Calls `listener` after every change, from the task of the watch that saw it.
     pub fn listen(&self, listener: impl Fn(&Fleet, &Touched) + Send + Sync + 'static) {
-        self.inner.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        self.inner.listeners.write().push(Box::new(listener));
     }
 
     /// The index as it is now. Hold it for one decision, not across an await.
     pub fn read(&self) -> RwLockReadGuard<'_, Fleet> {
-        self.inner.fleet.read().unwrap_or_else(PoisonError::into_inner)
+        self.inner.fleet.read()
     }
 
     /// Starts to watch what grants rest on.
@@ -72,14 +73,14 @@ impl FleetCache {
 
     fn change(&self, change: impl FnOnce(&mut Fleet) -> Touched) {
         let touched = {
-            let mut fleet = self.inner.fleet.write().unwrap_or_else(PoisonError::into_inner);
+            let mut fleet = self.inner.fleet.write();
             change(&mut fleet)
         };
         if touched == Touched::Nothing {
             return;
         }
         let fleet = self.read();
-        for listener in self.inner.listeners.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for listener in self.inner.listeners.read().iter() {
             listener(&fleet, &touched);
         }
     }
@@ -96,7 +97,7 @@ impl Sink<ManagedCluster> for Clusters {
         };
         let subject = Subject::Cluster(name.clone());
         let mut notes = cluster.notes(&name);
-        for more in self.0.inner.cluster_notes.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for more in self.0.inner.cluster_notes.read().iter() {
             notes.extend(more(&cluster));
         }
         self.0.inner.reporter.report(&subject, cluster.uid.as_deref(), notes);

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -76,14 +77,14 @@ impl SyncState {
 
     /// There was an error. It counts only while there has been no list.
     pub fn mark_failing(&self) {
-        let listed = lock(&self.health.inner.syncs).get(self.resource) == Some(&Sync::Listed);
+        let listed = self.health.inner.syncs.lock().get(self.resource) == Some(&Sync::Listed);
         if self.need == Need::Optional && !listed {
             self.set(Sync::Missing);
         }
     }
 
     fn set(&self, sync: Sync) {
-        lock(&self.health.inner.syncs).insert(self.resource, sync);
+        self.health.inner.syncs.lock().insert(self.resource, sync);
         self.health.inner.changed.send_replace(());
     }
 }
@@ -92,21 +93,21 @@ impl Health {
     /// Makes readiness wait for a watch.
     #[must_use]
     pub fn expect_sync(&self, resource: &'static str, need: Need, metrics: &Metrics) -> SyncState {
-        lock(&self.inner.syncs).insert(resource, Sync::Waiting);
+        self.inner.syncs.lock().insert(resource, Sync::Waiting);
         metrics.watch_synced(resource, false);
         SyncState { health: self.clone(), metrics: metrics.clone(), resource, need }
     }
 
     /// A watch has ended, and nothing waits for it.
     pub(crate) fn forget_sync(&self, resource: &'static str) {
-        lock(&self.inner.syncs).remove(resource);
+        self.inner.syncs.lock().remove(resource);
         self.inner.changed.send_replace(());
     }
 
     /// Waits until every watch has come as far as the process needs it.
     pub async fn all_synced(&self) {
         let mut changed = self.inner.changed.subscribe();
-        while lock(&self.inner.syncs).values().any(|sync| *sync == Sync::Waiting) {
+        while self.inner.syncs.lock().values().any(|sync| *sync == Sync::Waiting) {
             if changed.changed().await.is_err() {
                 return;
             }
@@ -115,16 +116,16 @@ impl Health {
 
     /// A task has ended that never should.
     pub fn task_failed(&self, task: impl Into<String>) {
-        lock(&self.inner.failed_task).get_or_insert(task.into());
+        self.inner.failed_task.lock().get_or_insert(task.into());
     }
 
     /// The process is on its way out: no longer ready.
     pub fn stopping(&self) {
-        *lock(&self.inner.stopping) = true;
+        *self.inner.stopping.lock() = true;
     }
 
     fn live(&self) -> (bool, String) {
-        match &*lock(&self.inner.failed_task) {
+        match &*self.inner.failed_task.lock() {
             None => (true, "ok\n".to_owned()),
             Some(task) => (false, format!("[-] {task} has ended\n")),
         }
@@ -132,11 +133,11 @@ impl Health {
 
     fn ready(&self) -> (bool, String) {
         let mut text = String::new();
-        let stopping = *lock(&self.inner.stopping);
+        let stopping = *self.inner.stopping.lock();
         if stopping {
             text.push_str("[-] stopping\n");
         }
-        let syncs = lock(&self.inner.syncs);
+        let syncs = self.inner.syncs.lock();
         for (resource, sync) in syncs.iter() {
             let (mark, state) = match sync {
                 Sync::Waiting => ('-', "waiting for the first list"),
@@ -150,11 +151,6 @@ impl Health {
         text.push_str(if ready { "ok\n" } else { "not ready\n" });
         (ready, text)
     }
-}
-
-/// A poisoned lock guards plain values that are whole after every assignment.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why an address cannot be served.

@@ -6,7 +6,7 @@
 //! straight into the cache: no plan is made twice because an event is late.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hub_api::cluster_profile::ClusterProfile;
@@ -16,6 +16,7 @@ use hub_core::profile::{Action, Observed, Presence, Share, Version, plan};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, TypeMeta,
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -135,7 +136,7 @@ impl Profiles {
 
     /// One after the other, so that no older depth overwrites a newer one.
     fn measure_queue(&self) {
-        let _turn = lock(&self.measuring);
+        let _turn = self.measuring.lock();
         self.host.metrics.queue_depth(RESOURCE, self.queue.depth());
     }
 
@@ -176,7 +177,7 @@ impl Profiles {
 
     /// Forgets that a namespace took nothing new: it may be another one by now.
     pub fn resume(&self, namespace: &Namespace) {
-        lock(&self.paused).remove(namespace);
+        self.paused.lock().remove(namespace);
     }
 
     /// Brings one profile to its end, one write after the other.
@@ -324,7 +325,9 @@ impl Profiles {
 
     fn pause(&self, key: &ProfileKey, error: &WriteError) -> Outcome {
         let until = Instant::now() + NAMESPACE_PAUSE;
-        if lock(&self.paused)
+        if self
+            .paused
+            .lock()
             .insert(key.namespace.clone(), until)
             .is_none_or(|before| before <= Instant::now())
         {
@@ -338,7 +341,7 @@ impl Profiles {
         if !matches!(action, Action::Create(_)) {
             return None;
         }
-        let until = *lock(&self.paused).get(namespace)?;
+        let until = *self.paused.lock().get(namespace)?;
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
@@ -406,7 +409,7 @@ impl Profiles {
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
-        lock(&self.cache)
+        self.cache.lock()
     }
 }
 
@@ -471,9 +474,4 @@ fn same_patch(one: &Action, other: &Action) -> bool {
         | (Action::PatchStatus(_, one), Action::PatchStatus(_, other)) => one == other,
         _ => false,
     }
-}
-
-/// No operation under these locks can panic half-way, so a poisoned lock guards a whole state.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

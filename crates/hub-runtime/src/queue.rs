@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -146,9 +146,8 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         state.ready.len() + state.waiting.len()
     }
 
-    /// No operation under the lock can panic half-way, so a poisoned lock guards a whole state.
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock()
     }
 }
 
@@ -305,9 +304,9 @@ mod tests {
                 tokio::spawn(async move {
                     while let Some(key) = queue.next().await {
                         tokio::time::sleep(Duration::from_millis(1)).await;
-                        seen.lock().unwrap().push(key);
+                        seen.lock().push(key);
                         queue.finish(key, Outcome::Done);
-                        if seen.lock().unwrap().len() == 1000 {
+                        if seen.lock().len() == 1000 {
                             queue.close();
                         }
                     }
@@ -320,7 +319,7 @@ mod tests {
         for worker in workers {
             worker.await.unwrap();
         }
-        let mut seen = seen.lock().unwrap().clone();
+        let mut seen = seen.lock().clone();
         seen.sort_unstable();
         assert_eq!(seen, (0..1000).collect::<Vec<_>>());
     }

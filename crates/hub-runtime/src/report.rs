@@ -4,7 +4,7 @@
 //! Events are sent from a task of their own with a bounded backlog: they never hold up or fail any work.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::cluster_profile::ClusterProfile;
@@ -19,6 +19,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -61,7 +62,7 @@ impl Reporter {
     /// `kubectl describe` shows it.
     pub fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
         let new = {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.told.lock();
             let before = told.remove(subject).unwrap_or_default();
             let now: BTreeSet<Note> = notes.into_iter().collect();
             for over in before.difference(&now) {
