@@ -2,7 +2,7 @@
 //!
 //! - [`watch`] turns lists and watches into a history without lost deletes; [`fleet`] fills the index of
 //!   clusters, sets and bindings with it, and [`profiles`] the cache of ClusterProfiles;
-//! - [`queue`] hands out what has to be looked at again;
+//! - [`queue`] hands out what has to be looked at again, and [`work`] has workers do it;
 //! - [`mod@write`] sends writes: only while the [`lease`] is ours, under a timeout, counted;
 //! - [`report`] tells people, [`metrics`] and [`health`] tell machines;
 //! - [`host`] holds these together for the controllers of one process.
@@ -19,4 +19,5 @@ pub mod profiles;
 pub mod queue;
 pub mod report;
 pub mod watch;
+pub mod work;
 pub mod write;

@@ -5,7 +5,7 @@
 //! that two controllers in one process cost a new profile no more writes than one. What a write returns goes
 //! straight into the cache: no plan is made twice because an event is late.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use kube::api::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::error::Category;
 use crate::host::Host;
-use crate::queue::{Outcome, Queue};
+use crate::queue::Outcome;
 use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
+use crate::work::{PausedNamespaces, Work};
 use crate::write::{Request, WriteError};
 
 /// The plural of the kind, which names this loop in metrics, too.
@@ -36,8 +36,6 @@ const WORKERS: usize = 16;
 /// The writes that a key can need one after the other: create or repair, then status; and once more where
 /// somebody else was faster.
 const MAX_ROUNDS: usize = 4;
-/// How long a namespace that takes nothing new is left alone.
-const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
 /// How long a new profile of another process is left alone that has no status yet.
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 /// How long a profile is left alone whose content the API server refuses, unless something changes.
@@ -56,10 +54,8 @@ pub struct Profiles {
     manager: ManagerName,
     owners: OnceLock<Vec<Box<dyn Owner>>>,
     cache: Mutex<Cache>,
-    /// Namespaces that take nothing new, and until when they are left alone.
-    paused: Mutex<HashMap<Namespace, Instant>>,
-    queue: Queue<ProfileKey>,
-    measuring: Mutex<()>,
+    paused: PausedNamespaces,
+    queue: Arc<Work<ProfileKey>>,
 }
 
 type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Known>>;
@@ -74,17 +70,10 @@ impl Profiles {
     /// An empty cache: nothing happens before [`Self::start`].
     #[must_use]
     pub fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
-        host.metrics.declare_controller(RESOURCE);
         host.metrics.declare_written(RESOURCE);
-        Arc::new(Self {
-            host,
-            manager,
-            owners: OnceLock::new(),
-            cache: Mutex::default(),
-            paused: Mutex::default(),
-            queue: Queue::default(),
-            measuring: Mutex::default(),
-        })
+        let queue = Work::new(&host, RESOURCE);
+        let (owners, cache, paused) = (OnceLock::new(), Mutex::default(), PausedNamespaces::default());
+        Arc::new(Self { host, manager, owners, cache, paused, queue })
     }
 
     /// Starts the watch, for these owners. A second call changes nothing.
@@ -99,45 +88,27 @@ impl Profiles {
     /// Works on the queue until [`Self::stop`]; then returns when what is in flight is done. Call it when
     /// every watch has its first list: until then an absence means nothing.
     pub async fn work(self: &Arc<Self>) {
-        let mut workers = JoinSet::new();
-        for _ in 0..WORKERS {
-            let this = Arc::clone(self);
-            workers.spawn(async move {
-                while let Some(key) = this.queue.next().await {
-                    let outcome = this.reconcile(&key).await;
-                    this.queue.finish(key, outcome);
-                    this.measure_queue();
-                }
-            });
-        }
-        while let Some(ended) = workers.join_next().await {
-            if ended.is_err() {
-                self.host.health.task_failed("a worker of clusterprofiles");
-                return;
-            }
-        }
+        let this = Arc::clone(self);
+        let reconcile = move |key| {
+            let this = Arc::clone(&this);
+            async move { this.reconcile(&key).await }
+        };
+        self.queue.run(WORKERS, reconcile).await;
     }
 
     /// Ends [`Self::work`].
     pub fn stop(&self) {
-        self.queue.close();
+        self.queue.stop();
     }
 
     /// Has a profile looked at again.
     pub fn enqueue(&self, key: ProfileKey) {
         self.queue.add(key);
-        self.measure_queue();
     }
 
     /// Whether there is still something to do about a profile, as far as is known.
     pub fn is_pending(&self, key: &ProfileKey) -> bool {
         self.queue.holds(key)
-    }
-
-    /// One after the other, so that no older depth overwrites a newer one.
-    fn measure_queue(&self) {
-        let _turn = self.measuring.lock();
-        self.host.metrics.queue_depth(RESOURCE, self.queue.depth());
     }
 
     /// Visits every profile that is known.
@@ -177,7 +148,7 @@ impl Profiles {
 
     /// Forgets that a namespace took nothing new: it may be another one by now.
     pub fn resume(&self, namespace: &Namespace) {
-        self.paused.lock().remove(namespace);
+        self.paused.resume(namespace);
     }
 
     /// Brings one profile to its end, one write after the other.
@@ -213,7 +184,9 @@ impl Profiles {
                     },
                 );
             }
-            if let Some(pause) = self.pause_of(&key.namespace, &plan.action) {
+            if matches!(plan.action, Action::Create(_))
+                && let Some(pause) = self.paused.pause_of(&key.namespace)
+            {
                 return Outcome::RetryAfter(pause);
             }
             match self.execute(key, &plan.action).await {
@@ -305,8 +278,8 @@ impl Profiles {
                 debug!(profile = %key, %error, "somebody else was faster");
                 Outcome::Retry
             }
-            Category::NamespaceTerminating => self.pause(key, error),
-            Category::NotFound if error.verb == "create" => self.pause(key, error),
+            Category::NamespaceTerminating => self.paused.pause(&key.namespace, error),
+            Category::NotFound if error.verb == "create" => self.paused.pause(&key.namespace, error),
             Category::NotFound => {
                 self.forget(key, uid);
                 Outcome::Retry
@@ -321,28 +294,6 @@ impl Profiles {
                 Outcome::Retry
             }
         }
-    }
-
-    fn pause(&self, key: &ProfileKey, error: &WriteError) -> Outcome {
-        let until = Instant::now() + NAMESPACE_PAUSE;
-        if self
-            .paused
-            .lock()
-            .insert(key.namespace.clone(), until)
-            .is_none_or(|before| before <= Instant::now())
-        {
-            info!(namespace = %key.namespace, "the namespace takes nothing new, leaving it alone: {error}");
-        }
-        Outcome::RetryAfter(NAMESPACE_PAUSE)
-    }
-
-    /// How long a create has to wait for its namespace. Repairs and deletes do not.
-    fn pause_of(&self, namespace: &Namespace, action: &Action) -> Option<Duration> {
-        if !matches!(action, Action::Create(_)) {
-            return None;
-        }
-        let until = *self.paused.lock().get(namespace)?;
-        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
     fn api(&self, namespace: &Namespace) -> Api<DynamicObject> {
