@@ -14,6 +14,7 @@ use crate::managed_cluster_addon::ManagedClusterAddOn;
 use crate::managed_cluster_set::ManagedClusterSet;
 use crate::managed_cluster_set_binding::ManagedClusterSetBinding;
 use crate::managed_proxy_configuration::ManagedProxyConfiguration;
+use crate::managed_service_account::ManagedServiceAccount;
 
 /// How server-side apply merges the lists in a ClusterProfile's status. CRDs of both flavours are live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         finished(ManagedClusterSetBinding::crd(), Spec::Optional),
         finished(ManagedClusterAddOn::crd(), Spec::Required),
         finished(ManagedProxyConfiguration::crd(), Spec::Optional),
+        finished(ManagedServiceAccount::crd(), Spec::Optional),
         cluster_profile(ListFlavour::Map),
     ]
 }

@@ -7,6 +7,8 @@
 //! | [`managed_cluster_set_binding`] | `ManagedClusterSetBinding`, `…/v1beta2` | no |
 //! | [`managed_cluster_addon`] | `ManagedClusterAddOn`, `addon.open-cluster-management.io/v1alpha1` | no |
 //! | [`managed_proxy_configuration`] | `ManagedProxyConfiguration`, `proxy.open-cluster-management.io/v1alpha1` | no |
+//! | [`managed_service_account`] | `ManagedServiceAccount`, `authentication.open-cluster-management.io/v1beta1` | one condition |
+//! | [`secret`] | `Secret`, `v1`, in a type that shows nothing of it | copies of tokens |
 //! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` | yes |
 //!
 //! [`crds`] makes the `CustomResourceDefinition`s of these kinds, [`names`] holds the identifiers that are
@@ -31,7 +33,9 @@ pub mod managed_cluster_addon;
 pub mod managed_cluster_set;
 pub mod managed_cluster_set_binding;
 pub mod managed_proxy_configuration;
+pub mod managed_service_account;
 pub mod names;
+pub mod secret;
 
 mod decode;
 mod schema;

@@ -63,6 +63,11 @@ name_type! {
     Namespace
 }
 
+name_type! {
+    /// The name of a ManagedServiceAccount.
+    AccountName
+}
+
 /// The cluster manager that profiles name in `spec.clusterManager.name` and in the label
 /// [`labels::CLUSTER_MANAGER`]: a label value, and never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -124,6 +129,53 @@ impl fmt::Display for ProfileKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.cluster)
     }
+}
+
+/// A ManagedServiceAccount: an account in one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccountKey {
+    /// The cluster; also the account's namespace on the hub.
+    pub cluster: ClusterName,
+    /// The account.
+    pub account: AccountName,
+}
+
+impl AccountKey {
+    /// The name of the Secrets that copies of the account's token are: `<cluster>-<account>`. Two accounts can
+    /// share one, as `b-c` of `a` and `c` of `a-b` do.
+    #[must_use]
+    pub fn copy_name(&self) -> String {
+        format!("{}-{}", self.cluster, self.account)
+    }
+}
+
+impl fmt::Display for AccountKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.cluster, self.account)
+    }
+}
+
+/// Where a Secret is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretKey {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Whether a text is a DNS-1123 label, as the names of namespaces are: a [subdomain](is_dns_subdomain) of at most
+/// 63 bytes without dots.
+#[must_use]
+pub fn is_dns_label(text: &str) -> bool {
+    const MAX_LENGTH: usize = 63;
+    text.len() <= MAX_LENGTH && !text.contains('.') && is_dns_subdomain(text)
 }
 
 /// Whether a text is a DNS-1123 subdomain, as the names of most objects and of hosts are: at most 253 bytes, in

@@ -19,15 +19,18 @@ use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
+use hub_api::managed_service_account::ManagedServiceAccount;
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::upstream::{ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROXIES, SETS, schema_of};
+use crate::upstream::{
+    ACCOUNTS, ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROXIES, SETS, schema_of,
+};
 
 /// The kinds that we only read.
-const READ: [&str; 5] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES];
+const READ: [&str; 6] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES, ACCOUNTS];
 
 const PROFILES: [(&str, ListFlavour); 2] =
     [(PROFILES_MAP, ListFlavour::Map), (PROFILES_ATOMIC, ListFlavour::Atomic)];
@@ -104,6 +107,7 @@ fn every_object_that_upstream_allows_decodes() {
     assert_decodes::<ManagedClusterSetBinding>(BINDINGS);
     assert_decodes::<ManagedClusterAddOn>(ADDONS);
     assert_decodes::<ManagedProxyConfiguration>(PROXIES);
+    assert_decodes::<ManagedServiceAccount>(ACCOUNTS);
     for (file, _) in PROFILES {
         assert_decodes::<ClusterProfile>(file);
     }

@@ -12,6 +12,7 @@ pub(crate) const SETS: &str = "ocm/clusters.open-cluster-management.io_managedcl
 pub(crate) const BINDINGS: &str = "ocm/clusters.open-cluster-management.io_managedclustersetbindings.yaml";
 pub(crate) const ADDONS: &str = "ocm/addon.open-cluster-management.io_managedclusteraddons.yaml";
 pub(crate) const PROXIES: &str = "ocm/proxy.open-cluster-management.io_managedproxyconfigurations.yaml";
+pub(crate) const ACCOUNTS: &str = "ocm/authentication.open-cluster-management.io_managedserviceaccounts.yaml";
 pub(crate) const PROFILES_MAP: &str = "cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml";
 pub(crate) const PROFILES_ATOMIC: &str = "ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml";
 
@@ -32,14 +33,17 @@ static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     None
 });
 
-/// One of upstream's CRDs, or `None` where their folder is not there.
+/// One of upstream's CRDs, or `None` where their folder is not there. Of its versions only the one that is stored.
 ///
 /// A folder that is named but missing, or a file that is missing from the folder, is a failure: a test that
 /// skips itself there would hide the mistake.
 pub(crate) fn crd(file: &str) -> Option<Value> {
     let path = FOLDER.as_ref()?.join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    Some(serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+    let mut crd: Value =
+        serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    crd["spec"]["versions"].as_array_mut().unwrap().retain(|version| version["storage"] == true);
+    Some(crd)
 }
 
 /// The schema of a CRD's only version.

@@ -1,0 +1,147 @@
+//! `Secret`, as one reads it who must not let it slip: no `Debug` and no decoding error shows a byte of what is
+//! in it, and its bytes are wiped when they are dropped.
+//!
+//! k8s-openapi's own type prints its data, and its errors may quote what they could not decode.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::TypeMeta;
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zeroize::Zeroizing;
+
+/// The type of the Secrets that hold tokens of ManagedServiceAccounts, and of their copies.
+pub const TYPE_OPAQUE: &str = "Opaque";
+
+/// A Secret.
+#[derive(Clone, Default, Resource, Deserialize, Serialize)]
+#[resource(inherit = k8s_openapi::api::core::v1::Secret)]
+#[serde(default)]
+pub struct Secret {
+    /// What it is; absent in lists.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub types: Option<TypeMeta>,
+    /// Its metadata. Annotations may repeat the data: `kubectl apply` does that.
+    pub metadata: ObjectMeta,
+    /// Its type; the API server writes `Opaque` where there is none.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+    /// Whether its data can no longer change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub immutable: Option<bool>,
+    /// What it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<BTreeMap<String, SecretBytes>>,
+}
+
+impl Secret {
+    /// What it holds, by key.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &SecretBytes)> {
+        self.data.iter().flatten().map(|(key, bytes)| (key.as_str(), bytes))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (namespace, name) = (&self.metadata.namespace, &self.metadata.name);
+        f.debug_struct("Secret").field("namespace", namespace).field("name", name).finish_non_exhaustive()
+    }
+}
+
+/// Bytes that nobody may see by accident.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretBytes(Zeroizing<Vec<u8>>);
+
+impl SecretBytes {
+    /// The bytes themselves, to compare or to write them where they belong.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for SecretBytes {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Zeroizing::new(bytes.to_vec()))
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretBytes(..)")
+    }
+}
+
+impl Serialize for SecretBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&Zeroizing::new(STANDARD.encode(self.expose())))
+    }
+}
+
+impl<'de> Deserialize<'de> for SecretBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Base64;
+
+        impl Visitor<'_> for Base64 {
+            type Value = SecretBytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("base64")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<SecretBytes, E> {
+                let bytes = STANDARD.decode(text);
+                // The decoder's own error names a byte that it met.
+                let unexpected = |_| E::invalid_value(Unexpected::Other("what is none"), &self);
+                bytes.map(|bytes| SecretBytes(Zeroizing::new(bytes))).map_err(unexpected)
+            }
+        }
+
+        deserializer.deserialize_str(Base64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn secret() -> Secret {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": { "name": "a", "namespace": "b", "annotations": { "last-applied": "c2VjcmV0" } },
+            "data": { "token": "c2VjcmV0" },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn what_is_read_is_written_back() {
+        let written = serde_json::to_value(secret()).unwrap();
+        assert_eq!(written["data"], json!({ "token": "c2VjcmV0" }));
+        assert_eq!((&written["kind"], &written["type"]), (&json!("Secret"), &json!("Opaque")));
+        assert_eq!(secret().entries().map(|(_, bytes)| bytes.expose().to_vec()).next().unwrap(), b"secret");
+    }
+
+    #[test]
+    fn debug_shows_nothing_of_what_is_in_it() {
+        let shown = format!("{:?} {:?}", secret(), secret().data);
+        for hidden in ["c2VjcmV0", "secret", "115"] {
+            assert!(!shown.contains(hidden), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_error_shows_nothing_of_what_it_met() {
+        for bad in [json!("sEcReT!"), json!({ "sEcReT": 1 }), json!(["sEcReT"])] {
+            let error = serde_json::from_value::<SecretBytes>(bad).unwrap_err().to_string();
+            assert!(!error.contains("sEcReT") && !error.contains("33"), "{error}");
+        }
+    }
+}
