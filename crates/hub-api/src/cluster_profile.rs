@@ -5,8 +5,8 @@
 //! limit, and two versions of it are live: see [`ListFlavour`](crate::crds::ListFlavour).
 
 use k8s_openapi::ByteString;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::CustomResource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
+use kube::{CustomResource, Resource as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -150,6 +150,31 @@ pub struct NamedExtension {
     /// An object of the extension's own shape.
     #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub extension: Value,
+}
+
+/// A reference by which the profile of that name and uid controls another object.
+///
+/// Without `blockOwnerDeletion`: to set it can take a right on the finalizers of profiles, and nobody who deletes a
+/// profile waits for what hangs on it.
+#[must_use]
+pub fn owner_reference(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: ClusterProfile::api_version(&()).into_owned(),
+        kind: ClusterProfile::kind(&()).into_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+/// Whether a reference is one by which a profile controls another object, in whatever version of the API.
+#[must_use]
+pub fn controls(reference: &OwnerReference) -> bool {
+    let group = reference.api_version.split('/').next();
+    reference.controller == Some(true)
+        && reference.kind == ClusterProfile::kind(&())
+        && group == Some(&*ClusterProfile::group(&()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 pub const TYPE_OPAQUE: &str = "Opaque";
 
 /// A Secret.
-#[derive(Clone, Default, Resource, Deserialize, Serialize)]
+#[derive(Clone, Default, PartialEq, Resource, Deserialize, Serialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Secret)]
 #[serde(default)]
 pub struct Secret {
@@ -40,6 +40,18 @@ pub struct Secret {
 }
 
 impl Secret {
+    /// A Secret of the type [`TYPE_OPAQUE`] to be created.
+    #[must_use]
+    pub fn opaque(metadata: ObjectMeta, data: impl IntoIterator<Item = (String, SecretBytes)>) -> Self {
+        Self {
+            types: Some(TypeMeta::resource::<Self>()),
+            metadata,
+            type_: Some(TYPE_OPAQUE.to_owned()),
+            immutable: None,
+            data: Some(data.into_iter().collect()),
+        }
+    }
+
     /// What it holds, by key.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &SecretBytes)> {
         self.data.iter().flatten().map(|(key, bytes)| (key.as_str(), bytes))

@@ -10,9 +10,11 @@
 //! 4. [`access`] decides how the cluster is reached, at an [`endpoint`] that may be published and by the right
 //!    [`trust`] anchors;
 //! 5. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
-//! 6. [`note`] is what a person should hear about on the way.
+//! 6. [`credential`] decides where the token of a cluster's account belongs, and plans the one difference to write;
+//! 7. [`note`] is what a person should hear about on the way.
 
 pub mod access;
+pub mod credential;
 pub mod endpoint;
 pub mod fleet;
 pub mod grant;

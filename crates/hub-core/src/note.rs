@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 
 /// The object that a person would look at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +19,8 @@ pub enum Subject {
     Profile(ProfileKey),
     /// The ManagedProxyConfiguration of that name, there or not.
     ProxyConfiguration(String),
+    /// A ManagedServiceAccount.
+    Account(AccountKey),
     /// A Secret, there or not.
     Secret(Namespace, String),
     /// A ConfigMap, there or not.
@@ -33,6 +35,7 @@ impl fmt::Display for Subject {
             Self::Binding(namespace, name) => write!(f, "ManagedClusterSetBinding {namespace}/{name}"),
             Self::Profile(key) => write!(f, "ClusterProfile {key}"),
             Self::ProxyConfiguration(name) => write!(f, "ManagedProxyConfiguration {name}"),
+            Self::Account(key) => write!(f, "ManagedServiceAccount {key}"),
             Self::Secret(namespace, name) => write!(f, "Secret {namespace}/{name}"),
             Self::ConfigMap(namespace, name) => write!(f, "ConfigMap {namespace}/{name}"),
         }
@@ -66,11 +69,19 @@ pub enum Reason {
     NoTrustAnchor,
     /// What a cluster says of how to reach it directly cannot be published.
     EndpointRefused,
+    /// An account's token is not copied where it asks for it.
+    CredentialWithheld,
+    /// A Secret that we did not make stands where a copy of a token belongs.
+    ForeignSecret,
+    /// The copies of two accounts would have the same name.
+    CopyNameTaken,
+    /// A copy of a token is being deleted and somebody's finalizer holds it.
+    CopyTerminating,
 }
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::UnlabelledProfile,
@@ -83,6 +94,10 @@ impl Reason {
         Self::NoProxyConfiguration,
         Self::NoTrustAnchor,
         Self::EndpointRefused,
+        Self::CredentialWithheld,
+        Self::ForeignSecret,
+        Self::CopyNameTaken,
+        Self::CopyTerminating,
     ];
 
     /// The Event's `reason`, in the CamelCase that Kubernetes asks for.
@@ -101,6 +116,10 @@ impl Reason {
             Self::NoProxyConfiguration => "NoProxyConfiguration",
             Self::NoTrustAnchor => "NoTrustAnchor",
             Self::EndpointRefused => "EndpointRefused",
+            Self::CredentialWithheld => "CredentialWithheld",
+            Self::ForeignSecret => "ForeignSecret",
+            Self::CopyNameTaken => "CopyNameTaken",
+            Self::CopyTerminating => "CopyTerminating",
         }
     }
 }

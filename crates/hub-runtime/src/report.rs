@@ -12,6 +12,7 @@ use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
+use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_core::note::{Note, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
@@ -160,6 +161,9 @@ fn reference(subject: &Subject, uid: Option<&str>) -> ObjectReference {
         }
         Subject::Profile(key) => to::<ClusterProfile>(Some(key.namespace.as_str()), key.cluster.as_str()),
         Subject::ProxyConfiguration(name) => to::<ManagedProxyConfiguration>(None, name),
+        Subject::Account(key) => {
+            to::<ManagedServiceAccount>(Some(key.cluster.as_str()), key.account.as_str())
+        }
         Subject::Secret(namespace, name) => to::<Secret>(Some(namespace.as_str()), name),
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
     };

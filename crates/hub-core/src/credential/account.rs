@@ -1,0 +1,141 @@
+//! What decisions read of a ManagedServiceAccount.
+
+use std::collections::BTreeSet;
+
+use hub_api::labels;
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::names::{AccountKey, Namespace, is_dns_label, is_dns_subdomain};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+/// The condition by which the syncer says on a ManagedServiceAccount why a copy of its token is missing. Where
+/// nothing is missing there is no such condition: it would be a write for every account of a hub.
+pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
+
+/// A ManagedServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// Whether it asks for copies, by the label [`labels::SYNC_TO_CLUSTER_PROFILE`], and is not being deleted.
+    pub asks: bool,
+    /// Where it asks for copies.
+    pub scope: Scope,
+    /// What it says of itself, or why that cannot be read.
+    pub state: Result<AccountState, String>,
+}
+
+/// What a ManagedServiceAccount says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccountState {
+    /// `status.tokenSecretRef.name`.
+    pub token_secret: Option<String>,
+    /// `status.conditions`.
+    pub conditions: Vec<Value>,
+}
+
+/// Where an account asks for copies of its token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Wherever its cluster is granted.
+    EveryGrantedNamespace,
+    /// In these of the namespaces, by the annotation [`labels::SYNC_TO_NAMESPACES`].
+    Only {
+        /// The namespaces.
+        namespaces: BTreeSet<Namespace>,
+        /// Entries of the annotation that name no namespace.
+        invalid: BTreeSet<String>,
+    },
+}
+
+impl Scope {
+    /// Reads the annotation. Nothing between two commas is nothing; an annotation that names no namespace asks
+    /// for none, since whoever wrote it meant to narrow.
+    #[must_use]
+    pub fn read(annotation: Option<&str>) -> Self {
+        let Some(annotation) = annotation else { return Self::EveryGrantedNamespace };
+        let entries = annotation.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        let (names, invalid): (Vec<&str>, Vec<&str>) = entries.partition(|entry| is_dns_label(entry));
+        Self::Only {
+            namespaces: names.into_iter().map(Namespace::from).collect(),
+            invalid: invalid.into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Account {
+    /// Reads a ManagedServiceAccount.
+    #[must_use]
+    pub fn read(account: &ManagedServiceAccount) -> Self {
+        let status = account.status.clone().unwrap_or_default();
+        let state = AccountState {
+            token_secret: status.token_secret_ref.map(|reference| reference.name),
+            conditions: status.conditions,
+        };
+        Self::from_metadata(&account.metadata, Ok(state))
+    }
+
+    /// Stands for a ManagedServiceAccount of which only the metadata could be read.
+    #[must_use]
+    pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
+        Self::from_metadata(metadata, Err(error))
+    }
+
+    fn from_metadata(metadata: &ObjectMeta, state: Result<AccountState, String>) -> Self {
+        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::SYNC_TO_CLUSTER_PROFILE));
+        let annotation = metadata.annotations.as_ref().and_then(|all| all.get(labels::SYNC_TO_NAMESPACES));
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            asks: label.is_some_and(|label| label == labels::TRUE) && metadata.deletion_timestamp.is_none(),
+            scope: Scope::read(annotation.map(String::as_str)),
+            state,
+        }
+    }
+
+    /// Whether two readings differ in anything but the version and what conditions say: only then a copy may have
+    /// to change.
+    #[must_use]
+    pub fn asks_the_same_as(&self, other: &Self) -> bool {
+        let token_secret =
+            |account: &Self| account.state.as_ref().map(|state| state.token_secret.clone()).ok();
+        (&self.uid, self.created, self.asks, &self.scope)
+            == (&other.uid, other.created, other.asks, &other.scope)
+            && token_secret(self) == token_secret(other)
+    }
+}
+
+/// Whether an account can have copies: their name has to be one that an API server takes.
+#[must_use]
+pub fn can_have_copies(key: &AccountKey) -> bool {
+    is_dns_subdomain(&key.copy_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_annotation_narrows_whatever_it_says() {
+        assert_eq!(Scope::read(None), Scope::EveryGrantedNamespace);
+        for (annotation, namespaces, invalid) in [
+            ("a,b", &["a", "b"][..], &[][..]),
+            (" a , ,b,", &["a", "b"], &[]),
+            ("", &[], &[]),
+            ("*", &[], &["*"]),
+            ("a,B,../c,a.b", &["a"], &["B", "../c", "a.b"]),
+        ] {
+            let only = Scope::Only {
+                namespaces: namespaces.iter().copied().map(Namespace::from).collect(),
+                invalid: invalid.iter().map(ToString::to_string).collect(),
+            };
+            assert_eq!(Scope::read(Some(annotation)), only, "{annotation:?}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! One copy, from what is known to the one difference to write.
+
+use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
+use hub_api::secret::Secret;
+
+use crate::credential::account::{self, Account, Scope};
+use crate::credential::copy::{Observed, Patch, Wanted};
+use crate::credential::index::CredentialIndex;
+use crate::credential::source::Unusable;
+use crate::credential::state::State;
+use crate::fleet::Fleet;
+use crate::grant::{self, Grant};
+use crate::note::{Note, Reason};
+use crate::profile::Version;
+
+/// What is left to do for one copy, and how things stand.
+#[derive(Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The next write.
+    pub action: Action,
+    /// How it stands with every account whose copy has this name.
+    pub states: Vec<(AccountKey, State)>,
+    /// The findings on the Secret.
+    pub notes: Vec<Note>,
+}
+
+/// The next write. After it, the plan is made anew from what the API server answered.
+#[derive(Debug, Default, PartialEq)]
+pub enum Action {
+    /// Nothing differs, or nothing may be done.
+    #[default]
+    Nothing,
+    /// Create this Secret.
+    Create(Box<Secret>),
+    /// Merge a patch into a Secret.
+    Patch(Box<Patch>),
+    /// Delete the Secret of exactly this version.
+    Delete(Version),
+}
+
+/// How it stands with one account in one namespace, whatever stands at the place of its copy.
+enum Standing<'a> {
+    /// A copy should be there. One that is not there yet is made unless something stands against it.
+    Offered(Wanted<'a>, Option<State>),
+    /// It cannot be said: what is there stays as it is.
+    Kept(State),
+    /// There should be no copy.
+    Refused(State),
+}
+
+impl Standing<'_> {
+    /// How it stands where no copy of the account is.
+    fn without_copy(&self, offered: State) -> State {
+        match self {
+            Self::Offered(_, obstacle) => obstacle.unwrap_or(offered),
+            Self::Kept(state) | Self::Refused(state) => *state,
+        }
+    }
+}
+
+/// Plans what has to be written so that what is at `place` is the right copy, or none.
+#[must_use]
+pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
+    if !index.knows_copies() {
+        return Plan::default();
+    }
+    let observed = index.copy(place);
+    let recorded = observed.and_then(|observed| observed.record.as_ref()).map(|record| &record.account);
+    let mut candidates: Vec<AccountKey> = index.accounts_named(&place.name).collect();
+    // An account that is gone, or of which nothing is known, has still to be judged.
+    candidates.extend(recorded.filter(|recorded| !candidates.contains(recorded)).cloned());
+    candidates.sort_by_cached_key(|key| seniority(index, key));
+    let standings: Vec<_> =
+        candidates.iter().map(|key| (key, standing(index, fleet, &place.namespace, key))).collect();
+    match observed {
+        None => create(place, &standings),
+        Some(observed) if !observed.is_ours => leave_alone(&standings),
+        Some(observed) => keep_or_delete(observed, &standings),
+    }
+}
+
+type Standings<'a> = [(&'a AccountKey, Standing<'a>)];
+
+/// The older account goes first, where nothing else decides.
+fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
+    let created = index.account(key).and_then(|account| account.created);
+    (created.is_none(), created, key.clone())
+}
+
+fn create(place: &SecretKey, standings: &Standings<'_>) -> Plan {
+    let mut plan = Plan::default();
+    for (key, standing) in standings {
+        let state = match (standing, &plan.action) {
+            (Standing::Offered(wanted, None), Action::Nothing) => {
+                plan.action = Action::Create(Box::new(wanted.create(place)));
+                State::Synced
+            }
+            _ => standing.without_copy(State::NameTaken),
+        };
+        plan.states.push(((*key).clone(), state));
+    }
+    plan
+}
+
+fn leave_alone(standings: &Standings<'_>) -> Plan {
+    let mut plan = Plan::default();
+    for (key, standing) in standings {
+        let state = standing.without_copy(State::ForeignSecret);
+        if state == State::ForeignSecret {
+            plan.notes.push(Note::new(
+                Reason::ForeignSecret,
+                format!(
+                    "is not a copy that we made and is left alone; it stands where the token of \
+                     ManagedServiceAccount {key} would be: delete or rename it"
+                ),
+            ));
+        }
+        plan.states.push(((*key).clone(), state));
+    }
+    plan
+}
+
+fn keep_or_delete(observed: &Observed, standings: &Standings<'_>) -> Plan {
+    let holder = holder(observed, standings);
+    let mut plan = Plan::default();
+    let wanted = match holder {
+        Some((_, Standing::Offered(wanted, _))) => {
+            plan.action = difference(observed, wanted);
+            true
+        }
+        Some((_, Standing::Kept(_))) => true,
+        Some((_, Standing::Refused(_))) | None => {
+            plan.action = removal(observed);
+            false
+        }
+    };
+    for (key, standing) in standings {
+        let holds = holder.is_some_and(|(holder, _)| holder == key);
+        let state = match standing {
+            Standing::Offered(..) if observed.terminating => State::Terminating,
+            Standing::Offered(..) if holds => State::Synced,
+            _ => standing.without_copy(State::NameTaken),
+        };
+        if state == State::NameTaken
+            && let Some((holder, _)) = holder.filter(|_| wanted)
+        {
+            plan.notes.push(Note::new(
+                Reason::CopyNameTaken,
+                format!(
+                    "holds the token of ManagedServiceAccount {holder}; that of {key} would have the same name and \
+                     is not synced: rename one of the two"
+                ),
+            ));
+        }
+        plan.states.push(((*key).clone(), state));
+    }
+    if observed.terminating {
+        plan.notes.push(Note::new(
+            Reason::CopyTerminating,
+            "is being deleted and held by a finalizer; its token is taken out unless it may be here",
+        ));
+    }
+    plan
+}
+
+/// Whose copy it is: what is recorded says so. Where that was stripped, the profile that it hangs on does, and
+/// where that was stripped too, seniority.
+fn holder<'a>(
+    observed: &Observed,
+    standings: &'a Standings<'a>,
+) -> Option<&'a (&'a AccountKey, Standing<'a>)> {
+    if let Some(record) = &observed.record {
+        return standings.iter().find(|(key, _)| **key == record.account);
+    }
+    let on_its_profile = |standing: &Standing<'_>| matches!(standing, Standing::Offered(wanted, _) if observed.hangs_on(wanted.owner));
+    let wanted = |standing: &Standing<'_>| !matches!(standing, Standing::Refused(_));
+    let find = |condition: &dyn Fn(&Standing<'_>) -> bool| standings.iter().find(|(_, it)| condition(it));
+    find(&on_its_profile).or_else(|| find(&wanted))
+}
+
+fn difference(observed: &Observed, wanted: &Wanted<'_>) -> Action {
+    if observed.terminating || observed.is(wanted) {
+        Action::Nothing
+    } else if observed.must_be_replaced(wanted) {
+        Action::Delete(observed.version.clone())
+    } else {
+        Action::Patch(Box::new(wanted.patch(observed)))
+    }
+}
+
+/// Takes a copy away. One that a finalizer holds is emptied at least: its token must not stay where it may not be.
+fn removal(observed: &Observed) -> Action {
+    if !observed.terminating {
+        Action::Delete(observed.version.clone())
+    } else if observed.can_be_emptied() {
+        Action::Patch(Box::new(Patch::empty(observed)))
+    } else {
+        Action::Nothing
+    }
+}
+
+/// What is clearly so is asked before what is not known: one "no" makes the rest immaterial.
+fn standing<'a>(
+    index: &'a CredentialIndex,
+    fleet: &Fleet,
+    namespace: &Namespace,
+    key: &'a AccountKey,
+) -> Standing<'a> {
+    let account = index.account(key);
+    if let Err(refusal) = asked(index, namespace, key, account) {
+        return Standing::Refused(refusal);
+    }
+    let profile_key = ProfileKey { namespace: namespace.clone(), cluster: key.cluster.clone() };
+    let grant = grant::decide(fleet, &profile_key);
+    if grant == Grant::Refused {
+        return Standing::Refused(State::NotGranted);
+    }
+    if let Some(Ok(said)) = account.map(|account| &account.state)
+        && said.token_secret.as_deref().is_some_and(|name| name != key.account.as_str())
+    {
+        return Standing::Refused(State::TokenElsewhere);
+    }
+    let source = index.sources.known.get(key);
+    if source.is_none() && index.sources.complete {
+        return Standing::Refused(State::NoToken);
+    }
+    let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
+        return Standing::Refused(State::NoProfile);
+    };
+    let Some(account) = account.filter(|account| account.state.is_ok()) else {
+        return Standing::Kept(State::AccountUnknown);
+    };
+    let Some(source) = source else { return Standing::Kept(State::TokenUnknown) };
+    let credential = match &source.credential {
+        Err(Unusable::Unreadable) => return Standing::Kept(State::UnusableToken(Unusable::Unreadable)),
+        _ if !source.is_agents || !source.owners.contains(&account.uid) => {
+            return Standing::Refused(State::ForeignToken);
+        }
+        Err(unusable) => return Standing::Kept(State::UnusableToken(*unusable)),
+        Ok(credential) => credential,
+    };
+    let is_foreign =
+        profile.manager.as_deref().is_some_and(|manager| manager != index.settings.manager.as_str());
+    let obstacle = match grant {
+        Grant::Granted if is_foreign => Some(State::ForeignProfile),
+        Grant::Granted => None,
+        Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
+    };
+    Standing::Offered(Wanted { account: key, uid: &account.uid, owner: &profile.uid, credential }, obstacle)
+}
+
+/// Whether an account asks for a copy in a namespace, as far as is known.
+fn asked(
+    index: &CredentialIndex,
+    namespace: &Namespace,
+    key: &AccountKey,
+    account: Option<&Account>,
+) -> Result<(), State> {
+    let Some(account) = account else {
+        return if index.accounts.complete { Err(State::NotAsked) } else { Ok(()) };
+    };
+    if !account.asks {
+        return Err(State::NotAsked);
+    }
+    if !account::can_have_copies(key) {
+        return Err(State::NameTooLong);
+    }
+    match &account.scope {
+        Scope::EveryGrantedNamespace if !index.settings.require_namespaces => Ok(()),
+        Scope::Only { namespaces, .. } if namespaces.contains(namespace) => Ok(()),
+        _ => Err(State::OutOfScope),
+    }
+}

@@ -1,0 +1,133 @@
+//! What a person should know of an account whose token is not everywhere it should be: the condition
+//! [`CONDITION_SYNCED`] on the account.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
+use crate::credential::index::CredentialIndex;
+use crate::credential::plan::plan;
+use crate::credential::state::State;
+use crate::fleet::Fleet;
+use crate::grant::{self, Grant};
+
+/// How many namespaces a sentence names.
+const NAMED: usize = 10;
+
+/// Why a credential is not where it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The condition's reason: that of the first trouble.
+    pub reason: &'static str,
+    /// Every trouble, in a sentence each.
+    pub message: String,
+}
+
+/// What there is to say of an account, if anything.
+#[must_use]
+pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Option<Report> {
+    let account = index.account(key).filter(|account| account.asks)?;
+    let asked: BTreeSet<&Namespace> = match &account.scope {
+        Scope::Only { namespaces, .. } => namespaces.iter().collect(),
+        Scope::EveryGrantedNamespace if index.settings.require_namespaces => BTreeSet::new(),
+        Scope::EveryGrantedNamespace => fleet.namespaces().collect(),
+    };
+    let is_refused = |namespace: &&Namespace| {
+        let key = ProfileKey { namespace: (*namespace).clone(), cluster: key.cluster.clone() };
+        grant::decide(fleet, &key) == Grant::Refused
+    };
+    let (refused, granted): (BTreeSet<_>, BTreeSet<_>) = asked.into_iter().partition(is_refused);
+
+    let mut troubles: BTreeMap<State, Vec<&Namespace>> = BTreeMap::new();
+    for namespace in &granted {
+        let place = SecretKey { namespace: (*namespace).clone(), name: key.copy_name().into() };
+        let states = plan(index, fleet, &place).states;
+        let state = states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state);
+        if let Some(state) = state.filter(|state| *state != State::Synced) {
+            troubles.entry(state).or_default().push(namespace);
+        }
+    }
+    // Whoever names a namespace expects a copy there; whoever does not expects one somewhere.
+    if matches!(account.scope, Scope::Only { .. }) && !refused.is_empty() {
+        troubles.insert(State::NotGranted, refused.into_iter().collect());
+    }
+    let mut sentences = Vec::new();
+    let mut reason = troubles.keys().next().map(|state| state.reason());
+    if granted.is_empty() && troubles.is_empty() {
+        let (state, sentence) = nowhere(account, index.settings.require_namespaces);
+        reason = Some(state.reason());
+        sentences.push(sentence.to_owned());
+    }
+    sentences.extend(troubles.iter().map(|(state, namespaces)| format!("{}: {state}", listed(namespaces))));
+    if let Scope::Only { invalid, .. } = &account.scope
+        && !invalid.is_empty()
+    {
+        let entries: Vec<_> = invalid.iter().take(NAMED).map(|entry| format!("{entry:?}")).collect();
+        reason = reason.or(Some("InvalidNamespace"));
+        sentences.push(format!("the annotation names what is no namespace: {}", entries.join(", ")));
+    }
+    reason.map(|reason| Report { reason, message: sentences.join(". ") })
+}
+
+/// Why an account has no namespace to go to.
+fn nowhere(account: &Account, require_namespaces: bool) -> (State, &'static str) {
+    match account.scope {
+        Scope::EveryGrantedNamespace if require_namespaces => (
+            State::OutOfScope,
+            "this hub asks for the annotation authentication.open-cluster-management.io/sync-to-namespaces, and \
+             there is none",
+        ),
+        Scope::EveryGrantedNamespace => {
+            (State::NotGranted, "no ManagedClusterSetBinding grants the cluster to any namespace")
+        }
+        Scope::Only { .. } => (State::OutOfScope, "the annotation names no namespace"),
+    }
+}
+
+fn listed(namespaces: &[&Namespace]) -> String {
+    let named: Vec<_> = namespaces.iter().take(NAMED).map(|namespace| namespace.as_str()).collect();
+    match namespaces.len().checked_sub(NAMED) {
+        Some(more) if more > 0 => format!("{} and {more} more", named.join(", ")),
+        _ => named.join(", "),
+    }
+}
+
+/// The conditions of an account with ours set or taken out, or `None` where nothing differs. Others' entries stay as
+/// they are.
+#[must_use]
+pub fn conditions(shown: &[Value], report: Option<&Report>, now: Timestamp) -> Option<Vec<Value>> {
+    let is_ours = |entry: &&Value| entry["type"] == CONDITION_SYNCED;
+    let same = match (shown.iter().find(is_ours), report) {
+        (None, None) => true,
+        (Some(entry), Some(report)) => {
+            entry["status"] == "False"
+                && entry["reason"] == report.reason
+                && entry["message"] == report.message
+        }
+        _ => false,
+    };
+    if same {
+        return None;
+    }
+    let mut list: Vec<Value> = shown.iter().filter(|entry| !is_ours(entry)).cloned().collect();
+    if let Some(report) = report {
+        // The status was False before, or there was no condition: a new reason is no transition.
+        let since = shown.iter().find(is_ours).filter(|entry| entry["status"] == "False");
+        let since = since.and_then(|entry| entry["lastTransitionTime"].as_str()).map(str::to_owned);
+        list.push(json!({
+            "type": CONDITION_SYNCED,
+            "status": "False",
+            "reason": report.reason,
+            "message": report.message,
+            "lastTransitionTime": since.unwrap_or_else(|| to_the_second(now)),
+        }));
+    }
+    Some(list)
+}
+
+fn to_the_second(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}

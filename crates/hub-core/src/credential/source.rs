@@ -1,0 +1,218 @@
+//! What decisions read of the Secret that an agent has written a token into.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hub_api::labels;
+use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
+use jiff::Timestamp;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+/// The entry of a Secret that holds the token.
+pub const TOKEN: &str = "token";
+/// The entry of a Secret that holds the certificates of the managed cluster's API server.
+pub const CA: &str = "ca.crt";
+
+/// Longest token that is copied, in bytes. It travels in a header; no API server takes a longer one.
+pub const TOKEN_MAX_LENGTH: usize = 64 * 1024;
+/// Longest list of certificates that is copied, in bytes.
+pub const CA_MAX_LENGTH: usize = 256 * 1024;
+
+/// The Secret of a ManagedServiceAccount's name in its namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The uids in its ownerReferences.
+    pub owners: Vec<String>,
+    /// Whether it carries the agent's label and is of the type that the agent gives it.
+    pub is_agents: bool,
+    /// What it holds, or why that is no credential.
+    pub credential: Result<Arc<Credential>, Unusable>,
+}
+
+/// What is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// The bearer token.
+    pub token: SecretBytes,
+    /// The certificates, as the agent wrote them.
+    pub ca: Option<SecretBytes>,
+    /// Of a copy that holds this and nothing else.
+    pub digest: Fingerprint,
+    /// When the token ends, where it is a JWT that says so.
+    pub expires: Option<Timestamp>,
+}
+
+/// Why what a source holds is not copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unusable {
+    /// There is no token.
+    NoToken,
+    /// It is empty.
+    EmptyToken,
+    /// It holds what no HTTP header can: then it is not what the agent was given.
+    NotPrintable,
+    /// It is longer than [`TOKEN_MAX_LENGTH`].
+    TokenTooLong,
+    /// The certificates are longer than [`CA_MAX_LENGTH`].
+    CaTooLong,
+    /// The Secret does not have the shape of one.
+    Unreadable,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoToken => write!(f, "it has no entry {TOKEN}"),
+            Self::EmptyToken => write!(f, "its entry {TOKEN} is empty"),
+            Self::NotPrintable => {
+                write!(f, "its entry {TOKEN} holds bytes that are no printable ASCII, such as a line end")
+            }
+            Self::TokenTooLong => write!(f, "its entry {TOKEN} has more than {TOKEN_MAX_LENGTH} bytes"),
+            Self::CaTooLong => write!(f, "its entry {CA} has more than {CA_MAX_LENGTH} bytes"),
+            Self::Unreadable => f.write_str("it does not have the shape of a Secret"),
+        }
+    }
+}
+
+impl Source {
+    /// Reads a Secret.
+    #[must_use]
+    pub fn read(secret: &Secret) -> Self {
+        let metadata = &secret.metadata;
+        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::IS_MANAGED_SERVICE_ACCOUNT));
+        let owners = metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone());
+        Self {
+            owners: owners.collect(),
+            is_agents: label.is_some_and(|label| label == labels::TRUE)
+                && secret.type_.as_deref() == Some(TYPE_OPAQUE),
+            credential: Credential::read(secret).map(Arc::new),
+        }
+    }
+
+    /// Stands for a Secret that could not be read.
+    #[must_use]
+    pub fn unreadable() -> Self {
+        Self { owners: Vec::new(), is_agents: true, credential: Err(Unusable::Unreadable) }
+    }
+}
+
+impl Credential {
+    fn read(secret: &Secret) -> Result<Self, Unusable> {
+        let entry = |key| secret.entries().find(|(name, _)| *name == key).map(|(_, bytes)| bytes.clone());
+        let (token, ca) = (entry(TOKEN).ok_or(Unusable::NoToken)?, entry(CA));
+        match token.expose() {
+            [] => return Err(Unusable::EmptyToken),
+            bytes if bytes.len() > TOKEN_MAX_LENGTH => return Err(Unusable::TokenTooLong),
+            bytes if !bytes.iter().all(u8::is_ascii_graphic) => return Err(Unusable::NotPrintable),
+            _ => {}
+        }
+        if ca.as_ref().is_some_and(|ca| ca.expose().len() > CA_MAX_LENGTH) {
+            return Err(Unusable::CaTooLong);
+        }
+        let entries = ca.iter().map(|ca| (CA, ca)).chain([(TOKEN, &token)]);
+        let (digest, expires) = (Fingerprint::of(entries), expiry(token.expose()));
+        Ok(Self { token, ca, digest, expires })
+    }
+
+    /// What it puts into a copy.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &SecretBytes)> {
+        self.ca.iter().map(|ca| (CA, ca)).chain([(TOKEN, &self.token)])
+    }
+}
+
+/// What a Secret holds, by its SHA-256: enough to see a difference, and nothing to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of these entries, which come in the order of their keys.
+    #[must_use]
+    pub fn of<'a>(entries: impl Iterator<Item = (&'a str, &'a SecretBytes)>) -> Self {
+        let mut hash = Sha256::new();
+        for (key, bytes) in entries {
+            for part in [key.as_bytes(), bytes.expose()] {
+                // Each with its length, so that no two lists of entries make the same text.
+                hash.update(part.len().to_be_bytes());
+                hash.update(part);
+            }
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+/// The claims of a token that are read (RFC 7519, section 4.1.4).
+#[derive(Deserialize)]
+struct Claims {
+    exp: f64,
+}
+
+/// When a token ends, for the metric that warns of it. Its signature is the managed cluster's affair.
+fn expiry(token: &[u8]) -> Option<Timestamp> {
+    let claims = token.split(|byte| *byte == b'.').nth(1)?;
+    let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+    #[expect(clippy::cast_possible_truncation, reason = "what is out of range is no time and refused below")]
+    Timestamp::from_second(claims.exp as i64).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_api::secret::Secret;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(data: &serde_json::Value) -> Result<Arc<Credential>, Unusable> {
+        let secret = json!({ "metadata": {}, "type": "Opaque", "data": data });
+        Source::read(&serde_json::from_value::<Secret>(secret).unwrap()).credential
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        base64::engine::general_purpose::STANDARD.encode(bytes)
+    }
+
+    #[test]
+    fn what_is_no_bearer_token_is_no_credential() {
+        for (data, why) in [
+            (json!(null), Unusable::NoToken),
+            (json!({ "ca.crt": "YQ==" }), Unusable::NoToken),
+            (json!({ "token": "" }), Unusable::EmptyToken),
+            (json!({ "token": base64(b"abc\n") }), Unusable::NotPrintable),
+            (json!({ "token": base64(&[0xff, 0xfe]) }), Unusable::NotPrintable),
+            (json!({ "token": base64(&vec![b'a'; TOKEN_MAX_LENGTH + 1]) }), Unusable::TokenTooLong),
+            (json!({ "token": "YQ==", "ca.crt": base64(&vec![0; CA_MAX_LENGTH + 1]) }), Unusable::CaTooLong),
+        ] {
+            assert_eq!(read(&data).unwrap_err(), why);
+        }
+    }
+
+    #[test]
+    fn only_token_and_certificates_are_copied() {
+        let credential =
+            read(&json!({ "token": "YQ==", "ca.crt": base64(&[0, 0xff]), "x": "eA==" })).unwrap();
+        let keys: Vec<_> = credential.entries().map(|(key, _)| key).collect();
+        assert_eq!(keys, [CA, TOKEN]);
+        assert_eq!(credential.digest, Fingerprint::of(credential.entries()));
+    }
+
+    #[test]
+    fn the_end_of_a_token_is_its_claim() {
+        let token = |claims: &str| json!({ "token": base64(format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims)).as_bytes()) });
+        let expires = |claims: &str| read(&token(claims)).unwrap().expires.map(Timestamp::as_second);
+        assert_eq!(expires(r#"{"exp":1800000000}"#), Some(1_800_000_000));
+        assert_eq!(expires(r#"{"exp":1800000000.5,"iss":"x"}"#), Some(1_800_000_000));
+        for none in [r#"{"exp":"soon"}"#, r#"{"exp":1e300}"#, "{}", "no json"] {
+            assert_eq!(expires(none), None, "{none}");
+        }
+        assert_eq!(read(&json!({ "token": "YQ==" })).unwrap().expires, None);
+    }
+
+    #[test]
+    fn nothing_that_is_read_is_shown() {
+        let shown =
+            format!("{:?}", read(&json!({ "token": base64(b"sEcReT"), "ca.crt": base64(b"sEcReT") })));
+        assert!(!shown.contains("sEcReT") && !shown.contains(&base64(b"sEcReT")), "{shown}");
+    }
+}
