@@ -123,6 +123,9 @@ pub struct RunArgs {
     /// ClusterProfileAccessProvider (on): the access-provider provisioner, which adds to each how its cluster is
     /// reached.
     ///
+    /// ClusterProfileCredSyncer (on): the credential syncer, which copies the token of each labelled
+    /// ManagedServiceAccount into the namespaces that its cluster is granted to.
+    ///
     /// ClusterProfileDirectAccessProvider (off): an access provider of its own that leads to the cluster's API
     /// server without a proxy.
     #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
@@ -144,6 +147,11 @@ pub struct RunArgs {
     /// exists, since nobody writes its condition `Bound`
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
+
+    /// Copy the token of a ManagedServiceAccount only to namespaces that its annotation
+    /// authentication.open-cluster-management.io/sync-to-namespaces names; without it to none
+    #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub require_sync_namespaces: bool,
 
     /// How access providers lead to clusters, and where their trust anchors come from
     #[command(flatten)]

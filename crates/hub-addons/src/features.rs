@@ -5,16 +5,12 @@ use std::str::FromStr;
 
 use hub_runtime::gates::{self, Gate, GateError};
 
-/// The gate of the credential syncer, which this version does not have yet. It is known so that the flags of a
-/// deployment need not change when it comes.
-pub const CRED_SYNCER: &str = "ClusterProfileCredSyncer";
-
 /// The gates that exist. The three of the first version are on unless switched off; later ones are off
 /// unless switched on.
 const GATES: [Gate; 4] = [
     Gate { name: profile_projector::GATE, default: true },
     Gate { name: access_provisioner::GATE, default: true },
-    Gate { name: CRED_SYNCER, default: true },
+    Gate { name: credential_syncer::GATE, default: true },
     Gate { name: access_provisioner::DIRECT_GATE, default: false },
 ];
 
@@ -44,6 +40,7 @@ impl FeatureGates {
             (profile_projector::GATE, "profile-projector"),
             (access_provisioner::GATE, "access-provisioner"),
             (access_provisioner::DIRECT_GATE, "direct-access"),
+            (credential_syncer::GATE, "credential-syncer"),
         ];
         all.into_iter().filter(|(gate, _)| self.is_on(gate)).map(|(_, name)| name).collect()
     }

@@ -52,13 +52,16 @@ async fn run(args: RunArgs) -> ExitCode {
 }
 
 fn init_log(format: LogFormat, level: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
+    // At every level: kube-client warns of an answer that it cannot decode by printing all of it, and it may be a
+    // Secret.
+    const SILENT: &str = "kube_client::client=error";
     // A bare level is about us; the libraries below us have their say from warnings upwards. kube-runtime's
     // warnings are about watches, one at every attempt, and we tell those ourselves.
     let filter = match level.parse::<LevelFilter>() {
         Ok(_) => EnvFilter::try_new(format!(
-            "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
+            "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,{SILENT}"
         ))?,
-        Err(_) => EnvFilter::try_new(level)?,
+        Err(_) => EnvFilter::try_new(format!("{level},{SILENT}"))?,
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {

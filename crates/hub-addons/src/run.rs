@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access_provisioner::{DIRECT_GATE, Direct, Provisioner};
+use credential_syncer::{Settings as SyncSettings, Syncer};
 use hub_core::project::Settings;
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
@@ -18,7 +19,6 @@ use tracing::{info, warn};
 
 use crate::cli::RunArgs;
 use crate::connect::{self, ConnectError};
-use crate::features::CRED_SYNCER;
 
 /// Longest wait for writes in flight when the process is told to stop. Kubernetes gives a Pod 30 seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -62,9 +62,6 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     }
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     info!(version = env!("CARGO_PKG_VERSION"), hub = %config.cluster_url, controllers = names.join(","), "starting");
-    if args.feature_gates.is_on(CRED_SYNCER) {
-        info!("this version has no credential syncer: its feature gate changes nothing");
-    }
     let lease = LeaseName {
         namespace: args.leader_election_namespace.clone().unwrap_or_else(|| config.default_namespace.clone()),
         name: format!("hub-addons-{}", names.join("-")),
@@ -81,12 +78,11 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     }
     let fence = election.as_ref().map_or_else(Fence::open, Election::fence);
     let host = Arc::new(Host::new(client, health.clone(), metrics, fence));
-    let controllers = Controllers::start(&host, &args);
-    let profiles = Arc::clone(&controllers.profiles);
+    let controllers = Arc::new(Controllers::start(&host, &args));
 
     let stopping = CancellationToken::new();
     let mut work = tokio::spawn({
-        let (host, stopping) = (Arc::clone(&host), stopping.clone());
+        let (host, stopping, controllers) = (Arc::clone(&host), stopping.clone(), Arc::clone(&controllers));
         async move {
             tokio::select! {
                 () = host.health.all_synced() => {}
@@ -105,13 +101,13 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     tokio::select! {
         why = lost => return Err(RunError::LeadershipLost(why)),
         task = host.task_ended() => return Err(RunError::TaskEnded(task)),
-        _ = &mut work => return Err(RunError::TaskEnded("clusterprofiles workers")),
+        _ = &mut work => return Err(RunError::TaskEnded("workers")),
         () = stop.received() => {}
     }
     info!("stopping: finishing what is in flight");
     health.stopping();
     stopping.cancel();
-    profiles.stop();
+    controllers.stop();
     if tokio::time::timeout(DRAIN_TIMEOUT, &mut work).await.is_err() {
         warn!("some writes did not end in time");
     }
@@ -123,21 +119,24 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
 
 /// The controllers of this process.
 struct Controllers {
-    profiles: Arc<Profiles>,
-    /// What has to happen once every watch has its first list, before the first write.
-    begin: Vec<Box<dyn FnOnce() + Send>>,
+    /// The writer of profiles, where a controller owns a part of them.
+    profiles: Option<Arc<Profiles>>,
+    /// What has to happen once every watch has its first list, before the first write to a profile.
+    begin: Vec<Box<dyn Fn() + Send + Sync>>,
+    syncer: Option<Syncer>,
 }
 
 impl Controllers {
     /// Starts those whose gate is on.
     fn start(host: &Arc<Host>, args: &RunArgs) -> Self {
         let manager = &args.cluster_manager_name;
-        let [projects, provisions, direct] = [profile_projector::GATE, access_provisioner::GATE, DIRECT_GATE]
-            .map(|gate| args.feature_gates.is_on(gate));
+        let [projects, provisions, direct, syncs] =
+            [profile_projector::GATE, access_provisioner::GATE, DIRECT_GATE, credential_syncer::GATE]
+                .map(|gate| args.feature_gates.is_on(gate));
         let fleet = FleetCache::new(args.bound_source(), host.reporter.clone());
         let profiles = Profiles::new(Arc::clone(host), manager.clone());
         let mut owners: Vec<Box<dyn Owner>> = Vec::new();
-        let mut begin: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut begin: Vec<Box<dyn Fn() + Send + Sync>> = Vec::new();
         if projects {
             let settings =
                 Settings { manager: manager.clone(), propagated_labels: args.propagate_labels.clone() };
@@ -154,21 +153,48 @@ impl Controllers {
             owners.push(Box::new(direct.clone()));
             begin.push(Box::new(move || direct.begin()));
         }
-        if projects {
+        let syncer = syncs.then(|| {
+            let require_namespaces = args.require_sync_namespaces;
+            Syncer::start(host, &fleet, SyncSettings { manager: manager.clone(), require_namespaces })
+        });
+        if projects || syncs {
             fleet.watch_grants(host);
         }
-        if projects || direct {
+        if projects || direct || syncs {
             fleet.watch_clusters(host);
         }
-        profiles.start(owners);
-        Self { profiles, begin }
+        let profiles = (!owners.is_empty()).then(|| {
+            profiles.start(owners);
+            profiles
+        });
+        Self { profiles, begin, syncer }
     }
 
-    async fn work(self) {
-        for begin in self.begin {
+    async fn work(&self) {
+        for begin in &self.begin {
             begin();
         }
-        self.profiles.work().await;
+        let profiles = async {
+            if let Some(profiles) = &self.profiles {
+                profiles.work().await;
+            }
+        };
+        let syncer = async {
+            if let Some(syncer) = &self.syncer {
+                syncer.work().await;
+            }
+        };
+        tokio::join!(profiles, syncer);
+    }
+
+    /// Has [`Self::work`] finish what is in flight, and end.
+    fn stop(&self) {
+        if let Some(profiles) = &self.profiles {
+            profiles.stop();
+        }
+        if let Some(syncer) = &self.syncer {
+            syncer.stop();
+        }
     }
 }
 

@@ -107,6 +107,12 @@ impl Host {
         });
     }
 
+    /// A task has ended that never should.
+    pub(crate) fn miss(&self, name: &'static str) {
+        self.health.task_failed(name);
+        self.ended.send_replace(Some(name));
+    }
+
     /// Waits until a task has ended that never should, and answers its name.
     pub async fn task_ended(&self) -> &'static str {
         let mut ended = self.ended.subscribe();

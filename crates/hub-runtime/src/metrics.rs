@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub_core::note::Reason;
+use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -37,6 +39,10 @@ pub struct Metrics {
     leader: Gauge,
     access_providers: Family<Labels<2>, Gauge>,
     trust_anchor_expiry: Gauge,
+    credentials: Family<Labels<1>, Gauge>,
+    credential_sync_seconds: Histogram,
+    token_expiry: Arc<Mutex<Option<Timestamp>>>,
+    token_expiry_seconds: Family<Labels<0>, Gauge>,
 }
 
 impl Metrics {
@@ -60,6 +66,10 @@ impl Metrics {
             leader: Gauge::default(),
             access_providers: Family::default(),
             trust_anchor_expiry: Gauge::default(),
+            credentials: Family::default(),
+            credential_sync_seconds: Histogram::new(WRITE_SECONDS),
+            token_expiry: Arc::default(),
+            token_expiry_seconds: Family::default(),
         };
         metrics.register(&mut registry);
         metrics.begin_at_zero();
@@ -124,6 +134,21 @@ impl Metrics {
             "trust_anchor_expiry_timestamp_seconds",
             "When the first of the published trust anchors expires, in Unix time; 0 while there is none",
             self.trust_anchor_expiry.clone(),
+        );
+        registry.register(
+            "credentials",
+            "Copies of tokens by state: synced, or not there (or in doubt) for a reason",
+            self.credentials.clone(),
+        );
+        registry.register(
+            "credential_sync_seconds",
+            "Time from seeing that a token has changed to the last write of its copy in a namespace",
+            self.credential_sync_seconds.clone(),
+        );
+        registry.register(
+            "next_token_expiry_seconds",
+            "Time until the first of the copied tokens ends, below 0 when it has; absent while none is copied",
+            self.token_expiry_seconds.clone(),
         );
     }
 
@@ -236,6 +261,28 @@ impl Metrics {
         self.trust_anchor_expiry.set(seconds);
     }
 
+    /// Makes the series of the states of copies exist.
+    pub fn declare_credentials(&self, states: &[&'static str]) {
+        for state in states {
+            self.credentials.get_or_create(&[("state", *state)]).set(0);
+        }
+    }
+
+    /// Counts a copy that has come into a state, or one that has left it.
+    pub fn credential(&self, state: &'static str, difference: i64) {
+        self.credentials.get_or_create(&[("state", state)]).inc_by(difference);
+    }
+
+    /// Observes how long the copy of a token took.
+    pub fn credential_synced(&self, took: Duration) {
+        self.credential_sync_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Says when the first of the copied tokens ends.
+    pub fn next_token_expiry(&self, at: Option<Timestamp>) {
+        *self.token_expiry.lock() = at;
+    }
+
     /// Says whether this process leads.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
@@ -244,6 +291,13 @@ impl Metrics {
     /// Everything in the OpenMetrics text format.
     #[must_use]
     pub fn text(&self) -> String {
+        match *self.token_expiry.lock() {
+            Some(at) => {
+                let left = at.as_second() - Timestamp::now().as_second();
+                self.token_expiry_seconds.get_or_create(&[]).set(left);
+            }
+            None => self.token_expiry_seconds.clear(),
+        }
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -24,7 +24,7 @@ use tracing::{debug, info, warn};
 use crate::error::Category;
 use crate::host::Host;
 use crate::queue::Outcome;
-use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
+use crate::watch::{ObjectKey, Sink, Unreadable, Watch, is_newer};
 use crate::work::{PausedNamespaces, Work};
 use crate::write::{Request, WriteError};
 
@@ -389,15 +389,6 @@ fn profile_key(key: &ObjectKey) -> ProfileKey {
     ProfileKey {
         namespace: Namespace::new(Arc::clone(&key.namespace)),
         cluster: ClusterName::new(Arc::clone(&key.name)),
-    }
-}
-
-/// Whether a resourceVersion is later than another. Since KEP-5504 they are numbers that grow; where one is
-/// not a number, any that differs is taken for later.
-fn is_newer(version: &str, than: &str) -> bool {
-    match (version.parse::<u64>(), than.parse::<u64>()) {
-        (Ok(version), Ok(than)) => version > than,
-        _ => version != than,
     }
 }
 

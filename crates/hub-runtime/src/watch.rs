@@ -83,11 +83,14 @@ pub struct Watch<K: Resource> {
     resource: &'static str,
     kind: K::DynamicType,
     name: Option<String>,
+    labels: Option<String>,
+    page: Option<u32>,
     need: Need,
 }
 
 impl<K: Resource<DynamicType = ()>> Watch<K> {
-    /// Every object of a kind; `resource` is its plural.
+    /// Every object of a kind; `resource` is its plural. Where one kind is watched twice in a process, it says which
+    /// of them, too: it tells watches apart in logs, metrics and probes.
     #[must_use]
     pub fn all(resource: &'static str) -> Self {
         Self::dynamic(resource, ())
@@ -98,13 +101,25 @@ impl<K: Resource> Watch<K> {
     /// Every object of a kind that is known by name only.
     #[must_use]
     pub fn dynamic(resource: &'static str, kind: K::DynamicType) -> Self {
-        Self { resource, kind, name: None, need: Need::Required }
+        Self { resource, kind, name: None, labels: None, page: None, need: Need::Required }
     }
 
     /// Only objects of this name: a right that is limited to it by `resourceNames` is enough.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
+    }
+
+    /// Only objects that this label selector picks. A right cannot be limited to it.
+    #[must_use]
+    pub fn labelled(self, selector: impl Into<String>) -> Self {
+        Self { labels: Some(selector.into()), ..self }
+    }
+
+    /// So many objects in one answer to a list, instead of kube's 500.
+    #[must_use]
+    pub fn paged(self, page: u32) -> Self {
+        Self { page: Some(page), ..self }
     }
 
     /// The process can work without: see [`Need::Optional`].
@@ -133,11 +148,27 @@ impl<K: Resource> Watch<K> {
 
     fn config(&self) -> watcher::Config {
         let seconds = u32::try_from(WATCH_DURATION.as_secs()).unwrap_or(u32::MAX);
-        let config = watcher::Config::default().timeout(seconds);
-        match &self.name {
-            Some(name) => config.fields(&format!("metadata.name={name}")),
-            None => config,
+        let mut config = watcher::Config::default().timeout(seconds);
+        if let Some(name) = &self.name {
+            config = config.fields(&format!("metadata.name={name}"));
         }
+        if let Some(labels) = &self.labels {
+            config = config.labels(labels);
+        }
+        if let Some(page) = self.page {
+            config = config.page_size(page);
+        }
+        config
+    }
+}
+
+/// Whether a resourceVersion is later than another. Since KEP-5504 they are numbers that grow; where one is
+/// not a number, any that differs is taken for later.
+#[must_use]
+pub fn is_newer(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version > than,
+        _ => version != than,
     }
 }
 

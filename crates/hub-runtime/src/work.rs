@@ -13,9 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::health::Health;
 use crate::host::Host;
-use crate::metrics::Metrics;
 use crate::queue::{Outcome, Queue};
 use crate::write::WriteError;
 
@@ -26,18 +24,17 @@ const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
 pub struct Work<K> {
     controller: &'static str,
     queue: Queue<K>,
-    health: Health,
-    metrics: Metrics,
+    host: Arc<Host>,
     measuring: Mutex<()>,
 }
 
 impl<K: Clone + Ord + Hash + Send + 'static> Work<K> {
     /// An empty queue; `controller` names it in metrics.
     #[must_use]
-    pub fn new(host: &Host, controller: &'static str) -> Arc<Self> {
+    pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
-        let (health, metrics) = (host.health.clone(), host.metrics.clone());
-        Arc::new(Self { controller, queue: Queue::default(), health, metrics, measuring: Mutex::default() })
+        let host = Arc::clone(host);
+        Arc::new(Self { controller, queue: Queue::default(), host, measuring: Mutex::default() })
     }
 
     /// Has a key looked at again.
@@ -73,7 +70,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Work<K> {
         }
         while let Some(ended) = tasks.join_next().await {
             if ended.is_err() {
-                self.health.task_failed(format!("a worker of {}", self.controller));
+                self.host.miss("a worker");
                 return;
             }
         }
@@ -87,7 +84,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Work<K> {
     /// One after the other, so that no older depth overwrites a newer one.
     fn measure(&self) {
         let _turn = self.measuring.lock();
-        self.metrics.queue_depth(self.controller, self.queue.depth());
+        self.host.metrics.queue_depth(self.controller, self.queue.depth());
     }
 }
 

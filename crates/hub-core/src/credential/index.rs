@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey, SecretKey};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::credential::account::Account;
@@ -71,19 +72,19 @@ impl CredentialIndex {
         Self { settings, ..Self::default() }
     }
 
-    /// Every ManagedServiceAccount is known.
-    pub fn accounts_listed(&mut self) {
-        self.accounts.complete = true;
+    /// Every ManagedServiceAccount is known; answers whether that is new.
+    pub fn accounts_listed(&mut self) -> bool {
+        !std::mem::replace(&mut self.accounts.complete, true)
     }
 
-    /// Every token that an agent has reported is known.
-    pub fn sources_listed(&mut self) {
-        self.sources.complete = true;
+    /// Every token that an agent has reported is known; answers whether that is new.
+    pub fn sources_listed(&mut self) -> bool {
+        !std::mem::replace(&mut self.sources.complete, true)
     }
 
-    /// Every copy is known.
-    pub fn copies_listed(&mut self) {
-        self.copies.complete = true;
+    /// Every copy is known; answers whether that is new.
+    pub fn copies_listed(&mut self) -> bool {
+        !std::mem::replace(&mut self.copies.complete, true)
     }
 
     /// Whether copies can be judged at all: an absence means nothing before every copy is known.
@@ -96,6 +97,12 @@ impl CredentialIndex {
     #[must_use]
     pub fn account(&self, key: &AccountKey) -> Option<&Account> {
         self.accounts.known.get(&key.cluster)?.get(&key.account)
+    }
+
+    /// When the token of an account ends, if it says so.
+    #[must_use]
+    pub fn expiry(&self, key: &AccountKey) -> Option<Timestamp> {
+        self.sources.known.get(key)?.credential.as_ref().ok()?.expires
     }
 
     /// Every account's name, in order.

@@ -24,6 +24,14 @@ pub struct Plan {
     pub notes: Vec<Note>,
 }
 
+impl Plan {
+    /// The account whose copy is there, or about to be.
+    #[must_use]
+    pub fn synced(&self) -> Option<&AccountKey> {
+        self.states.iter().find(|(_, state)| *state == State::Synced).map(|(account, _)| account)
+    }
+}
+
 /// The next write. After it, the plan is made anew from what the API server answered.
 #[derive(Debug, Default, PartialEq)]
 pub enum Action {

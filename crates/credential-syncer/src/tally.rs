@@ -1,0 +1,91 @@
+//! How many copies there are, why the others are not there, and when the next token ends.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hub_api::names::{AccountKey, SecretKey};
+use hub_core::credential::state::State;
+use hub_runtime::metrics::Metrics;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+/// Keeps the gauges true.
+pub(crate) struct Tally {
+    metrics: Metrics,
+    counted: Mutex<Counted>,
+}
+
+#[derive(Default)]
+struct Counted {
+    places: HashMap<SecretKey, Place>,
+    /// How many copies hold a token that ends at a time.
+    expiries: BTreeMap<Timestamp, usize>,
+}
+
+#[derive(Default, PartialEq, Eq)]
+struct Place {
+    states: Vec<(AccountKey, State)>,
+    expires: Option<Timestamp>,
+}
+
+impl Tally {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        metrics.declare_credentials(&State::COUNTED.map(State::as_str));
+        Self { metrics, counted: Mutex::default() }
+    }
+
+    /// Notes how it stands with the copies of one name in a namespace; answers the accounts with which it stands
+    /// otherwise than before.
+    pub(crate) fn set(
+        &self,
+        place: &SecretKey,
+        states: &[(AccountKey, State)],
+        expires: Option<Timestamp>,
+    ) -> Vec<AccountKey> {
+        let states: Vec<_> = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
+        let now = Place { states, expires };
+        let mut counted = self.counted.lock();
+        let before = counted.places.remove(place).unwrap_or_default();
+        if before == now {
+            counted.keep(place, now);
+            return Vec::new();
+        }
+        for (_, state) in &before.states {
+            self.metrics.credential(state.as_str(), -1);
+        }
+        for (_, state) in &now.states {
+            self.metrics.credential(state.as_str(), 1);
+        }
+        counted.count(before.expires, now.expires);
+        self.metrics.next_token_expiry(counted.expiries.keys().next().copied());
+        let differ = |one: &Place, other: &Place| {
+            let new = one.states.iter().filter(|state| !other.states.contains(state));
+            new.map(|(account, _)| account.clone()).collect::<Vec<_>>()
+        };
+        let mut changed = differ(&before, &now);
+        changed.extend(differ(&now, &before));
+        counted.keep(place, now);
+        changed
+    }
+}
+
+impl Counted {
+    fn keep(&mut self, place: &SecretKey, now: Place) {
+        if now != Place::default() {
+            self.places.insert(place.clone(), now);
+        }
+    }
+
+    fn count(&mut self, before: Option<Timestamp>, now: Option<Timestamp>) {
+        if let Some(now) = now {
+            *self.expiries.entry(now).or_default() += 1;
+        }
+        if let Some(before) = before
+            && let Some(copies) = self.expiries.get_mut(&before)
+        {
+            *copies -= 1;
+            if *copies == 0 {
+                self.expiries.remove(&before);
+            }
+        }
+    }
+}
