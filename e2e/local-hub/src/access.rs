@@ -12,8 +12,8 @@ use kube::{Client, Config};
 use serde_json::json;
 
 use crate::certificates::Authority;
-use crate::users::{User, Users};
-use crate::{HubError, users};
+use crate::users::Users;
+use crate::{HubError, random, users};
 
 /// Where the API server is, how it proves that it is the one, and who is known there.
 #[derive(Clone, Debug)]
@@ -30,7 +30,12 @@ impl Access {
 
     /// A client as a program would have it.
     pub(crate) fn client(&self, user: &str) -> Result<Client, HubError> {
-        connect(self.config(self.users.get(user)?)?)
+        self.client_with(&self.users.get(user)?.token)
+    }
+
+    /// The same with somebody's token.
+    pub(crate) fn client_with(&self, token: &str) -> Result<Client, HubError> {
+        connect(self.config(token)?)
     }
 
     /// A client for the hub's own affairs: one request each, and an answer or an error soon.
@@ -41,14 +46,19 @@ impl Access {
     /// The same with the rights of a user, but not in his name: the audit log tells them apart.
     pub(crate) fn harness_as(&self, user: &str) -> Result<Client, HubError> {
         let user = self.users.get(user)?;
+        self.harness_like(&user.name, &user.groups)
+    }
+
+    /// The same for somebody whom the hub was not started with. A ServiceAccount has its groups by its name.
+    pub(crate) fn harness_like(&self, name: &str, groups: &[String]) -> Result<Client, HubError> {
         let mut config = self.harness_config()?;
-        config.auth_info.impersonate = Some(user.name.clone());
-        config.auth_info.impersonate_groups = Some(user.groups.clone()).filter(|groups| !groups.is_empty());
+        config.auth_info.impersonate = Some(name.to_owned());
+        config.auth_info.impersonate_groups = Some(groups.to_vec()).filter(|groups| !groups.is_empty());
         connect(config)
     }
 
     fn harness_config(&self) -> Result<Config, HubError> {
-        let mut config = self.config(self.users.get(users::HARNESS)?)?;
+        let mut config = self.config(&self.users.get(users::HARNESS)?.token)?;
         config.default_retry = false;
         config.read_timeout = Some(Duration::from_secs(10));
         Ok(config)
@@ -56,14 +66,14 @@ impl Access {
 
     /// From nothing but what is known here: no proxy that the environment names, which would not reach this
     /// machine's own address.
-    fn config(&self, user: &User) -> Result<Config, HubError> {
+    fn config(&self, token: &str) -> Result<Config, HubError> {
         let url = self.url();
         let address = url.parse().map_err(|source: http::uri::InvalidUri| {
             HubError::io(format!("use {url}"), std::io::Error::other(source))
         })?;
         let mut config = Config::new(address);
         config.root_cert = Some(vec![self.authority.der.clone()]);
-        config.auth_info = AuthInfo { token: Some(user.token.clone().into()), ..AuthInfo::default() };
+        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
         Ok(config)
     }
 
@@ -71,16 +81,35 @@ impl Access {
     pub(crate) fn write_kubeconfigs(&self, directory: &Path) -> Result<(), HubError> {
         self.users.with_files().try_for_each(|user| {
             let path = kubeconfig_path(directory, &user.name);
-            let yaml = serde_saphyr::to_string(&self.kubeconfig(user)).map_err(|error| {
-                HubError::io(format!("write {}", path.display()), std::io::Error::other(error))
-            })?;
-            write_private(&path, &yaml)
+            self.write_kubeconfig(&path, &user.name, &user.token, None)
         })
     }
 
+    /// Writes a kubeconfig for somebody with this token, in place of one that is there.
+    pub(crate) fn write_kubeconfig(
+        &self,
+        path: &Path,
+        user: &str,
+        token: &str,
+        namespace: Option<&str>,
+    ) -> Result<(), HubError> {
+        let yaml = serde_saphyr::to_string(&self.kubeconfig(user, token, namespace)).map_err(|error| {
+            HubError::io(format!("write {}", path.display()), std::io::Error::other(error))
+        })?;
+        // A file that is there may be open to others, and keeps its mode; a new one is ours from the start.
+        let draft = path.with_extension(format!("draft-{}", random::hex()?));
+        write_private(&draft, &yaml)?;
+        std::fs::rename(&draft, path)
+            .map_err(|source| HubError::io(format!("write {}", path.display()), source))
+    }
+
     /// Everything is in it, so that the file can be copied elsewhere.
-    fn kubeconfig(&self, user: &User) -> serde_json::Value {
+    fn kubeconfig(&self, user: &str, token: &str, namespace: Option<&str>) -> serde_json::Value {
         let authority = ByteString(self.authority.pem.clone().into_bytes());
+        let mut context = json!({ "cluster": "local-hub", "user": user });
+        if let Some(namespace) = namespace {
+            context["namespace"] = json!(namespace);
+        }
         json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -88,8 +117,8 @@ impl Access {
                 "name": "local-hub",
                 "cluster": { "server": self.url(), "certificate-authority-data": authority },
             }],
-            "users": [{ "name": user.name, "user": { "token": user.token } }],
-            "contexts": [{ "name": "local-hub", "context": { "cluster": "local-hub", "user": user.name } }],
+            "users": [{ "name": user, "user": { "token": token } }],
+            "contexts": [{ "name": "local-hub", "context": context }],
             "current-context": "local-hub",
         })
     }

@@ -109,7 +109,7 @@ impl HubBuilder {
 
         let harness = access.harness()?;
         crds::install(&harness, &chosen).await?;
-        grants::grant_everything(&harness, &access.harness_as(users::OCM)?).await?;
+        grants::grant_everything(&harness, access.harness_as(users::OCM)?).await?;
 
         // Last: the garbage collector looks for new kinds every 30 seconds only, and so knows those that are
         // there when it starts.

@@ -1,9 +1,11 @@
-//! Rights for a hub's users, in force when the call returns.
+//! Rights on a hub, in force when the call returns.
 
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{SelfSubjectRulesReview, SelfSubjectRulesReviewSpec};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -14,24 +16,79 @@ use crate::{HubError, users};
 /// The API server learns of a binding through a watch of its own, some milliseconds after it is written.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Gives a user the rights of `rules` everywhere, by a `ClusterRole` and a binding called `name`.
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Who is given rights.
+pub(crate) struct Grantee {
+    subject: Subject,
+    /// Asks with this one's rights what they are.
+    client: Client,
+}
+
+impl Grantee {
+    pub(crate) fn user(name: &str, client: Client) -> Self {
+        let subject = Subject {
+            api_group: Some(RBAC.to_owned()),
+            kind: "User".to_owned(),
+            name: name.to_owned(),
+            namespace: None,
+        };
+        Self { subject, client }
+    }
+
+    pub(crate) fn service_account(namespace: &str, name: &str, client: Client) -> Self {
+        let subject = Subject {
+            api_group: None,
+            kind: "ServiceAccount".to_owned(),
+            name: name.to_owned(),
+            namespace: Some(namespace.to_owned()),
+        };
+        Self { subject, client }
+    }
+}
+
+/// Gives somebody the rights of `rules` everywhere, by a `ClusterRole` and a binding called `name`.
 pub(crate) async fn grant(
     harness: &Client,
-    user: (&str, &Client),
+    grantee: &Grantee,
     name: &str,
     rules: Vec<PolicyRule>,
 ) -> Result<(), HubError> {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let role = ClusterRole { metadata, rules: Some(rules.clone()), aggregation_rule: None };
+    let role = ClusterRole { metadata: named(name), rules: Some(rules.clone()), aggregation_rule: None };
     Api::all(harness.clone())
         .create(&PostParams::default(), &role)
         .await
         .map_err(HubError::api(format!("create ClusterRole {name}")))?;
-    bind(harness, user, name, name, &rules).await
+    bind(harness, grantee, name, name, &rules).await
+}
+
+/// Gives somebody the rights of `rules` in a namespace, by a `Role` and a binding called `name`.
+pub(crate) async fn grant_in(
+    harness: &Client,
+    grantee: &Grantee,
+    namespace: &str,
+    name: &str,
+    rules: Vec<PolicyRule>,
+) -> Result<(), HubError> {
+    let role = Role { metadata: named(name), rules: Some(rules.clone()) };
+    Api::namespaced(harness.clone(), namespace)
+        .create(&PostParams::default(), &role)
+        .await
+        .map_err(HubError::api(format!("create Role {namespace}/{name}")))?;
+    let binding = RoleBinding {
+        metadata: named(name),
+        role_ref: RoleRef { api_group: RBAC.to_owned(), kind: "Role".to_owned(), name: name.to_owned() },
+        subjects: Some(vec![grantee.subject.clone()]),
+    };
+    Api::namespaced(harness.clone(), namespace)
+        .create(&PostParams::default(), &binding)
+        .await
+        .map_err(HubError::api(format!("create RoleBinding {namespace}/{name}")))?;
+    in_force(grantee, namespace, name, &rules).await
 }
 
 /// Makes [`users::OCM`] a cluster admin.
-pub(crate) async fn grant_everything(harness: &Client, ocm: &Client) -> Result<(), HubError> {
+pub(crate) async fn grant_everything(harness: &Client, ocm: Client) -> Result<(), HubError> {
     let any = || Some(vec!["*".to_owned()]);
     let everything = PolicyRule {
         api_groups: any(),
@@ -39,39 +96,51 @@ pub(crate) async fn grant_everything(harness: &Client, ocm: &Client) -> Result<(
         verbs: vec!["*".to_owned()],
         ..PolicyRule::default()
     };
-    bind(harness, (users::OCM, ocm), "local-hub:ocm", "cluster-admin", &[everything]).await
+    let ocm = Grantee::user(users::OCM, ocm);
+    bind(harness, &ocm, "local-hub:ocm", "cluster-admin", &[everything]).await
 }
 
 async fn bind(
     harness: &Client,
-    (user, as_user): (&str, &Client),
+    grantee: &Grantee,
     name: &str,
     role: &str,
     rules: &[PolicyRule],
 ) -> Result<(), HubError> {
-    let rbac = || "rbac.authorization.k8s.io".to_owned();
     let binding = ClusterRoleBinding {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        role_ref: RoleRef { api_group: rbac(), kind: "ClusterRole".to_owned(), name: role.to_owned() },
-        subjects: Some(vec![Subject {
-            api_group: Some(rbac()),
-            kind: "User".to_owned(),
-            name: user.to_owned(),
-            namespace: None,
-        }]),
+        metadata: named(name),
+        role_ref: RoleRef {
+            api_group: RBAC.to_owned(),
+            kind: "ClusterRole".to_owned(),
+            name: role.to_owned(),
+        },
+        subjects: Some(vec![grantee.subject.clone()]),
     };
     Api::all(harness.clone())
         .create(&PostParams::default(), &binding)
         .await
         .map_err(HubError::api(format!("create ClusterRoleBinding {name}")))?;
+    in_force(grantee, "default", name, rules).await
+}
 
-    // The server's own view of what the user may do, as the rules were written.
-    let reviews: Api<SelfSubjectRulesReview> = Api::all(as_user.clone());
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
+}
+
+/// Waits for the server's own view of what somebody may do to hold the rules as they were written.
+async fn in_force(
+    grantee: &Grantee,
+    namespace: &str,
+    name: &str,
+    rules: &[PolicyRule],
+) -> Result<(), HubError> {
+    let reviews: Api<SelfSubjectRulesReview> = Api::all(grantee.client.clone());
     let question = SelfSubjectRulesReview {
-        spec: SelfSubjectRulesReviewSpec { namespace: Some("default".to_owned()) },
+        spec: SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) },
         ..SelfSubjectRulesReview::default()
     };
-    try_eventually(&format!("{user} has the rights of {name}"), PATIENCE, async || {
+    let what = format!("{} {} has the rights of {name}", grantee.subject.kind, grantee.subject.name);
+    try_eventually(&what, PATIENCE, async || {
         let review = reviews.create(&PostParams::default(), &question).await?;
         Ok::<_, kube::Error>(rules.iter().all(|rule| is_in_force(rule, &review)))
     })

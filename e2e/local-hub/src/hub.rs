@@ -14,6 +14,7 @@ use crate::access::{Access, kubeconfig_path};
 use crate::audit::{AuditLog, Journal};
 use crate::builder::{self, HubBuilder};
 use crate::capacity::Place;
+use crate::grants::Grantee;
 use crate::memory::{self, Memory};
 use crate::supervisor::Supervised;
 use crate::{HubError, ListFlavour, crds, grants, programs, users};
@@ -117,10 +118,19 @@ impl LocalHub {
     ///
     /// The `ClusterRole` and its binding have the name that is returned.
     pub async fn grant(&self, user: &str, rules: Vec<PolicyRule>) -> Result<String, HubError> {
-        let name = format!("local-hub:{user}-{}", self.grants.fetch_add(1, Ordering::Relaxed));
-        let as_user = self.access.harness_as(user)?;
-        grants::grant(&self.access.harness()?, (user, &as_user), &name, rules).await?;
+        let name = self.next_grant(user);
+        let grantee = Grantee::user(user, self.access.harness_as(user)?);
+        grants::grant(&self.access.harness()?, &grantee, &name, rules).await?;
         Ok(name)
+    }
+
+    /// A name for another grant to somebody.
+    pub(crate) fn next_grant(&self, who: &str) -> String {
+        format!("local-hub:{who}-{}", self.grants.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Who has asked the API server for what.

@@ -60,6 +60,7 @@ mod programs;
 mod random;
 mod requests;
 mod running;
+mod service_accounts;
 mod supervisor;
 mod users;
 
@@ -72,4 +73,5 @@ pub use hub::LocalHub;
 pub use memory::Memory;
 pub use requests::{AuditRequest, Requests};
 pub use running::Running;
+pub use service_accounts::{ServiceAccountAccess, Token};
 pub use users::{ADMIN, OCM};

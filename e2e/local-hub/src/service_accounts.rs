@@ -1,0 +1,211 @@
+//! ServiceAccounts: what a program in a pod is to an API server.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::grants::{self, Grantee};
+use crate::{HubError, LocalHub};
+
+/// Longer than any test. The API server hands out none that lives for less than ten minutes.
+const VALIDITY: Duration = Duration::from_hours(1);
+
+/// A bearer token. It is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    pub(crate) fn new(token: String) -> Self {
+        Self(token)
+    }
+
+    /// The token itself.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// A ServiceAccount on a hub, with a token of its own.
+#[derive(Debug)]
+pub struct ServiceAccountAccess<'hub> {
+    hub: &'hub LocalHub,
+    namespace: String,
+    name: String,
+    token: Token,
+    kubeconfig: PathBuf,
+}
+
+impl LocalHub {
+    /// A ServiceAccount with a token that is valid for an hour, as a program in a pod has it. It, and its
+    /// namespace, are made if they are not there.
+    ///
+    /// A second call gives another token.
+    pub async fn service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<ServiceAccountAccess<'_>, HubError> {
+        let harness = self.access().harness()?;
+        ensure(&harness, namespace, name, ObjectMeta::default()).await?;
+        let (token, _) = request_token(&harness, namespace, name, VALIDITY).await?;
+        // No colon: that is what separates the files in the variable KUBECONFIG.
+        let kubeconfig = self.directory().join(format!("serviceaccount.{namespace}.{name}.kubeconfig"));
+        self.access().write_kubeconfig(&kubeconfig, name, token.expose(), Some(namespace))?;
+        Ok(ServiceAccountAccess {
+            hub: self,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            token,
+            kubeconfig,
+        })
+    }
+
+    /// Gives a ServiceAccount rights in all namespaces, and returns when they are in force. It need not be there
+    /// yet: rights go by its name.
+    ///
+    /// The `ClusterRole` and its binding have the name that is returned.
+    pub async fn grant_service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+        rules: Vec<PolicyRule>,
+    ) -> Result<String, HubError> {
+        let grant = self.next_grant(&user_name(namespace, name));
+        let grantee = self.grantee(namespace, name)?;
+        grants::grant(&self.access().harness()?, &grantee, &grant, rules).await?;
+        Ok(grant)
+    }
+
+    fn grantee(&self, namespace: &str, name: &str) -> Result<Grantee, HubError> {
+        let client = self.access().harness_like(&user_name(namespace, name), &[])?;
+        Ok(Grantee::service_account(namespace, name, client))
+    }
+}
+
+impl ServiceAccountAccess<'_> {
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// What the API server calls it, in the audit log too.
+    #[must_use]
+    pub fn user(&self) -> String {
+        user_name(&self.namespace, &self.name)
+    }
+
+    /// A kubeconfig with its token, in a file that only we can read. Its context is in the ServiceAccount's
+    /// namespace.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Its token.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// A new client in its name.
+    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
+    pub async fn client(&self) -> Result<Client, HubError> {
+        self.hub.access().client_with(self.token.expose())
+    }
+
+    /// Gives it rights in its own namespace, on top of those it has, and returns when they are in force.
+    ///
+    /// The `Role` and its binding have the name that is returned.
+    pub async fn grant_in_namespace(&self, rules: Vec<PolicyRule>) -> Result<String, HubError> {
+        let name = self.hub.next_grant(&self.user());
+        let grantee = self.hub.grantee(&self.namespace, &self.name)?;
+        grants::grant_in(&self.hub.access().harness()?, &grantee, &self.namespace, &name, rules).await?;
+        Ok(name)
+    }
+}
+
+/// What an API server calls a ServiceAccount.
+pub(crate) fn user_name(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// Makes a ServiceAccount and its namespace where they are not there.
+pub(crate) async fn ensure(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    metadata: ObjectMeta,
+) -> Result<(), HubError> {
+    let space = Namespace { metadata: named(namespace, ObjectMeta::default()), ..Namespace::default() };
+    create_missing(&Api::all(client.clone()), &space).await?;
+    let account = ServiceAccount { metadata: named(name, metadata), ..ServiceAccount::default() };
+    create_missing(&Api::namespaced(client.clone(), namespace), &account).await
+}
+
+fn named(name: &str, metadata: ObjectMeta) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), ..metadata }
+}
+
+async fn create_missing<K>(api: &Api<K>, object: &K) -> Result<(), HubError>
+where
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned,
+{
+    match api.create(&PostParams::default(), object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        created => {
+            let name = object.meta().name.as_deref().unwrap_or_default();
+            created.map(drop).map_err(HubError::api(format!("create {} {name}", K::kind(&()))))
+        }
+    }
+}
+
+/// A new token of a ServiceAccount, and when it ends.
+pub(crate) async fn request_token(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    validity: Duration,
+) -> Result<(Token, Timestamp), HubError> {
+    let doing = || format!("request a token of ServiceAccount {namespace}/{name}");
+    let seconds = i64::try_from(validity.as_secs()).unwrap_or(i64::MAX);
+    let request = TokenRequest {
+        spec: TokenRequestSpec { expiration_seconds: Some(seconds), ..TokenRequestSpec::default() },
+        ..TokenRequest::default()
+    };
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let answer = accounts
+        .create_token_request(name, &PostParams::default(), &request)
+        .await
+        .map_err(HubError::api(doing()))?;
+    let status =
+        answer.status.ok_or_else(|| HubError::io(doing(), std::io::Error::other("there was none")))?;
+    Ok((Token::new(status.token), status.expiration_timestamp.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_not_shown() {
+        assert_eq!(format!("{:?}", Token::new("secret".to_owned())), "Token(..)");
+    }
+}
