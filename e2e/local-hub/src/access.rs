@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use kube::config::AuthInfo;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
 
@@ -126,6 +126,17 @@ impl Access {
 
 fn connect(config: Config) -> Result<Client, HubError> {
     Client::try_from(config).map_err(HubError::api("make a client"))
+}
+
+/// What a kubeconfig says of its current context.
+pub(crate) async fn config_from(path: &Path) -> Result<Config, HubError> {
+    let wrong = |source| HubError::Kubeconfig { path: path.display().to_string(), source: Box::new(source) };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?;
+    // The environment's proxy does not reach this machine's own address, and kube is not built for one here.
+    config.proxy_url = None;
+    Ok(config)
 }
 
 /// Where a user's kubeconfig is.

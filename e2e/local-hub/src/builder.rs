@@ -89,13 +89,13 @@ impl HubBuilder {
         let etcd = Supervised::start(&directory, &programs::etcd(bin)).await?;
         let certificates = Certificates::generate()?;
         for (file, contents) in [
-            (programs::AUTHORITY, &certificates.authority.pem),
-            (programs::SERVING_CERTIFICATE, &certificates.serving_certificate),
-            (programs::SERVING_KEY, &certificates.serving_key),
+            (programs::AUTHORITY, certificates.authority.pem.as_str()),
+            (programs::SERVING_CERTIFICATE, certificates.serving.tls_crt()),
+            (programs::SERVING_KEY, certificates.serving.tls_key()),
             (programs::SERVICE_ACCOUNT_KEY, &certificates.service_account_key),
             (programs::SERVICE_ACCOUNT_PUBLIC_KEY, &certificates.service_account_public_key),
             (programs::TOKENS, &users.token_file()),
-            (programs::AUDIT_POLICY, &programs::AUDIT_POLICY_YAML.to_owned()),
+            (programs::AUDIT_POLICY, programs::AUDIT_POLICY_YAML),
         ] {
             write_private(&directory.join(file), contents)?;
         }

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use kube::config::KubeconfigError;
+
 pub use crate::supervisor::LogTail;
 
 /// Why a hub did not do what it was asked for.
@@ -97,9 +99,49 @@ pub enum HubError {
         reason: String,
     },
 
-    /// The hub's certificates could not be made.
-    #[error("could not make the hub's certificates")]
+    /// Certificates could not be made.
+    #[error("could not make certificates")]
     Certificates(#[from] rcgen::Error),
+
+    /// A certificate or key that cannot be read.
+    #[error("{what} is not PEM that can be used: {reason}")]
+    Pem {
+        /// What it should be.
+        what: &'static str,
+        /// What the parser says.
+        reason: String,
+    },
+
+    /// A certificate or key that TLS cannot be spoken with.
+    #[error("could not {doing}")]
+    Tls {
+        /// What was tried.
+        doing: String,
+        /// Why it failed.
+        source: rustls::Error,
+    },
+
+    /// A kubeconfig that leads nowhere.
+    #[error("could not use the kubeconfig {path}")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: Box<KubeconfigError>,
+    },
+
+    /// An API server that a proxy cannot lead to.
+    #[error("{server:?} cannot be led to: {reason}")]
+    Upstream {
+        /// Its URL.
+        server: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A name that can be no cluster's.
+    #[error("{0:?} cannot be a cluster: its name has to be a part of a path")]
+    ClusterName(String),
 
     /// The directory for the hub holds something already.
     #[error("{0} is not empty: the hub's directory is removed with the hub, so it must be its own")]

@@ -61,7 +61,9 @@ mod random;
 mod requests;
 mod running;
 mod service_accounts;
+mod serving;
 mod supervisor;
+mod user_server;
 mod users;
 
 pub use audit::{AuditLog, Mark};
@@ -74,4 +76,6 @@ pub use memory::Memory;
 pub use requests::{AuditRequest, Requests};
 pub use running::Running;
 pub use service_accounts::{ServiceAccountAccess, Token};
+pub use serving::{ServingAuthority, ServingCertificate};
+pub use user_server::{Upstream, UserServer};
 pub use users::{ADMIN, OCM};

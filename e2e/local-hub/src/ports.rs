@@ -1,6 +1,6 @@
-//! A port for an API server, which cannot choose one for itself.
+//! Ports to listen on.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 use crate::{HubError, random};
 
@@ -13,14 +13,21 @@ use crate::{HubError, random};
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port that nothing listens on now. Another process may be quicker: be ready to ask again.
+/// A port for an API server, which cannot choose one for itself: one that nothing listens on now. Another process
+/// may be quicker: be ready to ask again.
 pub(crate) fn pick() -> Result<u16, HubError> {
+    let listener = listen(Ipv4Addr::LOCALHOST.into())?;
+    listener.local_addr().map(|address| address.port()).map_err(|source| HubError::io("pick a port", source))
+}
+
+/// Listens on some port of an address.
+pub(crate) fn listen(address: IpAddr) -> Result<TcpListener, HubError> {
     loop {
         let port = FIRST + u16::from_ne_bytes(random::bytes()?) % COUNT;
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            Ok(_) => return Ok(port),
+        match TcpListener::bind((address, port)) {
+            Ok(listener) => return Ok(listener),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(HubError::io(format!("listen on port {port}"), error)),
+            Err(error) => return Err(HubError::io(format!("listen on {address}, port {port}"), error)),
         }
     }
 }

@@ -1,0 +1,150 @@
+//! Certificates for servers, and the authorities that sign them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::HubError;
+
+/// A certificate authority, with a new key of its own.
+#[derive(Debug)]
+pub struct ServingAuthority(CertifiedIssuer<'static, KeyPair>);
+
+impl ServingAuthority {
+    /// One of that name. Two of the same name are still two authorities.
+    pub fn new(name: &str) -> Result<Self, HubError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
+    }
+
+    /// Its own certificate, which clients trust.
+    #[must_use]
+    pub fn ca_pem(&self) -> String {
+        unix_lines(&self.0.pem())
+    }
+
+    pub(crate) fn ca_der(&self) -> Vec<u8> {
+        self.0.der().to_vec()
+    }
+
+    /// A new certificate and key for a server that is reached by any of these names or addresses.
+    pub fn issue<N: Into<String>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<ServingCertificate, HubError> {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        let mut params = CertificateParams::new(names.clone())?;
+        if let Some(name) = names.first() {
+            params.distinguished_name.push(DnType::CommonName, name);
+        }
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let leaf = params.signed_by(&key, &self.0)?;
+        Ok(ServingCertificate {
+            chain: format!("{}{}", unix_lines(&leaf.pem()), self.ca_pem()),
+            key: unix_lines(&key.serialize_pem()),
+        })
+    }
+}
+
+/// What a server shows and the key to it, as a Secret of type `kubernetes.io/tls` holds them.
+#[derive(Clone)]
+pub struct ServingCertificate {
+    chain: String,
+    key: String,
+}
+
+impl ServingCertificate {
+    /// From the contents of `tls.crt` and `tls.key`. Whether they are what they should be shows when a server is
+    /// started with them.
+    #[must_use]
+    pub fn from_pem(tls_crt: impl Into<String>, tls_key: impl Into<String>) -> Self {
+        Self { chain: tls_crt.into(), key: tls_key.into() }
+    }
+
+    /// The server's certificate, and behind it the authority's.
+    #[must_use]
+    pub fn tls_crt(&self) -> &str {
+        &self.chain
+    }
+
+    /// The server's private key.
+    #[must_use]
+    pub fn tls_key(&self) -> &str {
+        &self.key
+    }
+
+    /// How a server shows it: to anybody, over HTTP/1.1 only.
+    pub(crate) fn server_config(&self) -> Result<ServerConfig, HubError> {
+        let unreadable = |what: &'static str| move |error| HubError::Pem { what, reason: format!("{error}") };
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(self.chain.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(unreadable("the serving certificate"))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(unreadable("the serving key"))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
+            .map_err(|source| HubError::Tls { doing: "use the serving certificate".to_owned(), source })?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+impl fmt::Debug for ServingCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServingCertificate").field("chain", &self.chain).finish_non_exhaustive()
+    }
+}
+
+/// rcgen ends lines as the mail standard does.
+fn unix_lines(pem: &str) -> String {
+    pem.replace('\r', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leaf_comes_first_and_then_its_authority() {
+        let authority = ServingAuthority::new("authority").unwrap();
+        let certificate = authority.issue(["proxy.example", "127.0.0.1"]).unwrap();
+        let chain = certificate.tls_crt();
+        assert!(chain.ends_with(&authority.ca_pem()), "{chain}");
+        assert!(!chain.starts_with(&authority.ca_pem()), "{chain}");
+        assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), 2, "{chain}");
+        certificate.server_config().unwrap();
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        let certificate = ServingAuthority::new("authority").unwrap().issue(["proxy.example"]).unwrap();
+        let shown = format!("{certificate:?}");
+        let secret = certificate.tls_key().lines().nth(1).unwrap();
+        assert!(!shown.contains(secret) && !shown.contains("PRIVATE"), "{shown}");
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let authority = ServingAuthority::new("authority").unwrap();
+        let [one, other] = ["one", "other"].map(|name| authority.issue([name]).unwrap());
+        let mixed = ServingCertificate::from_pem(one.tls_crt(), other.tls_key());
+        assert!(matches!(mixed.server_config(), Err(HubError::Tls { .. })));
+        let error = ServingCertificate::from_pem(one.tls_crt(), "no key").server_config().unwrap_err();
+        assert!(matches!(error, HubError::Pem { what: "the serving key", .. }), "{error:?}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Stands in for the user server of Open Cluster Management's cluster-proxy: a TLS reverse proxy that leads to the
+//! API server of every managed cluster.
+//!
+//! `https://HOST:PORT/CLUSTER/PATH?QUERY` is that cluster's `/PATH?QUERY`. Who the client is, its own
+//! `Authorization` header says to the cluster; the proxy adds nothing to it and writes nothing down. Bodies pass as
+//! they come, so that a watch tells of each event at once, and so do the two ways of a connection that is upgraded,
+//! as `kubectl exec` does. HTTP/1.1 only.
+//!
+//! What cannot be passed on is answered with a Kubernetes Status: 404 for a cluster that is not there, 502 for one
+//! that cannot be reached.
+
+mod forward;
+mod headers;
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+pub use self::upstream::Upstream;
+use crate::{HubError, ServingCertificate, ports};
+
+type Clusters = BTreeMap<String, Upstream>;
+
+/// For a client to say who it wants, and for an API server to answer the call.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The proxy. It ends when it is dropped, and is gone when `drop` returns, with all that is open.
+///
+/// It runs in a thread of its own: a test that blocks its runtime, for one by waiting for a client in another
+/// process, does not block the proxy.
+#[derive(Debug)]
+pub struct UserServer {
+    address: SocketAddr,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl UserServer {
+    /// Starts it at an address of this machine; port 0 stands for any that is free. What returns listens.
+    ///
+    /// After a drop the same address can be listened at again: with another certificate, say.
+    pub fn start<N: Into<String>>(
+        serving: &ServingCertificate,
+        address: SocketAddr,
+        clusters: impl IntoIterator<Item = (N, Upstream)>,
+    ) -> Result<Self, HubError> {
+        let clusters: Clusters =
+            clusters.into_iter().map(|(name, upstream)| (name.into(), upstream)).collect();
+        if let Some(odd) = clusters.keys().find(|name| !is_segment(name)) {
+            return Err(HubError::ClusterName(odd.clone()));
+        }
+        let acceptor = TlsAcceptor::from(Arc::new(serving.server_config()?));
+        let failed = |source| HubError::io(format!("listen on {address}"), source);
+        let listener = match address.port() {
+            0 => ports::listen(address.ip())?,
+            _ => TcpListener::bind(address).map_err(failed)?,
+        };
+        let address = listener.local_addr().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("user-server".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    // Told to end, or forgotten.
+                    _ = ended => {}
+                    () = serve(listener, acceptor, Arc::new(clusters)) => {}
+                }
+            });
+            // Not waiting for names that are being resolved, which cannot be given up.
+            runtime.shutdown_background();
+        });
+        Ok(Self { address, end: Some(end), thread: Some(thread.map_err(failed)?) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL, without a path.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// A cluster's API server through it.
+    #[must_use]
+    pub fn url_of(&self, cluster: &str) -> String {
+        format!("{}/{cluster}", self.url())
+    }
+}
+
+impl Drop for UserServer {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // An error is a panic of that thread, and it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether a name is found again in a path, as it is.
+fn is_segment(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, clusters: Arc<Clusters>) {
+    // It only fails outside a runtime.
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(talk(stream, acceptor.clone(), Arc::clone(&clusters)));
+                }
+                // This process has too many files open: some of them are connections that will end.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// One client. What goes wrong with its connection, it sees for itself.
+async fn talk(stream: TcpStream, acceptor: TlsAcceptor, clusters: Arc<Clusters>) {
+    // Else the last bytes of a message wait for more to come.
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let service = service_fn(move |request| {
+        let clusters = Arc::clone(&clusters);
+        async move { Ok::<_, Infallible>(forward::answer(&clusters, request).await) }
+    });
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_not_found_again_in_a_path_is_refused() {
+        let upstream = || {
+            let authority = crate::ServingAuthority::new("authority").unwrap();
+            Upstream::new("https://127.0.0.1:1", &authority.ca_pem()).unwrap()
+        };
+        let serving = crate::ServingAuthority::new("proxy").unwrap().issue(["127.0.0.1"]).unwrap();
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        for name in ["", "a/b", "a?b", "a%62", "ü"] {
+            let started = UserServer::start(&serving, anywhere, [(name, upstream())]);
+            assert!(matches!(started, Err(HubError::ClusterName(_))), "{name:?}");
+        }
+    }
+}

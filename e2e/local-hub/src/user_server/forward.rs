@@ -1,0 +1,173 @@
+//! One request, passed on.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::header::{CONTENT_TYPE, HOST, HeaderValue};
+use http::{Request, Response, StatusCode, Uri, Version};
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::upstream::Unreachable;
+use super::{Clusters, Upstream, headers};
+
+/// What the proxy says itself, or what comes from the cluster.
+type Answer = Response<Either<Full<Bytes>, FromUpstream>>;
+
+#[derive(Debug, thiserror::Error)]
+enum NotPassedOn {
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    #[error("it switched protocols without being asked")]
+    Switched,
+}
+
+/// Passes a request on, and its answer back.
+pub(super) async fn answer(clusters: &Clusters, request: Request<Incoming>) -> Answer {
+    let (cluster, path) = split(request.uri());
+    let Some(upstream) = clusters.get(cluster) else {
+        return status(StatusCode::NOT_FOUND, "NotFound", &format!("there is no cluster {cluster:?}"));
+    };
+    // Both come from a valid URI.
+    let Ok(target) = format!("{}{path}", upstream.prefix()).parse() else {
+        return status(StatusCode::BAD_REQUEST, "BadRequest", "the path cannot be passed on");
+    };
+    let cluster = cluster.to_owned();
+    pass_on(upstream, target, request).await.unwrap_or_else(|error| {
+        // Kubernetes has no reason for this code.
+        status(StatusCode::BAD_GATEWAY, "", &format!("cluster {cluster:?} cannot be reached: {error}"))
+    })
+}
+
+/// A cluster's name and the path there, from a path here; the query stays where it is.
+fn split(uri: &Uri) -> (&str, String) {
+    // There is none in `CONNECT` and `OPTIONS *`, which nobody sends to an API server.
+    let path = uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str);
+    let path = path.strip_prefix('/').unwrap_or_default();
+    let (cluster, rest) = path.split_at(path.find(['/', '?']).unwrap_or(path.len()));
+    (cluster, if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") })
+}
+
+async fn pass_on(
+    upstream: &Upstream,
+    target: Uri,
+    mut request: Request<Incoming>,
+) -> Result<Answer, NotPassedOn> {
+    let client = headers::upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+    headers::pass_on(request.headers_mut());
+    if let Ok(host) = HeaderValue::from_str(upstream.authority()) {
+        request.headers_mut().insert(HOST, host);
+    }
+    *request.uri_mut() = target;
+    *request.version_mut() = Version::HTTP_11;
+
+    // A connection for each request: there is nothing to be shared by mistake, and no request is sent twice
+    // because an idle connection turns out to be closed.
+    let (mut sender, connection) = http1::handshake(TokioIo::new(upstream.connect().await?)).await?;
+    let connection = Connection(tokio::spawn(async {
+        // Whoever waits for an answer is told as well.
+        let _ = connection.with_upgrades().await;
+    }));
+    let mut response = sender.send_request(request).await?;
+
+    headers::pass_on(response.headers_mut());
+    *response.version_mut() = Version::HTTP_11;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(response.map(|body| Either::Right(FromUpstream { body, _connection: connection })));
+    }
+    let client = client.ok_or(NotPassedOn::Switched)?;
+    let server = hyper::upgrade::on(&mut response);
+    tokio::spawn(tunnel(client, server, connection));
+    Ok(response.map(|_| Either::Left(Full::default())))
+}
+
+/// Both ways of an upgraded connection, until both are at their end or one breaks off.
+async fn tunnel(client: OnUpgrade, server: OnUpgrade, _connection: Connection) {
+    if let Ok((client, server)) = tokio::try_join!(client, server) {
+        let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    }
+}
+
+fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code.as_u16(),
+    });
+    let mut response = Response::new(Either::Left(Full::from(status.to_string())));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A connection to an API server, which ends with whoever waits for what comes from it: a watch that its client
+/// has left is not kept open.
+#[derive(Debug)]
+struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A body on its way, piece by piece.
+#[derive(Debug)]
+pub(super) struct FromUpstream {
+    body: Incoming,
+    _connection: Connection,
+}
+
+impl Body for FromUpstream {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_part_of_a_path_is_the_cluster() {
+        for (uri, cluster, path) in [
+            ("/one/api/v1/pods?watch=1&x=/y", "one", "/api/v1/pods?watch=1&x=/y"),
+            ("/one/api%2Fv1//x", "one", "/api%2Fv1//x"),
+            ("/one/", "one", "/"),
+            ("/one", "one", "/"),
+            ("/one?x=y", "one", "/?x=y"),
+            ("https://proxy.example/one/version", "one", "/version"),
+            ("/", "", "/"),
+            ("//one/api", "", "/one/api"),
+            ("*", "", "/"),
+        ] {
+            assert_eq!(split(&uri.parse().unwrap()), (cluster, path.to_owned()), "{uri}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Where a cluster's API server is, and how it proves that it is the one.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::Uri;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::HANDSHAKE;
+use crate::{HubError, LocalHub, access};
+
+/// A managed cluster's API server, as a [`UserServer`](super::UserServer) reaches it.
+#[derive(Clone)]
+pub struct Upstream {
+    url: Uri,
+    /// Where to connect to, and what the header `Host` says.
+    host: String,
+    port: u16,
+    /// Whom the certificate has to be of.
+    name: ServerName<'static>,
+    connector: TlsConnector,
+}
+
+/// Why an API server was not reached. It says nothing of the request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreachable {
+    #[error("{0}")]
+    Connection(io::Error),
+    #[error("TLS: {0}")]
+    Tls(io::Error),
+    #[error("it did not answer the call")]
+    TimedOut,
+}
+
+impl LocalHub {
+    /// This hub's API server, to be led to by a [`UserServer`](crate::UserServer) when this is a managed cluster.
+    pub fn upstream(&self) -> Result<Upstream, HubError> {
+        Upstream::new(&self.url(), self.ca_pem())
+    }
+}
+
+impl Upstream {
+    /// The server of an `https` URL, verified against these authorities and no others.
+    pub fn new(url: &str, ca_pem: &str) -> Result<Self, HubError> {
+        let wrong = |reason: String| HubError::Upstream { server: url.to_owned(), reason };
+        let roots = CertificateDer::pem_slice_iter(ca_pem.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|error| wrong(format!("its authority cannot be read: {error}")))?;
+        Self::verified_by(url, roots, None)
+    }
+
+    /// The server of a kubeconfig's current context. Its credentials are not used.
+    pub async fn from_kubeconfig(path: &Path) -> Result<Self, HubError> {
+        let config = access::config_from(path).await?;
+        let roots = config.root_cert.unwrap_or_default().into_iter().map(CertificateDer::from).collect();
+        Self::verified_by(&config.cluster_url.to_string(), roots, config.tls_server_name)
+    }
+
+    fn verified_by(
+        url: &str,
+        authorities: Vec<CertificateDer<'static>>,
+        name: Option<String>,
+    ) -> Result<Self, HubError> {
+        let wrong = |reason: &str| HubError::Upstream { server: url.to_owned(), reason: reason.to_owned() };
+        let uri: Uri = url.parse().map_err(|_| wrong("it is no URL"))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(wrong("its scheme is not https"));
+        }
+        let host = uri.host().ok_or_else(|| wrong("it has no host"))?;
+        // An IPv6 address has brackets in a URL only.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(name.unwrap_or_else(|| host.clone()))
+            .map_err(|_| wrong("no certificate can be of that name"))?;
+
+        let mut roots = RootCertStore::empty();
+        let (usable, _) = roots.add_parsable_certificates(authorities);
+        if usable == 0 {
+            // Not the system's roots either.
+            return Err(wrong("there is no authority to verify it by"));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|source| HubError::Tls { doing: format!("lead to {url}"), source })?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let connector = TlsConnector::from(Arc::new(config));
+        Ok(Self { port: uri.port_u16().unwrap_or(443), host, name, connector, url: uri })
+    }
+
+    /// What the header `Host` has to say.
+    pub(super) fn authority(&self) -> &str {
+        self.url.authority().map_or(&self.host, http::uri::Authority::as_str)
+    }
+
+    /// What stands before every path there: nothing, unless the server is behind another proxy.
+    pub(super) fn prefix(&self) -> &str {
+        self.url.path().trim_end_matches('/')
+    }
+
+    pub(super) async fn connect(&self) -> Result<TlsStream<TcpStream>, Unreachable> {
+        let connecting = async {
+            let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+            let stream = stream.map_err(Unreachable::Connection)?;
+            let _ = stream.set_nodelay(true);
+            self.connector.connect(self.name.clone(), stream).await.map_err(Unreachable::Tls)
+        };
+        tokio::time::timeout(HANDSHAKE, connecting).await.unwrap_or(Err(Unreachable::TimedOut))
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(url: &str, ca: &str) -> String {
+        match Upstream::new(url, ca) {
+            Err(HubError::Upstream { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_verified_is_refused() {
+        let ca = crate::ServingAuthority::new("authority").unwrap().ca_pem();
+        assert_eq!(reason("http://127.0.0.1:80", &ca), "its scheme is not https");
+        assert_eq!(reason("https://127.0.0.1", ""), "there is no authority to verify it by");
+        assert_eq!(reason("nothing", &ca), "its scheme is not https");
+    }
+
+    #[test]
+    fn every_part_of_a_url_has_its_place() {
+        let ca = crate::ServingAuthority::new("authority").unwrap().ca_pem();
+        let behind = Upstream::new("https://[::1]:6443/clusters/one/", &ca).unwrap();
+        assert_eq!((behind.host.as_str(), behind.port), ("::1", 6443));
+        assert_eq!((behind.authority(), behind.prefix()), ("[::1]:6443", "/clusters/one"));
+        let plain = Upstream::new("https://api.example", &ca).unwrap();
+        assert_eq!((plain.authority(), plain.port, plain.prefix()), ("api.example", 443, ""));
+    }
+}
