@@ -4,6 +4,8 @@
 //! Objects are JSON here, not the types of `hub-api`: a test that wrote with the types under test would not see
 //! what they get wrong.
 
+mod credentials;
+
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -13,6 +15,10 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+pub use self::credentials::{
+    MADE_UP_CA, SYNC_LABEL, SYNC_NAMESPACES_ANNOTATION, ServiceAccountToken, TOKEN_LABEL, create_tokens,
+    managed_service_account, token_secret, unsigned_token,
+};
 use crate::HubError;
 use crate::eventually::try_eventually;
 
@@ -131,6 +137,23 @@ impl Object {
             object.metadata.resource_version = current.metadata.resource_version;
             object.metadata.finalizers = current.metadata.finalizers;
             object.metadata.owner_references = current.metadata.owner_references;
+            api.replace(self.name(), &PostParams::default(), &object).await.map(drop)
+        })
+        .await?;
+        self.write_status(client).await
+    }
+
+    /// Creates the object, or makes it as this one is in everything, its owners too.
+    pub(crate) async fn create_or_replace(&self, client: &Client) -> Result<(), HubError> {
+        let api = self.api(client);
+        let wanted = self.parse()?;
+        // Another writer may be quicker, and then it takes another look.
+        try_eventually(&format!("{self} is written"), PATIENCE, async || {
+            let Some(current) = api.get_opt(self.name()).await? else {
+                return api.create(&PostParams::default(), &wanted).await.map(drop);
+            };
+            let mut object = wanted.clone();
+            object.metadata.resource_version = current.metadata.resource_version;
             api.replace(self.name(), &PostParams::default(), &object).await.map(drop)
         })
         .await?;

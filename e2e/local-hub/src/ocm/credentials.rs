@@ -1,0 +1,237 @@
+//! What Open Cluster Management's managed-serviceaccount addon leaves on a hub, with tokens that nobody issued.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use kube::Client;
+use kube::api::PostParams;
+use serde_json::json;
+
+use super::{CHANGED, Object, PARALLEL, namespace};
+use crate::HubError;
+
+/// On a ManagedServiceAccount: its token goes to those who see its cluster, if the value is `true`.
+pub const SYNC_LABEL: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
+
+/// On a ManagedServiceAccount: the namespaces that its token goes to, separated by commas.
+pub const SYNC_NAMESPACES_ANNOTATION: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
+
+/// On a Secret of the hub: it holds the token of the ManagedServiceAccount of its name, if the value is `true`.
+pub const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
+
+/// The authority of clusters that are not there. Its bytes are no certificate.
+pub const MADE_UP_CA: &str = "-----BEGIN CERTIFICATE-----\nbWFkZSB1cA==\n-----END CERTIFICATE-----\n";
+
+/// When made-up tokens end if nothing is said: after every test.
+const FAR: &str = "2100-01-01T00:00:00Z";
+
+/// A ManagedServiceAccount of a cluster, whose token is rotated but not shared.
+#[must_use]
+pub fn managed_service_account(cluster: &str, name: &str) -> Object {
+    let gvk = ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount");
+    Object::new(gvk, "managedserviceaccounts", Some(cluster), name)
+        .field("spec", json!({ "rotation": { "enabled": true, "validity": "8640h0m0s" } }))
+}
+
+/// The Secret in which the agent reports the token of a ManagedServiceAccount, whose uid is `owner_uid`; the
+/// authority in it is [`MADE_UP_CA`].
+#[must_use]
+pub fn token_secret(cluster: &str, name: &str, owner_uid: &str, token: &[u8]) -> Object {
+    token_secret_with(cluster, name, owner_uid, token, MADE_UP_CA)
+}
+
+pub(crate) fn token_secret_with(
+    cluster: &str,
+    name: &str,
+    owner_uid: &str,
+    token: &[u8],
+    ca_pem: &str,
+) -> Object {
+    let owner = managed_service_account(cluster, name);
+    let mut secret = Object::new(("", "v1", "Secret"), "secrets", Some(cluster), name)
+        .label(TOKEN_LABEL, "true")
+        .field("type", json!("Opaque"))
+        .field(
+            "data",
+            json!({ "token": ByteString(token.to_vec()), "ca.crt": ByteString(ca_pem.as_bytes().to_vec()) }),
+        );
+    secret.body["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": owner.resource.api_version, "kind": owner.resource.kind, "name": name, "uid": owner_uid,
+    }]);
+    secret
+}
+
+/// A token of the right shape, and with the right claims, that no API server takes: nobody has signed it.
+#[must_use]
+pub fn unsigned_token(subject: &str, expires: Timestamp) -> String {
+    let claims = json!({ "exp": expires.as_second(), "sub": subject });
+    // `{}` and `sig`.
+    format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()))
+}
+
+/// A ManagedServiceAccount whose agent has reported a token, without an agent or a cluster.
+///
+/// ```no_run
+/// # async fn example(admin: kube::Client) -> Result<(), local_hub::HubError> {
+/// use local_hub::ocm::ServiceAccountToken;
+///
+/// let uid = ServiceAccountToken::of("cluster-0000", "my-app").synced().create(&admin).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ServiceAccountToken {
+    account: Object,
+    token: Option<Secrecy>,
+    expires: Timestamp,
+}
+
+/// Bytes that are not shown: a test may make a real token of them.
+#[derive(Clone)]
+struct Secrecy(Vec<u8>);
+
+impl std::fmt::Debug for Secrecy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrecy(..)")
+    }
+}
+
+impl ServiceAccountToken {
+    /// One whose token is an [`unsigned_token`] of its own, which ends after every test.
+    #[must_use]
+    pub fn of(cluster: &str, name: &str) -> Self {
+        let expires = FAR.parse().unwrap_or(Timestamp::MAX);
+        Self { account: managed_service_account(cluster, name), token: None, expires }
+    }
+
+    /// Shared with those who see its cluster: it has the label [`SYNC_LABEL`].
+    #[must_use]
+    pub fn synced(self) -> Self {
+        self.label(SYNC_LABEL, "true")
+    }
+
+    /// With a label on the ManagedServiceAccount.
+    #[must_use]
+    pub fn label(self, key: &str, value: &str) -> Self {
+        Self { account: self.account.label(key, value), ..self }
+    }
+
+    /// With an annotation on the ManagedServiceAccount.
+    #[must_use]
+    pub fn annotation(self, key: &str, value: &str) -> Self {
+        Self { account: self.account.annotation(key, value), ..self }
+    }
+
+    /// With a token of these bytes.
+    #[must_use]
+    pub fn token(self, token: &[u8]) -> Self {
+        Self { token: Some(Secrecy(token.to_vec())), ..self }
+    }
+
+    /// With a token that ends then, by its own words (unless its [bytes](Self::token) are given) and the status's.
+    #[must_use]
+    pub fn expires(self, expires: Timestamp) -> Self {
+        Self { expires, ..self }
+    }
+
+    /// The ManagedServiceAccount, with its status.
+    #[must_use]
+    pub fn account(&self) -> Object {
+        let name = self.account.name();
+        self.account
+            .clone()
+            .condition("TokenReported", "True", "TokenReported", "")
+            .condition("SecretCreated", "True", "SecretCreated", "")
+            .status("expirationTimestamp", json!(self.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+            .status("tokenSecretRef", json!({ "name": name, "lastRefreshTimestamp": CHANGED }))
+    }
+
+    /// The bytes of its token.
+    #[must_use]
+    pub fn token_bytes(&self) -> Vec<u8> {
+        if let Some(Secrecy(token)) = &self.token {
+            return token.clone();
+        }
+        let cluster = self.account.namespace().unwrap_or_default();
+        unsigned_token(&format!("{cluster}/{}", self.account.name()), self.expires).into_bytes()
+    }
+
+    /// The Secret, owned by the ManagedServiceAccount with this uid.
+    #[must_use]
+    pub fn secret(&self, owner_uid: &str) -> Object {
+        let cluster = self.account.namespace().unwrap_or_default();
+        token_secret(cluster, self.account.name(), owner_uid, &self.token_bytes())
+    }
+
+    /// Creates the ManagedServiceAccount, its Secret and its status, in this order, and answers the
+    /// ManagedServiceAccount's uid. The cluster's namespace is made if it is not there.
+    pub async fn create(&self, client: &Client) -> Result<String, HubError> {
+        let account = self.account();
+        let namespace = namespace(account.namespace().unwrap_or_default());
+        match namespace.api(client).create(&PostParams::default(), &namespace.parse()?).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => drop(created.map_err(HubError::api(format!("create {namespace}")))?),
+        }
+        let created = account
+            .api(client)
+            .create(&PostParams::default(), &account.parse()?)
+            .await
+            .map_err(HubError::api(format!("create {account}")))?;
+        let uid = created.metadata.uid.unwrap_or_default();
+        self.secret(&uid).create(client).await?;
+        account.write_status(client).await?;
+        Ok(uid)
+    }
+
+    /// Reports the token for a ManagedServiceAccount that is there, whose labels and annotations stay as they
+    /// are: the Secret is made or replaced, then the status is written.
+    pub async fn report(&self, client: &Client) -> Result<(), HubError> {
+        let account = self.account();
+        let found = account
+            .api(client)
+            .get(account.name())
+            .await
+            .map_err(HubError::api(format!("read {account}")))?;
+        self.secret(&found.metadata.uid.unwrap_or_default()).create_or_replace(client).await?;
+        account.write_status(client).await
+    }
+}
+
+/// [Creates](ServiceAccountToken::create) many at a time and in no order.
+pub async fn create_tokens(
+    client: &Client,
+    tokens: impl IntoIterator<Item = ServiceAccountToken>,
+) -> Result<(), HubError> {
+    futures::stream::iter(tokens)
+        .map(async |token: ServiceAccountToken| token.create(client).await.map(drop))
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn an_unsigned_token_says_when_it_ends() {
+        let token = unsigned_token("someone", "2030-01-01T00:00:00Z".parse().unwrap());
+        let [header, claims, signature] = token.split('.').collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!((header, signature), ("e30", "c2ln"));
+        let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
+        assert_eq!(claims, json!({ "exp": 1_893_456_000, "sub": "someone" }));
+    }
+
+    #[test]
+    fn every_account_has_a_token_of_its_own() {
+        let one = ServiceAccountToken::of("one", "app");
+        let other = ServiceAccountToken::of("other", "app");
+        assert_ne!(one.token_bytes(), other.token_bytes());
+        assert_ne!(one.token_bytes(), one.clone().expires(Timestamp::UNIX_EPOCH).token_bytes());
+        assert_eq!(one.token(b"given").expires(Timestamp::UNIX_EPOCH).token_bytes(), b"given");
+    }
+}
