@@ -44,6 +44,7 @@
 //! waits. Processes do not wait for each other.
 
 mod access;
+pub mod agent;
 mod audit;
 mod builder;
 mod capacity;
@@ -66,6 +67,7 @@ mod supervisor;
 mod user_server;
 mod users;
 
+pub use agent::{Agent, ReportedToken};
 pub use audit::{AuditLog, Mark};
 pub use builder::HubBuilder;
 pub use crds::{CrdSet, ListFlavour};

@@ -15,6 +15,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+pub(crate) use self::credentials::token_secret_with;
 pub use self::credentials::{
     MADE_UP_CA, SYNC_LABEL, SYNC_NAMESPACES_ANNOTATION, ServiceAccountToken, TOKEN_LABEL, create_tokens,
     managed_service_account, token_secret, unsigned_token,

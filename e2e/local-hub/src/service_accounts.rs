@@ -9,7 +9,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -198,6 +198,17 @@ pub(crate) async fn request_token(
     let status =
         answer.status.ok_or_else(|| HubError::io(doing(), std::io::Error::other("there was none")))?;
     Ok((Token::new(status.token), status.expiration_timestamp.0))
+}
+
+/// Deletes a ServiceAccount, if it is there. The API server takes its tokens for some seconds more.
+pub(crate) async fn delete(client: &Client, namespace: &str, name: &str) -> Result<(), HubError> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    match accounts.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => {
+            deleted.map(drop).map_err(HubError::api(format!("delete ServiceAccount {namespace}/{name}")))
+        }
+    }
 }
 
 #[cfg(test)]
