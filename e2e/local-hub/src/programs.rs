@@ -134,8 +134,10 @@ pub(crate) fn controller_manager(directory: &Path, kubeconfig: &Path) -> Program
 fn program<const N: usize>(directory: &Path, name: &'static str, arguments: [String; N]) -> Program {
     Program {
         name,
+        log: format!("{name}.log"),
         executable: directory.join(name),
         arguments: arguments.map(OsString::from).to_vec(),
+        environment: Vec::new(),
         owns_directory: false,
     }
 }

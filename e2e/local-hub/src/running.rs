@@ -24,11 +24,13 @@ impl LocalHub {
     ) -> Result<Running, HubError> {
         let program = Program {
             name,
+            log: format!("{name}.log"),
             executable: executable.to_owned(),
             arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
             owns_directory: false,
         };
-        let log = self.directory().join(format!("{name}.log"));
+        let log = self.directory().join(&program.log);
         // The log of a program of that name that ran before is not this one's.
         if let Err(source) = std::fs::remove_file(&log)
             && source.kind() != std::io::ErrorKind::NotFound

@@ -25,10 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What to run.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// As it is called in errors; its log is `NAME.log` in the hub's directory.
+    /// As it is called in errors.
     pub(crate) name: &'static str,
+    /// The file in the hub's directory that has what it writes.
+    pub(crate) log: String,
     pub(crate) executable: PathBuf,
     pub(crate) arguments: Vec<OsString>,
+    /// Besides this process's. Its script runs in it as well.
+    pub(crate) environment: Vec<(OsString, OsString)>,
     /// Whether the hub's directory goes when this program is dropped: true for the one that is dropped last.
     /// When this process dies, the directory goes in any case.
     pub(crate) owns_directory: bool,
@@ -61,12 +65,13 @@ impl Supervised {
     /// Starts a program with the hub's directory as its working directory, which is made if needed.
     pub(crate) async fn start(directory: &Path, program: &Program) -> Result<Self, HubError> {
         let name = program.name;
-        let log = directory.join(format!("{name}.log"));
+        let log = directory.join(&program.log);
         let failed = |source| HubError::io(format!("start the supervisor of {name}"), source);
 
         let mut script = Command::new("sh")
             .args([Path::new(SCRIPT), directory, &log, &program.executable])
             .args(&program.arguments)
+            .envs(program.environment.iter().map(|(name, value)| (name, value)))
             // ^C reaches every process of the terminal's foreground group, and would end the script
             // before it can clean up.
             .process_group(0)

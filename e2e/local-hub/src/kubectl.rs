@@ -1,0 +1,178 @@
+//! kubectl as anybody: with a kubeconfig, an environment and a cache of its own.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::eventually::try_eventually;
+use crate::supervisor::{Program, Supervised};
+use crate::{HubError, LocalHub, random};
+
+/// For a shell: runs a program with its standard output in a file, so that what is left for the supervisor's log is
+/// standard error.
+const APART: &str = r#"exec "$@" >"$0""#;
+
+/// How kubectl is called.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn example(hub: local_hub::LocalHub) -> Result<(), Box<dyn std::error::Error>> {
+/// let consumer = hub.service_account("team", "app").await?;
+/// let kubectl = hub.kubectl_with(consumer.kubeconfig())?.env("NAMESPACE", "team");
+/// let output = kubectl.run(&["get", "clusterprofiles"]).await?;
+///
+/// let mut watch = kubectl.start(&["get", "clusterprofiles", "--watch", "-o", "name"]).await?;
+/// watch.line("the profile of cluster one", Duration::from_secs(30), |line| line.ends_with("/one")).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Kubectl {
+    program: PathBuf,
+    /// Of the hub: it goes with it.
+    directory: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl LocalHub {
+    /// kubectl with a kubeconfig, of this hub or not, and with a cache that it shares with nobody.
+    pub fn kubectl_with(&self, kubeconfig: &Path) -> Result<Kubectl, HubError> {
+        let kubectl = Kubectl {
+            program: self.bin_dir().join("kubectl"),
+            directory: self.directory().to_owned(),
+            environment: Vec::new(),
+        };
+        let kubeconfig = std::path::absolute(kubeconfig)
+            .map_err(|source| HubError::io(format!("use {}", kubeconfig.display()), source))?;
+        let cache = self.directory().join(format!("kubectl-cache-{}", random::hex()?));
+        Ok(kubectl.env("KUBECONFIG", kubeconfig).env("KUBECACHEDIR", cache))
+    }
+}
+
+impl Kubectl {
+    /// With a variable in its environment, and its exec plugin's, besides those of this process.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs it to its end.
+    pub async fn run(&self, arguments: &[&str]) -> Result<Output, HubError> {
+        Command::new(&self.program)
+            .args(arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(&self.directory)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(|source| HubError::io("run kubectl", source))
+    }
+
+    /// Starts it and leaves it running, as `get --watch` does. Like a hub's own programs, it cannot outlive the
+    /// process that started it.
+    pub async fn start(&self, arguments: &[&str]) -> Result<RunningKubectl, HubError> {
+        let name = format!("kubectl-{}", random::hex()?);
+        let output = self.directory.join(format!("{name}.out"));
+        let mut command: Vec<OsString> = vec!["-c".into(), APART.into()];
+        command.extend([output.clone().into(), self.program.clone().into()]);
+        command.extend(arguments.iter().map(OsString::from));
+        let program = Program {
+            name: "kubectl",
+            log: format!("{name}.log"),
+            executable: "sh".into(),
+            arguments: command,
+            environment: self.environment.clone(),
+            owns_directory: false,
+        };
+        let errors = self.directory.join(&program.log);
+        let supervised = Supervised::start(&self.directory, &program).await?;
+        Ok(RunningKubectl { supervised, output, errors, read: 0 })
+    }
+}
+
+impl fmt::Debug for Kubectl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values may be tokens.
+        let variables: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Kubectl").field("variables", &variables).finish_non_exhaustive()
+    }
+}
+
+/// A kubectl that runs. Dropping it kills it.
+#[derive(Debug)]
+pub struct RunningKubectl {
+    supervised: Supervised,
+    output: PathBuf,
+    errors: PathBuf,
+    /// How many lines have been asked for and found, or passed over.
+    read: usize,
+}
+
+impl RunningKubectl {
+    /// Waits for a line on standard output that is as wanted, and returns it; the next call goes on behind it.
+    /// `what` says what is waited for.
+    ///
+    /// Fails at once when kubectl ends without it, with kubectl's last words.
+    pub async fn line(
+        &mut self,
+        what: &str,
+        within: Duration,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<String, HubError> {
+        let from = self.read;
+        let look = || {
+            let lines = self.lines();
+            let at = lines.iter().skip(from).position(|line| wanted(line)).map(|at| from + at);
+            at.map(|at| (at, lines[at].clone()))
+        };
+        let what = format!("kubectl writes {what}");
+        let found = tokio::select! {
+            biased;
+            // What it wrote last counts.
+            death = self.supervised.death() => look().ok_or(death)?,
+            found = try_eventually(&what, within, async || look()) => found?,
+        };
+        self.read = found.0 + 1;
+        Ok(found.1)
+    }
+
+    /// All whole lines that it has written on standard output.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let text = read(&self.output);
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    /// All that it has written on standard error.
+    #[must_use]
+    pub fn errors(&self) -> String {
+        read(&self.errors)
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.supervised.pid()
+    }
+
+    /// Sends it a signal by name, such as `TERM`.
+    pub async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
+        self.supervised.signal(signal).await
+    }
+
+    /// Waits until it ends, and answers its exit status, or 128 and the number of the signal that ended it.
+    pub async fn exit_status(&self) -> Option<i32> {
+        self.supervised.exit_status().await
+    }
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}
