@@ -1,0 +1,42 @@
+//! The commands of `local-hub`, and what they share.
+
+mod end;
+mod ready;
+mod report_token;
+mod up;
+mod user_server;
+
+use clap::{Parser, Subcommand};
+use local_hub::HubError;
+
+/// Run Kubernetes control planes on this machine: no containers, no nodes, nothing left behind
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Up(up::Up),
+    UserServer(user_server::Options),
+    ReportToken(report_token::ReportToken),
+}
+
+impl Cli {
+    /// Does what is asked for.
+    pub async fn run(self) -> Result<(), HubError> {
+        match self.command {
+            Command::Up(up) => up.run().await,
+            Command::UserServer(options) => options.run().await,
+            Command::ReportToken(report) => report.run().await,
+        }
+    }
+}
+
+/// Tells whoever watches.
+#[allow(clippy::print_stderr, reason = "progress, for whoever watches")]
+pub fn say(what: &str) {
+    eprintln!("local-hub: {what}");
+}

@@ -1,0 +1,55 @@
+//! What ends a command.
+
+use std::io;
+
+use local_hub::HubError;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// The end of a command that runs until it is told to end.
+pub struct End {
+    interrupt: Signal,
+    terminate: Signal,
+    stdin: Option<oneshot::Receiver<()>>,
+}
+
+impl End {
+    /// Listens for the signals that mean it, and to standard input if asked to.
+    pub fn of(stdin: bool) -> Result<Self, HubError> {
+        let listen = |kind| {
+            signal(kind).map_err(|source| HubError::Io { doing: "listen for signals".to_owned(), source })
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            stdin: stdin.then(stdin_closes),
+        })
+    }
+
+    /// Returns when it comes.
+    pub async fn comes(&mut self) {
+        let stdin = async {
+            match &mut self.stdin {
+                Some(closed) => drop(closed.await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            () = stdin => {}
+        }
+    }
+}
+
+/// Resolves, by losing its sender, when standard input ends. In a thread that nobody waits for, because a read
+/// cannot be cancelled.
+fn stdin_closes() -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        // An error is an end as well: nothing more will come.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        drop(sender);
+    });
+    receiver
+}

@@ -1,0 +1,69 @@
+//! How a script learns that something is ready, and where.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use local_hub::HubError;
+
+/// Shell variables for a script to source.
+#[derive(Debug, Default)]
+pub struct Ready(String);
+
+impl Ready {
+    /// With one more variable.
+    pub fn export(mut self, name: &str, value: &str) -> Self {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "export {name}={}", quoted(value));
+        self
+    }
+
+    /// Writes the file. Who waits for it finds all of it.
+    pub fn write(&self, path: &Path) -> Result<(), HubError> {
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(".draft");
+        std::fs::write(&draft, &self.0).and_then(|()| std::fs::rename(draft, path)).map_err(failed(path))
+    }
+
+    /// Prints the variables, and a last line that says the most of it.
+    #[allow(clippy::print_stdout, reason = "this is the program's output")]
+    pub fn print(&self, what: &str) {
+        println!("{}ready {what}", self.0);
+    }
+}
+
+/// A file that is there only as long as what it tells is true.
+#[derive(Debug)]
+pub struct ReadyFile<'a>(&'a Path);
+
+impl<'a> ReadyFile<'a> {
+    /// Removes one that somebody has left: whoever waits for it waits for this one.
+    pub fn new(path: &'a Path) -> Result<Self, HubError> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
+            _ => Ok(Self(path)),
+        }
+    }
+
+    /// Writes it.
+    pub fn write(&self, ready: &Ready) -> Result<(), HubError> {
+        ready.write(self.0)
+    }
+}
+
+impl Drop for ReadyFile<'_> {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> HubError {
+    let doing = format!("write the file {}", path.display());
+    move |source| HubError::Io { doing, source }
+}
+
+/// For a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

@@ -1,0 +1,78 @@
+//! `local-hub report-token`: what the agent of the managed-serviceaccount addon does, once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use local_hub::{Agent, HubError};
+
+use super::say;
+
+/// Report a token for a ManagedServiceAccount, as its agent on the managed cluster does
+///
+/// On the managed cluster, makes the namespace open-cluster-management-agent-addon
+/// and the ServiceAccount MSA in it if they are not there, and requests a token
+/// for it. On the hub, writes the token and the cluster's authority into the
+/// Secret MSA in namespace CLUSTER, and the status of the ManagedServiceAccount,
+/// which has to be there:
+///
+///     kubectl apply -f - <<'EOF'
+///     apiVersion: authentication.open-cluster-management.io/v1beta1
+///     kind: ManagedServiceAccount
+///     metadata:
+///       name: my-app
+///       namespace: one
+///       labels:
+///         authentication.open-cluster-management.io/sync-to-clusterprofile: "true"
+///     spec:
+///       rotation: {}
+///     EOF
+///     local-hub report-token --hub "$dir/hub/admin.kubeconfig" \
+///         --managed "$dir/one/admin.kubeconfig" --cluster one --msa my-app
+///
+/// What the ServiceAccount may do there is decided there:
+///
+///     kubectl --kubeconfig "$dir/one/admin.kubeconfig" create clusterrolebinding \
+///         my-app --clusterrole view \
+///         --serviceaccount open-cluster-management-agent-addon:my-app
+///
+/// Each call reports a new token. The old one stays valid until its time is up,
+/// or until its ServiceAccount is deleted. The token is not shown.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub struct ReportToken {
+    /// A kubeconfig for the hub
+    #[arg(long, value_name = "KUBECONFIG")]
+    hub: PathBuf,
+
+    /// A kubeconfig for the managed cluster
+    #[arg(long, value_name = "KUBECONFIG")]
+    managed: PathBuf,
+
+    /// The managed cluster's name, which is a namespace on the hub
+    #[arg(long, value_name = "NAME")]
+    cluster: String,
+
+    /// The ManagedServiceAccount's name
+    #[arg(long, value_name = "NAME")]
+    msa: String,
+
+    /// How long the token is valid, such as 30m or 8640h0m0s; API servers want ten minutes at least
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    validity: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(duration).map_err(|_| "it has to be in the future".to_owned())
+}
+
+impl ReportToken {
+    /// Reports a token.
+    pub async fn run(self) -> Result<(), HubError> {
+        let agent = Agent::from_kubeconfigs(&self.cluster, &self.hub, &self.managed).await?;
+        let reported = agent.report(&self.msa, self.validity).await?;
+        say(&format!("reported a token of {}/{} that ends {}", self.cluster, self.msa, reported.expires));
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! `local-hub up`: a hub in the foreground.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use local_hub::{CrdSet, HubBuilder, HubError, ListFlavour, LocalHub};
+
+use super::end::End;
+use super::ready::Ready;
+use super::say;
+
+/// Start a hub and keep it until it is interrupted
+///
+/// A hub is etcd, kube-apiserver and kube-controller-manager, with the CRDs of
+/// Open Cluster Management and ClusterProfile. The first start on a machine
+/// builds them, which takes minutes; every other takes seconds.
+///
+/// When the hub is ready, the last lines of the output are
+///
+///     export KUBECONFIG='DIR/admin.kubeconfig'
+///     export LOCAL_HUB_BIN='the directory of kubectl'
+///     export LOCAL_HUB_URL='https://127.0.0.1:PORT'
+///     ready kubeconfig=DIR/admin.kubeconfig bin=DIRECTORY
+///
+/// and the file DIR/ready holds the exports. A bash script starts a hub that
+/// ends when the script does, waits for that file and sources it:
+///
+///     exec 3> >(exec local-hub up --dir "$dir" --until-stdin-closes)
+///     until [ -e "$dir/ready" ]; do kill -0 $! || exit 1; sleep 0.1; done
+///     . "$dir/ready"
+///
+/// Beside it is a kubeconfig for every user. admin and ocm may do everything;
+/// projector, provisioner, syncer, addons and consumer may do what RBAC grants
+/// them, at first nothing. DIR/audit.log has a line for each request.
+///
+/// At the end, however it comes, all programs are killed and DIR is removed.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub struct Up {
+    /// How the lists in a ClusterProfile's status merge
+    #[arg(long, value_enum, default_value_t)]
+    lists: Lists,
+
+    /// The hub's directory, empty or not there yet; by default a new one among the temporary files
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// One more user, or other groups for one of the default users; can be repeated
+    #[arg(long = "user", value_name = "NAME[=GROUP,...]")]
+    users: Vec<String>,
+
+    /// Install no CRDs: a managed cluster
+    #[arg(long)]
+    no_crds: bool,
+
+    /// Start no kube-controller-manager: nothing is garbage collected, no namespace ends
+    #[arg(long)]
+    no_controller_manager: bool,
+
+    /// Also end when standard input does, and so with whoever holds its other end
+    #[arg(long)]
+    until_stdin_closes: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Lists {
+    /// Entry by entry, as cluster-inventory-api ships the CRD
+    #[default]
+    Map,
+    /// As a whole, as Open Cluster Management installs it
+    Atomic,
+}
+
+impl Up {
+    /// Starts the hub, and returns when it has ended.
+    pub async fn run(self) -> Result<(), HubError> {
+        let mut end = End::of(self.until_stdin_closes)?;
+        say("starting a hub");
+        let hub = tokio::select! {
+            // Ending while it starts: what has been started is gone when the future is dropped.
+            () = end.comes() => return Ok(()),
+            hub = self.builder().start() => hub?,
+        };
+        announce(&hub)?;
+        say("the hub is ready; ^C ends it");
+        end.comes().await;
+        say("stopping");
+        drop(hub);
+        Ok(())
+    }
+
+    fn builder(self) -> HubBuilder {
+        let lists = match self.lists {
+            Lists::Map => ListFlavour::Map,
+            Lists::Atomic => ListFlavour::Atomic,
+        };
+        let mut builder = LocalHub::builder().lists(lists);
+        if self.no_crds {
+            builder = builder.crds(CrdSet::None);
+        }
+        if self.no_controller_manager {
+            builder = builder.without_controller_manager();
+        }
+        if let Some(directory) = self.dir {
+            builder = builder.directory(directory);
+        }
+        self.users.iter().fold(builder, |builder, user| {
+            let (name, groups) = user.split_once('=').unwrap_or((user, ""));
+            let groups: Vec<&str> = groups.split(',').filter(|group| !group.is_empty()).collect();
+            builder.user(name, &groups)
+        })
+    }
+}
+
+fn announce(hub: &LocalHub) -> Result<(), HubError> {
+    let kubeconfig = hub.kubeconfig_for(local_hub::ADMIN)?;
+    let ready = Ready::default()
+        .export("KUBECONFIG", &kubeconfig.display().to_string())
+        .export("LOCAL_HUB_BIN", &hub.bin_dir().display().to_string())
+        .export("LOCAL_HUB_URL", &hub.url());
+    ready.write(&hub.directory().join("ready"))?;
+    ready.print(&format!("kubeconfig={} bin={}", kubeconfig.display(), hub.bin_dir().display()));
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! What the tests of the way to a managed cluster share.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::api::PostParams;
+use kube::{Api, Client, Config};
+use local_hub::{CrdSet, HubBuilder, LocalHub, ServingAuthority, Upstream, UserServer};
+use serde_json::json;
+
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A hub whose namespaces never end.
+pub fn hub() -> HubBuilder {
+    LocalHub::builder().without_controller_manager()
+}
+
+/// A managed cluster.
+pub fn managed() -> HubBuilder {
+    hub().crds(CrdSet::None)
+}
+
+/// Rights for a resource of the core group.
+pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(ToString::to_string).collect(),
+        ..PolicyRule::default()
+    }
+}
+
+/// A user server, and the authority that its clients trust.
+pub struct Proxy {
+    pub server: UserServer,
+    pub ca: String,
+}
+
+impl Proxy {
+    pub fn to<const N: usize>(clusters: [(&str, Upstream); N]) -> Self {
+        let authority = ServingAuthority::new("proxy").unwrap();
+        let serving = authority.issue(["127.0.0.1"]).unwrap();
+        let server = UserServer::start(&serving, "127.0.0.1:0".parse().unwrap(), clusters).unwrap();
+        Self { server, ca: authority.ca_pem() }
+    }
+
+    /// A client of a cluster, through the proxy.
+    pub fn client(&self, cluster: &str, token: &str) -> Client {
+        let mut config = Config::new(self.server.url_of(cluster).parse().unwrap());
+        config.root_cert = Some(vec![pem::parse(&self.ca).unwrap().into_contents()]);
+        config.auth_info.token = Some(token.to_owned().into());
+        config.default_retry = false;
+        Client::try_from(config).unwrap()
+    }
+
+    /// A kubeconfig for a cluster through the proxy, as a user of that description.
+    pub fn kubeconfig(&self, directory: &Path, cluster: &str, user: &serde_json::Value) -> PathBuf {
+        let path = directory.join(format!("through-the-proxy.{cluster}.kubeconfig"));
+        let ca = k8s_openapi::ByteString(self.ca.clone().into_bytes());
+        let server = self.server.url_of(cluster);
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "it", "cluster": { "server": server, "certificate-authority-data": ca } }],
+            "users": [{ "name": "it", "user": user }],
+            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+            "current-context": "it",
+        });
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        path
+    }
+}
+
+/// Who the API server takes a client for.
+pub async fn name_of(client: &Client) -> Result<String, kube::Error> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
+    Ok(answer.status.unwrap().user_info.unwrap().username.unwrap())
+}
+
+/// The code of an answer that is an error, if there was an answer.
+pub fn code<T>(answer: &Result<T, kube::Error>) -> Option<u16> {
+    match answer {
+        Err(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
+}
