@@ -30,6 +30,42 @@
 //! # }
 //! ```
 //!
+//! # From a consumer on the hub to a managed cluster
+//!
+//! Around the hubs are the parts that Open Cluster Management's addons and an application play:
+//!
+//! - [`Agent`] makes a ServiceAccount on a managed cluster and reports its token to the hub, as the agent of the
+//!   managed-serviceaccount addon does; [`ocm::ServiceAccountToken`] leaves the same on the hub without a cluster.
+//! - [`UserServer`] leads to the managed clusters' API servers, as cluster-proxy's user server does.
+//! - [`ServiceAccountAccess`] is an application on the hub, with a token of its own.
+//! - [`Kubectl`] is what it runs.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use local_hub::{Agent, CrdSet, LocalHub, OCM, ServingAuthority, UserServer, agent, ocm};
+//!
+//! # async fn example(may_read: k8s_openapi::api::rbac::v1::PolicyRule) -> Result<(), Box<dyn std::error::Error>> {
+//! let [hub, one] =
+//!     LocalHub::start_many([LocalHub::builder(), LocalHub::builder().crds(CrdSet::None)]).await?;
+//! let ocm = hub.client_as(OCM).await?;
+//! ocm::namespace("one").create(&ocm).await?;
+//! ocm::managed_service_account("one", "my-app").label(ocm::SYNC_LABEL, "true").create(&ocm).await?;
+//! Agent::between("one", &hub, &one).await?.report("my-app", Duration::from_hours(1)).await?;
+//! one.grant_service_account(agent::NAMESPACE, "my-app", vec![may_read.clone()]).await?;
+//!
+//! let authority = ServingAuthority::new("user-server")?;
+//! let serving = authority.issue(["127.0.0.1"])?;
+//! let proxy = UserServer::start(&serving, "127.0.0.1:0".parse()?, [("one", one.upstream()?)])?;
+//! println!("{} behind {}", proxy.url_of("one"), authority.ca_pem());
+//!
+//! let consumer = hub.service_account("team", "my-app").await?;
+//! consumer.grant_in_namespace(vec![may_read]).await?;
+//! hub.kubectl_with(consumer.kubeconfig())?.run(&["get", "secrets"]).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What holds
 //!
 //! - **Nothing is left.** However the owning process ends, its hubs' programs are killed and their directories
