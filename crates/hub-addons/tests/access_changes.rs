@@ -16,7 +16,7 @@ use support::proxy::{
     hub_for_both, install, project, projected, provisioner, publishes, publishes_nothing, serving, state,
 };
 use support::shown::{profile, profiles, provider, sees};
-use support::{Addons, Hub, SOON, rights, world};
+use support::{Addons, Hub, PROFILES, SOON, rights, world};
 
 #[tokio::test]
 async fn a_configuration_that_is_deleted_takes_every_entry_with_it() {
@@ -97,7 +97,7 @@ async fn an_entry_ends_with_the_grant_of_its_cluster() {
     for name in ["c1", "c2"] {
         ocm::ManagedCluster::named(name).in_set("blue").create(&hub.ocm).await.unwrap();
     }
-    let addons = Addons::start(&hub, &[]).await;
+    let addons = Addons::start(&hub, &[PROFILES]).await;
     for cluster in ["c1", "c2"] {
         publishes(&hub, cluster, HOME, &[&authority]).await;
     }

@@ -6,7 +6,7 @@ mod support;
 
 use local_hub::{LocalHub, Requests, ocm};
 use support::proxy::{self, ALONE, Authority, HOME, cost_since, has_entry, has_written, install, serving};
-use support::{Addons, Hub, USER, rights};
+use support::{Addons, Hub, PROFILES, USER, rights};
 
 const STATUS: &str = "clusterprofiles/status";
 
@@ -43,7 +43,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
     let fleet = fleet_behind_a_proxy(&hub, &first).await;
 
     let mark = hub.audit().mark().await.unwrap();
-    let addons = Addons::start(&hub, &["--ca-overlap=25s"]).await;
+    let addons = Addons::start(&hub, &[PROFILES, "--ca-overlap=25s"]).await;
     has_written(&addons, 1000).await;
     let cold = cost_since(&hub, &addons, &mark).await;
     assert_eq!(cold.count(|r| r.verb == "create" && r.target() == "clusterprofiles"), 1000, "{cold}");
@@ -79,7 +79,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
 
     addons.stop().await;
     let mark = hub.audit().mark().await.unwrap();
-    let addons = Addons::start(&hub, &["--ca-overlap=0"]).await;
+    let addons = Addons::start(&hub, &[PROFILES, "--ca-overlap=0"]).await;
     addons.measures(&proxy::state("cluster_proxy", "published"), 1000.0).await;
     let restart = cost_since(&hub, &addons, &mark).await;
     assert_eq!(restart.writes().len(), 0, "{restart}");
@@ -104,7 +104,7 @@ async fn in_a_process_of_its_own_an_entry_costs_one_write() {
         &hub,
         "projector",
         "projector",
-        &["--feature-gates=ClusterProfileAccessProvider=false"],
+        &["--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false"],
     )
     .await;
     let provisioner = Addons::launch(&hub, "provisioner", "provisioner", &[ALONE, "--ca-overlap=0"]).await;

@@ -11,7 +11,7 @@ use support::proxy::{
     projected, provisioner, publishes, publishes_nothing, serving,
 };
 use support::shown::{condition, profile, provider};
-use support::{Addons, Hub, USER, rights, world};
+use support::{Addons, Hub, PROFILES, USER, rights, world};
 
 /// Whether there is a null, an empty text or an empty list anywhere.
 fn has_nothing_empty(value: &Value) -> bool {
@@ -239,7 +239,7 @@ async fn kinds_that_are_not_installed_do_not_hold_up_the_projector() {
     let hub = hub_for_both(LocalHub::builder().without_crds(missing)).await;
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
     ocm::ManagedCluster::named("c1").in_set("blue").create(&hub.ocm).await.unwrap();
-    let addons = Addons::start(&hub, &[]).await;
+    let addons = Addons::start(&hub, &[PROFILES]).await;
     let healthy = |profile: &Value| condition(profile, "ControlPlaneHealthy")["status"] == "True";
     let shown = profile(&hub.ocm, (TEAM, "c1"), "is healthy", healthy).await;
     assert_eq!(shown["status"]["accessProviders"], Value::Null, "{shown:#}");
@@ -270,7 +270,7 @@ async fn without_the_right_to_the_secret_entries_stay_and_the_projector_goes_on(
     old["cluster"]["certificate-authority-data"] = json!("bm9uZQ==");
     projected(TEAM, "c1").status("accessProviders", json!([old])).create(&hub.ocm).await.unwrap();
 
-    let addons = Addons::start(&hub, &[]).await;
+    let addons = Addons::start(&hub, &[PROFILES]).await;
     let healthy = |profile: &Value| condition(profile, "ControlPlaneHealthy")["status"] == "True";
     let shown = profile(&hub.ocm, (TEAM, "c1"), "is healthy", healthy).await;
     assert_eq!(provider(&shown, NAME), &old);

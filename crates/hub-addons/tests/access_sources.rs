@@ -13,7 +13,7 @@ use support::proxy::{
     projected, publishes, requests_of, state,
 };
 use support::shown::{condition, profile, provider};
-use support::{Addons, Hub, USER, rights, world};
+use support::{Addons, Hub, PROFILES, USER, rights, world};
 
 const STATIC: &str = "--access-provider-source=static";
 const SERVER: &str = "--access-provider-server=https://{cluster}.proxy.example:8443";
@@ -167,12 +167,12 @@ async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
     let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
     install(&hub, &of_proxy, &["c1"]).await;
     cluster_at("c1", &[("https://api.c1.example:6443", &a.pem())]).create(&hub.ocm).await.unwrap();
-    let addons = Addons::start(&hub, &[]).await;
+    let addons = Addons::start(&hub, &[PROFILES]).await;
     let shown = publishes(&hub, "c1", HOME, &[&of_proxy]).await;
     assert!(provider(&shown, DIRECT).is_null(), "the gate is off: {shown:#}");
     addons.stop().await;
 
-    let gate = "--feature-gates=ClusterProfileDirectAccessProvider=true";
+    let gate = "--feature-gates=ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
     let mark = hub.audit().mark().await.unwrap();
     let addons = Addons::start(&hub, &[gate]).await;
     let shown = shows_direct(&hub, "c1", "https://api.c1.example:6443", &[&a]).await;
@@ -227,7 +227,7 @@ async fn addresses_that_lead_consumers_to_themselves_are_refused_and_told() {
     // The first that may be published is.
     let second = [("https://127.0.0.1:6443", pem.as_str()), ("https://api.example:6443", pem.as_str())];
     cluster_at("second", &second).create(&hub.ocm).await.unwrap();
-    let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileDirectAccessProvider=true";
+    let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
     let addons = Addons::start(&hub, &[gates]).await;
     shows_direct(&hub, "second", "https://api.example:6443", &[&authority]).await;
     for (name, configs, why) in refused {

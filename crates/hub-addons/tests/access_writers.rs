@@ -190,7 +190,7 @@ async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
         &hub,
         "projector",
         "projector",
-        &["--feature-gates=ClusterProfileAccessProvider=false"],
+        &["--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false"],
     )
     .await;
     let _provisioner = Addons::launch(&hub, "provisioner", "provisioner", &[ALONE, "--ca-overlap=0"]).await;

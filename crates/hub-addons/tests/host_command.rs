@@ -58,7 +58,7 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
         "apiVersion: v1\nkind: Config\ncurrent-context: gone\nclusters: []\ncontexts: []\nusers: []\n";
     for (arguments, text) in [
         (
-            vec!["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false".to_owned()],
+            vec!["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false".to_owned()],
             "every feature gate is off",
         ),
         (vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned()], "/nonexistent/kubeconfig"),

@@ -16,7 +16,7 @@ use support::{Addons, Hub, SOON, USER, rights, world};
 /// The second process is another user, so that the audit log tells the two apart.
 const SECOND: &str = "projector";
 const LEASE: &str = "hub-addons-profile-projector";
-const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false";
+const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 /// Longest wait until a claim that nobody renews has run out: 15 seconds, and then some.
 const EXPIRY: Duration = Duration::from_mins(1);
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use support::shown::sees;
 use support::{Addons, Hub, USER, rights, world};
 
-const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false";
+const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 const CLUSTERS: &str = "managedclusters.cluster.open-cluster-management.io";
 const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
 

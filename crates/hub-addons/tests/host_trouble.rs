@@ -13,7 +13,7 @@ use support::shown::{profile, profiles, sees};
 use support::world::{self, events, told};
 use support::{Addons, Hub, SOON, USER, rights};
 
-const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false";
+const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 const WATCHED: [&str; 4] =
     ["managedclusters", "managedclustersets", "managedclustersetbindings", "clusterprofiles"];
 

@@ -214,7 +214,7 @@ async fn two_managers_on_one_hub_leave_each_other_alone() {
         "second-manager",
         "projector",
         &[
-            "--feature-gates=ClusterProfileAccessProvider=false",
+            "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false",
             "--cluster-manager-name=another",
             "--leader-elect=false",
         ],

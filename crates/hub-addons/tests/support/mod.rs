@@ -27,6 +27,9 @@ use tokio::net::TcpStream;
 /// that passes does not wait.
 pub const SOON: Duration = Duration::from_secs(20);
 
+/// Starts the two controllers of profiles, and not the syncer.
+pub const PROFILES: &str = "--feature-gates=ClusterProfileCredSyncer=false";
+
 /// The user that the program runs as.
 pub const USER: &str = "addons";
 
@@ -66,7 +69,8 @@ impl Hub {
 
     /// Starts the projector alone, and waits until it works.
     pub async fn projector(&self, arguments: &[&str]) -> Addons {
-        let mut all = vec!["--feature-gates=ClusterProfileAccessProvider=false"];
+        let mut all =
+            vec!["--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false"];
         all.extend(arguments);
         Addons::start(self, &all).await
     }

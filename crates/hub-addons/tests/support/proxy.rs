@@ -21,7 +21,7 @@ pub const HOME: &str = "proxy";
 /// The namespace of the profiles.
 pub const TEAM: &str = "team";
 /// Starts the provisioner without the projector.
-pub const ALONE: &str = "--feature-gates=ClusterProfile=false";
+pub const ALONE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileCredSyncer=false";
 /// An overlap that no test sees the end of.
 pub const LONG: &str = "--ca-overlap=1h";
 /// The status writes of the program that succeeded.

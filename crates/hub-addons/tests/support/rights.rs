@@ -4,6 +4,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 
 const CLUSTER: &str = "cluster.open-cluster-management.io";
 const PROFILE: &str = "multicluster.x-k8s.io";
+const ACCOUNT: &str = "authentication.open-cluster-management.io";
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -57,6 +58,23 @@ pub fn provisioner() -> Vec<PolicyRule> {
             "cluster-proxy",
         ),
         named(rule("", &["secrets"], &["list", "watch"]), "cluster-proxy-user-serving-cert"),
+    ]);
+    rules
+}
+
+/// What the syncer needs.
+pub fn syncer() -> Vec<PolicyRule> {
+    let mut rules = host();
+    rules.extend([
+        rule(
+            CLUSTER,
+            &["managedclusters", "managedclustersets", "managedclustersetbindings"],
+            &["list", "watch"],
+        ),
+        rule(PROFILE, &["clusterprofiles"], &["list", "watch"]),
+        rule(ACCOUNT, &["managedserviceaccounts"], &["list", "watch"]),
+        rule(ACCOUNT, &["managedserviceaccounts/status"], &["patch"]),
+        rule("", &["secrets"], &["create", "delete", "get", "list", "patch", "watch"]),
     ]);
     rules
 }
