@@ -29,7 +29,7 @@ cargo_test() { cargo test --locked "$@" 2>&1 | tee -a "$log"; }
 
 check_fmt() {
   cargo fmt --all -- --check
-  gofmt_diff=$(gofmt -l e2e/control-plane)
+  gofmt_diff=$(gofmt -l e2e)
   [ -z "$gofmt_diff" ] || { echo "not formatted: $gofmt_diff"; return 1; }
 }
 
