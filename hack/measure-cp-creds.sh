@@ -1,84 +1,181 @@
 #!/usr/bin/env bash
-# What cp-creds costs its caller: size, peak memory and time, beside a peer's if one is given.
+# What cp-creds costs its caller: size, peak memory and time, beside a peer that does the same with client-go.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: hack/measure-cp-creds.sh [PEER [ARG]...]
+usage: hack/measure-cp-creds.sh [--no-peer] [--strict] [PEER [ARG]...]
 
-Builds cp-creds as it is shipped (static, profile plugin) and runs it RUNS times (100) against a hub. PEER is another
-plugin's program; without ARGs it is called as cp-creds is.
+Builds cp-creds as it is shipped (static, profile plugin) and runs it and a peer in turn, RUNS times each (100),
+against a hub. The peer is e2e/plugin-peer, built here if go is there, or PEER, another plugin's program; without ARGs
+it is called as cp-creds is.
+
+Fails if cp-creds is larger than 3 MB, takes more than 6 MiB, is not static, or does not answer in a root that holds
+nothing but itself and its kubeconfig; with --strict also if its wall time is more than a quarter of the peer's.
+What cannot be checked here is SKIPPED, and named.
 
 The hub is one of a single Secret, started here; with KUBECONFIG set it is that one, which needs the Secret
-cluster1-multikueue in the context's namespace. cp-creds runs in an empty root once, if that is allowed here.
+cluster1-multikueue in the context's namespace.
 USAGE
 }
 
-case ${1-} in -h | --help) usage; exit ;; esac
+# Bytes, KiB, and percent of the peer's.
+size_max=3000000
+peak_max=$((6 << 10))
+wall_max=25
+call=(--managed-serviceaccount=multikueue)
+
+strict='' with_peer=yes
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit ;;
+    --strict) strict=yes ;;
+    --no-peer) with_peer='' ;;
+    -*) usage >&2; exit 2 ;;
+    *) break ;;
+  esac
+  shift
+done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 runs=${RUNS:-100}
+built=${CARGO_TARGET_DIR:-target}
 work=$(mktemp -d)
 hub=
 trap '[ -z "$hub" ] || kill "$hub"; rm -rf "$work"' EXIT
+failures=0
+
+die() { echo "$*" >&2; exit 1; }
+fail() { failures=$((failures + 1)); echo "FAILED, $*"; }
+# In the words that hack/test.sh counts.
+skip() { echo "SKIPPED, $*"; }
 
 # musl first: smaller, and its resolver needs nothing but /etc/resolv.conf. ring's C code asks nothing of a C library, so
 # the host's compiler does.
-arch=$(uname -m)
-if rustup target list --installed | grep -qx "$arch-unknown-linux-musl"; then
+build_plugin() {
+  local arch target
+  arch=$(uname -m)
   target=$arch-unknown-linux-musl
-  export "CC_${arch}_unknown_linux_musl=${CC:-cc}"
-else
-  target=$arch-unknown-linux-gnu
-  export RUSTFLAGS="-C target-feature=+crt-static"
-fi
-cargo build --locked --package cp-creds --profile plugin --target "$target"
-plugin=${CARGO_TARGET_DIR:-target}/$target/plugin/cp-creds
-unset RUSTFLAGS
+  if [ -d "$(rustc --print target-libdir --target "$target")" ] ||
+    { command -v rustup >/dev/null && rustup target add "$target"; }; then
+    env "CC_${arch}_unknown_linux_musl=${CC:-cc}" \
+      cargo build --locked --package cp-creds --profile plugin --target "$target"
+  else
+    skip "cp-creds as it is shipped: there is no $target to build it for; this is the larger one for gnu"
+    target=$arch-unknown-linux-gnu
+    RUSTFLAGS="-C target-feature=+crt-static" \
+      cargo build --locked --package cp-creds --profile plugin --target "$target"
+  fi
+  plugin=$built/$target/plugin/cp-creds
+}
 
-if [ -z "${KUBECONFIG-}" ]; then
-  cargo build --locked --quiet --package cp-creds --example one_secret_hub
-  "${CARGO_TARGET_DIR:-target}/debug/examples/one_secret_hub" "$work/kubeconfig" &
+# Where the peer is, and how it is called.
+find_peer() {
+  peer=()
+  if [ $# -gt 0 ]; then
+    peer=("$(command -v "$1")" "${@:2}") || die "there is no program $1"
+    [ $# -gt 1 ] || peer+=("${call[@]}")
+  elif [ -n "$with_peer" ] && command -v go >/dev/null; then
+    (cd e2e/plugin-peer && GOWORK=off CGO_ENABLED=0 \
+      go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work/plugin-peer" .)
+    peer=("$work/plugin-peer" "${call[@]}")
+  elif [ -n "$with_peer" ]; then
+    skip "cp-creds beside its peer: go is not installed"
+  fi
+  [ -z "$strict" ] || [ ${#peer[@]} -gt 0 ] || die "--strict needs a peer"
+}
+
+start_hub() {
+  "$built/release/examples/one_secret_hub" "$work/kubeconfig" &
   hub=$!
   export KUBECONFIG=$work/kubeconfig
+  unset NAMESPACE
   until [ -s "$KUBECONFIG" ]; do
     kill -0 "$hub"
     sleep 0.05
   done
-fi
-export KUBERNETES_EXEC_INFO='{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",
-  "spec":{"interactive":false,"cluster":{"server":"https://unused","config":{"clusterName":"cluster1"}}}}'
-unset KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
-
-# measure NAME PROGRAM [ARG]...
-measure() {
-  local name=$1 began ended i peak=unknown
-  shift
-  "$@" >"$work/answer" || { echo "$name does not answer" >&2; return 1; }
-  began=${EPOCHREALTIME/./}
-  for ((i = 0; i < runs; i++)); do "$@" >"$work/answer"; done
-  ended=${EPOCHREALTIME/./}
-  if [ -x /usr/bin/time ]; then
-    for ((i = 0; i < 10; i++)); do /usr/bin/time -a -o "$work/peak.$name" -f %M "$@" >"$work/answer"; done
-    peak=$(sort -n "$work/peak.$name" | tail -1)
-  fi
-  awk -v name="$name" -v size="$(stat -L -c %s "$1")" -v peak="$peak" -v us="$((ended - began))" -v runs="$runs" 'BEGIN {
-    printf "%-10s %6.2f MB  peak %s KiB  wall %.2f ms (mean of %d, with fork and exec)\n", name, size / 1e6, peak, us / runs / 1e3, runs }'
 }
 
-echo "cp-creds built for $target"
-measure cp-creds "$plugin" --managed-serviceaccount=multikueue
-if [ $# -gt 0 ]; then
-  peer=$(command -v "$1")
-  shift
-  [ $# -gt 0 ] || set -- --managed-serviceaccount=multikueue
-  measure peer "$peer" "$@"
-fi
+# The token that a plugin answers with.
+token_of() { "$@" | sed -n 's/.*"token": *"\([^"]*\)".*/\1/p'; }
 
-root=$work/root
-mkdir "$root"
-cp "$plugin" "$KUBECONFIG" "$root"
-if KUBECONFIG=/$(basename "$KUBECONFIG") chroot "$root" /cp-creds --managed-serviceaccount=multikueue >"$work/answer"; then
-  echo "cp-creds answers in a root that holds nothing but itself and its kubeconfig"
-else
-  echo "SKIPPED cp-creds in an empty root: chroot is not allowed, or the kubeconfig names other files"
-fi
+# row NAME FILE PEAK WALL LEAST CPU
+row() {
+  awk -v name="$1" -v size="$(stat -L -c %s "$2")" -v peak="$3" -v wall="$4" -v least="$5" -v cpu="$6" 'BEGIN {
+    printf "%-9s %6.2f MB  peak %6d KiB  wall %6.2f ms, at least %6.2f ms  CPU %6.2f ms\n",
+      name, size / 1e6, peak, wall / 1e3, least / 1e3, cpu / 1e3 }'
+}
+
+measure() {
+  local token programs=("$plugin" "${call[@]}") peak wall least cpu peer_peak peer_wall peer_least peer_cpu
+  token=$(token_of "${programs[@]}")
+  [ -n "$token" ] || die "cp-creds does not answer"
+  if [ ${#peer[@]} -gt 0 ]; then
+    [ "$(token_of "${peer[@]}")" = "$token" ] || die "the peer has another answer than cp-creds"
+    programs+=(-- "${peer[@]}")
+  fi
+  "$built/release/examples/measure" "$runs" "${programs[@]}" >"$work/figures"
+  {
+    read -r peak wall least cpu
+    read -r peer_peak peer_wall peer_least peer_cpu || true
+  } <"$work/figures"
+  echo "medians of $runs runs, with fork and exec; the most memory of them all"
+  row cp-creds "$plugin" "$peak" "$wall" "$least" "$cpu"
+  [ "$peak" -le $peak_max ] || fail "cp-creds takes $peak KiB of memory, more than $peak_max"
+  [ -n "$peer_peak" ] || return 0
+  row peer "${peer[0]}" "$peer_peak" "$peer_wall" "$peer_least" "$peer_cpu"
+  echo "of the peer's, cp-creds takes $((100 * wall / peer_wall)) % of the wall time," \
+    "$((100 * cpu / peer_cpu)) % of the CPU time, $((100 * peak / peer_peak)) % of the memory"
+  if [ -n "$strict" ] && [ $((100 * wall)) -gt $((wall_max * peer_wall)) ]; then
+    fail "cp-creds takes more than $wall_max % of the peer's wall time"
+  fi
+}
+
+check_file() {
+  local size
+  size=$(stat -c %s "$plugin")
+  case $plugin in
+    *-musl/*) [ "$size" -le $size_max ] || fail "cp-creds has $size bytes, more than $size_max" ;;
+  esac
+  if ! command -v readelf >/dev/null; then
+    skip "whether cp-creds is static: readelf is not installed"
+  elif readelf --wide --program-headers --dynamic "$plugin" | grep -E 'INTERP|NEEDED'; then
+    fail "cp-creds is not static"
+  else
+    echo "cp-creds is static"
+  fi
+}
+
+check_empty_root() {
+  local root=$work/root enter=()
+  # Whoever is not root may be so in a namespace of their own, and has no sbin in their path.
+  [ "$(id -u)" = 0 ] || enter=(unshare --map-root-user)
+  local PATH=$PATH:/usr/sbin:/sbin
+  if ! "${enter[@]}" chroot / true 2>/dev/null; then
+    skip "cp-creds in an empty root: chroot is not allowed here"
+    return
+  fi
+  mkdir "$root"
+  cp "$plugin" "$root/cp-creds"
+  cp "$KUBECONFIG" "$root/kubeconfig"
+  if KUBECONFIG=/kubeconfig "${enter[@]}" chroot "$root" /cp-creds "${call[@]}" >"$work/answer"; then
+    echo "cp-creds answers in a root that holds nothing but itself and its kubeconfig"
+  elif [ -z "$hub" ]; then
+    skip "cp-creds in an empty root: the kubeconfig given may name other files"
+  else
+    fail "cp-creds does not answer in an empty root"
+  fi
+}
+
+build_plugin
+find_peer "$@"
+# Optimised, as hubs are: what the hub takes for its side of the handshake is wall time of the plugin's.
+cargo build --locked --quiet --release --package cp-creds --examples
+unset KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
+export KUBERNETES_EXEC_INFO='{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",
+  "spec":{"interactive":false,"cluster":{"server":"https://unused","config":{"clusterName":"cluster1"}}}}'
+[ -n "${KUBECONFIG-}" ] || start_hub
+
+check_file
+measure
+check_empty_root
+[ $failures = 0 ]

@@ -10,6 +10,7 @@ usage: hack/test.sh [PART]...
   clippy   no lint warns, no documentation link is broken
   unit     pure decisions, by tables and properties; no hub is started
   api      everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
+  plugin   cp-creds as it is shipped: small, static, at home in an empty root; its time beside a Go peer's is printed
   scripts  shell scripts are free of the usual mistakes; the demo runs from start to end
   deny     licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
 
@@ -50,6 +51,11 @@ check_api() {
   cargo_test --package hub-addons --test '*'
 }
 
+check_plugin() {
+  # Few runs, since nothing is decided by time, and a hub of its own.
+  env -u KUBECONFIG RUNS=20 hack/measure-cp-creds.sh 2>&1 | tee -a "$log"
+}
+
 check_scripts() {
   if command -v shellcheck >/dev/null; then
     shellcheck hack/*.sh .ci/run e2e/local-hub/src/*.sh
@@ -70,10 +76,10 @@ check_deny() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api scripts deny)
+[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api plugin scripts deny)
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | api | scripts | deny) ;;
+    fmt | clippy | unit | api | plugin | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -84,7 +90,7 @@ for part in "${parts[@]}"; do
 done
 
 say "result"
-# A test that lacks what it compares with passes and says so.
+# A test, or a measurement, that lacks what it compares with passes and says so.
 while read -r line; do skipped+=("${line#SKIPPED, }"); done < <(grep -ah '^SKIPPED' "$log" | sort -u)
 for what in "${skipped[@]}"; do echo "skipped: $what"; done
 awk -v skipped=${#skipped[@]} '
