@@ -146,7 +146,9 @@ struct Cluster {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::{hash_map, vec};
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::{ApiVersion, ExecInfo, ExecInfoError};
 
@@ -209,7 +211,37 @@ mod tests {
         assert!(matches!(ExecInfo::parse(text), Err(ExecInfoError::OtherKind(_))));
     }
 
+    /// JSON of any form, with the fields that are looked for now and then where they are not expected. Its arrays hold
+    /// no objects: serde takes an array for a struct, field by field, which no caller writes and which harms nobody.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let scalar = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        let leaf = prop_oneof![4 => scalar.clone(), 1 => vec(scalar, 0..4).prop_map(Value::from)];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            hash_map("cluster|config|clusterName|\\PC{0,3}", inner, 0..4)
+                .prop_map(|fields| fields.into_iter().collect())
+        })
+    }
+
     proptest! {
+        #[test]
+        fn a_cluster_is_named_by_text_in_its_place_and_by_nothing_else(inside in any_json(), depth in 0..4_usize) {
+            let path = ["cluster", "config", "clusterName"];
+            let spec = path[..depth].iter().rev().fold(inside, |inside, field| json!({*field: inside}));
+            let written = path.iter().try_fold(&spec, |object, field| object.get(field));
+            let written = written.and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
+            let read = named(&with_spec(&spec.to_string()));
+            if let Err(error) = &read {
+                let line = error.to_string();
+                prop_assert!(!line.contains(char::is_control) && line.len() < 400, "{}", line);
+            }
+            prop_assert_eq!(read.ok(), written);
+        }
+
         #[test]
         fn no_text_makes_it_panic_or_speak_at_length(text in any::<String>(), inside in any::<String>()) {
             let inside = serde_json::Value::from(inside);

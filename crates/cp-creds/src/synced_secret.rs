@@ -279,6 +279,17 @@ mod tests {
         }
 
         #[test]
+        fn a_token_is_handed_out_as_it_is_or_not_at_all(
+            token in prop_oneof![any::<Vec<u8>>(), "[!-~]{1,30}[ -~\\x00-\\x1f]{0,1}".prop_map(String::into_bytes)],
+        ) {
+            let mut copy = secret("a-b");
+            copy["data"]["token"] = json!(STANDARD.encode(&token));
+            let could_be_sent = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
+            let read = judge(&copy, &key("a", "b")).ok().map(String::into_bytes);
+            prop_assert_eq!(read, could_be_sent.then_some(token));
+        }
+
+        #[test]
         fn no_error_repeats_what_the_secret_holds(
             // Uppercase letters that no message of ours holds in a row.
             held in "[A-Z]{24,40}[\\x00-\\x20]{0,2}",

@@ -89,6 +89,7 @@ fn whole_seconds(number: &serde_json::Number) -> Option<i64> {
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use jiff::Timestamp;
     use proptest::prelude::*;
 
     use super::{InvalidToken, Token};
@@ -143,6 +144,18 @@ mod tests {
             let token = jwt(&claims);
             let _ = token.expiry();
             prop_assert_eq!(format!("{token:?}"), "Token(..)");
+        }
+
+        #[test]
+        fn every_second_that_a_date_can_have_is_told_as_it_is(
+            second in Timestamp::MIN.as_second()..=Timestamp::MAX.as_second(),
+            fraction in 0..1000_u16,
+        ) {
+            let at = Timestamp::from_second(second).unwrap();
+            prop_assert_eq!(jwt(&format!(r#"{{"exp":{second}}}"#)).expiry(), Some(at));
+            // Cut off, so that the token is asked for anew no later than it ends.
+            let told = jwt(&format!(r#"{{"exp":{second}.{fraction:03}}}"#)).expiry().unwrap();
+            prop_assert!((second - 1..=second).contains(&told.as_second()));
         }
 
         #[test]
