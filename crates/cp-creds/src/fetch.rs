@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{CertificateError, ClientConnection, StreamOwned};
 
 use crate::api_server::ApiServer;
 use crate::deadline::{Progress, Stage};
@@ -37,6 +37,13 @@ pub enum FetchError {
     /// The two sides do not agree on TLS, or do not trust each other.
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
+    /// The server's certificate is an authority's own. client-go takes one that is itself what is trusted; we do not,
+    /// because webpki refuses it unseen, and its validity would be ours to read.
+    #[error(
+        "TLS handshake failed: the server shows a certificate authority's own certificate (CA:TRUE), which is refused \
+         even where that authority is trusted: issue another for the server, or make this one CA:FALSE"
+    )]
+    AuthorityAsServer,
     /// The request did not get out.
     #[error("cannot send the request")]
     Send(#[source] io::Error),
@@ -58,7 +65,7 @@ pub fn get(
     progress.enter(Stage::Connecting);
     let tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
     progress.enter(Stage::Handshaking);
-    let mut stream = handshake(tls, tcp).map_err(FetchError::Handshake)?;
+    let mut stream = handshake(tls, tcp).map_err(handshake_failed)?;
     progress.enter(Stage::Waiting);
     let request = http::request(&server.url, path, server.token.as_ref());
     stream.write_all(&request).and_then(|()| stream.flush()).map_err(FetchError::Send)?;
@@ -90,4 +97,16 @@ fn handshake(
         tls.complete_io(&mut tcp)?;
     }
     Ok(StreamOwned::new(tls, tcp))
+}
+
+fn handshake_failed(error: io::Error) -> FetchError {
+    // webpki's errors come as text, and it only chooses between two ways to say no.
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
+            if why.to_string() == "CaUsedAsEndEntity" =>
+        {
+            FetchError::AuthorityAsServer
+        }
+        _ => FetchError::Handshake(error),
+    }
 }

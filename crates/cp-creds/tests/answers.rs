@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write as _;
 
 use plugin::Plugin;
+use rcgen::IsCa;
 use serde_json::{Value, json};
 use support::{FAR_FUTURE, Hub, exec_info, found, response, secret, synced_token};
 
@@ -133,6 +134,13 @@ fn the_server_name_may_be_another_than_the_host() {
     assert!(Plugin::with(&kubeconfig).fails().contains("TLS handshake failed: invalid peer certificate"));
     kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = json!("hub.example");
     assert_eq!(Plugin::with(&kubeconfig).answers()["status"], status());
+}
+
+#[test]
+fn a_server_may_be_its_own_authority_if_it_is_nobody_elses() {
+    for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
+        assert_eq!(Plugin::with(&Hub::self_signed(is_ca).kubeconfig()).answers()["status"], status());
+    }
 }
 
 #[test]

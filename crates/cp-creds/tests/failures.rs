@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use plugin::Plugin;
+use rcgen::{BasicConstraints, IsCa};
 use serde_json::json;
 use support::{Hub, OWN_TOKEN, exec_info, found, response, secret, synced_token};
 
@@ -167,6 +168,14 @@ fn a_hub_of_another_authority_is_not_talked_to() {
     kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"] = json!(other);
     let line = Plugin::with(&kubeconfig).fails();
     assert!(line.contains("invalid peer certificate"), "{line}");
+    assert!(hub.heads().is_empty(), "no token went there");
+}
+
+#[test]
+fn an_authoritys_own_certificate_is_no_servers() {
+    let hub = Hub::self_signed(IsCa::Ca(BasicConstraints::Unconstrained));
+    let line = Plugin::with(&hub.kubeconfig()).fails();
+    assert!(line.contains("the server shows a certificate authority's own certificate (CA:TRUE)"), "{line}");
     assert!(hub.heads().is_empty(), "no token went there");
 }
 

@@ -78,7 +78,26 @@ impl Hub {
     /// A hub whose certificate has `name`, and that may ask for a certificate of its own authority.
     pub fn start(name: &str, asks: bool, behaviour: impl Fn(&mut Stream) + Send + Sync + 'static) -> Self {
         let authority = authority();
-        let config = Arc::new(server_config(&authority, name, asks));
+        let own = certificate(&authority, name);
+        Self::serve(authority, &own, asks, behaviour)
+    }
+
+    /// A hub whose certificate is issued by itself, and that gives the Secret of namespace `ns`.
+    pub fn self_signed(is_ca: IsCa) -> Self {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.is_ca = is_ca;
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let own = (authority.pem(), authority.key().serialize_pem());
+        Self::serve(authority, &own, false, |stream| stream.write_all(&found()).unwrap())
+    }
+
+    fn serve(
+        authority: CertifiedIssuer<'static, KeyPair>,
+        own: &(String, String),
+        asks: bool,
+        behaviour: impl Fn(&mut Stream) + Send + Sync + 'static,
+    ) -> Self {
+        let config = Arc::new(server_config(&authority, own, asks));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let heads = Arc::new(Mutex::new(Vec::new()));
@@ -135,8 +154,11 @@ pub fn certificate(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) ->
     (certificate.pem(), key.serialize_pem())
 }
 
-fn server_config(authority: &CertifiedIssuer<'static, KeyPair>, name: &str, asks: bool) -> ServerConfig {
-    let (certificate, key) = certificate(authority, name);
+fn server_config(
+    authority: &CertifiedIssuer<'static, KeyPair>,
+    (certificate, key): &(String, String),
+    asks: bool,
+) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
     let builder =
         ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
