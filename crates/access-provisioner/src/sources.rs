@@ -38,7 +38,7 @@ pub(crate) fn watch_ca(provisioner: &Provisioner, host: &Host, ca: &CaReference)
         key: ca.key.clone(),
         seen: false,
     };
-    let namespace = ca.namespace.as_str();
+    let namespace = Some(ca.namespace.as_str());
     match ca.kind {
         CaKind::Secret => {
             host.watch_while_held::<Secret>(namespace, Watch::all("secrets").named(&ca.name).optional(), sink)

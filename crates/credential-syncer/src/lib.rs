@@ -17,4 +17,4 @@ mod syncer;
 mod tally;
 
 pub use hub_core::credential::index::Settings;
-pub use syncer::{GATE, Syncer};
+pub use syncer::{GATE, SecretAccess, Syncer};

@@ -1,5 +1,6 @@
 //! The watches: accounts, the tokens that agents report, the copies, and the profiles that these hang on.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hub_api::cluster_profile::ClusterProfile;
@@ -11,12 +12,13 @@ use hub_core::credential::account::Account;
 use hub_core::credential::copy::Observed;
 use hub_core::credential::index::Profile;
 use hub_core::credential::source::Source;
+use hub_core::grant;
 use hub_core::note::Subject;
-use hub_runtime::host::Host;
+use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::core::PartialObjectMeta;
 
-use crate::syncer::Syncer;
+use crate::syncer::{SecretAccess, Syncer};
 
 /// Objects in one answer to a list. These are small once their data is out of them, and a list in one answer is one
 /// request.
@@ -25,23 +27,66 @@ const PAGE: u32 = 5000;
 /// Watches what copies are made of. An addon that is not installed must not hold up other controllers of the
 /// process, so all that is managed-serviceaccount's is optional: until it is listed, copies are kept as they are.
 pub(crate) fn watch(syncer: &Syncer, host: &Host) {
-    let tokens = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
-    host.watch(
-        Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional(),
-        Accounts(syncer.clone()),
-    );
-    host.watch(
-        Watch::<Secret>::all("secrets (tokens)").labelled(tokens).paged(PAGE).optional(),
-        Tokens(syncer.clone()),
-    );
-    host.watch(
-        Watch::<Secret>::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(PAGE).optional(),
-        Copies(syncer.clone()),
-    );
-    host.watch_metadata(
-        Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE),
-        Profiles(syncer.clone()),
-    );
+    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
+    host.watch(accounts, Accounts(syncer.clone()));
+    let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
+    host.watch_metadata(profiles, Profiles(syncer.clone()));
+    match syncer.inner.access {
+        SecretAccess::Cluster => {
+            host.watch(tokens().optional(), Tokens { syncer: syncer.clone(), account: None });
+            host.watch(copies().optional(), Copies { syncer: syncer.clone(), namespace: None });
+        }
+        SecretAccess::Granted => {
+            host.spawn("the watches on secrets", follow(syncer.clone(), Arc::clone(&syncer.inner.host)));
+        }
+    }
+}
+
+fn tokens() -> Watch<Secret> {
+    let selector = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
+    Watch::all("secrets (tokens)").labelled(selector).paged(PAGE)
+}
+
+fn copies() -> Watch<Secret> {
+    Watch::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(PAGE)
+}
+
+/// Watches tokens by the names of the accounts that ask, and copies in the namespaces that are bound: for as long as
+/// the process lives.
+async fn follow(syncer: Syncer, host: Arc<Host>) {
+    let (mut tokens_of, mut copies_in) = (BTreeMap::new(), BTreeMap::new());
+    loop {
+        syncer.inner.reach.notified().await;
+        let (accounts, namespaces) = syncer.change(|fleet, index| {
+            let bound = fleet.namespaces().filter(|namespace| grant::is_bound(fleet, namespace));
+            // Until the last copy is gone, somebody has to see it go.
+            let left = copies_in.keys().filter(|namespace| index.has_copies(namespace));
+            (index.asking(), bound.chain(left).cloned().collect::<BTreeSet<Namespace>>())
+        });
+        tokens_of.retain(|account, _: &mut HeldWatch| accounts.contains(account));
+        for account in accounts {
+            tokens_of.entry(account).or_insert_with_key(|account| {
+                // What an earlier watch has left is not this one's to take away.
+                syncer.change(|_, index| index.forget_sources(account));
+                let sink = Tokens { syncer: syncer.clone(), account: Some(account.clone()) };
+                host.watch_while_held(None, tokens().named(account.as_str()).late(), sink)
+            });
+        }
+        copies_in.retain(|namespace, _: &mut HeldWatch| namespaces.contains(namespace));
+        for namespace in namespaces {
+            copies_in.entry(namespace).or_insert_with_key(|namespace| {
+                syncer.change(|_, index| index.forget_copies(namespace));
+                let sink = Copies { syncer: syncer.clone(), namespace: Some(namespace.clone()) };
+                host.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
+            });
+        }
+        syncer.change(|_, index| {
+            index.keep_listed(
+                |account| tokens_of.contains_key(account),
+                |namespace| copies_in.contains_key(namespace),
+            );
+        });
+    }
 }
 
 struct Accounts(Syncer);
@@ -57,6 +102,7 @@ impl Sink<ManagedServiceAccount> for Accounts {
             let changed = index.apply_account(key.clone(), account);
             if changed { index.places_of(fleet, &key) } else { Vec::new() }
         });
+        self.0.reach_again();
         self.0.enqueue(places);
         self.0.enqueue_account(key);
     }
@@ -67,6 +113,7 @@ impl Sink<ManagedServiceAccount> for Accounts {
             index.delete_account(&key);
             index.places_of(fleet, &key)
         });
+        self.0.reach_again();
         self.0.enqueue(places);
         self.0.enqueue_account(key);
     }
@@ -78,40 +125,48 @@ impl Sink<ManagedServiceAccount> for Accounts {
     }
 }
 
-struct Tokens(Syncer);
+struct Tokens {
+    syncer: Syncer,
+    /// The name that the watch is limited to.
+    account: Option<AccountName>,
+}
 
 impl Sink<Secret> for Tokens {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
         let key = account_key(key);
         // What the error says of a Secret may be a part of it.
         let source = object.map_or_else(|_| Source::unreadable(), |secret| Source::read(&secret));
-        let places = self.0.change(|fleet, index| {
+        let places = self.syncer.change(|fleet, index| {
             let changed = index.apply_source(key.clone(), source);
             if changed { index.places_of(fleet, &key) } else { Vec::new() }
         });
-        self.0.note_change(&places);
-        self.0.enqueue(places);
-        self.0.enqueue_account(key);
+        self.syncer.note_change(&places);
+        self.syncer.enqueue(places);
+        self.syncer.enqueue_account(key);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let key = account_key(key);
-        let places = self.0.change(|fleet, index| {
+        let places = self.syncer.change(|fleet, index| {
             index.delete_source(&key);
             index.places_of(fleet, &key)
         });
-        self.0.enqueue(places);
-        self.0.enqueue_account(key);
+        self.syncer.enqueue(places);
+        self.syncer.enqueue_account(key);
     }
 
     fn listed(&mut self) {
-        if self.0.change(|_, index| index.sources_listed()) {
-            self.0.look_at_everything();
+        if self.syncer.change(|_, index| index.sources_listed(self.account.clone())) {
+            self.syncer.look_at_everything();
         }
     }
 }
 
-struct Copies(Syncer);
+struct Copies {
+    syncer: Syncer,
+    /// The namespace that the watch is limited to.
+    namespace: Option<Namespace>,
+}
 
 impl Sink<Secret> for Copies {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
@@ -120,21 +175,22 @@ impl Sink<Secret> for Copies {
             Ok(secret) => Observed::read(&key, &secret),
             Err(unreadable) => Observed::unreadable(&key, &unreadable.metadata),
         };
-        if self.0.observe(&key, observed) {
-            self.0.enqueue([key]);
+        if self.syncer.observe(&key, observed) {
+            self.syncer.enqueue([key]);
         }
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let key = secret_key(key);
-        self.0.forget(&key);
-        self.0.inner.host.reporter.forget(&Subject::Secret(key.namespace.clone(), key.name.to_string()));
-        self.0.enqueue([key]);
+        self.syncer.forget(&key);
+        self.syncer.inner.host.reporter.forget(&Subject::Secret(key.namespace.clone(), key.name.to_string()));
+        self.syncer.enqueue([key]);
+        self.syncer.reach_again();
     }
 
     fn listed(&mut self) {
-        if self.0.change(|_, index| index.copies_listed()) {
-            self.0.look_at_everything();
+        if self.syncer.change(|_, index| index.copies_listed(self.namespace.clone())) {
+            self.syncer.look_at_everything();
         }
     }
 }

@@ -12,6 +12,7 @@ use hub_runtime::fleet::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::work::Work;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::accounts::Accounts;
 use crate::copies::Copies;
@@ -19,6 +20,17 @@ use crate::sources;
 
 /// The feature gate that starts the syncer.
 pub const GATE: &str = "ClusterProfileCredSyncer";
+
+/// How Secrets are watched, and so which rights that takes. A right cannot be limited to a label.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SecretAccess {
+    /// By their labels, in all namespaces at once: two watches, and the right to list every Secret of the hub.
+    #[default]
+    Cluster,
+    /// Tokens by the names of the accounts that ask for copies, copies in the namespaces that are bound: a watch
+    /// each, and rights to no other Secrets.
+    Granted,
+}
 
 /// The syncer. Cheap to clone; clones share their state.
 #[derive(Clone)]
@@ -32,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) index: Mutex<CredentialIndex>,
     pub(crate) copies: Copies,
     pub(crate) accounts: Accounts,
+    pub(crate) access: SecretAccess,
+    pub(crate) reach: Notify,
     /// Whether every watch has its first answer.
     begun: AtomicBool,
 }
@@ -39,13 +53,15 @@ pub(crate) struct Inner {
 impl Syncer {
     /// Starts to watch. Call it before the fleet's watches start.
     #[must_use]
-    pub fn start(host: &Arc<Host>, fleet: &FleetCache, settings: Settings) -> Self {
+    pub fn start(host: &Arc<Host>, fleet: &FleetCache, settings: Settings, access: SecretAccess) -> Self {
         let inner = Inner {
             host: Arc::clone(host),
             fleet: fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings)),
             copies: Copies::new(host),
             accounts: Accounts::new(host),
+            access,
+            reach: Notify::new(),
             begun: AtomicBool::new(false),
         };
         let this = Self { inner: Arc::new(inner) };
@@ -93,10 +109,18 @@ impl Syncer {
     /// What was not known is known now, so that absences mean something.
     pub(crate) fn look_at_everything(&self) {
         if self.has_begun() {
+            self.reach_again();
             let (places, accounts) =
                 self.change(|fleet, index| (index.places(fleet), index.accounts().collect::<Vec<_>>()));
             self.enqueue(places);
             add_all(&self.inner.accounts.work, accounts);
+        }
+    }
+
+    /// Which Secrets have to be watched may have changed.
+    pub(crate) fn reach_again(&self) {
+        if self.inner.access == SecretAccess::Granted && self.has_begun() {
+            self.inner.reach.notify_one();
         }
     }
 
@@ -111,6 +135,7 @@ impl Syncer {
             }
         }
         if self.has_begun() {
+            self.reach_again();
             let (places, accounts) = self.inner.index.lock().concerned(fleet, touched);
             self.enqueue(places);
             add_all(&self.inner.accounts.work, accounts);

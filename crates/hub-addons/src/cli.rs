@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use access_provisioner::{CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, Settings, SourceSettings};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use credential_syncer::SecretAccess;
 use hub_api::crds::ListFlavour;
-use hub_api::names::ManagerName;
+use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::fleet::BoundSource;
@@ -126,6 +127,9 @@ pub struct RunArgs {
     /// ClusterProfileCredSyncer (on): the credential syncer, which copies the token of each labelled
     /// ManagedServiceAccount into the namespaces that its cluster is granted to.
     ///
+    /// ClusterProfileCredRights (off): gives the credential syncer, in a process of its own, its rights to Secrets
+    /// namespace by namespace and name by name; for --credential-secret-access=granted there.
+    ///
     /// ClusterProfileDirectAccessProvider (off): an access provider of its own that leads to the cluster's API
     /// server without a proxy.
     #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
@@ -152,6 +156,16 @@ pub struct RunArgs {
     /// authentication.open-cluster-management.io/sync-to-namespaces names; without it to none
     #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub require_sync_namespaces: bool,
+
+    /// How the credential syncer finds Secrets: by label in all namespaces, which takes the right to list every
+    /// Secret of the hub; or tokens by the names of the accounts that ask, and copies in the namespaces that are
+    /// bound, which takes rights to those only
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_SECRET_ACCESS", value_enum, default_value_t = Access::Cluster)]
+    pub credential_secret_access: Access,
+
+    /// Whom the gate ClusterProfileCredRights gives rights to
+    #[command(flatten)]
+    pub rights: RightsArgs,
 
     /// How access providers lead to clusters, and where their trust anchors come from
     #[command(flatten)]
@@ -180,6 +194,72 @@ pub struct RunArgs {
     /// What to log: error, warn, info, debug, trace, or directives such as hub_runtime=debug
     #[arg(long, env = "HUB_ADDONS_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
+}
+
+/// Whose rights to Secrets are given, and by which roles.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Rights of the credential syncer (gate ClusterProfileCredRights)")]
+#[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
+pub struct RightsArgs {
+    /// The credential syncer's ServiceAccount, as NAMESPACE/NAME
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_SUBJECT", value_name = "NAMESPACE/NAME")]
+    pub credential_rights_subject: Option<ServiceAccount>,
+
+    /// The ClusterRole that is bound in every namespace with a ManagedClusterSetBinding in force
+    #[arg(
+        long,
+        env = "HUB_ADDONS_CREDENTIAL_RIGHTS_COPIES_ROLE",
+        value_name = "NAME",
+        default_value = "hub-addons-copies"
+    )]
+    pub credential_rights_copies_role: String,
+
+    /// The ClusterRole whose one rule names the tokens; it has to be there
+    #[arg(
+        long,
+        env = "HUB_ADDONS_CREDENTIAL_RIGHTS_TOKENS_ROLE",
+        value_name = "NAME",
+        default_value = "hub-addons-tokens"
+    )]
+    pub credential_rights_tokens_role: String,
+}
+
+/// A ServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceAccount {
+    namespace: Namespace,
+    name: String,
+}
+
+impl FromStr for ServiceAccount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
+                Ok(Self { namespace: namespace.into(), name: name.to_owned() })
+            }
+            _ => Err(format!("{text:?} is no ServiceAccount: it is NAMESPACE/NAME")),
+        }
+    }
+}
+
+/// How Secrets are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Access {
+    /// By label, in all namespaces.
+    Cluster,
+    /// By name and by namespace.
+    Granted,
+}
+
+impl From<Access> for SecretAccess {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Cluster => Self::Cluster,
+            Access::Granted => Self::Granted,
+        }
+    }
 }
 
 /// How the access-provider provisioner is set up.
@@ -245,6 +325,18 @@ pub struct AccessArgs {
 }
 
 impl RunArgs {
+    /// The settings of the rights that are given, where it is said whom to.
+    #[must_use]
+    pub fn rights(&self) -> Option<credential_rights::Settings> {
+        let subject = self.rights.credential_rights_subject.clone()?;
+        Some(credential_rights::Settings {
+            namespace: subject.namespace,
+            service_account: subject.name,
+            copies_role: self.rights.credential_rights_copies_role.clone(),
+            tokens_role: self.rights.credential_rights_tokens_role.clone(),
+        })
+    }
+
     /// How bindings are known to be in force.
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {

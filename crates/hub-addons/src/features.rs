@@ -7,11 +7,12 @@ use hub_runtime::gates::{self, Gate, GateError};
 
 /// The gates that exist. The three of the first version are on unless switched off; later ones are off
 /// unless switched on.
-const GATES: [Gate; 4] = [
+const GATES: [Gate; 5] = [
     Gate { name: profile_projector::GATE, default: true },
     Gate { name: access_provisioner::GATE, default: true },
     Gate { name: credential_syncer::GATE, default: true },
     Gate { name: access_provisioner::DIRECT_GATE, default: false },
+    Gate { name: credential_rights::GATE, default: false },
 ];
 
 /// Which gates are on.
@@ -41,6 +42,7 @@ impl FeatureGates {
             (access_provisioner::GATE, "access-provisioner"),
             (access_provisioner::DIRECT_GATE, "direct-access"),
             (credential_syncer::GATE, "credential-syncer"),
+            (credential_rights::GATE, "credential-rights"),
         ];
         all.into_iter().filter(|(gate, _)| self.is_on(gate)).map(|(_, name)| name).collect()
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access_provisioner::{DIRECT_GATE, Direct, Provisioner};
+use credential_rights::Rights;
 use credential_syncer::{Settings as SyncSettings, Syncer};
 use hub_core::project::Settings;
 use hub_runtime::fleet::FleetCache;
@@ -29,6 +30,12 @@ pub enum RunError {
     /// Every gate is off.
     #[error("no controller to run: every feature gate is off")]
     NothingToRun,
+    /// A gate is on that cannot work without a flag.
+    #[error(
+        "the feature gate {} needs --credential-rights-subject: whom to give rights to",
+        credential_rights::GATE
+    )]
+    NoRightsSubject,
     /// An address is taken or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -51,6 +58,9 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let names = args.feature_gates.controllers();
     if names.is_empty() {
         return Err(RunError::NothingToRun);
+    }
+    if args.feature_gates.is_on(credential_rights::GATE) && args.rights().is_none() {
+        return Err(RunError::NoRightsSubject);
     }
     let mut stop = StopSignal::new()?;
     let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));
@@ -124,15 +134,16 @@ struct Controllers {
     /// What has to happen once every watch has its first list, before the first write to a profile.
     begin: Vec<Box<dyn Fn() + Send + Sync>>,
     syncer: Option<Syncer>,
+    rights: Option<Rights>,
 }
 
 impl Controllers {
     /// Starts those whose gate is on.
     fn start(host: &Arc<Host>, args: &RunArgs) -> Self {
         let manager = &args.cluster_manager_name;
-        let [projects, provisions, direct, syncs] =
-            [profile_projector::GATE, access_provisioner::GATE, DIRECT_GATE, credential_syncer::GATE]
-                .map(|gate| args.feature_gates.is_on(gate));
+        let is_on = |gate| args.feature_gates.is_on(gate);
+        let (projects, provisions) = (is_on(profile_projector::GATE), is_on(access_provisioner::GATE));
+        let (direct, syncs) = (is_on(DIRECT_GATE), is_on(credential_syncer::GATE));
         let fleet = FleetCache::new(args.bound_source(), host.reporter.clone());
         let profiles = Profiles::new(Arc::clone(host), manager.clone());
         let mut owners: Vec<Box<dyn Owner>> = Vec::new();
@@ -155,9 +166,12 @@ impl Controllers {
         }
         let syncer = syncs.then(|| {
             let require_namespaces = args.require_sync_namespaces;
-            Syncer::start(host, &fleet, SyncSettings { manager: manager.clone(), require_namespaces })
+            let settings = SyncSettings { manager: manager.clone(), require_namespaces };
+            Syncer::start(host, &fleet, settings, args.credential_secret_access.into())
         });
-        if projects || syncs {
+        let rights = args.rights().filter(|_| is_on(credential_rights::GATE));
+        let rights = rights.map(|settings| Rights::start(host, &fleet, settings));
+        if projects || syncs || rights.is_some() {
             fleet.watch_grants(host);
         }
         if projects || direct || syncs {
@@ -167,7 +181,7 @@ impl Controllers {
             profiles.start(owners);
             profiles
         });
-        Self { profiles, begin, syncer }
+        Self { profiles, begin, syncer, rights }
     }
 
     async fn work(&self) {
@@ -184,7 +198,12 @@ impl Controllers {
                 syncer.work().await;
             }
         };
-        tokio::join!(profiles, syncer);
+        let rights = async {
+            if let Some(rights) = &self.rights {
+                rights.work().await;
+            }
+        };
+        tokio::join!(profiles, syncer, rights);
     }
 
     /// Has [`Self::work`] finish what is in flight, and end.
@@ -194,6 +213,9 @@ impl Controllers {
         }
         if let Some(syncer) = &self.syncer {
             syncer.stop();
+        }
+        if let Some(rights) = &self.rights {
+            rights.stop();
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use hub_api::names::{ClusterSetName, ProfileKey};
+use hub_api::names::{ClusterSetName, Namespace, ProfileKey};
 
 use crate::fleet::{Binding, BoundSource, Cluster, Fleet};
 
@@ -97,19 +97,33 @@ pub fn verdicts<'a>(
     fleet.bindings_in(&key.namespace).map(move |(name, binding)| (name, judge(fleet, name, binding, cluster)))
 }
 
+/// Whether any binding of a namespace is in force, or may be: only then a cluster can be granted to it.
+#[must_use]
+pub fn is_bound(fleet: &Fleet, namespace: &Namespace) -> bool {
+    fleet.bindings_in(namespace).any(|(name, binding)| refusal(fleet, name, binding).is_none())
+}
+
+/// Why a binding grants nothing, whatever the cluster.
+fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &Binding) -> Option<Refusal> {
+    if let Ok(terms) = &binding.terms {
+        if terms.cluster_set != *name {
+            return Some(Refusal::NameMismatch);
+        }
+        if !terms.bound && fleet.bound_source() == BoundSource::Status {
+            return Some(Refusal::NotBound);
+        }
+    }
+    fleet.set(name).is_none().then_some(Refusal::NoSuchSet)
+}
+
 /// Every condition that can be read is asked before a doubt is: one clear "no" makes the rest immaterial.
 fn judge(fleet: &Fleet, name: &ClusterSetName, binding: &Binding, cluster: Option<&Cluster>) -> Verdict {
     let Some(cluster) = cluster else { return Verdict::Refused(Refusal::NoSuchCluster) };
     if cluster.deleting {
         return Verdict::Refused(Refusal::ClusterDeleting);
     }
-    if let Ok(terms) = &binding.terms {
-        if terms.cluster_set != *name {
-            return Verdict::Refused(Refusal::NameMismatch);
-        }
-        if !terms.bound && fleet.bound_source() == BoundSource::Status {
-            return Verdict::Refused(Refusal::NotBound);
-        }
+    if let Some(refusal) = refusal(fleet, name, binding) {
+        return Verdict::Refused(refusal);
     }
     let Some(set) = fleet.set(name) else { return Verdict::Refused(Refusal::NoSuchSet) };
     match &set.selector {

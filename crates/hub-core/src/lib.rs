@@ -11,7 +11,8 @@
 //!    [`trust`] anchors;
 //! 5. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
 //! 6. [`credential`] decides where the token of a cluster's account belongs, and plans the one difference to write;
-//! 7. [`note`] is what a person should hear about on the way.
+//! 7. [`rights`] says which Secrets that takes a right to;
+//! 8. [`note`] is what a person should hear about on the way.
 
 pub mod access;
 pub mod credential;
@@ -21,5 +22,6 @@ pub mod grant;
 pub mod note;
 pub mod profile;
 pub mod project;
+pub mod rights;
 pub mod selector;
 pub mod trust;

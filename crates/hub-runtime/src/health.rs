@@ -42,6 +42,8 @@ pub enum Need {
     /// It waits for the first answer, be it an error: a kind of an addon that may not be installed. What
     /// rests on it stays unknown until there is a list.
     Optional,
+    /// It is already at work: the watch begins when something is found to look at. Probes do not show it.
+    Late,
 }
 
 /// How far a watch has come.
@@ -72,7 +74,6 @@ impl SyncState {
     /// The list is complete.
     pub fn mark_synced(&self) {
         self.set(Sync::Listed);
-        self.metrics.watch_synced(self.resource, true);
     }
 
     /// There was an error. It counts only while there has been no list.
@@ -84,6 +85,10 @@ impl SyncState {
     }
 
     fn set(&self, sync: Sync) {
+        if self.need == Need::Late {
+            return;
+        }
+        self.metrics.watch_synced(self.resource, sync == Sync::Listed);
         self.health.inner.syncs.lock().insert(self.resource, sync);
         self.health.inner.changed.send_replace(());
     }
@@ -93,8 +98,10 @@ impl Health {
     /// Makes readiness wait for a watch.
     #[must_use]
     pub fn expect_sync(&self, resource: &'static str, need: Need, metrics: &Metrics) -> SyncState {
-        self.inner.syncs.lock().insert(resource, Sync::Waiting);
-        metrics.watch_synced(resource, false);
+        if need != Need::Late {
+            self.inner.syncs.lock().insert(resource, Sync::Waiting);
+            metrics.watch_synced(resource, false);
+        }
         SyncState { health: self.clone(), metrics: metrics.clone(), resource, need }
     }
 

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch as channel;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::health::{Health, SyncState};
+use crate::health::{Health, Need, SyncState};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 use crate::report::Reporter;
@@ -18,16 +18,18 @@ use crate::watch::{self, Sink, Watch};
 use crate::write::Writer;
 
 /// A watch that ends when this is dropped, and that nobody waits for any more. Drop it before another watch of
-/// the same resource begins.
+/// the same resource begins, unless both are [late](crate::health::Need::Late).
 pub struct HeldWatch {
     health: Health,
-    resource: &'static str,
+    resource: Option<&'static str>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Drop for HeldWatch {
     fn drop(&mut self) {
-        self.health.forget_sync(self.resource);
+        if let Some(resource) = self.resource {
+            self.health.forget_sync(resource);
+        }
     }
 }
 
@@ -74,9 +76,14 @@ impl Host {
         self.spawn(watch.resource(), watch::metadata(self.client.clone(), watch, sync, metrics, sink));
     }
 
-    /// Starts a watch in one namespace that ends when the handle is dropped: its place can change.
+    /// Starts a watch, in one namespace or in all, that ends when the handle is dropped: its place can change.
     #[must_use]
-    pub fn watch_while_held<K>(&self, namespace: &str, watch: Watch<K>, sink: impl Sink<K>) -> HeldWatch
+    pub fn watch_while_held<K>(
+        &self,
+        namespace: Option<&str>,
+        watch: Watch<K>,
+        sink: impl Sink<K>,
+    ) -> HeldWatch
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -86,7 +93,11 @@ impl Host {
             + 'static,
     {
         let (sync, metrics) = (self.expect(&watch), self.metrics.clone());
-        let (api, resource) = (Api::namespaced(self.client.clone(), namespace), watch.resource());
+        let api = match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let resource = (watch.need() != Need::Late).then(|| watch.resource());
         let task = tokio::spawn(watch::objects(api, watch, sync, metrics, sink));
         HeldWatch { health: self.health.clone(), resource, _task: AbortOnDropHandle::new(task) }
     }

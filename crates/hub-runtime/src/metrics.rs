@@ -80,7 +80,7 @@ impl Metrics {
     fn register(&self, registry: &mut Registry) {
         registry.register(
             "queue_depth",
-            "Keys that are ready or wait for another attempt, by controller",
+            "Keys with something left to do, by controller: ready, with a worker, or waiting for another attempt",
             self.queue_depth.clone(),
         );
         registry.register(

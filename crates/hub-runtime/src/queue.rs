@@ -140,10 +140,10 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         state.queued.contains(key) || state.due.contains_key(key) || state.running.contains_key(key)
     }
 
-    /// How many keys are ready or wait for another attempt.
+    /// How many keys are ready, wait for another attempt, or are with a worker.
     pub fn depth(&self) -> usize {
         let state = self.lock();
-        state.ready.len() + state.waiting.len()
+        state.ready.len() + state.waiting.len() + state.running.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -203,7 +203,7 @@ mod tests {
         queue.add("b");
         queue.add("a");
         assert_eq!((queue.next().await, queue.next().await), (Some("a"), Some("b")));
-        assert_eq!(queue.depth(), 0);
+        assert_eq!(queue.depth(), 2, "no more than those with a worker");
     }
 
     #[tokio::test(start_paused = true)]
@@ -212,7 +212,7 @@ mod tests {
         queue.add("a");
         let key = queue.next().await.unwrap();
         queue.add("a");
-        assert_eq!(queue.depth(), 0, "no second worker gets it");
+        assert_eq!(queue.depth(), 1, "no second worker gets it");
         queue.finish(key, Outcome::Done);
         assert_eq!(queue.next().await, Some("a"));
     }

@@ -128,6 +128,12 @@ impl<K: Resource> Watch<K> {
         Self { need: Need::Optional, ..self }
     }
 
+    /// It begins while the process is at work: see [`Need::Late`].
+    #[must_use]
+    pub fn late(self) -> Self {
+        Self { need: Need::Late, ..self }
+    }
+
     /// The kind, as far as it is not known at compile time.
     #[must_use]
     pub fn kind(&self) -> &K::DynamicType {

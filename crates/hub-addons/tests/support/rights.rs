@@ -4,6 +4,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 
 const CLUSTER: &str = "cluster.open-cluster-management.io";
 const PROFILE: &str = "multicluster.x-k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
 const ACCOUNT: &str = "authentication.open-cluster-management.io";
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -62,8 +63,15 @@ pub fn provisioner() -> Vec<PolicyRule> {
     rules
 }
 
-/// What the syncer needs.
+/// What the syncer needs, with the right to every Secret.
 pub fn syncer() -> Vec<PolicyRule> {
+    let mut rules = syncer_without_secrets();
+    rules.push(rule("", &["secrets"], &["create", "delete", "get", "list", "patch", "watch"]));
+    rules
+}
+
+/// What the syncer needs besides its rights to Secrets.
+pub fn syncer_without_secrets() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
         rule(
@@ -74,7 +82,19 @@ pub fn syncer() -> Vec<PolicyRule> {
         rule(PROFILE, &["clusterprofiles"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts/status"], &["patch"]),
-        rule("", &["secrets"], &["create", "delete", "get", "list", "patch", "watch"]),
+    ]);
+    rules
+}
+
+/// What gives the syncer its rights.
+pub fn credential_rights() -> Vec<PolicyRule> {
+    let mut rules = host();
+    rules.extend([
+        rule(CLUSTER, &["managedclustersets", "managedclustersetbindings"], &["list", "watch"]),
+        rule(ACCOUNT, &["managedserviceaccounts"], &["list", "watch"]),
+        rule(RBAC, &["rolebindings"], &["create", "delete", "list", "watch"]),
+        named(rule(RBAC, &["clusterroles"], &["bind"]), "hub-addons-copies"),
+        named(rule(RBAC, &["clusterroles"], &["escalate", "list", "patch", "watch"]), "hub-addons-tokens"),
     ]);
     rules
 }

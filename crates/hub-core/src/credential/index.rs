@@ -52,17 +52,55 @@ impl Profile {
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
     pub(super) settings: Settings,
-    pub(super) accounts: Listed<BTreeMap<ClusterName, BTreeMap<AccountName, Account>>>,
-    pub(super) sources: Listed<BTreeMap<AccountKey, Source>>,
-    copies: Listed<BTreeMap<Namespace, BTreeMap<Arc<str>, Observed>>>,
+    accounts: BTreeMap<ClusterName, BTreeMap<AccountName, Account>>,
+    all_accounts: bool,
+    sources: BTreeMap<AccountKey, Source>,
+    listed_sources: Listed<AccountName>,
+    copies: BTreeMap<Namespace, BTreeMap<Arc<str>, Observed>>,
+    listed_copies: Listed<Namespace>,
     profiles: BTreeMap<ProfileKey, Profile>,
 }
 
-/// What is known of a kind, and whether that is all there is.
-#[derive(Debug, Default)]
-pub(super) struct Listed<T> {
-    pub(super) known: T,
-    pub(super) complete: bool,
+/// Of what every object is known, so that an absence means something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listed<T> {
+    /// Of these.
+    Of(BTreeSet<T>),
+    /// Of everything.
+    All,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self::Of(BTreeSet::new())
+    }
+}
+
+impl<T: Ord> Listed<T> {
+    fn has(&self, what: &T) -> bool {
+        match self {
+            Self::Of(these) => these.contains(what),
+            Self::All => true,
+        }
+    }
+
+    /// Answers whether that is new.
+    fn add(&mut self, what: Option<T>) -> bool {
+        match (&mut *self, what) {
+            (Self::All, _) => false,
+            (Self::Of(these), Some(what)) => these.insert(what),
+            (Self::Of(_), None) => {
+                *self = Self::All;
+                true
+            }
+        }
+    }
+
+    fn remove(&mut self, what: &T) {
+        if let Self::Of(these) = self {
+            these.remove(what);
+        }
+    }
 }
 
 impl CredentialIndex {
@@ -74,40 +112,99 @@ impl CredentialIndex {
 
     /// Every ManagedServiceAccount is known; answers whether that is new.
     pub fn accounts_listed(&mut self) -> bool {
-        !std::mem::replace(&mut self.accounts.complete, true)
+        !std::mem::replace(&mut self.all_accounts, true)
     }
 
-    /// Every token that an agent has reported is known; answers whether that is new.
-    pub fn sources_listed(&mut self) -> bool {
-        !std::mem::replace(&mut self.sources.complete, true)
-    }
-
-    /// Every copy is known; answers whether that is new.
-    pub fn copies_listed(&mut self) -> bool {
-        !std::mem::replace(&mut self.copies.complete, true)
-    }
-
-    /// Whether copies can be judged at all: an absence means nothing before every copy is known.
+    /// Whether every ManagedServiceAccount is known.
     #[must_use]
-    pub fn knows_copies(&self) -> bool {
-        self.copies.complete
+    pub fn knows_accounts(&self) -> bool {
+        self.all_accounts
+    }
+
+    /// Every token of accounts of this name, or of all, is known; answers whether that is new.
+    pub fn sources_listed(&mut self, account: Option<AccountName>) -> bool {
+        self.listed_sources.add(account)
+    }
+
+    /// A watch on the tokens of accounts of this name begins anew.
+    pub fn forget_sources(&mut self, account: &AccountName) {
+        self.listed_sources.remove(account);
+        self.sources.retain(|key, _| key.account != *account);
+    }
+
+    /// Whether it is known if there is a token of an account of this name.
+    #[must_use]
+    pub fn knows_sources(&self, account: &AccountName) -> bool {
+        self.listed_sources.has(account)
+    }
+
+    /// Every copy in this namespace, or in all, is known; answers whether that is new.
+    pub fn copies_listed(&mut self, namespace: Option<Namespace>) -> bool {
+        self.listed_copies.add(namespace)
+    }
+
+    /// Nobody looks any more for tokens and copies but these.
+    pub fn keep_listed(
+        &mut self,
+        sources: impl Fn(&AccountName) -> bool,
+        copies: impl Fn(&Namespace) -> bool,
+    ) {
+        if let Listed::Of(these) = &mut self.listed_sources {
+            these.retain(&sources);
+            self.sources.retain(|key, _| sources(&key.account));
+        }
+        if let Listed::Of(these) = &mut self.listed_copies {
+            these.retain(&copies);
+            self.copies.retain(|namespace, _| copies(namespace));
+        }
+    }
+
+    /// A watch on the copies in this namespace begins anew.
+    pub fn forget_copies(&mut self, namespace: &Namespace) {
+        self.listed_copies.remove(namespace);
+        self.copies.remove(namespace);
+    }
+
+    /// Whether the copies of a namespace can be judged: an absence means nothing before all of them are known.
+    #[must_use]
+    pub fn knows_copies(&self, namespace: &Namespace) -> bool {
+        self.listed_copies.has(namespace)
+    }
+
+    /// Whether any copy is known in a namespace.
+    #[must_use]
+    pub fn has_copies(&self, namespace: &Namespace) -> bool {
+        self.copies.contains_key(namespace)
+    }
+
+    /// The token of an account, as its agent has reported it.
+    #[must_use]
+    pub fn source(&self, key: &AccountKey) -> Option<&Source> {
+        self.sources.get(key)
+    }
+
+    /// The names of the accounts that ask for copies.
+    #[must_use]
+    pub fn asking(&self) -> BTreeSet<AccountName> {
+        let accounts = self.accounts.values().flatten();
+        accounts.filter(|(_, account)| account.asks).map(|(name, _)| name.clone()).collect()
     }
 
     /// The account of that name.
     #[must_use]
     pub fn account(&self, key: &AccountKey) -> Option<&Account> {
-        self.accounts.known.get(&key.cluster)?.get(&key.account)
+        self.accounts.get(&key.cluster)?.get(&key.account)
     }
 
     /// When the token of an account ends, if it says so.
     #[must_use]
     pub fn expiry(&self, key: &AccountKey) -> Option<Timestamp> {
-        self.sources.known.get(key)?.credential.as_ref().ok()?.expires
+        self.sources.get(key)?.credential.as_ref().ok()?.expires
     }
 
     /// Every account's name, in order.
     pub fn accounts(&self) -> impl Iterator<Item = AccountKey> {
-        self.accounts.known.iter().flat_map(|(cluster, accounts)| {
+        self.accounts.iter().flat_map(|(cluster, accounts)| {
             let key =
                 |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
             accounts.keys().map(key)
@@ -117,7 +214,7 @@ impl CredentialIndex {
     /// The copy at a place, or what stands there.
     #[must_use]
     pub fn copy(&self, key: &SecretKey) -> Option<&Observed> {
-        self.copies.known.get(&key.namespace)?.get(&key.name)
+        self.copies.get(&key.namespace)?.get(&key.name)
     }
 
     /// The profile of a cluster in a namespace.
@@ -128,7 +225,7 @@ impl CredentialIndex {
 
     /// Takes in a ManagedServiceAccount as it is now; answers whether copies may have to change.
     pub fn apply_account(&mut self, key: AccountKey, account: Account) -> bool {
-        let accounts = self.accounts.known.entry(key.cluster).or_default();
+        let accounts = self.accounts.entry(key.cluster).or_default();
         let changed = accounts.get(&key.account).is_none_or(|before| !before.asks_the_same_as(&account));
         accounts.insert(key.account, account);
         changed
@@ -136,31 +233,31 @@ impl CredentialIndex {
 
     /// Forgets a ManagedServiceAccount that is gone, or no longer asks.
     pub fn delete_account(&mut self, key: &AccountKey) {
-        if let Some(accounts) = self.accounts.known.get_mut(&key.cluster) {
+        if let Some(accounts) = self.accounts.get_mut(&key.cluster) {
             accounts.remove(&key.account);
             if accounts.is_empty() {
-                self.accounts.known.remove(&key.cluster);
+                self.accounts.remove(&key.cluster);
             }
         }
     }
 
     /// Takes in the Secret with the token of an account; answers whether it differs from before.
     pub fn apply_source(&mut self, key: AccountKey, source: Source) -> bool {
-        if self.sources.known.get(&key) == Some(&source) {
+        if self.sources.get(&key) == Some(&source) {
             return false;
         }
-        self.sources.known.insert(key, source);
+        self.sources.insert(key, source);
         true
     }
 
     /// Forgets the token of an account.
     pub fn delete_source(&mut self, key: &AccountKey) {
-        self.sources.known.remove(key);
+        self.sources.remove(key);
     }
 
     /// Takes in a Secret where a copy belongs; answers whether it differs from before.
     pub fn apply_copy(&mut self, key: &SecretKey, observed: Observed) -> bool {
-        let copies = self.copies.known.entry(key.namespace.clone()).or_default();
+        let copies = self.copies.entry(key.namespace.clone()).or_default();
         if copies.get(&key.name) == Some(&observed) {
             return false;
         }
@@ -170,10 +267,10 @@ impl CredentialIndex {
 
     /// Forgets a copy that is gone.
     pub fn delete_copy(&mut self, key: &SecretKey) {
-        if let Some(copies) = self.copies.known.get_mut(&key.namespace) {
+        if let Some(copies) = self.copies.get_mut(&key.namespace) {
             copies.remove(&key.name);
             if copies.is_empty() {
-                self.copies.known.remove(&key.namespace);
+                self.copies.remove(&key.namespace);
             }
         }
     }
@@ -197,7 +294,7 @@ impl CredentialIndex {
         name.match_indices('-')
             .map(|(dash, _)| (&name[..dash], &name[dash + 1..]))
             .filter(|(cluster, account)| {
-                self.accounts.known.get(*cluster).is_some_and(|accounts| accounts.contains_key(*account))
+                self.accounts.get(*cluster).is_some_and(|accounts| accounts.contains_key(*account))
             })
             .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
     }
@@ -209,7 +306,7 @@ impl CredentialIndex {
         let place =
             |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: Arc::clone(&name) };
         let granted = fleet.namespaces().filter(|namespace| is_granted(fleet, namespace, &key.cluster));
-        let there = self.copies.known.iter().filter(|(_, copies)| copies.contains_key(&name));
+        let there = self.copies.iter().filter(|(_, copies)| copies.contains_key(&name));
         granted.chain(there.map(|(namespace, _)| namespace)).map(place).collect()
     }
 
@@ -220,12 +317,12 @@ impl CredentialIndex {
         let place = |name: Arc<str>| SecretKey { namespace: key.namespace.clone(), name };
         let mut places = BTreeSet::new();
         if is_granted(fleet, &key.namespace, &key.cluster) {
-            let accounts = self.accounts.known.get(&key.cluster).into_iter().flat_map(BTreeMap::keys);
+            let accounts = self.accounts.get(&key.cluster).into_iter().flat_map(BTreeMap::keys);
             let named =
                 |account: &AccountName| AccountKey { cluster: key.cluster.clone(), account: account.clone() };
             places.extend(accounts.map(|account| place(named(account).copy_name().into())));
         }
-        if let Some(copies) = self.copies.known.get(&key.namespace) {
+        if let Some(copies) = self.copies.get(&key.namespace) {
             let prefix = format!("{}-", key.cluster);
             let from = copies.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
             let there = from.take_while(|(name, _)| name.starts_with(&prefix));
@@ -246,7 +343,7 @@ impl CredentialIndex {
                         &ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() },
                     )
                 };
-                let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.known.keys()).collect();
+                let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.keys()).collect();
                 let accounts = self.accounts().filter(|key| key.cluster == *cluster).collect();
                 (namespaces.into_iter().flat_map(at).collect(), accounts)
             }
@@ -260,13 +357,13 @@ impl CredentialIndex {
     /// Every copy, there or wanted.
     #[must_use]
     pub fn places(&self, fleet: &Fleet) -> BTreeSet<SecretKey> {
-        let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.known.keys()).collect();
+        let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.keys()).collect();
         namespaces.into_iter().flat_map(|namespace| self.places_in(fleet, namespace)).collect()
     }
 
     fn places_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
         let place = |name: Arc<str>| SecretKey { namespace: namespace.clone(), name };
-        let there = self.copies.known.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned();
+        let there = self.copies.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned();
         let granted = self.accounts().filter(|key| is_granted(fleet, namespace, &key.cluster));
         there.chain(granted.map(|key| key.copy_name().into())).map(place).collect()
     }

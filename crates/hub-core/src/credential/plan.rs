@@ -69,7 +69,7 @@ impl Standing<'_> {
 /// Plans what has to be written so that what is at `place` is the right copy, or none.
 #[must_use]
 pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
-    if !index.knows_copies() {
+    if !index.knows_copies(&place.namespace) {
         return Plan::default();
     }
     let observed = index.copy(place);
@@ -228,8 +228,8 @@ fn standing<'a>(
     {
         return Standing::Refused(State::TokenElsewhere);
     }
-    let source = index.sources.known.get(key);
-    if source.is_none() && index.sources.complete {
+    let source = index.source(key);
+    if source.is_none() && index.knows_sources(&key.account) {
         return Standing::Refused(State::NoToken);
     }
     let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
@@ -265,7 +265,7 @@ fn asked(
     account: Option<&Account>,
 ) -> Result<(), State> {
     let Some(account) = account else {
-        return if index.accounts.complete { Err(State::NotAsked) } else { Ok(()) };
+        return if index.knows_accounts() { Err(State::NotAsked) } else { Ok(()) };
     };
     if !account.asks {
         return Err(State::NotAsked);

@@ -1,0 +1,93 @@
+//! The watches: accounts that ask, the RoleBindings that there are, and the role that names the tokens.
+
+use std::sync::Arc;
+
+use hub_api::labels;
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
+use hub_core::rights::{COMPONENT, MANAGED_BY};
+use hub_runtime::host::Host;
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use kube::core::PartialObjectMeta;
+
+use crate::rights::{Binding, Key, Rights, Role};
+
+/// Starts to watch.
+pub(crate) fn watch(rights: &Rights, host: &Host) {
+    let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
+    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts (asking)");
+    host.watch_metadata(accounts.labelled(asking).optional(), Accounts(rights.clone()));
+    let ours = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, COMPONENT.0, COMPONENT.1);
+    host.watch(Watch::<RoleBinding>::all("rolebindings").labelled(ours), Bindings(rights.clone()));
+    let role = Watch::<ClusterRole>::all("clusterroles").named(&rights.inner.settings.tokens_role);
+    host.watch(role, Roles(rights.clone()));
+}
+
+struct Accounts(Rights);
+
+impl Sink<PartialObjectMeta<ManagedServiceAccount>> for Accounts {
+    fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>) {
+        if self.0.inner.state.lock().accounts.insert(account_key(key)) {
+            self.0.inner.work.add(Key::Tokens);
+        }
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.inner.state.lock().accounts.remove(&account_key(key));
+        self.0.inner.work.add(Key::Tokens);
+    }
+
+    fn listed(&mut self) {
+        self.0.inner.state.lock().all_accounts = true;
+        self.0.inner.work.add(Key::Tokens);
+    }
+}
+
+struct Bindings(Rights);
+
+impl Sink<RoleBinding> for Bindings {
+    fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
+        let settings = &self.0.inner.settings;
+        // Another of our kind may be at work in another release: its RoleBindings have another name.
+        if *key.name != *settings.copies_role {
+            return;
+        }
+        let namespace = Namespace::new(Arc::clone(&key.namespace));
+        let binding = match &object {
+            Ok(object) => Binding::read(&object.metadata, settings.is_right(object)),
+            Err(unreadable) => Binding::read(&unreadable.metadata, false),
+        };
+        self.0.inner.state.lock().bindings.insert(namespace.clone(), binding);
+        self.0.inner.work.add(Key::Copies(namespace));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        if *key.name == *self.0.inner.settings.copies_role {
+            let namespace = Namespace::new(Arc::clone(&key.namespace));
+            self.0.inner.state.lock().bindings.remove(&namespace);
+            self.0.inner.work.add(Key::Copies(namespace));
+        }
+    }
+}
+
+struct Roles(Rights);
+
+impl Sink<ClusterRole> for Roles {
+    fn apply(&mut self, _: &ObjectKey, object: Result<ClusterRole, Unreadable>) {
+        self.0.inner.state.lock().role = object.ok().map(Role::from);
+        self.0.inner.work.add(Key::Tokens);
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.0.inner.state.lock().role = None;
+        self.0.inner.work.add(Key::Tokens);
+    }
+}
+
+fn account_key(key: &ObjectKey) -> AccountKey {
+    AccountKey {
+        cluster: ClusterName::new(Arc::clone(&key.namespace)),
+        account: AccountName::new(Arc::clone(&key.name)),
+    }
+}
