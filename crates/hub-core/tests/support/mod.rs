@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod arbitrary;
+pub mod credential;
 pub mod limits;
 pub mod portions;
 

@@ -1,0 +1,373 @@
+//! What the tests of credentials share: accounts, tokens and profiles as an API server shows them, and a hub in
+//! memory that does to Secrets what a plan says. A write that an API server would turn away, or that changes
+//! nothing, panics.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hub_api::labels;
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain};
+use hub_api::secret::Secret;
+use hub_core::credential::account::Account;
+use hub_core::credential::copy::{FIELD_MANAGER, Observed};
+use hub_core::credential::index::{CredentialIndex, Profile, Settings};
+use hub_core::credential::plan::{Action, Plan, plan};
+use hub_core::credential::source::Source;
+use hub_core::credential::state::State;
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::profile::Version;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::{NOON, binding, condition, exclusive, key, member, with};
+
+/// More rounds over all places than any world needs: whoever gets here writes for ever.
+const TOO_MANY_ROUNDS: usize = 6;
+
+/// A ManagedServiceAccount whose token is to be copied wherever its cluster is granted.
+pub fn account(cluster: &str, name: &str) -> Value {
+    json!({
+        "kind": "ManagedServiceAccount",
+        "metadata": {
+            "namespace": cluster, "name": name, "uid": account_uid(cluster, name), "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": { labels::SYNC_TO_CLUSTER_PROFILE: "true" },
+        },
+        "spec": { "rotation": {} },
+        "status": {
+            "tokenSecretRef": { "name": name, "lastRefreshTimestamp": NOON },
+            "conditions": [condition("TokenReported", "True", "TokenReported")],
+        },
+    })
+}
+
+/// The uid that [`account`] gives.
+pub fn account_uid(cluster: &str, name: &str) -> String {
+    format!("uid-of-account-{cluster}/{name}")
+}
+
+/// The Secret that the account's agent has written.
+pub fn token(cluster: &str, name: &str) -> Value {
+    json!({
+        "kind": "Secret",
+        "metadata": {
+            "namespace": cluster, "name": name, "uid": format!("uid-of-token-{cluster}/{name}"),
+            "labels": { labels::IS_MANAGED_SERVICE_ACCOUNT: "true" },
+            "ownerReferences": [{
+                "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
+                "name": name, "uid": account_uid(cluster, name),
+            }],
+        },
+        "type": "Opaque",
+        "data": { "token": base64(&format!("token-of-{cluster}/{name}")), "ca.crt": base64(&format!("ca-of-{cluster}")) },
+    })
+}
+
+/// The metadata of our profile of a cluster.
+pub fn profile(namespace: &str, cluster: &str) -> Value {
+    json!({
+        "kind": "ClusterProfile",
+        "metadata": {
+            "namespace": namespace, "name": cluster, "uid": profile_uid(namespace, cluster),
+            "labels": { labels::CLUSTER_MANAGER: "open-cluster-management", labels::CLUSTER_NAME: cluster },
+        },
+    })
+}
+
+/// The uid that [`profile`] gives.
+pub fn profile_uid(namespace: &str, cluster: &str) -> String {
+    format!("uid-of-profile-{namespace}/{cluster}")
+}
+
+/// Bytes as JSON has them.
+pub fn base64(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+/// Where a Secret is.
+pub fn place(namespace: &str, name: &str) -> SecretKey {
+    SecretKey { namespace: namespace.into(), name: name.into() }
+}
+
+/// The name of an account.
+pub fn account_key(cluster: &str, account: &str) -> AccountKey {
+    AccountKey { cluster: cluster.into(), account: account.into() }
+}
+
+/// A Secret that we did not make.
+pub fn stranger(namespace: &str, name: &str) -> Value {
+    json!({
+        "kind": "Secret",
+        "metadata": {
+            "namespace": namespace, "name": name, "uid": "uid-of-stranger", "resourceVersion": "7",
+            "managedFields": [{ "manager": "kubectl-create", "operation": "Update" }],
+        },
+        "type": "Opaque",
+        "data": { "password": base64("a stranger's") },
+    })
+}
+
+/// All that it takes for the token of `c1/kueue` to be copied into `team`.
+pub fn scene() -> Vec<Value> {
+    vec![
+        member("c1", "prod"),
+        exclusive("prod"),
+        binding("team", "prod"),
+        account("c1", "kueue"),
+        token("c1", "kueue"),
+        profile("team", "c1"),
+    ]
+}
+
+/// The scene with a merge patch in the object of that kind.
+pub fn scene_with(kind: &str, patch: &Value) -> Vec<Value> {
+    let edit = |object: Value| if object["kind"] == kind { with(object, patch) } else { object };
+    scene().into_iter().map(edit).collect()
+}
+
+/// The scene without the object of that kind.
+pub fn scene_without(kind: &str) -> Vec<Value> {
+    scene().into_iter().filter(|object| object["kind"] != kind).collect()
+}
+
+/// Where the scene's copy is.
+pub fn scene_place() -> SecretKey {
+    place("team", "c1-kueue")
+}
+
+/// A hub: what is known of it, and its Secrets where copies belong.
+#[derive(Debug)]
+pub struct World {
+    /// Clusters, sets and bindings.
+    pub fleet: Fleet,
+    /// All else that plans read.
+    pub index: CredentialIndex,
+    /// The Secrets at the places of copies, as the API server has them.
+    pub secrets: BTreeMap<SecretKey, Value>,
+    made: u64,
+}
+
+impl World {
+    /// A hub of which everything is known.
+    pub fn of(objects: impl IntoIterator<Item = Value>) -> Self {
+        Self::set_up(Settings::default(), objects)
+    }
+
+    /// The same, with these settings.
+    pub fn set_up(settings: Settings, objects: impl IntoIterator<Item = Value>) -> Self {
+        let mut world = Self::unlisted(settings, objects);
+        world.index.accounts_listed();
+        world.index.sources_listed();
+        world.index.copies_listed();
+        world
+    }
+
+    /// A hub of which these objects are known, and not whether there are others.
+    pub fn unlisted(settings: Settings, objects: impl IntoIterator<Item = Value>) -> Self {
+        let index = CredentialIndex::new(settings);
+        let mut world = Self { fleet: Fleet::default(), index, secrets: BTreeMap::new(), made: 0 };
+        for object in objects {
+            world.arrive(&object);
+        }
+        world
+    }
+
+    /// The scene, with its copy made.
+    pub fn settled_scene() -> Self {
+        let mut world = Self::of(scene());
+        world.settle();
+        world
+    }
+
+    /// Takes in an object as a watch does; a Secret is the one of an agent.
+    pub fn arrive(&mut self, object: &Value) -> Arrival {
+        let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+        let (namespace, name) = names(object);
+        match object["kind"].as_str().unwrap() {
+            "ManagedServiceAccount" => {
+                let account = match serde_json::from_value::<ManagedServiceAccount>(object.clone()) {
+                    Ok(account) => Account::read(&account),
+                    Err(error) => Account::unreadable(&metadata, error.to_string()),
+                };
+                Arrival::Changes(self.index.apply_account(account_key(namespace, name), account))
+            }
+            "Secret" => {
+                let source = serde_json::from_value::<Secret>(object.clone());
+                let source = source.map_or_else(|_| Source::unreadable(), |secret| Source::read(&secret));
+                Arrival::Changes(self.index.apply_source(account_key(namespace, name), source))
+            }
+            "ClusterProfile" => {
+                Arrival::Changes(self.index.apply_profile(key(namespace, name), Profile::read(&metadata)))
+            }
+            _ => Arrival::Touches(super::arrive(&mut self.fleet, object)),
+        }
+    }
+
+    /// Takes out the object that has this one's kind and name.
+    pub fn leave(&mut self, object: &Value) -> Arrival {
+        let (namespace, name) = names(object);
+        match object["kind"].as_str().unwrap() {
+            "ManagedServiceAccount" => self.index.delete_account(&account_key(namespace, name)),
+            "Secret" => self.index.delete_source(&account_key(namespace, name)),
+            "ClusterProfile" => self.index.delete_profile(&key(namespace, name)),
+            _ => return Arrival::Touches(super::leave(&mut self.fleet, object)),
+        }
+        Arrival::Changes(true)
+    }
+
+    /// Puts a Secret where a copy belongs, whatever stands there.
+    pub fn put(&mut self, secret: Value) -> bool {
+        let (namespace, name) = names(&secret);
+        let place = place(namespace, name);
+        self.secrets.insert(place.clone(), secret);
+        self.look_at(&place)
+    }
+
+    /// Lays a merge patch over the Secret there, as somebody does by hand.
+    pub fn edit(&mut self, place: &SecretKey, patch: &Value) {
+        let mut secret = with(self.secrets[place].clone(), patch);
+        raise_version(&mut secret);
+        self.put(secret);
+    }
+
+    /// Takes a Secret away by hand.
+    pub fn remove(&mut self, place: &SecretKey) {
+        self.secrets.remove(place);
+        self.look_at(place);
+    }
+
+    /// The Secret there.
+    pub fn secret(&self, place: &SecretKey) -> &Value {
+        self.secrets.get(place).unwrap_or(&Value::Null)
+    }
+
+    /// Of which version it is.
+    pub fn version(&self, place: &SecretKey) -> Version {
+        let text = |field: &str| self.secrets[place]["metadata"][field].as_str().unwrap().to_owned();
+        Version { uid: text("uid"), resource_version: text("resourceVersion") }
+    }
+
+    /// What is planned there.
+    pub fn plan(&self, place: &SecretKey) -> Plan {
+        plan(&self.index, &self.fleet, place)
+    }
+
+    /// How it stands there with the account.
+    pub fn state(&self, place: &SecretKey, account: &AccountKey) -> Option<State> {
+        self.plan(place).states.into_iter().find(|(key, _)| key == account).map(|(_, state)| state)
+    }
+
+    /// Plans and writes at every place until nothing is left to do.
+    pub fn settle(&mut self) {
+        for _ in 0..TOO_MANY_ROUNDS {
+            let mut settled = true;
+            for place in self.index.places(&self.fleet) {
+                let action = self.plan(&place).action;
+                settled &= action == Action::Nothing;
+                self.write(&place, &action);
+            }
+            if settled {
+                return;
+            }
+        }
+        panic!("it is written for ever: {self:?}");
+    }
+
+    /// Does what a plan says, and knows the answer.
+    pub fn write(&mut self, place: &SecretKey, action: &Action) {
+        match action {
+            Action::Nothing => return,
+            Action::Create(secret) => {
+                assert!(!self.secrets.contains_key(place), "AlreadyExists: {place}");
+                self.made += 1;
+                let mut created = serde_json::to_value(secret).unwrap();
+                created["metadata"]["uid"] = json!(format!("uid-{}", self.made));
+                created["metadata"]["resourceVersion"] = json!("1");
+                created["metadata"]["managedFields"] =
+                    json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
+                assert_eq!(names(&created), (place.namespace.as_str(), &*place.name));
+                self.secrets.insert(place.clone(), created);
+            }
+            Action::Patch(patch) => {
+                let patch = serde_json::to_value(patch).unwrap();
+                let before = self.secrets.get(place).expect("NotFound").clone();
+                for field in ["uid", "resourceVersion"] {
+                    assert_eq!(before["metadata"][field], patch["metadata"][field], "Conflict: {place}");
+                }
+                let mut after = with(before.clone(), &patch);
+                assert_ne!(before, after, "a write without a difference: {place}");
+                let frozen = before["immutable"] == true && before["data"] != after["data"];
+                assert!(!frozen, "Invalid: the data of {place} is immutable");
+                after["metadata"]["managedFields"] =
+                    json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
+                raise_version(&mut after);
+                self.secrets.insert(place.clone(), after);
+            }
+            Action::Delete(version) => {
+                assert_eq!(self.version(place), *version, "Conflict: {place}");
+                let secret = self.secrets.get_mut(place).unwrap();
+                assert!(secret["metadata"]["deletionTimestamp"].is_null(), "{place} is deleted twice");
+                if secret["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()) {
+                    secret["metadata"]["deletionTimestamp"] = json!(NOON);
+                    raise_version(secret);
+                } else {
+                    self.secrets.remove(place);
+                }
+            }
+        }
+        if let Some(secret) = self.secrets.get(place) {
+            assert!(is_dns_subdomain(&place.name), "Invalid: {place}");
+            for value in
+                secret["metadata"]["labels"].as_object().into_iter().flatten().map(|(_, value)| value)
+            {
+                assert!(labels::is_valid_value(value.as_str().unwrap()), "Invalid: the label {value}");
+            }
+        }
+        self.look_at(place);
+    }
+
+    /// Takes in what stands at a place, as a watch or the answer to a write does.
+    fn look_at(&mut self, place: &SecretKey) -> bool {
+        match self.secrets.get(place) {
+            Some(secret) => self.index.apply_copy(place, observe(secret)),
+            None => {
+                let known = self.index.copy(place).is_some();
+                self.index.delete_copy(place);
+                known
+            }
+        }
+    }
+}
+
+/// What came of an arrival.
+#[derive(Debug, PartialEq)]
+pub enum Arrival {
+    /// Whether anything differs that copies are made of.
+    Changes(bool),
+    /// What it touches in the fleet.
+    Touches(Touched),
+}
+
+/// Reads a Secret where a copy belongs.
+pub fn observe(secret: &Value) -> Observed {
+    let (namespace, name) = names(secret);
+    let metadata: ObjectMeta = serde_json::from_value(secret["metadata"].clone()).unwrap();
+    let place = place(namespace, name);
+    match serde_json::from_value::<Secret>(secret.clone()) {
+        Ok(secret) => Observed::read(&place, &secret),
+        Err(_) => Observed::unreadable(&place, &metadata),
+    }
+}
+
+/// Namespace and name of an object.
+pub fn names(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace"), text("name"))
+}
+
+fn raise_version(object: &mut Value) {
+    let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+}
