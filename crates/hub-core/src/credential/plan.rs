@@ -6,7 +6,6 @@ use hub_api::secret::Secret;
 use crate::credential::account::{self, Account, Scope};
 use crate::credential::copy::{Observed, Patch, Wanted};
 use crate::credential::index::CredentialIndex;
-use crate::credential::source::Unusable;
 use crate::credential::state::State;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -232,6 +231,9 @@ fn standing<'a>(
     if source.is_none() && index.knows_sources(&key.account) {
         return Standing::Refused(State::NoToken);
     }
+    if source.is_some_and(|source| source.is_foreign_to(account)) {
+        return Standing::Refused(State::ForeignToken);
+    }
     let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
         return Standing::Refused(State::NoProfile);
     };
@@ -240,10 +242,6 @@ fn standing<'a>(
     };
     let Some(source) = source else { return Standing::Kept(State::TokenUnknown) };
     let credential = match &source.credential {
-        Err(Unusable::Unreadable) => return Standing::Kept(State::UnusableToken(Unusable::Unreadable)),
-        _ if !source.is_agents || !source.owners.contains(&account.uid) => {
-            return Standing::Refused(State::ForeignToken);
-        }
         Err(unusable) => return Standing::Kept(State::UnusableToken(*unusable)),
         Ok(credential) => credential,
     };

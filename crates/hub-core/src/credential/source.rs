@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::credential::account::Account;
+
 /// The entry of a Secret that holds the token.
 pub const TOKEN: &str = "token";
 /// The entry of a Secret that holds the certificates of the managed cluster's API server.
@@ -96,6 +98,15 @@ impl Source {
     #[must_use]
     pub fn unreadable() -> Self {
         Self { owners: Vec::new(), is_agents: true, credential: Err(Unusable::Unreadable) }
+    }
+
+    /// Whether it is clearly not what the agent of an account has made. Of an account that is not known only the
+    /// uid is missing, and the metadata of one that cannot be read has it.
+    #[must_use]
+    pub fn is_foreign_to(&self, account: Option<&Account>) -> bool {
+        let is_anothers = |account: &Account| !self.owners.contains(&account.uid);
+        let is_readable = !matches!(self.credential, Err(Unusable::Unreadable));
+        is_readable && (!self.is_agents || account.is_some_and(is_anothers))
     }
 }
 
