@@ -321,6 +321,23 @@ fn a_copy_under_a_grant_that_is_not_known_is_kept_true() {
 }
 
 #[test]
+fn a_copy_that_could_not_be_made_anew_is_not_deleted_to_be_replaced() {
+    let foreign_profile = json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } });
+    for change in [come(broken("prod")), edit(profile("team", "c1"), &foreign_profile)] {
+        let mut world = World::settled_scene();
+        world.edit(&scene_place(), &json!({ "immutable": true }));
+        world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+        make(&mut world, &change);
+        assert_eq!(world.plan(&scene_place()).action, Action::Nothing, "{change:?}");
+        assert_ne!(world.state(&scene_place(), &kueue()), Some(State::Synced), "{change:?}");
+        // Once it could be made anew, it is.
+        make(&mut world, &Change { come: scene_without("Secret"), go: vec![] });
+        world.settle();
+        assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
+    }
+}
+
+#[test]
 fn a_rotated_token_is_copied_and_nothing_of_the_old_one_stays() {
     let mut world = World::settled_scene();
     world.arrive(&with(

@@ -131,8 +131,8 @@ fn keep_or_delete(observed: &Observed, standings: &Standings<'_>) -> Plan {
     let holder = holder(observed, standings);
     let mut plan = Plan::default();
     let wanted = match holder {
-        Some((_, Standing::Offered(wanted, _))) => {
-            plan.action = difference(observed, wanted);
+        Some((_, Standing::Offered(wanted, obstacle))) => {
+            plan.action = difference(observed, wanted, *obstacle);
             true
         }
         Some((_, Standing::Kept(_))) => true,
@@ -145,7 +145,9 @@ fn keep_or_delete(observed: &Observed, standings: &Standings<'_>) -> Plan {
         let holds = holder.is_some_and(|(holder, _)| holder == key);
         let state = match standing {
             Standing::Offered(..) if observed.terminating => State::Terminating,
-            Standing::Offered(..) if holds => State::Synced,
+            Standing::Offered(wanted, obstacle) if holds => {
+                obstacle.filter(|_| observed.must_be_replaced(wanted)).unwrap_or(State::Synced)
+            }
             _ => standing.without_copy(State::NameTaken),
         };
         if state == State::NameTaken
@@ -185,13 +187,16 @@ fn holder<'a>(
     find(&on_its_profile).or_else(|| find(&wanted))
 }
 
-fn difference(observed: &Observed, wanted: &Wanted<'_>) -> Action {
+fn difference(observed: &Observed, wanted: &Wanted<'_>, obstacle: Option<State>) -> Action {
     if observed.terminating || observed.is(wanted) {
         Action::Nothing
-    } else if observed.must_be_replaced(wanted) {
+    } else if !observed.must_be_replaced(wanted) {
+        Action::Patch(Box::new(wanted.patch(observed)))
+    } else if obstacle.is_none() {
         Action::Delete(observed.version.clone())
     } else {
-        Action::Patch(Box::new(wanted.patch(observed)))
+        // What stands against a new copy would be met after the old one is gone.
+        Action::Nothing
     }
 }
 
