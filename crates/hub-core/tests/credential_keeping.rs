@@ -6,7 +6,8 @@
 mod support;
 
 use hub_api::labels::{
-    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_CLUSTER,
+    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT,
+    SYNCED_CLUSTER,
 };
 use hub_core::credential::index::Settings;
 use hub_core::credential::plan::{Action, Plan};
@@ -282,6 +283,20 @@ fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
     world.arrive(&token("c1", "kueue"));
     world.index.accounts_listed();
     assert_deleted(&world, State::NotAsked, "and the account once all are known");
+}
+
+#[test]
+fn a_copy_without_a_record_waits_for_the_accounts_to_be_listed() {
+    let stripped = json!({ "metadata": { "annotations": { SYNCED_CLUSTER: null, SYNCED_ACCOUNT: null }, "labels": null } });
+    let left = with(World::settled_scene().secret(&scene_place()).clone(), &stripped);
+    assert!(observe(&left).is_ours && observe(&left).record.is_none());
+    let mut world = World::unlisted(Settings::default(), scene_without("ManagedServiceAccount"));
+    world.put(left);
+    world.index.sources_listed();
+    world.index.copies_listed();
+    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    world.index.accounts_listed();
+    assert_deleted(&world, State::NotAsked, "nobody is left whose it could be");
 }
 
 #[test]

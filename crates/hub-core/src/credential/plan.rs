@@ -82,7 +82,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
     match observed {
         None => create(place, &standings),
         Some(observed) if !observed.is_ours => leave_alone(&standings),
-        Some(observed) => keep_or_delete(observed, &standings),
+        Some(observed) => keep_or_delete(observed, &standings, index.accounts.complete),
     }
 }
 
@@ -127,7 +127,7 @@ fn leave_alone(standings: &Standings<'_>) -> Plan {
     plan
 }
 
-fn keep_or_delete(observed: &Observed, standings: &Standings<'_>) -> Plan {
+fn keep_or_delete(observed: &Observed, standings: &Standings<'_>, all_accounts_known: bool) -> Plan {
     let holder = holder(observed, standings);
     let mut plan = Plan::default();
     let wanted = match holder {
@@ -136,6 +136,8 @@ fn keep_or_delete(observed: &Observed, standings: &Standings<'_>) -> Plan {
             true
         }
         Some((_, Standing::Kept(_))) => true,
+        // Whose it is may come to light with the accounts that are not known yet.
+        None if !all_accounts_known => true,
         Some((_, Standing::Refused(_))) | None => {
             plan.action = removal(observed);
             false
