@@ -33,10 +33,17 @@ pub struct Observed {
     immutable: bool,
     label: Option<String>,
     /// The profile that controls it, if nothing else owns it.
-    owner: Option<String>,
+    owner: Option<Owner>,
     /// What it holds, or nothing where that cannot be read.
     fingerprint: Option<Fingerprint>,
     keys: BTreeSet<String>,
+}
+
+/// A profile that controls a copy. The garbage collector looks for it by name, and compares the uid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner {
+    name: String,
+    uid: String,
 }
 
 /// What is recorded on a copy.
@@ -86,7 +93,9 @@ impl Observed {
             immutable: false,
             label,
             owner: match metadata.owner_references.as_deref() {
-                Some([owner]) if cluster_profile::controls(owner) => Some(owner.uid.clone()),
+                Some([owner]) if cluster_profile::controls(owner) => {
+                    Some(Owner { name: owner.name.clone(), uid: owner.uid.clone() })
+                }
                 _ => None,
             },
             fingerprint: None,
@@ -100,10 +109,21 @@ impl Observed {
         !self.immutable && (!self.keys.is_empty() || self.fingerprint.is_none())
     }
 
-    /// Whether the profile of that uid controls it.
+    /// Whose copy it is: what is recorded says so. Where that was stripped, the profile that it hangs on does.
     #[must_use]
-    pub fn hangs_on(&self, uid: &str) -> bool {
-        self.owner.as_deref() == Some(uid)
+    pub fn account(&self, key: &SecretKey) -> Option<AccountKey> {
+        let by_owner = || {
+            let cluster = self.owner.as_ref()?.name.as_str();
+            let account = key.name.strip_prefix(cluster)?.strip_prefix('-')?;
+            Some(AccountKey { cluster: cluster.into(), account: account.into() })
+        };
+        self.record.as_ref().map(|record| record.account.clone()).or_else(by_owner)
+    }
+
+    fn hangs_on(&self, wanted: &Wanted<'_>) -> bool {
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| owner.uid == wanted.owner && owner.name == wanted.account.cluster.as_str())
     }
 
     /// Whether it is what the copy of this credential should be.
@@ -111,7 +131,7 @@ impl Observed {
     pub fn is(&self, wanted: &Wanted<'_>) -> bool {
         self.fingerprint == Some(wanted.credential.digest)
             && self.record.as_ref().is_some_and(|it| it.account == *wanted.account && it.uid == wanted.uid)
-            && self.hangs_on(wanted.owner)
+            && self.hangs_on(wanted)
             && self.label == Some(label_value(wanted.account))
     }
 

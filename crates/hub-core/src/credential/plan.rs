@@ -72,17 +72,21 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
         return Plan::default();
     }
     let observed = index.copy(place);
-    let recorded = observed.and_then(|observed| observed.record.as_ref()).map(|record| &record.account);
+    let ours = observed.filter(|observed| observed.is_ours);
+    let holder = ours.and_then(|copy| copy.account(place));
     let mut candidates: Vec<AccountKey> = index.accounts_named(&place.name).collect();
     // An account that is gone, or of which nothing is known, has still to be judged.
-    candidates.extend(recorded.filter(|recorded| !candidates.contains(recorded)).cloned());
+    candidates.extend(holder.clone().filter(|holder| !candidates.contains(holder)));
     candidates.sort_by_cached_key(|key| seniority(index, key));
     let standings: Vec<_> =
         candidates.iter().map(|key| (key, standing(index, fleet, &place.namespace, key))).collect();
-    match observed {
-        None => create(place, &standings),
-        Some(observed) if !observed.is_ours => leave_alone(&standings),
-        Some(observed) => keep_or_delete(observed, &standings, index.accounts.complete),
+    match (observed, ours) {
+        (None, _) => create(place, &standings),
+        (Some(_), None) => leave_alone(&standings),
+        (_, Some(copy)) => {
+            let holder = find_holder(holder.as_ref(), &standings);
+            keep_or_delete(copy, holder, &standings, index.accounts.complete)
+        }
     }
 }
 
@@ -127,8 +131,12 @@ fn leave_alone(standings: &Standings<'_>) -> Plan {
     plan
 }
 
-fn keep_or_delete(observed: &Observed, standings: &Standings<'_>, all_accounts_known: bool) -> Plan {
-    let holder = holder(observed, standings);
+fn keep_or_delete(
+    observed: &Observed,
+    holder: Option<&(&AccountKey, Standing<'_>)>,
+    standings: &Standings<'_>,
+    all_accounts_known: bool,
+) -> Plan {
     let mut plan = Plan::default();
     let wanted = match holder {
         Some((_, Standing::Offered(wanted, obstacle))) => {
@@ -174,19 +182,15 @@ fn keep_or_delete(observed: &Observed, standings: &Standings<'_>, all_accounts_k
     plan
 }
 
-/// Whose copy it is: what is recorded says so. Where that was stripped, the profile that it hangs on does, and
-/// where that was stripped too, seniority.
-fn holder<'a>(
-    observed: &Observed,
+/// Whose copy it is. Where the copy itself does not say, the first of those that it could be.
+fn find_holder<'a>(
+    told: Option<&AccountKey>,
     standings: &'a Standings<'a>,
 ) -> Option<&'a (&'a AccountKey, Standing<'a>)> {
-    if let Some(record) = &observed.record {
-        return standings.iter().find(|(key, _)| **key == record.account);
-    }
-    let on_its_profile = |standing: &Standing<'_>| matches!(standing, Standing::Offered(wanted, _) if observed.hangs_on(wanted.owner));
-    let wanted = |standing: &Standing<'_>| !matches!(standing, Standing::Refused(_));
-    let find = |condition: &dyn Fn(&Standing<'_>) -> bool| standings.iter().find(|(_, it)| condition(it));
-    find(&on_its_profile).or_else(|| find(&wanted))
+    standings.iter().find(|(key, standing)| match told {
+        Some(told) => *key == told,
+        None => !matches!(standing, Standing::Refused(_)),
+    })
 }
 
 fn difference(observed: &Observed, wanted: &Wanted<'_>, obstacle: Option<State>) -> Action {
