@@ -135,6 +135,21 @@ fn data_that_can_no_longer_change_is_replaced_by_a_new_secret() {
 }
 
 #[test]
+fn a_copy_of_another_type_is_replaced_since_a_type_cannot_change() {
+    for type_ in ["kubernetes.io/service-account-token", "kubernetes.io/tls", "example.com/x"] {
+        let mut world = World::of(scene());
+        world.put(with(our_copy(), &json!({ "type": type_ })));
+        assert_eq!(
+            world.plan(&scene_place()).action,
+            Action::Delete(world.version(&scene_place())),
+            "{type_}"
+        );
+        world.settle();
+        assert_eq!(content(world.secret(&scene_place())), content(&our_copy()), "{type_}");
+    }
+}
+
+#[test]
 fn a_copy_that_cannot_be_read_is_written_anew() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "data": { "token": 7 } }));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, SecretKey};
-use hub_api::secret::{Secret, SecretBytes};
+use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use hub_api::{cluster_profile, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub struct Observed {
     pub is_ours: bool,
     /// Whether its data can no longer change.
     immutable: bool,
+    /// Its type, where that is not a copy's. A type never changes.
+    other_type: Option<String>,
     label: Option<String>,
     /// The profile that controls it, if nothing else owns it.
     owner: Option<Owner>,
@@ -62,6 +64,7 @@ impl Observed {
         let observed = Self::from_metadata(key, &secret.metadata);
         Self {
             immutable: secret.immutable == Some(true),
+            other_type: secret.type_.clone().filter(|type_| type_ != TYPE_OPAQUE),
             fingerprint: Some(Fingerprint::of(secret.entries())),
             keys: secret.entries().map(|(key, _)| key.to_owned()).collect(),
             ..observed
@@ -91,6 +94,7 @@ impl Observed {
             is_ours: made_by_us || labelled,
             record,
             immutable: false,
+            other_type: None,
             label,
             owner: match metadata.owner_references.as_deref() {
                 Some([owner]) if cluster_profile::controls(owner) => {
@@ -130,6 +134,7 @@ impl Observed {
     #[must_use]
     pub fn is(&self, wanted: &Wanted<'_>) -> bool {
         self.fingerprint == Some(wanted.credential.digest)
+            && self.other_type.is_none()
             && self.record.as_ref().is_some_and(|it| it.account == *wanted.account && it.uid == wanted.uid)
             && self.hangs_on(wanted)
             && self.label == Some(label_value(wanted.account))
@@ -138,7 +143,7 @@ impl Observed {
     /// Whether only a new object can become what it should be.
     #[must_use]
     pub fn must_be_replaced(&self, wanted: &Wanted<'_>) -> bool {
-        self.immutable && self.fingerprint != Some(wanted.credential.digest)
+        self.other_type.is_some() || self.immutable && self.fingerprint != Some(wanted.credential.digest)
     }
 }
 
