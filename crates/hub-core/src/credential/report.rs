@@ -100,9 +100,10 @@ fn listed(namespaces: &[&Namespace]) -> String {
 #[must_use]
 pub fn conditions(shown: &[Value], report: Option<&Report>, now: Timestamp) -> Option<Vec<Value>> {
     let is_ours = |entry: &&Value| entry["type"] == CONDITION_SYNCED;
-    let same = match (shown.iter().find(is_ours), report) {
-        (None, None) => true,
-        (Some(entry), Some(report)) => {
+    let ours: Vec<&Value> = shown.iter().filter(is_ours).collect();
+    let same = match (&*ours, report) {
+        ([], None) => true,
+        ([entry], Some(report)) => {
             entry["status"] == "False"
                 && entry["reason"] == report.reason
                 && entry["message"] == report.message
@@ -115,7 +116,7 @@ pub fn conditions(shown: &[Value], report: Option<&Report>, now: Timestamp) -> O
     let mut list: Vec<Value> = shown.iter().filter(|entry| !is_ours(entry)).cloned().collect();
     if let Some(report) = report {
         // The status was False before, or there was no condition: a new reason is no transition.
-        let since = shown.iter().find(is_ours).filter(|entry| entry["status"] == "False");
+        let since = ours.iter().find(|entry| entry["status"] == "False");
         let since = since.and_then(|entry| entry["lastTransitionTime"].as_str()).map(str::to_owned);
         list.push(json!({
             "type": CONDITION_SYNCED,
