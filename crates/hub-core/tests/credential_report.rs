@@ -152,6 +152,18 @@ fn of_many_namespaces_ten_are_named_and_the_others_counted() {
 }
 
 #[test]
+fn whatever_an_annotation_says_the_message_is_one_that_a_condition_can_have() {
+    let long = "\u{1F980}\u{7}".repeat(10_000);
+    let many = (0..10_000).map(|number| format!("N{number}")).collect::<Vec<_>>().join(",");
+    let namespaces = (0..10_000).map(|number| format!("n{number}")).collect::<Vec<_>>().join(",");
+    for annotation in [long, many, namespaces] {
+        let (reason, message) = said(annotated(&annotation)).unwrap();
+        assert!(message.chars().count() <= 32_768, "{} characters", message.chars().count());
+        assert!(!message.is_empty() && reason.chars().all(|c| c.is_ascii_alphabetic()));
+    }
+}
+
+#[test]
 fn what_is_said_is_the_same_in_whatever_order_things_arrived() {
     let mut objects = annotated("team,lab,ops,Nowhere");
     objects.push(binding("lab", "prod"));

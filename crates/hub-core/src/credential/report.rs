@@ -17,6 +17,10 @@ use crate::grant::{self, Grant};
 /// How many namespaces a sentence names.
 const NAMED: usize = 10;
 
+/// How much is shown of what somebody wrote, in characters: no namespace's name is longer, and a condition's message
+/// may not grow without end.
+const SHOWN: usize = 63;
+
 /// Why a credential is not where it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -65,7 +69,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     if let Scope::Only { invalid, .. } = &account.scope
         && !invalid.is_empty()
     {
-        let entries: Vec<_> = invalid.iter().take(NAMED).map(|entry| format!("{entry:?}")).collect();
+        let entries: Vec<_> = invalid.iter().take(NAMED).map(|entry| quoted(entry)).collect();
         reason = reason.or(Some("InvalidNamespace"));
         sentences.push(format!("the annotation names what is no namespace: {}", entries.join(", ")));
     }
@@ -85,6 +89,12 @@ fn nowhere(account: &Account, require_namespaces: bool) -> (State, &'static str)
         }
         Scope::Only { .. } => (State::OutOfScope, "the annotation names no namespace"),
     }
+}
+
+fn quoted(entry: &str) -> String {
+    let shown: String = entry.chars().take(SHOWN).collect();
+    let more = if shown.len() < entry.len() { "…" } else { "" };
+    format!("{shown:?}{more}")
 }
 
 fn listed(namespaces: &[&Namespace]) -> String {

@@ -233,9 +233,9 @@ impl World {
     }
 
     /// Takes a Secret away by hand.
-    pub fn remove(&mut self, place: &SecretKey) {
+    pub fn remove(&mut self, place: &SecretKey) -> bool {
         self.secrets.remove(place);
-        self.look_at(place);
+        self.look_at(place)
     }
 
     /// The Secret there.
@@ -330,14 +330,12 @@ impl World {
 
     /// Takes in what stands at a place, as a watch or the answer to a write does.
     fn look_at(&mut self, place: &SecretKey) -> bool {
-        match self.secrets.get(place) {
-            Some(secret) => self.index.apply_copy(place, observe(secret)),
-            None => {
-                let known = self.index.copy(place).is_some();
-                self.index.delete_copy(place);
-                known
-            }
+        if let Some(secret) = self.secrets.get(place) {
+            return self.index.apply_copy(place, observe(secret));
         }
+        let known = self.index.copy(place).is_some();
+        self.index.delete_copy(place);
+        known
     }
 }
 
