@@ -316,11 +316,15 @@ impl CredentialIndex {
     pub fn places_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
         let place = |name: Arc<str>| SecretKey { namespace: key.namespace.clone(), name };
         let mut places = BTreeSet::new();
-        if is_granted(fleet, &key.namespace, &key.cluster) {
-            let accounts = self.accounts.get(&key.cluster).into_iter().flat_map(BTreeMap::keys);
-            let named =
-                |account: &AccountName| AccountKey { cluster: key.cluster.clone(), account: account.clone() };
-            places.extend(accounts.map(|account| place(named(account).copy_name().into())));
+        let is_granted = |cluster: &ClusterName| is_granted(fleet, &key.namespace, cluster);
+        let itself = is_granted(&key.cluster);
+        for account in self.accounts.get(&key.cluster).into_iter().flat_map(BTreeMap::keys) {
+            let named = AccountKey { cluster: key.cluster.clone(), account: account.clone() };
+            let name = named.copy_name();
+            // A cluster that is granted no longer makes room for the account of another that shares the name.
+            if itself || self.accounts_named(&name).any(|other| is_granted(&other.cluster)) {
+                places.insert(place(name.into()));
+            }
         }
         if let Some(copies) = self.copies.get(&key.namespace) {
             let prefix = format!("{}-", key.cluster);

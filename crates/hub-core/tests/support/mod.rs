@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod arbitrary;
+pub mod arbitrary_credentials;
 pub mod credential;
 pub mod limits;
 pub mod portions;
