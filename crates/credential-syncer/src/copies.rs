@@ -44,7 +44,7 @@ const END_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) struct Copies {
     pub(crate) work: Arc<Work<SecretKey>>,
     pub(crate) paused: PausedNamespaces,
-    tally: Tally,
+    pub(crate) tally: Tally,
     memory: Mutex<Memory>,
 }
 

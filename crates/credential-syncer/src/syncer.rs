@@ -138,6 +138,7 @@ impl Syncer {
             self.reach_again();
             let (places, accounts) = self.inner.index.lock().concerned(fleet, touched);
             self.enqueue(places);
+            self.enqueue(self.inner.copies.tally.concerned(touched));
             add_all(&self.inner.accounts.work, accounts);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use hub_api::names::{AccountKey, SecretKey};
 use hub_core::credential::state::State;
+use hub_core::fleet::Touched;
 use hub_runtime::metrics::Metrics;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -31,6 +32,18 @@ impl Tally {
     pub(crate) fn new(metrics: Metrics) -> Self {
         metrics.declare_credentials(&State::COUNTED.map(State::as_str));
         Self { metrics, counted: Mutex::default() }
+    }
+
+    /// The places with which it stands somehow that a change of the fleet concerns: one that is no longer wanted, and
+    /// where nothing is, is known to nobody else.
+    pub(crate) fn concerned(&self, touched: &Touched) -> Vec<SecretKey> {
+        let counted = self.counted.lock();
+        let concerns = |(key, place): &(&SecretKey, &Place)| match touched {
+            Touched::Nothing => false,
+            Touched::Cluster(cluster) => place.states.iter().any(|(account, _)| account.cluster == *cluster),
+            Touched::Namespaces(namespaces) => namespaces.contains(&key.namespace),
+        };
+        counted.places.iter().filter(concerns).map(|(key, _)| key.clone()).collect()
     }
 
     /// Notes how it stands with the copies of one name in a namespace; answers the accounts with which it stands

@@ -54,8 +54,12 @@ struct Named {
 /// before and after, for a profile after, for a copy that copy, for the fleet what it touches.
 fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
     match change {
-        Change::AccountsListed => world.index.accounts_listed(),
-        Change::SourcesListed => world.index.sources_listed(),
+        Change::AccountsListed => {
+            world.index.accounts_listed();
+        }
+        Change::SourcesListed => {
+            world.index.sources_listed(None);
+        }
         Change::Secret(index, secret) => {
             let place = places().swap_remove(*index);
             let changed = match secret {

@@ -267,8 +267,8 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
 fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
     let mut world = World::unlisted(Settings::default(), scene_without("ManagedServiceAccount"));
     world.put(World::settled_scene().secret(&scene_place()).clone());
-    world.index.copies_listed();
-    world.index.sources_listed();
+    world.index.copies_listed(None);
+    world.index.sources_listed(None);
     assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
     assert_eq!(world.state(&scene_place(), &kueue()), Some(State::AccountUnknown));
 
@@ -292,8 +292,8 @@ fn a_copy_without_a_record_waits_for_the_accounts_to_be_listed() {
     assert!(observe(&left).is_ours && observe(&left).record.is_none());
     let mut world = World::unlisted(Settings::default(), scene_without("ManagedServiceAccount"));
     world.put(left);
-    world.index.sources_listed();
-    world.index.copies_listed();
+    world.index.sources_listed(None);
+    world.index.copies_listed(None);
     assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
     world.index.accounts_listed();
     assert_deleted(&world, State::NotAsked, "nobody is left whose it could be");
@@ -303,11 +303,11 @@ fn a_copy_without_a_record_waits_for_the_accounts_to_be_listed() {
 fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
     let mut world = World::unlisted(Settings::default(), scene_without("Secret"));
     world.put(World::settled_scene().secret(&scene_place()).clone());
-    world.index.copies_listed();
+    world.index.copies_listed(None);
     world.index.accounts_listed();
     assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
     assert_eq!(world.state(&scene_place(), &kueue()), Some(State::TokenUnknown));
-    world.index.sources_listed();
+    world.index.sources_listed(None);
     assert_deleted(&world, State::NoToken, "all are known");
 }
 
@@ -315,12 +315,12 @@ fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
 fn before_every_copy_is_known_nothing_is_planned() {
     let mut world = World::unlisted(Settings::default(), scene());
     world.index.accounts_listed();
-    world.index.sources_listed();
+    world.index.sources_listed(None);
     assert_eq!(world.plan(&scene_place()), Plan::default());
     world.put(World::settled_scene().secret(&scene_place()).clone());
     world.leave(&binding("team", "prod"));
     assert_eq!(world.plan(&scene_place()), Plan::default());
-    world.index.copies_listed();
+    world.index.copies_listed(None);
     assert_deleted(&world, State::NotGranted, "all are known");
 }
 

@@ -242,10 +242,10 @@ fn the_account_of_a_copy_is_judged_though_others_of_the_name_are_all_that_is_kno
     }
     arrive(&mut world, SECOND);
     world.put(left.secret(&shared()).clone());
-    world.index.copies_listed();
+    world.index.copies_listed(None);
     assert_eq!(world.plan(&shared()).action, Action::Nothing, "the other may yet be shown");
     world.index.accounts_listed();
-    world.index.sources_listed();
+    world.index.sources_listed(None);
     assert_eq!(world.plan(&shared()).action, Action::Delete(world.version(&shared())));
     world.settle();
     assert_eq!(held_by(&world), Some(SECOND));

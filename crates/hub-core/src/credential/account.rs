@@ -74,7 +74,7 @@ impl Account {
     pub fn read(account: &ManagedServiceAccount) -> Self {
         let status = account.status.clone().unwrap_or_default();
         let state = AccountState {
-            token_secret: status.token_secret_ref.map(|reference| reference.name),
+            token_secret: status.token_secret_ref.map(|it| it.name).filter(|name| !name.is_empty()),
             conditions: status.conditions,
         };
         Self::from_metadata(&account.metadata, Ok(state))

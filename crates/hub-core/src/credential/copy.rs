@@ -107,10 +107,16 @@ impl Observed {
         }
     }
 
-    /// Whether it holds anything, and that can be taken out.
+    /// Whether it holds anything, as far as is known.
+    #[must_use]
+    pub fn holds_data(&self) -> bool {
+        !self.keys.is_empty() || self.fingerprint.is_none()
+    }
+
+    /// Whether what it holds can be taken out.
     #[must_use]
     pub fn can_be_emptied(&self) -> bool {
-        !self.immutable && (!self.keys.is_empty() || self.fingerprint.is_none())
+        !self.immutable && self.holds_data()
     }
 
     /// Whose copy it is: what is recorded says so. Where that was stripped, the profile that it hangs on does.
@@ -124,7 +130,9 @@ impl Observed {
         self.record.as_ref().map(|record| record.account.clone()).or_else(by_owner)
     }
 
-    fn hangs_on(&self, wanted: &Wanted<'_>) -> bool {
+    /// Whether it hangs on the profile that its credential belongs to.
+    #[must_use]
+    pub fn hangs_on(&self, wanted: &Wanted<'_>) -> bool {
         self.owner
             .as_ref()
             .is_some_and(|owner| owner.uid == wanted.owner && owner.name == wanted.account.cluster.as_str())

@@ -85,7 +85,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
         (Some(_), None) => leave_alone(&standings),
         (_, Some(copy)) => {
             let holder = find_holder(holder.as_ref(), &standings);
-            keep_or_delete(copy, holder, &standings, index.accounts.complete)
+            keep_or_delete(copy, holder, &standings, index.knows_accounts())
         }
     }
 }
@@ -139,6 +139,11 @@ fn keep_or_delete(
 ) -> Plan {
     let mut plan = Plan::default();
     let wanted = match holder {
+        // It stays under a profile that changes hands, and never moves to one that is another's.
+        Some((_, Standing::Offered(wanted, Some(State::ForeignProfile)))) if !observed.hangs_on(wanted) => {
+            plan.action = removal(observed);
+            false
+        }
         Some((_, Standing::Offered(wanted, obstacle))) => {
             plan.action = difference(observed, wanted, *obstacle);
             true
@@ -155,8 +160,8 @@ fn keep_or_delete(
         let holds = holder.is_some_and(|(holder, _)| holder == key);
         let state = match standing {
             Standing::Offered(..) if observed.terminating => State::Terminating,
-            Standing::Offered(wanted, obstacle) if holds => {
-                obstacle.filter(|_| observed.must_be_replaced(wanted)).unwrap_or(State::Synced)
+            Standing::Offered(it, obstacle) if holds && wanted => {
+                obstacle.filter(|_| observed.must_be_replaced(it)).unwrap_or(State::Synced)
             }
             _ => standing.without_copy(State::NameTaken),
         };
@@ -174,10 +179,13 @@ fn keep_or_delete(
         plan.states.push(((*key).clone(), state));
     }
     if observed.terminating {
-        plan.notes.push(Note::new(
-            Reason::CopyTerminating,
-            "is being deleted and held by a finalizer; its token is taken out unless it may be here",
-        ));
+        let token = match plan.action {
+            Action::Nothing if observed.holds_data() && !wanted => "and cannot be emptied: it is immutable",
+            Action::Nothing if observed.holds_data() => "and keeps its token, which may be here",
+            _ => "and is emptied",
+        };
+        let message = format!("is being deleted and held by a finalizer, {token}");
+        plan.notes.push(Note::new(Reason::CopyTerminating, message));
     }
     plan
 }

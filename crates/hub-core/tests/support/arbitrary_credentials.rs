@@ -75,9 +75,9 @@ impl Hub {
             world.index.accounts_listed();
         }
         if self.sources_listed {
-            world.index.sources_listed();
+            world.index.sources_listed(None);
         }
-        world.index.copies_listed();
+        world.index.copies_listed(None);
     }
 
     /// The object of that kind, namespace and name.

@@ -159,8 +159,8 @@ impl World {
     pub fn set_up(settings: Settings, objects: impl IntoIterator<Item = Value>) -> Self {
         let mut world = Self::unlisted(settings, objects);
         world.index.accounts_listed();
-        world.index.sources_listed();
-        world.index.copies_listed();
+        world.index.sources_listed(None);
+        world.index.copies_listed(None);
         world
     }
 
