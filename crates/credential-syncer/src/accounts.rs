@@ -7,7 +7,7 @@ use std::time::Duration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::AccountKey;
 use hub_core::credential::account::Account;
-use hub_core::credential::report::{Report, can_report, conditions, report};
+use hub_core::credential::report::{Report, conditions, report};
 use hub_core::note::{Note, Reason, Subject};
 use hub_runtime::error::Category;
 use hub_runtime::host::Host;
@@ -65,9 +65,6 @@ impl Syncer {
     }
 
     async fn report_account(&self, key: &AccountKey) -> Outcome {
-        if !self.can_report() {
-            return Outcome::Done;
-        }
         let subject = Subject::Account(key.clone());
         let Some(look) = self.look(key) else {
             self.inner.accounts.troubles.lock().remove(key);
@@ -99,11 +96,6 @@ impl Syncer {
             let account = index.account(key)?.clone();
             Some(Look { account, report: report(index, fleet, key) })
         })
-    }
-
-    /// Whether enough is known to say anything. What becomes known later has every account looked at again.
-    fn can_report(&self) -> bool {
-        self.change(|fleet, index| can_report(index, fleet))
     }
 
     async fn write_conditions(&self, key: &AccountKey, account: &Account, list: Vec<Value>) -> Outcome {

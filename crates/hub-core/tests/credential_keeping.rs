@@ -312,14 +312,15 @@ fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
 }
 
 #[test]
-fn before_every_copy_is_known_nothing_is_planned() {
+fn before_every_copy_is_known_nothing_is_planned_and_that_is_said() {
     let mut world = World::unlisted(Settings::default(), scene());
     world.index.accounts_listed();
     world.index.sources_listed(None);
-    assert_eq!(world.plan(&scene_place()), Plan::default());
+    let unread = |state| Plan { states: vec![(kueue(), state)], ..Plan::default() };
+    assert_eq!(world.plan(&scene_place()), unread(State::CopiesUnknown));
     world.put(World::settled_scene().secret(&scene_place()).clone());
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()), Plan::default());
+    assert_eq!(world.plan(&scene_place()), unread(State::NotGranted));
     world.index.copies_listed(None);
     assert_deleted(&world, State::NotGranted, "all are known");
 }

@@ -112,6 +112,19 @@ fn who_names_a_namespace_expects_a_copy_there_and_who_names_none_expects_one_som
 }
 
 #[test]
+fn a_namespace_whose_secrets_cannot_be_read_is_said_and_keeps_no_other_from_being_judged() {
+    let mut world = World::unlisted(Settings::default(), scene());
+    world.arrive(&binding("ops", "prod"));
+    world.index.accounts_listed();
+    world.index.sources_listed(None);
+    world.index.copies_listed(Some("ops".into()));
+    assert_eq!(
+        told(&world).unwrap().message,
+        format!("team: {}. ops: {}", State::CopiesUnknown, State::NoProfile)
+    );
+}
+
+#[test]
 fn entries_that_are_no_namespaces_are_said_beside_what_works() {
     let (reason, message) = said(annotated("team,TEAM,../x")).unwrap();
     assert_eq!(reason, "InvalidNamespace");

@@ -69,7 +69,7 @@ impl Standing<'_> {
 #[must_use]
 pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
     if !index.knows_copies(&place.namespace) {
-        return Plan::default();
+        return leave_unread(index, fleet, place);
     }
     let observed = index.copy(place);
     let ours = observed.filter(|observed| observed.is_ours);
@@ -88,6 +88,15 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
             keep_or_delete(copy, holder, &standings, index.knows_accounts())
         }
     }
+}
+
+/// An absence means nothing before all copies of a namespace are known.
+fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
+    let state = |key| {
+        let state = standing(index, fleet, &place.namespace, &key).without_copy(State::CopiesUnknown);
+        (key, state)
+    };
+    Plan { states: index.accounts_named(&place.name).map(state).collect(), ..Plan::default() }
 }
 
 type Standings<'a> = [(&'a AccountKey, Standing<'a>)];

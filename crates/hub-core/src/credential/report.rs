@@ -30,15 +30,6 @@ pub struct Report {
     pub message: String,
 }
 
-/// Whether enough is known to say anything of an account: before that, silence says nothing either.
-#[must_use]
-pub fn can_report(index: &CredentialIndex, fleet: &Fleet) -> bool {
-    index.knows_accounts()
-        && fleet
-            .namespaces()
-            .all(|namespace| !grant::is_bound(fleet, namespace) || index.knows_copies(namespace))
-}
-
 /// What there is to say of an account, if anything.
 #[must_use]
 pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Option<Report> {

@@ -31,6 +31,8 @@ pub enum State {
     ForeignToken,
     /// The Secret holds no token that could be copied.
     UnusableToken(Unusable),
+    /// The Secrets of the namespace cannot be read yet.
+    CopiesUnknown,
     /// The namespace has no profile of the cluster.
     NoProfile,
     /// The profile in the namespace is another cluster manager's.
@@ -46,7 +48,7 @@ pub enum State {
 impl State {
     /// Every state that is counted, for metrics that start at zero: the first three after [`Self::Synced`] are no
     /// news, and would be counted for every pair of an account and a namespace.
-    pub const COUNTED: [Self; 14] = [
+    pub const COUNTED: [Self; 15] = [
         Self::Synced,
         Self::GrantUnknown,
         Self::NameTooLong,
@@ -56,6 +58,7 @@ impl State {
         Self::TokenUnknown,
         Self::ForeignToken,
         Self::UnusableToken(Unusable::NoToken),
+        Self::CopiesUnknown,
         Self::NoProfile,
         Self::ForeignProfile,
         Self::ForeignSecret,
@@ -95,6 +98,7 @@ impl State {
             Self::TokenUnknown => ("token_unknown", "TokenUnknown"),
             Self::ForeignToken => ("foreign_token", "ForeignToken"),
             Self::UnusableToken(_) => ("unusable_token", "UnusableToken"),
+            Self::CopiesUnknown => ("copies_unknown", "CopiesUnknown"),
             Self::NoProfile => ("no_profile", "NoProfile"),
             Self::ForeignProfile => ("foreign_profile", "ForeignProfile"),
             Self::ForeignSecret => ("foreign_secret", "ForeignSecret"),
@@ -130,6 +134,9 @@ impl fmt::Display for State {
                     f,
                     "the reported Secret cannot be copied, since {why}; a copy that is there stays"
                 );
+            }
+            Self::CopiesUnknown => {
+                "the Secrets of the namespace cannot be read yet, so a copy that is there stays"
             }
             Self::NoProfile => "there is no ClusterProfile of the cluster that the copy could hang on",
             Self::ForeignProfile => "the ClusterProfile is another cluster manager's",
