@@ -7,9 +7,12 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
+pub mod chain;
 pub mod command;
+pub mod plugin;
 pub mod proxy;
 pub mod rights;
+pub mod service;
 pub mod shared;
 pub mod shown;
 pub mod world;

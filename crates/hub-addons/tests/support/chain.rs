@@ -1,0 +1,373 @@
+//! From an application on a hub to its clusters: real API servers on both sides, the user server between them, and
+//! kubectl with nothing but what a profile publishes and the exec plugin.
+
+use std::path::PathBuf;
+use std::process::Output;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use local_hub::{
+    Agent, CrdSet, Kubectl, LocalHub, ServiceAccountAccess, ServingAuthority, UserServer, agent, eventually,
+    ocm,
+};
+use serde_json::{Value, json};
+
+use super::plugin::cp_creds;
+use super::proxy::{NAME, addon, configuration, serving};
+use super::service::Service;
+use super::shown::{profile, provider, sees};
+use super::{Addons, Hub, PROFILES, SOON, USER, rights, world};
+
+/// The clusters' names on the hub.
+pub const CLUSTERS: [&str; 2] = ["one", "two"];
+/// The user that the syncer runs as where it has a process of its own.
+pub const SYNCER: &str = "syncer";
+
+/// The namespace of the user server's Service.
+const HOME: &str = "open-cluster-management-addon";
+/// The label by which sets pick the clusters.
+const LABEL: &str = "name";
+/// What kubectl says where an API server does not know who asks.
+pub const UNAUTHORIZED: &str = "You must be logged in";
+/// What cp-creds says where there is no copy, or none to read.
+pub const LOST: &str = "failed to get synced credential secret";
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A hub with its controllers at work, two managed clusters, and the way to them. Tests share it, and each has
+/// namespaces and accounts of its own.
+pub struct Chain {
+    pub hub: Hub,
+    clusters: [LocalHub; 2],
+    /// Where names lead that this machine cannot resolve.
+    service: Option<Service>,
+    /// Whose requests are the syncer's.
+    pub syncer: &'static str,
+    user_server: UserServer,
+    addons: Vec<Addons>,
+}
+
+/// One test's view of it, with a client of its own.
+pub struct Stage {
+    pub chain: &'static Chain,
+    pub ocm: Client,
+}
+
+/// Every controller in one process, and a user server that profiles name by its address.
+pub async fn in_one_process() -> Stage {
+    static SHARED: OnceLock<Chain> = OnceLock::new();
+    stage(&SHARED, async || {
+        let authority = ServingAuthority::new("user-server").unwrap();
+        let serving = authority.issue(["127.0.0.1"]).unwrap();
+        let (hub, clusters) = hubs().await;
+        let user_server =
+            UserServer::start(&serving, "127.0.0.1:0".parse().unwrap(), ways(&clusters)).unwrap();
+        let rules = [rights::both(), rights::syncer()].concat();
+        let hub = Hub::with_rights(hub, rules).await;
+        ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
+        ocm::Object::new(("", "v1", "Secret"), "secrets", Some("proxy"), "user-server")
+            .field("stringData", json!({ "tls.crt": serving.tls_crt() }))
+            .create(&hub.ocm)
+            .await
+            .unwrap();
+        let server = format!("--access-provider-server={}/{{cluster}}", user_server.url());
+        let ca = "--access-provider-ca=secret/proxy/user-server/tls.crt";
+        let addons = vec![Addons::start(&hub, &["--access-provider-source=static", &server, ca]).await];
+        Chain { hub, clusters, service: None, syncer: USER, user_server, addons }
+    })
+    .await
+}
+
+/// Profiles in one process and credentials in another; the user server is cluster-proxy's, under the names that its
+/// addon has.
+pub async fn in_two_processes() -> Stage {
+    static SHARED: OnceLock<Chain> = OnceLock::new();
+    stage(&SHARED, async || {
+        let authority = ServingAuthority::new("cluster-proxy").unwrap();
+        let name = format!("cluster-proxy-addon-user.{HOME}");
+        let certificate = authority.issue([name.as_str()]).unwrap();
+        let (hub, clusters) = hubs().await;
+        let user_server =
+            UserServer::start(&certificate, "127.0.0.1:0".parse().unwrap(), ways(&clusters)).unwrap();
+        let hub = Hub::with_rights(hub, rights::both()).await;
+        hub.grant(SYNCER, rights::syncer()).await.unwrap();
+        let proxy = [ocm::namespace(HOME), serving(HOME, certificate.tls_crt()), configuration(HOME)];
+        world::create(&hub.ocm, proxy).await;
+        ocm::create_all(&hub.ocm, CLUSTERS.map(addon)).await.unwrap();
+        let service = Service::start(format!("{name}:9092"), user_server.address()).await;
+
+        let credentials = ["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false"];
+        let profiles = Addons::launch(&hub, "profiles", USER, &[PROFILES]).await;
+        let credentials = Addons::launch(&hub, "credentials", SYNCER, &credentials).await;
+        let addons = vec![profiles, credentials];
+        for process in &addons {
+            process.logs("working", "every watch has its first list").await;
+        }
+        Chain { hub, clusters, service: Some(service), syncer: SYNCER, user_server, addons }
+    })
+    .await
+}
+
+async fn stage<F>(shared: &'static OnceLock<Chain>, start: F) -> Stage
+where
+    F: AsyncFnOnce() -> Chain + Send + 'static,
+{
+    // On a thread with a runtime of its own, which outlives the test that happens to come first.
+    let begin = move || {
+        let (started, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                started.send(start().await).unwrap();
+                std::future::pending::<()>().await;
+            });
+        });
+        receiver.recv().unwrap()
+    };
+    let chain = tokio::task::spawn_blocking(move || shared.get_or_init(begin)).await.unwrap();
+    Stage { chain, ocm: chain.hub.client_as("ocm").await.unwrap() }
+}
+
+/// A hub that knows its two clusters, and these: each has a namespace that is called after it.
+async fn hubs() -> (LocalHub, [LocalHub; 2]) {
+    let managed = || LocalHub::builder().crds(CrdSet::None).without_controller_manager();
+    let hub = LocalHub::builder().without_controller_manager();
+    let [hub, one, two] = LocalHub::start_many([hub, managed(), managed()]).await.unwrap();
+    let at_hub = hub.client_as("ocm").await.unwrap();
+    let clusters = [one, two];
+    for (name, cluster) in CLUSTERS.iter().zip(&clusters) {
+        ocm::namespace(name).create(&at_hub).await.unwrap();
+        ocm::ManagedCluster::named(name).label(LABEL, name).create(&at_hub).await.unwrap();
+        let at_cluster = cluster.client_as("ocm").await.unwrap();
+        ocm::namespace(&format!("only-in-{name}")).create(&at_cluster).await.unwrap();
+    }
+    (hub, clusters)
+}
+
+fn ways(clusters: &[LocalHub; 2]) -> [(&'static str, local_hub::Upstream); 2] {
+    let [one, two] = clusters.each_ref().map(|cluster| cluster.upstream().unwrap());
+    [(CLUSTERS[0], one), (CLUSTERS[1], two)]
+}
+
+/// Rights for one resource of the core group.
+pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(ToString::to_string).collect(),
+        ..PolicyRule::default()
+    }
+}
+
+impl Stage {
+    /// A cluster.
+    pub fn cluster(&self, name: &str) -> &'static LocalHub {
+        &self.chain.clusters[CLUSTERS.iter().position(|cluster| *cluster == name).unwrap()]
+    }
+
+    /// The agent on a cluster.
+    pub async fn agent(&self, cluster: &str) -> Agent {
+        Agent::between(cluster, &self.chain.hub, self.cluster(cluster)).await.unwrap()
+    }
+
+    /// The names of the Secrets in a namespace, which are copies there.
+    pub async fn copies(&self, namespace: &str) -> Vec<String> {
+        let secrets: Api<Secret> = Api::namespaced(self.ocm.clone(), namespace);
+        let list = secrets.list(&ListParams::default()).await.unwrap();
+        list.into_iter().filter_map(|secret| secret.metadata.name).collect()
+    }
+
+    /// A set of these clusters that is bound in a namespace.
+    pub async fn bind(&self, namespace: &str, clusters: &[&str]) -> ocm::Object {
+        let picks = json!({ "matchExpressions": [{ "key": LABEL, "operator": "In", "values": clusters }] });
+        ocm::selecting_cluster_set(namespace, &picks).create(&self.ocm).await.unwrap();
+        let binding = ocm::bound(namespace, namespace);
+        binding.create(&self.ocm).await.unwrap();
+        binding
+    }
+
+    /// A ManagedServiceAccount whose token goes to these namespaces, or to all that its cluster is granted to;
+    /// reported by the agents of both clusters, where it may list and watch namespaces.
+    pub async fn account(&self, name: &str, namespaces: Option<&str>) {
+        for cluster in CLUSTERS {
+            let mut account = ocm::managed_service_account(cluster, name).label(ocm::SYNC_LABEL, "true");
+            if let Some(namespaces) = namespaces {
+                account = account.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, namespaces);
+            }
+            account.create(&self.ocm).await.unwrap();
+            self.agent(cluster).await.report(name, HOUR).await.unwrap();
+            let rules = vec![may(&["list", "watch"], "namespaces")];
+            self.cluster(cluster).grant_service_account(agent::NAMESPACE, name, rules).await.unwrap();
+        }
+    }
+
+    /// Has the agent of a cluster report a new token.
+    pub async fn rotate(&self, cluster: &str, account: &str) {
+        self.agent(cluster).await.report(account, HOUR).await.unwrap();
+    }
+
+    /// An application in a namespace of its own, whose one right on the hub is to get the copies of an account's token.
+    pub async fn application(&self, namespace: &str, account: &str) -> Application {
+        let access = self.chain.hub.service_account(namespace, "application").await.unwrap();
+        let application =
+            Application { chain: self.chain, account: account.to_owned(), ocm: self.ocm.clone(), access };
+        let copies = Some(application.copies().to_vec());
+        let right = PolicyRule { resource_names: copies, ..may(&["get"], "secrets") };
+        application.access.grant_in_namespace(vec![right]).await.unwrap();
+        application
+    }
+
+    /// An application that is bound to clusters, and the account that it uses there.
+    pub async fn bound_application(&self, namespace: &str, clusters: &[&str]) -> Application {
+        let account = format!("{namespace}-account");
+        self.account(&account, Some(namespace)).await;
+        let application = self.application(namespace, &account).await;
+        self.bind(namespace, clusters).await;
+        application
+    }
+}
+
+/// An application on the hub.
+pub struct Application {
+    chain: &'static Chain,
+    account: String,
+    ocm: Client,
+    pub access: ServiceAccountAccess<'static>,
+}
+
+impl Application {
+    pub fn account(&self) -> &str {
+        &self.account
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.access.namespace()
+    }
+
+    /// The names of the copies that are its own.
+    pub fn copies(&self) -> [String; 2] {
+        CLUSTERS.map(|cluster| format!("{cluster}-{}", self.account))
+    }
+
+    /// The plugin as the application calls it.
+    pub fn exec(&self) -> Value {
+        json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": cp_creds(),
+            "args": [format!("--managed-serviceaccount={}", self.account)],
+            // As in a pod of that namespace, wherever this runs.
+            "env": [
+                { "name": "KUBECONFIG", "value": self.access.kubeconfig() },
+                { "name": "KUBERNETES_SERVICE_HOST", "value": "" },
+                { "name": "NAMESPACE", "value": self.namespace() },
+            ],
+            "provideClusterInfo": true,
+            "interactiveMode": "Never",
+        })
+    }
+
+    /// What its profile of a cluster publishes, as it is.
+    pub async fn stanza(&self, cluster: &str) -> Value {
+        let shown = profile(&self.ocm, (self.namespace(), cluster), "has an access provider", |profile| {
+            !provider(profile, NAME).is_null()
+        });
+        provider(&shown.await, NAME)["cluster"].clone()
+    }
+
+    /// kubectl for a cluster.
+    pub async fn kubectl(&self, cluster: &str) -> Kubectl {
+        self.kubectl_by(&self.stanza(cluster).await, &self.exec()).0
+    }
+
+    /// kubectl for what a profile publishes, with a plugin that is called so; and its kubeconfig.
+    pub fn kubectl_by(&self, stanza: &Value, exec: &Value) -> (Kubectl, PathBuf) {
+        static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "it", "cluster": stanza }],
+            "users": [{ "name": "it", "user": { "exec": exec } }],
+            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+            "current-context": "it",
+        });
+        let path = self.chain.hub.directory().join(format!("application-{number}.kubeconfig"));
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        let kubectl = self.chain.hub.kubectl_with(&path).unwrap();
+        let environment = self.chain.service.iter().flat_map(Service::environment);
+        (environment.fold(kubectl, |kubectl, (name, value)| kubectl.env(name, value)), path)
+    }
+
+    /// Waits until kubectl lists the namespaces of a cluster, and they are its own.
+    pub async fn reaches(&self, cluster: &str) -> Kubectl {
+        let kubectl = self.kubectl(cluster).await;
+        lists(&kubectl, cluster).await;
+        kubectl
+    }
+}
+
+/// Waits until kubectl lists the namespaces of a cluster, and they are its own.
+pub async fn lists(kubectl: &Kubectl, cluster: &str) {
+    let (mine, prefix) = (format!("namespace/only-in-{cluster}"), "namespace/only-in-");
+    eventually(&format!("kubectl lists the namespaces of {cluster}"), SOON, async || {
+        let output = kubectl.run(&["get", "namespaces", "--output=name"]).await.map_err(|e| e.to_string())?;
+        let (text, errors) = said(&output);
+        let only: Vec<_> = text.lines().filter(|line| line.starts_with(prefix)).collect();
+        if only == [mine.as_str()] { Ok(()) } else { Err(format!("{only:?}; {errors}")) }
+    })
+    .await;
+}
+
+/// Waits until kubectl fails with a text on standard error.
+pub async fn fails(kubectl: &Kubectl, arguments: &[&str], text: &str) -> String {
+    eventually(&format!("kubectl {arguments:?} fails with {text:?}"), SOON, async || {
+        let output = kubectl.run(arguments).await.map_err(|error| error.to_string())?;
+        let (_, errors) = said(&output);
+        if !output.status.success() && errors.contains(text) { Ok(Some(errors)) } else { Err(errors) }
+    })
+    .await
+}
+
+/// Deletes the one binding of an application, and waits until that has locked it out of both its clusters. Prints how
+/// long copies outlived the binding, by the API server's own times, and sees to it that nobody had to look for that.
+#[allow(clippy::print_stdout, reason = "a figure for whoever asks for it, and no condition")]
+pub async fn locked_out(stage: &Stage, application: &Application, kubectl: &Kubectl, binding: &ocm::Object) {
+    let (namespace, audit) = (application.namespace(), stage.chain.hub.audit());
+    let copies = application.copies();
+    let there = stage.copies(namespace).await;
+    assert!(copies.iter().all(|copy| there.contains(copy)), "{there:?}");
+    let mark = audit.mark().await.unwrap();
+    world::delete(&stage.ocm, binding).await;
+    let errors = fails(kubectl, &["get", "namespaces"], LOST).await;
+    assert!(errors.contains("HTTP 404"), "{errors}");
+    eventually("no copy is left", SOON, async || stage.copies(namespace).await.is_empty()).await;
+    sees(&stage.ocm, namespace, &[]).await;
+
+    let requests = audit.since(&mark).await.unwrap();
+    let deletes = requests.matching(|request| request.namespace == namespace && request.verb == "delete");
+    let unbound = deletes.iter().find(|request| request.name == binding.name()).unwrap().timestamp;
+    let syncer = requests.of_user(stage.chain.syncer);
+    let lost = deletes.of_user(stage.chain.syncer).matching(|request| copies.contains(&request.name));
+    assert_eq!(lost.count(|request| request.code == 200), copies.len(), "{lost}");
+    for delete in &lost {
+        let outlived = delete.timestamp.duration_since(unbound);
+        println!("{namespace}/{} outlived its binding by {outlived:#}", delete.name);
+    }
+    let end = lost.iter().map(|delete| delete.timestamp).max();
+    let looks = syncer.matching(|request| {
+        ["get", "list"].contains(&request.verb.as_str())
+            && request.resource != "leases"
+            && Some(request.timestamp) <= end
+    });
+    assert!(looks.is_empty(), "a watch tells of it, and nobody looks: {looks}");
+}
+
+/// What kubectl wrote.
+fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}

@@ -1,0 +1,47 @@
+//! What Services are in a cluster: names that lead to where a program listens. On this machine they do not resolve, so
+//! clients are sent here as to an HTTP proxy, which hands a TLS connection through as it is.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+/// One Service. It ends with the runtime that it was started in.
+pub struct Service {
+    address: SocketAddr,
+}
+
+impl Service {
+    /// Leads those who ask for this `NAME:PORT` to an address, and nobody anywhere else.
+    pub async fn start(name: String, leads_to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let name = name.clone();
+                // An error is one of the two that is gone, and the other's to notice.
+                tokio::spawn(async move { connect(client, &name, leads_to).await.ok() });
+            }
+        });
+        Self { address }
+    }
+
+    /// The variables that make a program resolve names here.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        // Whatever else this machine's environment says of proxies must not win.
+        [("HTTPS_PROXY", format!("http://{}", self.address)), ("NO_PROXY", "127.0.0.1".to_owned())]
+    }
+}
+
+async fn connect(mut client: TcpStream, name: &str, leads_to: SocketAddr) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await?);
+    }
+    if !head.starts_with(format!("CONNECT {name} HTTP/1.1\r\n").as_bytes()) {
+        return client.write_all(b"HTTP/1.1 502 no such Service\r\n\r\n").await;
+    }
+    let mut server = TcpStream::connect(leads_to).await?;
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
