@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The main job, from nothing: a hub, a fleet, and the right profiles in every bound namespace.
+# The main job, from nothing: a hub, a fleet, the right profiles in every bound namespace, and the credentials that
+# applications reach their clusters with.
 #
 # Needs the toolchains of Rust and Go and nothing else. What is missing is built (the control plane once, which
 # takes minutes), and what was started ends with the script.
@@ -8,7 +9,8 @@ set -euo pipefail
 usage() {
   cat <<'EOF'
 Shows hub-addons at work: two applications, each bound to a set of clusters, see their clusters as
-ClusterProfiles; then clusters move, and what the applications see follows.
+ClusterProfiles; then clusters move, and what the applications see follows. Two of the clusters are real API
+servers: the applications reach them through a proxy with tokens that the hub hands them, until it takes them away.
 
 usage: hack/demo.sh [--keep]
        hack/demo.sh --kubeconfig FILE [--yes]
@@ -16,7 +18,8 @@ usage: hack/demo.sh [--keep]
   --keep             leave the hub and the addons running, and say how to look around
   --kubeconfig FILE  use this cluster instead of a hub of the demo's own. Everything the demo makes there
                      begins with demo- and is deleted at the end; but while it runs, profiles of the cluster
-                     manager "hub-addons-demo" appear in every namespace that is bound to a set.
+                     manager "hub-addons-demo" appear in every namespace that is bound to a set. No credential is
+                     touched there: that part of the demo is left out.
   --yes              do not ask before using that cluster
 EOF
 }
@@ -40,7 +43,8 @@ fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
-addons_pid='' hub_pid='' in_cluster='' made_crds=()
+addons_pid='' in_cluster='' made_crds=()
+declare -A pids=()
 prefix='' manager=open-cluster-management compute_bound=(--compute-bound)
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
@@ -63,10 +67,9 @@ cleanup() {
   fi
   if [ -n "$in_cluster" ]; then
     remove_from_cluster
-  elif [ -n "$hub_pid" ]; then
-    exec 3>&-
-    kill "$hub_pid" 2>/dev/null || true
-    wait "$hub_pid" 2>/dev/null || true
+  elif [ ${#pids[@]} -gt 0 ]; then
+    kill "${pids[@]}" 2>/dev/null || true
+    wait "${pids[@]}" 2>/dev/null || true
   fi
   rm -rf "$work"
   exit "$status"
@@ -87,6 +90,26 @@ remove_from_cluster() {
 remove() {
   kubectl delete --ignore-not-found --timeout=60s "$@" || echo "demo: could not delete: $*" >&2
 }
+# start NAME ARGUMENT...: runs local-hub beside the script.
+start() {
+  local name=$1
+  shift
+  if [ -n "$keep" ]; then
+    nohup "$target/local-hub" "$@" </dev/null >"$work/$name.log" 2>&1 &
+  else
+    # Ends with whatever ends this script, SIGKILL included: then nobody writes to the pipe any more.
+    "$target/local-hub" "$@" --until-stdin-closes <"$work/alive" 3>&- >"$work/$name.log" 2>&1 &
+  fi
+  pids[$name]=$!
+}
+
+# until_ready NAME FILE: waits until what was started under that name has written its file.
+until_ready() {
+  until [ -e "$2" ]; do
+    kill -0 "${pids[$1]}" 2>/dev/null || { cat "$work/$1.log" >&2; fail "$1 did not start"; }
+    sleep 0.2
+  done
+}
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -95,10 +118,12 @@ trap 'exit 143' TERM
 
 say "Building"
 cd "$root"
-cargo build --locked --package hub-addons --package local-hub
+cargo build --locked --package hub-addons --package local-hub --package cp-creds
 [ -n "$kubeconfig" ] || hack/control-plane.sh >/dev/null
 target=${CARGO_TARGET_DIR:-$root/target}/debug
 hub_addons=$target/hub-addons
+# shellcheck source=hack/demo/credentials.sh
+. hack/demo/credentials.sh
 
 if [ -n "$kubeconfig" ]; then
   [ -r "$kubeconfig" ] || fail "cannot read $kubeconfig"
@@ -117,18 +142,13 @@ if [ -n "$kubeconfig" ]; then
   fi
   in_cluster=1
 else
-  say "Starting a hub"
-  if [ -n "$keep" ]; then
-    nohup "$target/local-hub" up --dir "$work/hub" --no-crds </dev/null >"$work/hub.log" 2>&1 &
-  else
-    # Ends with whatever ends this script, SIGKILL included: then the pipe closes.
-    exec 3> >(exec "$target/local-hub" up --dir "$work/hub" --no-crds --until-stdin-closes >"$work/hub.log" 2>&1)
-  fi
-  hub_pid=$!
-  until [ -e "$work/hub/ready" ]; do
-    kill -0 "$hub_pid" 2>/dev/null || { cat "$work/hub.log" >&2; fail "the hub did not start"; }
-    sleep 0.2
-  done
+  say "Starting a hub, two clusters, and a proxy that leads to them"
+  mkfifo "$work/alive"
+  exec 3<>"$work/alive"
+  start hub up --dir "$work/hub" --no-crds
+  start_clusters
+  start_user_server
+  until_ready hub "$work/hub/ready"
   # shellcheck source=/dev/null
   . "$work/hub/ready"
   PATH=$PATH:$LOCAL_HUB_BIN
@@ -173,6 +193,16 @@ condition() {
        \"message\": \"$4\", \"lastTransitionTime\": \"$now\"}]}}" >/dev/null
 }
 
+# bind_set NAMESPACE SET: grants the set's clusters to the namespace.
+bind_set() {
+  kubectl create -f - <<EOF
+apiVersion: cluster.open-cluster-management.io/v1beta2
+kind: ManagedClusterSetBinding
+metadata: {name: $2, namespace: $1}
+spec: {clusterSet: $2}
+EOF
+}
+
 say "A fleet of four clusters, two sets, and two applications that are bound to them"
 set_label=cluster.open-cluster-management.io/clusterset
 cluster berlin "$set_label=${prefix}prod"
@@ -199,22 +229,22 @@ spec:
   clusterSelector:
     selectorType: LabelSelector
     labelSelector: {matchLabels: {accelerator: gpu, fleet: ${prefix}demo}}
----
-apiVersion: cluster.open-cluster-management.io/v1beta2
-kind: ManagedClusterSetBinding
-metadata: {name: ${prefix}prod, namespace: ${prefix}argocd}
-spec: {clusterSet: ${prefix}prod}
----
-apiVersion: cluster.open-cluster-management.io/v1beta2
-kind: ManagedClusterSetBinding
-metadata: {name: ${prefix}gpu, namespace: ${prefix}kueue}
-spec: {clusterSet: ${prefix}gpu}
 EOF
-# Every namespace has the CA of the hub itself: a stand-in for the certificate of a cluster proxy.
-kubectl wait --for=create configmap/kube-root-ca.crt --namespace "${prefix}argocd" --timeout=30s >/dev/null
+bind_set "${prefix}argocd" "${prefix}prod"
+bind_set "${prefix}kueue" "${prefix}gpu"
 if [ -n "$kubeconfig" ] &&
   kubectl wait --for=condition=Bound managedclustersetbinding --namespace "${prefix}argocd" "${prefix}prod" --timeout=10s >/dev/null 2>&1; then
   compute_bound=() # this hub has somebody who says what is bound
+fi
+
+if [ -n "$kubeconfig" ]; then
+  # Every namespace has the CA of the hub itself: a stand-in for the certificate of a proxy that is not there.
+  kubectl wait --for=create configmap/kube-root-ca.crt --namespace "${prefix}argocd" --timeout=30s >/dev/null
+  proxy=https://proxy.example:9092 ca=kube-root-ca.crt
+  gates=ClusterProfileCredSyncer=false # tokens in this cluster are real
+else
+  kubectl create configmap --namespace argocd user-server --from-file "ca.crt=$USER_SERVER_CA"
+  proxy=$USER_SERVER_URL ca=user-server gates=''
 fi
 
 # --- the addons --------------------------------------------------------------------------------------
@@ -222,10 +252,10 @@ fi
 say "Running the addons"
 printf '$ hub-addons run --access-provider-source=static …   (its log is in %s)\n' "$work/addons.log"
 nohup "$hub_addons" run --kubeconfig "$KUBECONFIG" --cluster-manager-name "$manager" "${compute_bound[@]}" \
-  --leader-election-namespace "${prefix}argocd" \
+  --feature-gates "$gates" --leader-election-namespace "${prefix}argocd" \
   --access-provider-source static \
-  --access-provider-server "https://proxy.example:9092/{cluster}" \
-  --access-provider-ca "configmap/${prefix}argocd/kube-root-ca.crt/ca.crt" \
+  --access-provider-server "$proxy/{cluster}" \
+  --access-provider-ca "configmap/${prefix}argocd/$ca/ca.crt" \
   --metrics-bind-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 \
   </dev/null >"$work/addons.log" 2>&1 3>&- &
 addons_pid=$!
@@ -279,18 +309,25 @@ diff --ignore-space-change -U 100 "$work/before" "$work/after" | tail -n +4 || t
 say "… and why"
 why
 
+if [ -n "$kubeconfig" ]; then
+  say "How applications get credentials is left out: this cluster is yours, and so are its tokens"
+else
+  show_credentials
+fi
+
 if [ -n "$keep" ]; then
   cat <<EOF
 
-The hub and the addons go on running. To look around:
+The hub, its clusters and the addons go on running. To look around:
 
   export KUBECONFIG=$KUBECONFIG PATH=\$PATH:$LOCAL_HUB_BIN
   kubectl get clusterprofiles --all-namespaces
   kubectl label managedcluster tokyo $set_label-
   $hub_addons explain --compute-bound
+  kubectl --kubeconfig $work/argocd-berlin.kubeconfig get namespaces
   tail -f $work/addons.log
 
-To end it: kill $addons_pid $hub_pid; rm -r $work
+To end it: kill $addons_pid ${pids[*]}; rm -r $work
 EOF
 else
   say "Done: everything that was started ends now"

@@ -58,7 +58,7 @@ check_plugin() {
 
 check_scripts() {
   if command -v shellcheck >/dev/null; then
-    shellcheck hack/*.sh .ci/run e2e/local-hub/src/*.sh
+    shellcheck hack/*.sh hack/demo/*.sh .ci/run e2e/local-hub/src/*.sh
   else
     skip "shellcheck: it is not installed"
   fi

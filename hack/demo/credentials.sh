@@ -1,0 +1,196 @@
+# The part of the demo that is about credentials, on the demo's own hub: two clusters that are really there, and an
+# application that reaches them with nothing but its profiles and one right.
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # what this part does not set itself, hack/demo.sh does
+
+real_clusters=(berlin lab)
+sync=authentication.open-cluster-management.io/sync-to-clusterprofile
+synced_from=authentication.open-cluster-management.io/synced-from
+
+# Starts the API servers of the real clusters. Nothing else of a cluster is needed.
+start_clusters() {
+  local cluster
+  for cluster in "${real_clusters[@]}"; do
+    start "$cluster" up --dir "$work/$cluster" --no-crds --no-controller-manager
+  done
+}
+
+# Starts what cluster-proxy's user server would be, in front of the real clusters.
+start_user_server() {
+  local cluster arguments=()
+  for cluster in "${real_clusters[@]}"; do
+    until_ready "$cluster" "$work/$cluster/ready"
+    arguments+=(--cluster "$cluster=$work/$cluster/admin.kubeconfig")
+  done
+  start user-server user-server --serving-dir "$work/serving" --ready-file "$work/user-server" "${arguments[@]}"
+  until_ready user-server "$work/user-server"
+  # shellcheck source=/dev/null
+  . "$work/user-server"
+}
+
+agents=open-cluster-management-agent-addon
+on() { run kubectl --kubeconfig "$work/$1/admin.kubeconfig" "${@:2}"; }
+
+# What the managed-serviceaccount addon does for each cluster, and the cluster's administrator there.
+report_tokens() {
+  local cluster
+  for cluster in "${real_clusters[@]}"; do
+    kubectl create namespace "$cluster" >/dev/null
+    on "$cluster" create namespace "only-in-$cluster"
+    kubectl create -f - <<YAML
+apiVersion: authentication.open-cluster-management.io/v1beta1
+kind: ManagedServiceAccount
+metadata: {name: deployer, namespace: $cluster}
+spec: {rotation: {}}
+YAML
+    report_token "$cluster"
+    on "$cluster" create clusterrole deployer --verb=get,list,watch --resource=namespaces
+    on "$cluster" create clusterrolebinding deployer --clusterrole deployer --serviceaccount "$agents:deployer"
+  done
+}
+
+report_token() {
+  run "$target/local-hub" report-token --hub "$KUBECONFIG" --managed "$work/$1/admin.kubeconfig" --cluster "$1" --msa deployer
+}
+
+# application NAMESPACE COPY...: an account whose one right on the hub is to get these copies, and its kubeconfig for it.
+# In a pod it would need none.
+application() {
+  local namespace=$1 copy names=()
+  shift
+  for copy in "$@"; do names+=(--resource-name "$copy"); done
+  run kubectl create serviceaccount --namespace "$namespace" application
+  run kubectl create role --namespace "$namespace" application --verb get --resource secrets "${names[@]}"
+  run kubectl create rolebinding --namespace "$namespace" application --role application --serviceaccount "$namespace:application"
+  local file=$work/$namespace.kubeconfig
+  {
+    kubectl config view --raw --minify --flatten >"$file"
+    kubectl config --kubeconfig "$file" set-credentials application \
+      --token "$(kubectl create token --namespace "$namespace" application)"
+    kubectl config --kubeconfig "$file" set-context --current --user application --namespace "$namespace"
+    kubectl config --kubeconfig "$file" unset users.admin
+  } >/dev/null
+}
+
+# kubeconfig NAMESPACE CLUSTER: what the application knows of a cluster is its profile; the plugin does the rest.
+kubeconfig() {
+  cat >"$work/$1-$2.kubeconfig" <<YAML
+apiVersion: v1
+kind: Config
+clusters:
+- name: $2
+  cluster: $(kubectl get clusterprofile --namespace "$1" "$2" \
+    -o jsonpath='{.status.accessProviders[?(@.name=="open-cluster-management")].cluster}')
+users:
+- name: application
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: $target/cp-creds
+      args: [--managed-serviceaccount=deployer]
+      env:
+      - {name: KUBECONFIG, value: $work/$1.kubeconfig}
+      - {name: KUBERNETES_SERVICE_HOST, value: ""}
+      - {name: NAMESPACE, value: $1}
+      provideClusterInfo: true
+      interactiveMode: Never
+contexts:
+- name: $2
+  context: {cluster: $2, user: application}
+current-context: $2
+YAML
+}
+
+# as APPLICATION CLUSTER ARGUMENT...: kubectl as the application runs it.
+as() {
+  local file=$work/$1-$2.kubeconfig
+  shift 2
+  run kubectl --kubeconfig "$file" "$@"
+}
+
+# refused COMMAND...: one that must fail, and in one line of words.
+refused() {
+  if "$@" 2>"$work/refusal"; then fail "this should have been refused: $*"; fi
+  # kubectl asks what there is before it asks for something, and complains each time.
+  grep -v ' memcache\.go' "$work/refusal" | uniq
+}
+
+# until_works COMMAND..., until_fails COMMAND...: silently, until it does.
+until_works() { retry "this should work by now" "$@"; }
+until_fails() { retry "this should fail by now" not "$@"; }
+not() { if "$@"; then return 1; fi; }
+retry() {
+  local complaint=$1
+  shift
+  for _ in $(seq 100); do
+    if "$@" >/dev/null 2>&1; then return; fi
+    sleep 0.1
+  done
+  fail "$complaint: $*"
+}
+
+# deleted RESOURCE: when the hub deleted one in namespace argocd last, by its audit log.
+deleted() {
+  grep '"verb":"delete"' "$work/hub/audit.log" | grep "\"resource\":\"$1\",\"namespace\":\"argocd\"" |
+    sed -n '$s/.*"stageTimestamp":"\([^"]*\)".*/\1/p'
+}
+
+# The token that the application has for berlin, as little as is needed to know it again.
+fingerprint() { kubectl get secret --namespace argocd berlin-deployer -o 'jsonpath={.data.token}' | sha256sum; }
+is_rotated() { ! fingerprint | cmp --silent "$work/old" -; }
+
+show_credentials() {
+  local cluster
+  say "Two of the clusters are really there, and each reports the token of an account"
+  report_tokens
+  say "A label has the tokens go to those who see the clusters"
+  for cluster in "${real_clusters[@]}"; do
+    run kubectl label managedserviceaccount --namespace "$cluster" deployer "$sync=true"
+  done
+  until_works kubectl get secrets --namespace argocd berlin-deployer lab-deployer
+  until_works kubectl get secret --namespace kueue lab-deployer
+  run kubectl get secrets --all-namespaces --selector "$synced_from"
+
+  say "The applications may read their copies, and nothing else on the hub"
+  application argocd berlin-deployer lab-deployer
+  application kueue lab-deployer
+  until_works kubectl --kubeconfig "$work/argocd.kubeconfig" get secrets berlin-deployer lab-deployer
+  until_works kubectl --kubeconfig "$work/kueue.kubeconfig" get secret lab-deployer
+
+  say "A kubeconfig out of a profile and cp-creds"
+  kubeconfig argocd berlin
+  kubeconfig argocd lab
+  kubeconfig kueue lab
+  printf '\n$ cat %s\n' "$work/argocd-berlin.kubeconfig"
+  sed 's/\("certificate-authority-data":"[^"]\{20\}\)[^"]*/\1…/' "$work/argocd-berlin.kubeconfig"
+
+  say "What it is good for: the namespaces of each cluster"
+  as argocd berlin get namespaces
+  as argocd lab get namespaces
+  say "… and what is refused: by the cluster, and by the hub"
+  refused as argocd berlin get secrets --namespace kube-system
+  refused run kubectl --kubeconfig "$work/argocd.kubeconfig" get secrets
+  refused run kubectl --kubeconfig "$work/argocd.kubeconfig" get secret --namespace berlin deployer
+
+  say "A token is rotated: the account on berlin is made anew, and its old token ends"
+  fingerprint >"$work/old"
+  on berlin delete serviceaccount --namespace "$agents" deployer
+  report_token berlin
+  until_works is_rotated
+  as argocd berlin get namespaces
+
+  say "The binding of argocd is deleted, and with it go its copies"
+  run kubectl delete managedclustersetbinding --namespace argocd prod
+  until_fails kubectl --kubeconfig "$work/argocd-berlin.kubeconfig" get namespaces
+  until_fails kubectl --kubeconfig "$work/argocd-lab.kubeconfig" get namespaces
+  refused as argocd berlin get namespaces
+  printf '\nBy the audit log of the hub the binding was deleted at %s\n%43s the last copy at %s\n' \
+    "$(deleted managedclustersetbindings)" '' "$(deleted secrets)"
+  say "… while kueue goes on, whose binding is still there"
+  as kueue lab get namespaces
+
+  say "Bound again, argocd is back, with the kubeconfig that it had"
+  bind_set argocd prod
+  until_works kubectl --kubeconfig "$work/argocd-berlin.kubeconfig" get namespaces
+  as argocd berlin get namespaces
+}
