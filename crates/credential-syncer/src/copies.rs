@@ -126,8 +126,9 @@ impl Syncer {
                 self.measure(place, wrote);
                 return foreign.map_or(Outcome::Done, Outcome::RetryAfter);
             }
+            let patches = matches!(plan.action, Action::Patch(_));
             // Where somebody else has written meanwhile, the same patch may well be needed again.
-            if matches!(plan.action, Action::Patch(_)) && left.is_some() && left == version {
+            if patches && left.is_some() && left == version {
                 let error = WriteError {
                     category: Category::Ineffective,
                     verb: "patch",
@@ -143,7 +144,8 @@ impl Syncer {
                 return Outcome::RetryAfter(pause);
             }
             match self.execute(place, plan.action).await {
-                Ok(version) => (wrote, left) = (true, version),
+                // What a create has met is as somebody else left it.
+                Ok(version) => (wrote, left) = (true, version.filter(|_| patches)),
                 Err(error) => return self.failed(place, uid.as_deref(), &error),
             }
         }

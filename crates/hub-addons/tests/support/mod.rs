@@ -9,6 +9,7 @@
 
 pub mod chain;
 pub mod command;
+pub mod credentials;
 pub mod plugin;
 pub mod proxy;
 pub mod rights;
@@ -106,8 +107,10 @@ impl Addons {
             format!("--kubeconfig={}", kubeconfig.display()),
             "--metrics-bind-address=127.0.0.1:0".to_owned(),
             "--health-probe-bind-address=127.0.0.1:0".to_owned(),
-            "--log-level=debug".to_owned(),
         ];
+        if !arguments.iter().any(|argument| argument.starts_with("--log-level")) {
+            all.push("--log-level=debug".to_owned());
+        }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let program = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
         let running = hub.run(name, program, all).await.unwrap();

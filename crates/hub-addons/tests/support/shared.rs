@@ -1,5 +1,6 @@
-//! A hub with the projector at work that the tests of a file share: each has names of its own.
+//! A hub with a controller at work that the tests of a file share: each has names of its own.
 
+use std::future::Future;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,14 +14,14 @@ use super::{Addons, Hub, USER, rights, world};
 /// Labels that the shared projector propagates.
 pub const PROPAGATED: &str = "--propagate-labels=region,team.example.com/*";
 
-/// The hub and the projector of all tests of a file.
+/// The hub and the program of all tests of a file.
 pub struct Shared {
     pub hub: Hub,
     pub addons: Addons,
     barriers: AtomicUsize,
 }
 
-/// One test's view of it, with a client of its own.
+/// One test's view of a hub with the projector, with a client of its own.
 pub struct Stage {
     pub shared: &'static Shared,
     pub ocm: Client,
@@ -39,25 +40,45 @@ pub async fn atomic_stage() -> Stage {
 }
 
 async fn stage_of(shared: &'static OnceLock<Shared>, lists: local_hub::ListFlavour) -> Stage {
-    // On a thread with a runtime of its own, which outlives the test that happens to come first.
-    let shared = tokio::task::spawn_blocking(move || shared.get_or_init(|| start(lists))).await.unwrap();
-    let ocm = shared.hub.client_as("ocm").await.unwrap();
+    let (shared, ocm) = share(shared, move || async move {
+        let builder = LocalHub::builder().without_controller_manager().lists(lists);
+        let hub = Hub::start(builder, rights::projector()).await;
+        let addons = hub.projector(&[PROPAGATED]).await;
+        (hub, addons)
+    })
+    .await;
     Stage { shared, ocm }
 }
 
-fn start(lists: local_hub::ListFlavour) -> Shared {
+/// What the tests of a file share, which the first of them starts; and a client of its own for this one.
+pub async fn share<F: Future<Output = (Hub, Addons)>>(
+    shared: &'static OnceLock<Shared>,
+    start: impl FnOnce() -> F + Send + 'static,
+) -> (&'static Shared, Client) {
+    // On a thread with a runtime of its own, which outlives the test that happens to come first.
+    let begin = move || shared.get_or_init(|| on_its_own(start));
+    let shared = tokio::task::spawn_blocking(begin).await.unwrap();
+    (shared, shared.hub.client_as("ocm").await.unwrap())
+}
+
+fn on_its_own<F: Future<Output = (Hub, Addons)>>(start: impl FnOnce() -> F + Send + 'static) -> Shared {
     let (started, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async move {
-            let builder = LocalHub::builder().without_controller_manager().lists(lists);
-            let hub = Hub::start(builder, rights::projector()).await;
-            let addons = hub.projector(&[PROPAGATED]).await;
+            let (hub, addons) = start().await;
             started.send(Shared { hub, addons, barriers: AtomicUsize::new(0) }).unwrap();
             std::future::pending::<()>().await;
         });
     });
     receiver.recv().unwrap()
+}
+
+impl Shared {
+    /// A name for a barrier that no other test has.
+    pub fn next_barrier(&self) -> String {
+        format!("barrier-{}", self.barriers.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl Stage {
@@ -73,8 +94,7 @@ impl Stage {
 
     /// Waits until the projector has acted on everything that was done before.
     pub async fn caught_up(&self) {
-        let number = self.shared.barriers.fetch_add(1, Ordering::Relaxed);
-        caught_up(&self.ocm, &format!("barrier-{number}")).await;
+        caught_up(&self.ocm, &self.shared.next_barrier()).await;
     }
 
     /// What the projector has asked for in a namespace.

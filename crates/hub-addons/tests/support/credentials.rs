@@ -1,0 +1,253 @@
+//! What the credential syncer works on, as other controllers and people leave it; and the copies that it makes.
+
+use std::sync::OnceLock;
+
+use k8s_openapi::ByteString;
+use kube::Client;
+use kube::api::ListParams;
+use local_hub::ocm::{self, ManagedCluster, Object, SYNC_LABEL, ServiceAccountToken};
+use local_hub::{HubBuilder, LocalHub, eventually};
+use serde_json::{Value, json};
+
+use super::shared::{Shared, share};
+use super::world::{self, get, merge, profile_of};
+use super::{Addons, Hub, SOON, rights};
+
+/// Starts the syncer alone.
+pub const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
+/// The name of our cluster manager.
+pub const MANAGER: &str = "open-cluster-management";
+/// On a copy: whose it is.
+pub const SYNCED_FROM: &str = "authentication.open-cluster-management.io/synced-from";
+/// On a copy: the ManagedCluster.
+pub const OF_CLUSTER: &str = "authentication.open-cluster-management.io/cluster-name";
+/// On a copy: the ManagedServiceAccount.
+pub const OF_ACCOUNT: &str = "authentication.open-cluster-management.io/managed-serviceaccount";
+/// On a copy: the uid of the ManagedServiceAccount.
+pub const OF_UID: &str = "authentication.open-cluster-management.io/managed-serviceaccount-uid";
+/// The condition that says what is amiss with an account.
+pub const CONDITION: &str = "SyncedToClusterProfiles";
+/// Copies that are waited for.
+pub const QUEUE: &str = "hub_addons_queue_depth{controller=\"secrets\"}";
+
+/// One test's view of a hub with the syncer, with a client of its own.
+pub struct Scene {
+    pub shared: &'static Shared,
+    pub ocm: Client,
+}
+
+/// The hub that the tests of a file share, with the syncer at work.
+pub async fn scene() -> Scene {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    scene_of(&SHARED, LocalHub::builder().without_controller_manager(), &[]).await
+}
+
+/// A shared hub with the controllers that collect what has no owner and end namespaces.
+pub async fn collected_scene() -> Scene {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    scene_of(&SHARED, LocalHub::builder(), &[]).await
+}
+
+/// A shared hub where an account has to name its namespaces.
+pub async fn strict_scene() -> Scene {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    let builder = LocalHub::builder().without_controller_manager();
+    scene_of(&SHARED, builder, &["--require-sync-namespaces"]).await
+}
+
+async fn scene_of(
+    shared: &'static OnceLock<Shared>,
+    builder: HubBuilder,
+    arguments: &'static [&'static str],
+) -> Scene {
+    let (shared, ocm) = share(shared, move || async move {
+        let hub = Hub::start(builder, rights::syncer()).await;
+        let addons = syncer(&hub, arguments).await;
+        (hub, addons)
+    })
+    .await;
+    Scene { shared, ocm }
+}
+
+impl Scene {
+    /// Waits until the syncer has acted on everything that was done before.
+    pub async fn caught_up(&self) {
+        caught_up(&self.ocm, &self.shared.next_barrier()).await;
+    }
+}
+
+/// A hub for the syncer alone.
+pub async fn hub() -> Hub {
+    Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await
+}
+
+/// Starts the syncer alone, and waits until it works.
+pub async fn syncer(hub: &Hub, arguments: &[&str]) -> Addons {
+    Addons::start(hub, &[&[SYNCER], arguments].concat()).await
+}
+
+/// A cluster of a set.
+pub fn cluster(name: &str, set: &str) -> Object {
+    ManagedCluster::named(name).in_set(set).into()
+}
+
+/// A profile as a projector makes it, but for its status.
+pub fn profile(namespace: &str, cluster: &str) -> Object {
+    profile_of(MANAGER, namespace, cluster)
+        .label("x-k8s.io/cluster-manager", MANAGER)
+        .label("open-cluster-management.io/cluster-name", cluster)
+}
+
+/// A namespace in which a set of its name is bound, with clusters of that set and their profiles.
+pub async fn team(client: &Client, name: &str, clusters: &[&str]) {
+    world::create(client, [ocm::namespace(name), ocm::cluster_set(name)]).await;
+    let clusters_of_set = clusters.iter().map(|it| cluster(it, name));
+    ocm::create_all(client, clusters_of_set).await.unwrap();
+    ocm::create_all(client, clusters.iter().map(|it| profile(name, it))).await.unwrap();
+    world::create(client, [ocm::bound(name, name)]).await;
+}
+
+/// The token of an account that is shared with those who see its cluster.
+pub fn token(cluster: &str, account: &str) -> ServiceAccountToken {
+    ServiceAccountToken::of(cluster, account).synced()
+}
+
+/// The same with other bytes.
+pub fn rotated(token: &ServiceAccountToken, round: usize) -> ServiceAccountToken {
+    token.clone().token(format!("{}.{round}", name_of(token)).as_bytes())
+}
+
+/// The name of a token's copies.
+pub fn name_of(token: &ServiceAccountToken) -> String {
+    let account = token.account();
+    format!("{}-{}", account.namespace().unwrap(), account.name())
+}
+
+/// A Secret by name.
+pub fn secret(namespace: &str, name: &str) -> Object {
+    Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name)
+}
+
+/// Where the copy of a token belongs.
+pub fn copy(namespace: &str, token: &ServiceAccountToken) -> Object {
+    secret(namespace, &name_of(token))
+}
+
+/// The Secret that the agent has reported a token in.
+pub fn source(token: &ServiceAccountToken) -> Object {
+    token.secret("")
+}
+
+/// Opts an account in, or out.
+pub async fn label(client: &Client, token: &ServiceAccountToken, value: Option<&str>) {
+    merge(client, &token.account(), &json!({ "metadata": { "labels": { SYNC_LABEL: value } } })).await;
+}
+
+/// Narrows where the copies of an account go, or no longer.
+pub async fn narrow(client: &Client, token: &ServiceAccountToken, namespaces: Option<&str>) {
+    let annotations = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: namespaces });
+    merge(client, &token.account(), &json!({ "metadata": { "annotations": annotations } })).await;
+}
+
+/// What differs between a Secret and the copy of a token that it should be.
+async fn differences(
+    client: &Client,
+    namespace: &str,
+    token: &ServiceAccountToken,
+    shown: &Value,
+) -> Vec<&'static str> {
+    let account = token.account();
+    let cluster = account.namespace().unwrap();
+    let uid_of = async |object: &Object| get(client, object).await.map(|it| it["metadata"]["uid"].clone());
+    let (uid, owner) = (uid_of(&account).await, uid_of(&profile(namespace, cluster)).await);
+    let metadata = &shown["metadata"];
+    let name = name_of(token);
+    let from = metadata["labels"][SYNCED_FROM].as_str().unwrap_or_default();
+    // A long one is shortened: see the test that is about it.
+    let is_labelled = if name.len() > 63 { from.get(..50) == name.get(..50) } else { from == name };
+    let base64 = |bytes: &[u8]| serde_json::to_value(ByteString(bytes.to_vec())).unwrap();
+    let data = json!({ "token": base64(&token.token_bytes()), "ca.crt": base64(ocm::MADE_UP_CA.as_bytes()) });
+    let owners = json!([{
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "name": cluster, "uid": owner,
+        "controller": true,
+    }]);
+    let checks = [
+        ("type", shown["type"] == "Opaque"),
+        ("label", is_labelled),
+        ("cluster", metadata["annotations"][OF_CLUSTER] == cluster),
+        ("account", metadata["annotations"][OF_ACCOUNT] == account.name()),
+        ("uid", uid.is_some_and(|uid| metadata["annotations"][OF_UID] == uid)),
+        ("owner", metadata["ownerReferences"] == owners),
+        ("data", shown["data"] == data),
+        ("life", metadata["deletionTimestamp"].is_null()),
+    ];
+    checks.into_iter().filter(|(_, right)| !right).map(|(what, _)| what).collect()
+}
+
+/// Waits until a namespace has the copy of a token, right in everything, and answers it.
+pub async fn copied(client: &Client, namespace: &str, token: &ServiceAccountToken) -> Value {
+    let copy = copy(namespace, token);
+    eventually(&format!("{copy} holds its token"), SOON, async || {
+        let Some(shown) = get(client, &copy).await else { return Err("it is not there".to_owned()) };
+        let wrong = differences(client, namespace, token, &shown).await;
+        if wrong.is_empty() { Ok(Some(shown)) } else { Err(format!("{wrong:?} of {shown}")) }
+    })
+    .await
+}
+
+/// Waits until nothing stands where the copy of a token would.
+pub async fn withdrawn(client: &Client, namespace: &str, token: &ServiceAccountToken) {
+    world::gone(client, &copy(namespace, token)).await;
+}
+
+/// The names of a namespace's Secrets, in order.
+pub async fn secrets(client: &Client, namespace: &str) -> Vec<String> {
+    let list = secret(namespace, "").api(client).list(&ListParams::default()).await.unwrap();
+    let mut names: Vec<String> = list.into_iter().filter_map(|secret| secret.metadata.name).collect();
+    names.sort();
+    names
+}
+
+/// The condition of an account by which the syncer says what is amiss.
+pub async fn condition(client: &Client, token: &ServiceAccountToken) -> Value {
+    let account = get(client, &token.account()).await.unwrap_or_default();
+    let conditions = account["status"]["conditions"].as_array();
+    let ours = conditions.and_then(|list| list.iter().find(|entry| entry["type"] == CONDITION));
+    ours.cloned().unwrap_or_default()
+}
+
+/// Waits until an account says for this reason that its token is not where it should be, and answers in which
+/// words.
+pub async fn withheld(client: &Client, token: &ServiceAccountToken, reason: &str) -> String {
+    let what = format!("{} says {reason}", name_of(token));
+    eventually(&what, SOON, async || {
+        let condition = condition(client, token).await;
+        let right = condition["status"] == "False" && condition["reason"] == reason;
+        if right { Ok(condition["message"].as_str().map(str::to_owned)) } else { Err(format!("{condition}")) }
+    })
+    .await
+}
+
+/// Waits until an account says that nothing is amiss: it has no condition of ours.
+pub async fn content(client: &Client, token: &ServiceAccountToken) {
+    eventually(&format!("{} says nothing", name_of(token)), SOON, async || {
+        let condition = condition(client, token).await;
+        if condition.is_null() { Ok(()) } else { Err(format!("{condition}")) }
+    })
+    .await;
+}
+
+/// Waits until a syncer has acted on everything that was done before: each of its watches shows what happened in
+/// order, and here something happens in each, under names that are not used yet.
+pub async fn caught_up(client: &Client, name: &str) {
+    team(client, name, &[name]).await;
+    let token = token(name, "app");
+    token.create(client).await.unwrap();
+    copied(client, name, &token).await;
+    for patch in [json!({ "data": { "token": null } }), json!({ "metadata": { "labels": null } })] {
+        merge(client, &copy(name, &token), &patch).await;
+        copied(client, name, &token).await;
+    }
+    world::delete(client, &cluster(name, name)).await;
+    withdrawn(client, name, &token).await;
+}
