@@ -5,10 +5,10 @@
 
 mod support;
 
-use local_hub::ocm;
+use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
 use support::chain::{CLUSTERS, LOST, UNAUTHORIZED, fails, in_one_process, lists, locked_out};
-use support::{SOON, shown};
+use support::{SOON, shown, world};
 
 const NAMESPACES: [&str; 2] = ["get", "namespaces"];
 #[tokio::test]
@@ -71,6 +71,33 @@ async fn a_rotated_token_is_taken_up_without_a_change_to_the_kubeconfig() {
     assert_eq!(std::fs::read(&kubeconfig).unwrap(), before);
     let kubeconfig: Value = serde_json::from_slice(&before).unwrap();
     assert_eq!(kubeconfig["clusters"][0]["cluster"], application.stanza("one").await);
+}
+
+#[tokio::test]
+async fn the_library_of_cluster_inventory_api_reaches_what_is_granted_and_outlives_a_rotation() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application("library", &CLUSTERS).await;
+    let library = application.by_library().await;
+    library.reaches(&CLUSTERS).await;
+
+    // What it has kept of the old token it drops when a cluster no longer takes it; the other goes on.
+    let agent = stage.agent("one").await;
+    agent.delete_service_account(application.account()).await.unwrap();
+    eventually("the cluster refuses the old token", SOON, async || {
+        let found = library.look().await;
+        assert!(found["two"]["namespaces"].is_array(), "{found:#}");
+        if found["one"]["error"] == "Unauthorized" { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+    stage.rotate("one", application.account()).await;
+    library.reaches(&CLUSTERS).await;
+
+    // The profile of a cluster that its set no longer picks goes, and with it what was kept.
+    let picks = json!({ "matchExpressions": null, "matchLabels": { "name": "one" } });
+    let set = ocm::cluster_set("library");
+    let spec = json!({ "clusterSelector": { "labelSelector": picks } });
+    world::merge(&stage.ocm, &set, &json!({ "spec": spec })).await;
+    library.reaches(&["one"]).await;
 }
 
 #[tokio::test]

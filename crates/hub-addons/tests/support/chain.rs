@@ -16,6 +16,7 @@ use local_hub::{
 };
 use serde_json::{Value, json};
 
+use super::inventory::InventoryClient;
 use super::plugin::cp_creds;
 use super::proxy::{NAME, addon, configuration, serving};
 use super::service::Service;
@@ -300,6 +301,18 @@ impl Application {
         let kubectl = self.chain.hub.kubectl_with(&path).unwrap();
         let environment = self.chain.service.iter().flat_map(Service::environment);
         (environment.fold(kubectl, |kubectl, (name, value)| kubectl.env(name, value)), path)
+    }
+
+    /// An application of the same ServiceAccount on cluster-inventory-api's library, which may list the profiles of its
+    /// namespace, too.
+    pub async fn by_library(&self) -> InventoryClient {
+        let right = PolicyRule {
+            api_groups: Some(vec!["multicluster.x-k8s.io".to_owned()]),
+            ..may(&["list"], "clusterprofiles")
+        };
+        self.access.grant_in_namespace(vec![right]).await.unwrap();
+        let directory = self.chain.hub.directory();
+        InventoryClient::start(directory, self.access.kubeconfig(), self.namespace(), &self.exec())
     }
 
     /// Waits until kubectl lists the namespaces of a cluster, and they are its own.

@@ -10,6 +10,7 @@
 pub mod chain;
 pub mod command;
 pub mod credentials;
+pub mod inventory;
 pub mod plugin;
 pub mod proxy;
 pub mod rights;
