@@ -16,6 +16,7 @@ use hub_core::grant;
 use hub_core::note::Subject;
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::core::PartialObjectMeta;
 
 use crate::syncer::{SecretAccess, Syncer};
@@ -31,12 +32,14 @@ pub(crate) fn watch(syncer: &Syncer, host: &Host) {
     host.watch(accounts, Accounts(syncer.clone()));
     let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
     host.watch_metadata(profiles, Profiles(syncer.clone()));
-    match syncer.inner.access {
+    match &syncer.inner.access {
         SecretAccess::Cluster => {
             host.watch(tokens().optional(), Tokens { syncer: syncer.clone(), account: None });
             host.watch(copies().optional(), Copies { syncer: syncer.clone(), namespace: None });
         }
-        SecretAccess::Granted => {
+        SecretAccess::Granted { role_binding } => {
+            let rights = Watch::<RoleBinding>::all("rolebindings (copies)").named(role_binding);
+            host.watch_metadata(rights, Rights(syncer.clone()));
             host.spawn("the watches on secrets", follow(syncer.clone(), Arc::clone(&syncer.inner.host)));
         }
     }
@@ -51,8 +54,8 @@ fn copies() -> Watch<Secret> {
     Watch::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(PAGE)
 }
 
-/// Watches tokens by the names of the accounts that ask, and copies in the namespaces that are bound: for as long as
-/// the process lives.
+/// Watches tokens by the names of the accounts that ask, and copies in the namespaces that are bound or were: for as
+/// long as the process lives.
 async fn follow(syncer: Syncer, host: Arc<Host>) {
     let (mut tokens_of, mut copies_in) = (BTreeMap::new(), BTreeMap::new());
     loop {
@@ -61,7 +64,8 @@ async fn follow(syncer: Syncer, host: Arc<Host>) {
             let bound = fleet.namespaces().filter(|namespace| grant::is_bound(fleet, namespace));
             // Until the last copy is gone, somebody has to see it go.
             let left = copies_in.keys().filter(|namespace| index.has_copies(namespace));
-            (index.asking(), bound.chain(left).cloned().collect::<BTreeSet<Namespace>>())
+            let granted = syncer.inner.granted.lock();
+            (index.asking(), bound.chain(left).chain(&*granted).cloned().collect::<BTreeSet<Namespace>>())
         });
         tokens_of.retain(|account, _: &mut HeldWatch| accounts.contains(account));
         for account in accounts {
@@ -192,6 +196,21 @@ impl Sink<Secret> for Copies {
         if self.syncer.change(|_, index| index.copies_listed(self.namespace.clone())) {
             self.syncer.look_at_everything();
         }
+    }
+}
+
+struct Rights(Syncer);
+
+impl Sink<PartialObjectMeta<RoleBinding>> for Rights {
+    fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<RoleBinding>, Unreadable>) {
+        if self.0.inner.granted.lock().insert(Namespace::new(Arc::clone(&key.namespace))) {
+            self.0.reach_again();
+        }
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.inner.granted.lock().remove(&Namespace::new(Arc::clone(&key.namespace)));
+        self.0.reach_again();
     }
 }
 

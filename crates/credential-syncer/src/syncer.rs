@@ -2,10 +2,11 @@
 //!
 //! Where both are locked, the fleet is locked before the index: its listeners are called with it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hub_api::names::{AccountKey, ProfileKey, SecretKey};
+use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::index::{CredentialIndex, Settings};
 use hub_core::fleet::{Fleet, Touched};
 use hub_runtime::fleet::FleetCache;
@@ -22,14 +23,18 @@ use crate::sources;
 pub const GATE: &str = "ClusterProfileCredSyncer";
 
 /// How Secrets are watched, and so which rights that takes. A right cannot be limited to a label.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SecretAccess {
     /// By their labels, in all namespaces at once: two watches, and the right to list every Secret of the hub.
     #[default]
     Cluster,
     /// Tokens by the names of the accounts that ask for copies, copies in the namespaces that are bound: a watch
     /// each, and rights to no other Secrets.
-    Granted,
+    Granted {
+        /// The name of the RoleBindings that give the right to copies. Where one is, copies may be left of a binding
+        /// that ended while nobody looked.
+        role_binding: String,
+    },
 }
 
 /// The syncer. Cheap to clone; clones share their state.
@@ -45,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) copies: Copies,
     pub(crate) accounts: Accounts,
     pub(crate) access: SecretAccess,
+    /// The namespaces in which there is a right to copies.
+    pub(crate) granted: Mutex<BTreeSet<Namespace>>,
     pub(crate) reach: Notify,
     /// Whether every watch has its first answer.
     begun: AtomicBool,
@@ -61,6 +68,7 @@ impl Syncer {
             copies: Copies::new(host),
             accounts: Accounts::new(host),
             access,
+            granted: Mutex::default(),
             reach: Notify::new(),
             begun: AtomicBool::new(false),
         };
@@ -119,7 +127,7 @@ impl Syncer {
 
     /// Which Secrets have to be watched may have changed.
     pub(crate) fn reach_again(&self) {
-        if self.inner.access == SecretAccess::Granted && self.has_begun() {
+        if self.inner.access != SecretAccess::Cluster && self.has_begun() {
             self.inner.reach.notify_one();
         }
     }

@@ -205,7 +205,8 @@ pub struct RightsArgs {
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_SUBJECT", value_name = "NAMESPACE/NAME")]
     pub credential_rights_subject: Option<ServiceAccount>,
 
-    /// The ClusterRole that is bound in every namespace with a ManagedClusterSetBinding in force
+    /// The ClusterRole that is bound, by RoleBindings of its name, in every namespace with a ManagedClusterSetBinding
+    /// in force; the syncer finds its rights by it
     #[arg(
         long,
         env = "HUB_ADDONS_CREDENTIAL_RIGHTS_COPIES_ROLE",
@@ -251,15 +252,6 @@ pub enum Access {
     Cluster,
     /// By name and by namespace.
     Granted,
-}
-
-impl From<Access> for SecretAccess {
-    fn from(access: Access) -> Self {
-        match access {
-            Access::Cluster => Self::Cluster,
-            Access::Granted => Self::Granted,
-        }
-    }
 }
 
 /// How the access-provider provisioner is set up.
@@ -335,6 +327,17 @@ impl RunArgs {
             copies_role: self.rights.credential_rights_copies_role.clone(),
             tokens_role: self.rights.credential_rights_tokens_role.clone(),
         })
+    }
+
+    /// How the syncer watches Secrets.
+    #[must_use]
+    pub fn secret_access(&self) -> SecretAccess {
+        match self.credential_secret_access {
+            Access::Cluster => SecretAccess::Cluster,
+            Access::Granted => {
+                SecretAccess::Granted { role_binding: self.rights.credential_rights_copies_role.clone() }
+            }
+        }
     }
 
     /// How bindings are known to be in force.

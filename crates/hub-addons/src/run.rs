@@ -167,7 +167,7 @@ impl Controllers {
         let syncer = syncs.then(|| {
             let require_namespaces = args.require_sync_namespaces;
             let settings = SyncSettings { manager: manager.clone(), require_namespaces };
-            Syncer::start(host, &fleet, settings, args.credential_secret_access.into())
+            Syncer::start(host, &fleet, settings, args.secret_access())
         });
         let rights = args.rights().filter(|_| is_on(credential_rights::GATE));
         let rights = rights.map(|settings| Rights::start(host, &fleet, settings));

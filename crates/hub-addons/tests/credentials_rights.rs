@@ -100,7 +100,7 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     install(&hub).await;
     let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
-    hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_without_secrets()).await.unwrap();
+    hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
     cluster_with_token(&hub.ocm, "c1", "app").await;
     ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
@@ -156,9 +156,16 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
     ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
     world::delete(&hub.ocm, &ocm::bound("other", "c1")).await;
     sees(&hub.ocm, "other", &["c2"]).await;
-    let _syncer = Addons::launch_with(&hub, "syncer-again", account.kubeconfig(), &granted).await;
+    let syncer = Addons::launch_with(&hub, "syncer-again", account.kubeconfig(), &granted).await;
     has_copies(&hub.ocm, "team", &["c1-app"]).await;
     has_copies(&hub.ocm, "other", &[]).await;
+
+    // Also where no binding is left. Nobody collects garbage on this hub.
+    syncer.stop().await;
+    world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
+    sees(&hub.ocm, "team", &[]).await;
+    let _syncer = Addons::launch_with(&hub, "syncer-at-last", account.kubeconfig(), &granted).await;
+    has_copies(&hub.ocm, "team", &[]).await;
 
     // Who gives the rights has asked for no Secret itself.
     let requests = hub.audit().requests().await.unwrap().of_user(USER);

@@ -86,6 +86,13 @@ pub fn syncer_without_secrets() -> Vec<PolicyRule> {
     rules
 }
 
+/// What the syncer needs beside the rights to Secrets that it is given.
+pub fn syncer_granted() -> Vec<PolicyRule> {
+    let mut rules = syncer_without_secrets();
+    rules.push(named(rule(RBAC, &["rolebindings"], &["list", "watch"]), "hub-addons-copies"));
+    rules
+}
+
 /// What gives the syncer its rights.
 pub fn credential_rights() -> Vec<PolicyRule> {
     let mut rules = host();
