@@ -12,7 +12,6 @@ use hub_core::credential::account::Account;
 use hub_core::credential::copy::Observed;
 use hub_core::credential::index::Profile;
 use hub_core::credential::source::Source;
-use hub_core::grant;
 use hub_core::note::Subject;
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -54,18 +53,17 @@ fn copies() -> Watch<Secret> {
     Watch::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(PAGE)
 }
 
-/// Watches tokens by the names of the accounts that ask, and copies in the namespaces that are bound or were: for as
-/// long as the process lives.
+/// Watches tokens by the names of the accounts that ask, and copies in the namespaces where it has the right to, which
+/// outlives the binding that it was given for: for as long as the process lives.
 async fn follow(syncer: Syncer, host: Arc<Host>) {
     let (mut tokens_of, mut copies_in) = (BTreeMap::new(), BTreeMap::new());
     loop {
         syncer.inner.reach.notified().await;
-        let (accounts, namespaces) = syncer.change(|fleet, index| {
-            let bound = fleet.namespaces().filter(|namespace| grant::is_bound(fleet, namespace));
+        let (accounts, namespaces) = syncer.change(|_, index| {
             // Until the last copy is gone, somebody has to see it go.
             let left = copies_in.keys().filter(|namespace| index.has_copies(namespace));
             let granted = syncer.inner.granted.lock();
-            (index.asking(), bound.chain(left).chain(&*granted).cloned().collect::<BTreeSet<Namespace>>())
+            (index.asking(), granted.iter().chain(left).cloned().collect::<BTreeSet<Namespace>>())
         });
         tokens_of.retain(|account, _: &mut HeldWatch| accounts.contains(account));
         for account in accounts {

@@ -28,11 +28,10 @@ pub enum SecretAccess {
     /// By their labels, in all namespaces at once: two watches, and the right to list every Secret of the hub.
     #[default]
     Cluster,
-    /// Tokens by the names of the accounts that ask for copies, copies in the namespaces that are bound: a watch
-    /// each, and rights to no other Secrets.
+    /// Tokens by the names of the accounts that ask for copies, copies in the namespaces where it is given the right
+    /// to: a watch each, and rights to no other Secrets.
     Granted {
-        /// The name of the RoleBindings that give the right to copies. Where one is, copies may be left of a binding
-        /// that ended while nobody looked.
+        /// The name of the RoleBindings that give the right to copies.
         role_binding: String,
     },
 }

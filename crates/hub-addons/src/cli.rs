@@ -158,8 +158,8 @@ pub struct RunArgs {
     pub require_sync_namespaces: bool,
 
     /// How the credential syncer finds Secrets: by label in all namespaces, which takes the right to list every
-    /// Secret of the hub; or tokens by the names of the accounts that ask, and copies in the namespaces that are
-    /// bound, which takes rights to those only
+    /// Secret of the hub; or tokens by the names of the accounts that ask, and copies in the namespaces that have a
+    /// RoleBinding for it (see --credential-rights-copies-role), which takes rights to those only
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_SECRET_ACCESS", value_enum, default_value_t = Access::Cluster)]
     pub credential_secret_access: Access,
 
