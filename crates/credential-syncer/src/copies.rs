@@ -35,8 +35,10 @@ const MAX_ROUNDS: usize = 4;
 /// How long a copy is left alone whose content the API server refuses, unless something changes.
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 /// How often it is tried anew whether a Secret that is not ours still stands where a copy belongs. It is not
-/// watched: it is none of our business.
-const FOREIGN_PAUSE: Duration = Duration::from_mins(1);
+/// watched: it is none of our business. Soon at first, for whoever reads the Event and deletes it; then after about
+/// the time that it has been there.
+const FOREIGN_PAUSE_MIN: Duration = Duration::from_secs(3);
+const FOREIGN_PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Longest wait for the watch to show the end of a copy that we have deleted.
 const END_PAUSE: Duration = Duration::from_secs(30);
 
@@ -52,10 +54,25 @@ pub(crate) struct Copies {
 struct Memory {
     /// When the source of a copy changed that is not written yet.
     changed: HashMap<SecretKey, Instant>,
-    /// Secrets without our label, met by a create, and when.
-    foreign: HashMap<SecretKey, Instant>,
+    /// Secrets without our label, met by a create.
+    foreign: HashMap<SecretKey, Met>,
     /// Copies that we have deleted and whose end the watch has not shown yet, by uid, and when.
     deleted: HashMap<SecretKey, (String, Instant)>,
+}
+
+/// When a Secret that is not ours was met.
+#[derive(Clone, Copy)]
+struct Met {
+    first: Instant,
+    last: Instant,
+}
+
+impl Met {
+    /// How long it is still taken to be there, if it is.
+    fn left(self) -> Option<Duration> {
+        let pause = (self.last - self.first).clamp(FOREIGN_PAUSE_MIN, FOREIGN_PAUSE_MAX);
+        pause.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero())
+    }
 }
 
 impl Copies {
@@ -122,6 +139,9 @@ impl Syncer {
             let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
             let uid = version.as_ref().map(|version| version.uid.clone());
             if plan.action == Action::Nothing {
+                if foreign.is_none() {
+                    self.end_of_foreign(place);
+                }
                 self.inner.host.reporter.report(&subject, uid.as_deref(), plan.notes);
                 self.measure(place, wrote);
                 return foreign.map_or(Outcome::Done, Outcome::RetryAfter);
@@ -179,6 +199,7 @@ impl Syncer {
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
                 match host.writer.send(request("create"), api.create(&params, &secret)).await {
                     Ok(created) => {
+                        self.end_of_foreign(place);
                         info!(copy = %place, "created");
                         created
                     }
@@ -254,19 +275,27 @@ impl Syncer {
 
     /// A create has met a Secret. Without our label no watch will show its end.
     fn meet(&self, place: &SecretKey, found: &Secret) {
-        if !Observed::read(place, found).is_ours {
-            self.inner.copies.memory.lock().foreign.insert(place.clone(), Instant::now());
+        let (now, mut memory) = (Instant::now(), self.inner.copies.memory.lock());
+        if Observed::read(place, found).is_ours {
+            memory.foreign.remove(place);
+        } else {
+            memory.foreign.entry(place.clone()).or_insert(Met { first: now, last: now }).last = now;
         }
     }
 
     /// How long a Secret that is not ours and not watched is still taken to be there.
     fn wait_for_foreign(&self, place: &SecretKey) -> Option<Duration> {
-        let met = *self.inner.copies.memory.lock().foreign.get(place)?;
-        let left = FOREIGN_PAUSE.checked_sub(met.elapsed()).filter(|left| !left.is_zero());
+        let left = self.inner.copies.memory.lock().foreign.get(place)?.left();
         if left.is_none() {
-            self.forget(place);
+            // Not when it was met first: it may still be there.
+            self.inner.index.lock().delete_copy(place);
         }
         left
+    }
+
+    /// No Secret stands in the way that is not watched: it is gone, or is watched, or is in nobody's way.
+    pub(crate) fn end_of_foreign(&self, place: &SecretKey) {
+        self.inner.copies.memory.lock().foreign.remove(place);
     }
 
     /// Our delete was accepted. Its event may have been faster than its answer.

@@ -177,6 +177,7 @@ impl Sink<Secret> for Copies {
             Ok(secret) => Observed::read(&key, &secret),
             Err(unreadable) => Observed::unreadable(&key, &unreadable.metadata),
         };
+        self.syncer.end_of_foreign(&key);
         if self.syncer.observe(&key, observed) {
             self.syncer.enqueue([key]);
         }
