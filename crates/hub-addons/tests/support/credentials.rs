@@ -42,7 +42,8 @@ pub async fn scene() -> Scene {
     scene_of(&SHARED, LocalHub::builder().without_controller_manager(), &[]).await
 }
 
-/// A shared hub with the controllers that collect what has no owner and end namespaces.
+/// A shared hub with the controllers that collect what has no owner and end namespaces. Two hubs that a file shares
+/// leave no place for a test's own.
 pub async fn collected_scene() -> Scene {
     static SHARED: OnceLock<Shared> = OnceLock::new();
     scene_of(&SHARED, LocalHub::builder(), &[]).await
