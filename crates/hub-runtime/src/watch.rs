@@ -328,6 +328,8 @@ impl Trouble {
                 "waiting for the CustomResourceDefinition of {resource}: the hub does not serve it"
             );
         } else if expected_end(error) {
+            // Whatever was before: the API server answers, and only asks for a new list.
+            self.backoff = backoff::between(RECONNECT_MIN, RECONNECT_MAX);
             debug!(resource, error = text, "watch ended, listing again");
         } else {
             warn!(
@@ -445,5 +447,22 @@ mod tests {
         let wrong = serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "a"}, "data": 7}));
         let seen = history_of(vec![Event::Init, Event::InitApply(wrong.unwrap()), Event::InitDone]);
         assert_eq!(seen, ["apply ns/a unreadable"]);
+    }
+
+    #[test]
+    fn a_history_that_is_gone_is_listed_soon_though_there_was_trouble_before() {
+        let status = |code, reason: &str| {
+            let status = json!({ "status": "Failure", "code": code, "reason": reason, "message": "" });
+            watcher::Error::WatchError(Box::new(serde_json::from_value(status).unwrap()))
+        };
+        let mut trouble = Trouble::new("things", Metrics::new("test"));
+        let (unavailable, expired) = (status(503, "ServiceUnavailable"), status(410, "Expired"));
+        let last = (0..10).map(|_| trouble.meet(&unavailable)).last().unwrap();
+        assert!(last >= RECONNECT_MAX, "{last:?}");
+        let soon = trouble.meet(&expired);
+        assert!(soon <= 2 * RECONNECT_MIN, "{soon:?}");
+        // But one after the other is trouble, too.
+        let last = (0..10).map(|_| trouble.meet(&expired)).last().unwrap();
+        assert!(last >= RECONNECT_MAX, "{last:?}");
     }
 }
