@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use hub_api::crds;
 use tracing::error;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 use crate::cli::{Cli, Command, CrdsArgs, LogFormat, RunArgs};
 
@@ -51,24 +51,28 @@ async fn run(args: RunArgs) -> ExitCode {
     }
 }
 
-fn init_log(format: LogFormat, level: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
-    // At every level: kube-client warns of an answer that it cannot decode by printing all of it, and it may be a
-    // Secret.
-    const SILENT: &str = "kube_client::client=error";
-    // A bare level is about us; the libraries below us have their say from warnings upwards. kube-runtime's
-    // warnings are about watches, one at every attempt, and we tell those ourselves.
-    let filter = match level.parse::<LevelFilter>() {
-        Ok(_) => EnvFilter::try_new(format!(
-            "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,{SILENT}"
-        ))?,
-        Err(_) => EnvFilter::try_new(format!("{level},{SILENT}"))?,
-    };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+fn init_log(format: LogFormat, level: &str) -> Result<(), ParseError> {
+    let log = tracing_subscriber::fmt().with_env_filter(filter(level)?).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// What is logged at a level, or as directives say.
+fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+    // At every level: kube-client warns of an answer that it cannot decode by printing all of it, and it may be a
+    // Secret.
+    const SILENT: &str = "kube_client::client=error";
+    // A bare level is about us; the libraries below us have their say from warnings upwards. kube-runtime's
+    // warnings are about watches, one at every attempt, and we tell those ourselves.
+    match level.parse::<LevelFilter>() {
+        Ok(_) => EnvFilter::try_new(format!(
+            "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,{SILENT}"
+        )),
+        Err(_) => EnvFilter::try_new(format!("{level},{SILENT}")),
+    }
 }
 
 fn print_crds(args: &CrdsArgs) -> std::io::Result<()> {
@@ -85,4 +89,42 @@ fn print_crds(args: &CrdsArgs) -> std::io::Result<()> {
 
 fn print(text: &str) -> std::io::Result<()> {
     std::io::stdout().lock().write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_level_has_the_client_print_what_it_could_not_decode() {
+        for level in
+            ["warn", "trace", "kube_client=trace", "kube_client::client=trace", "trace,kube_client=trace"]
+        {
+            let written = Written::default();
+            let writer = written.clone();
+            let log = tracing_subscriber::fmt().with_env_filter(filter(level).unwrap());
+            tracing::subscriber::with_default(log.with_writer(move || writer.clone()).finish(), || {
+                tracing::warn!(target: "kube_client::client", "sEcReT");
+                tracing::error!(target: "kube_client::client", "an error");
+            });
+            let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+            assert!(written.contains("an error") && !written.contains("sEcReT"), "{level}: {written}");
+        }
+    }
 }
