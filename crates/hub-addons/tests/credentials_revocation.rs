@@ -273,3 +273,29 @@ async fn a_held_copy_that_somebody_else_deletes_is_emptied_when_its_token_is_wit
     let_go(&scene.ocm, &copy).await;
     support::world::gone(&scene.ocm, &copy).await;
 }
+
+#[tokio::test]
+async fn a_copy_disowned_while_nobody_looked_is_not_found_until_it_is_granted_again() {
+    let hub = hub().await;
+    let addons = syncer(&hub, &[]).await;
+    team(&hub.ocm, "lost", &["lost-1"]).await;
+    let token = token("lost-1", "app");
+    token.create(&hub.ocm).await.unwrap();
+    let before = copied(&hub.ocm, "lost", &token).await;
+    addons.stop().await;
+    // Nothing tells it from other Secrets now but the record of who wrote it, and no list can ask for that.
+    let nothing_of_ours = json!({ "labels": null, "annotations": null, "ownerReferences": null });
+    support::world::merge(&hub.ocm, &copy("lost", &token), &json!({ "metadata": nothing_of_ours })).await;
+    delete(&hub.ocm, &ocm::bound("lost", "lost")).await;
+    let addons = syncer(&hub, &[]).await;
+    caught_up(&hub.ocm, "later").await;
+    let now = get(&hub.ocm, &copy("lost", &token)).await.unwrap();
+    assert_eq!(now["data"], before["data"]);
+
+    ocm::bound("lost", "lost").create(&hub.ocm).await.unwrap();
+    let now = copied(&hub.ocm, "lost", &token).await;
+    assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
+    delete(&hub.ocm, &ocm::bound("lost", "lost")).await;
+    withdrawn(&hub.ocm, "lost", &token).await;
+    addons.stop().await;
+}
