@@ -1,0 +1,48 @@
+{{/* The command line of a component; takes a list of the root and the component. Only what concerns it is there. */}}
+{{- define "hub-addons.args" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- $values := $root.Values -}}
+{{- $access := $values.accessProvider -}}
+- run
+- --feature-gates={{ include "hub-addons.gates" $component }}
+- --cluster-manager-name={{ $values.clusterManagerName }}
+{{- if or $component.projects $component.syncs }}
+- --compute-bound={{ $values.computeBound }}
+{{- end }}
+{{- if and $component.projects $values.propagateLabels }}
+- --propagate-labels={{ join "," $values.propagateLabels }}
+{{- end }}
+{{- if $component.syncs }}
+- --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
+{{- end }}
+{{- if $component.provisions }}
+- --access-provider-name={{ $access.name }}
+- --ca-overlap={{ $access.caOverlap }}
+{{- if eq $access.source "static" }}
+- --access-provider-source=static
+- {{ printf "--access-provider-server=%s" $access.static.server | quote }}
+- --access-provider-ca={{ $access.static.ca.kind }}/{{ $access.static.ca.namespace }}/{{ $access.static.ca.name }}/{{ $access.static.ca.key }}
+{{- else }}
+- --access-provider-source=cluster-proxy
+- --cluster-proxy-service={{ $access.clusterProxy.service }}
+- --cluster-proxy-port={{ $access.clusterProxy.port }}
+- --cluster-proxy-require-addon={{ $access.clusterProxy.requireAddon }}
+{{- end }}
+{{- end }}
+{{- if $component.direct }}
+- --direct-access-provider-name={{ $access.direct.name }}
+- --direct-allow-local={{ $access.direct.allowLocal }}
+{{- end }}
+- --leader-elect={{ $values.leaderElection }}
+{{- if $values.leaderElection }}
+- --leader-election-namespace={{ $root.Release.Namespace }}
+{{- end }}
+- --metrics-bind-address=:8080
+- --health-probe-bind-address=:8081
+- --log-format={{ $values.log.format }}
+- {{ printf "--log-level=%s" $values.log.level | quote }}
+{{- range $values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,50 @@
+{{/* The prefix of every name. Short enough that what comes behind it still fits a label value. */}}
+{{- define "hub-addons.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" }}
+{{- else }}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 45 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "hub-addons.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "hub-addons.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "hub-addons.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: hub-addons
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of every object, as a whole block or nothing. */}}
+{{- define "hub-addons.annotations" -}}
+{{- with .Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "hub-addons.image" -}}
+{{- $image := .Values.image -}}
+{{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end }}
+{{- end }}
+
+{{/* What the API server calls a component's ServiceAccount; takes a list of the root and the component's name. */}}
+{{- define "hub-addons.username" -}}
+{{- $root := index . 0 -}}
+system:serviceaccount:{{ $root.Release.Namespace }}:{{ include "hub-addons.fullname" $root }}-{{ index . 1 }}
+{{- end }}

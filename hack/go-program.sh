@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Prints the path of a Go program that tests need, built from its own module once into the user's cache directory;
+# later calls find it there at once. Only that line goes to stdout:
+#
+#   helm="$(hack/go-program.sh helm)" && "$helm" version
+set -euo pipefail
+
+usage() { echo "usage: hack/go-program.sh helm | helm3 | promtool" >&2; exit 2; }
+say() { printf 'go-program: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+[ $# -eq 1 ] || usage
+case $1 in
+  helm) package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-} ;;
+  helm3) package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-} ;;
+  promtool) package=github.com/prometheus/prometheus/cmd/promtool version=v0.316.0 given=${PROMTOOL-} ;;
+  *) usage ;;
+esac
+if [ -n "$given" ]; then
+  command -v "$given" || die "there is no program $given"
+  exit
+fi
+
+cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/go-programs"
+directory="$cache/$1-$version"
+program="$directory/${package##*/}"
+if [ ! -x "$program" ]; then
+  for tool in go flock; do
+    command -v "$tool" >/dev/null || die "building $1 needs $tool, which is not installed"
+  done
+  mkdir -p "$cache"
+  # go inherits the lock: should it outlive this script, the next caller still waits for it.
+  exec 9>"$directory.lock"
+  flock 9
+fi
+if [ ! -x "$program" ]; then
+  say "building $1 $version from source, once: some minutes on two cores"
+  work="$directory.building"
+  rm -rf "$work"
+  trap 'rm -rf "$work"' EXIT
+  GOBIN="$work" GOWORK=off GOFLAGS='' CGO_ENABLED=0 \
+    go install -trimpath -ldflags "-s -w" "$package@$version" >&2
+  rm -rf "$directory"
+  mv "$work" "$directory"
+fi
+echo "$program"
