@@ -7,7 +7,7 @@
 - run
 - --feature-gates={{ include "hub-addons.gates" $component }}
 - --cluster-manager-name={{ $values.clusterManagerName }}
-{{- if or $component.projects $component.syncs }}
+{{- if or $component.projects $component.syncs $component.grants }}
 - --compute-bound={{ $values.computeBound }}
 {{- end }}
 {{- if and $component.projects $values.propagateLabels }}
@@ -15,6 +15,12 @@
 {{- end }}
 {{- if $component.syncs }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
+- --credential-secret-access={{ $values.credentials.secretAccess }}
+{{- end }}
+{{- if $component.grants }}
+- --credential-rights-subject={{ $root.Release.Namespace }}/{{ include "hub-addons.fullname" $root }}-credentials
+- --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
+- --credential-rights-tokens-role={{ include "hub-addons.tokensRole" $root }}
 {{- end }}
 {{- if $component.provisions }}
 - --access-provider-name={{ $access.name }}

@@ -1,20 +1,29 @@
 {{/*
 The Deployments, as a JSON list: a name, and which controllers run in it. One of whose gates none is on is not
 there, and with it nothing of what belongs to it.
+
+Who gives the syncer its rights to Secrets ("grants") must not have any itself, so it runs beside the projector,
+which watches the same sets and bindings and has none either; where nothing of profiles runs, alone.
 */}}
 {{- define "hub-addons.components" -}}
 {{- $gates := .Values.featureGates -}}
+{{- $grants := and $gates.clusterProfileCredSyncer (eq .Values.credentials.secretAccess "granted") -}}
+{{- $off := dict "projects" false "provisions" false "direct" false "syncs" false "grants" false -}}
 {{- $projector := dict "projects" $gates.clusterProfile -}}
 {{- $access := dict "provisions" $gates.clusterProfileAccessProvider "direct" $gates.clusterProfileDirectAccessProvider -}}
-{{- $off := dict "projects" false "provisions" false "direct" false "syncs" false -}}
 {{- $credentials := merge (dict "name" "credentials" "syncs" $gates.clusterProfileCredSyncer) $off -}}
-{{- $candidates := list (merge (dict "name" "profiles") $projector $access $off) $credentials -}}
+{{- $first := merge (dict "name" "profiles" "grants" $grants) $projector $access $off -}}
+{{- $candidates := list $first $credentials -}}
 {{- if .Values.profiles.split -}}
-{{- $candidates = list (merge (dict "name" "projector") $projector $off) (merge (dict "name" "access") $access $off) $credentials -}}
+{{- $first = merge (dict "name" "projector" "grants" $grants) $projector $off -}}
+{{- $candidates = list $first (merge (dict "name" "access") $access $off) $credentials -}}
+{{- end -}}
+{{- if not (or $first.projects $first.provisions $first.direct) -}}
+{{- $_ := set $first "name" "rights" -}}
 {{- end -}}
 {{- $running := list -}}
 {{- range $candidates -}}
-{{- if or .projects .provisions .direct .syncs -}}
+{{- if or .projects .provisions .direct .syncs .grants -}}
 {{- $running = append $running . -}}
 {{- end -}}
 {{- end -}}
@@ -23,7 +32,7 @@ there, and with it nothing of what belongs to it.
 
 {{/* The gates of one component, every gate named, so that a later default changes nothing here. */}}
 {{- define "hub-addons.gates" -}}
-ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileDirectAccessProvider={{ .direct }}
+ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileDirectAccessProvider={{ .direct }}
 {{- end }}
 
 {{/* The Lease's name, as the program makes it of the controllers that run. */}}
@@ -33,6 +42,7 @@ hub-addons
 {{- if .provisions }}-access-provisioner{{ end }}
 {{- if .direct }}-direct-access{{ end }}
 {{- if .syncs }}-credential-syncer{{ end }}
+{{- if .grants }}-credential-rights{{ end }}
 {{- end }}
 
 {{/* The labels of a component; takes a list of the root and the component. */}}

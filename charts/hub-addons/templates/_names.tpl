@@ -48,3 +48,13 @@ annotations:
 {{- $root := index . 0 -}}
 system:serviceaccount:{{ $root.Release.Namespace }}:{{ include "hub-addons.fullname" $root }}-{{ index . 1 }}
 {{- end }}
+
+{{/* The ClusterRole by which the syncer may touch copies, where it is bound; the RoleBindings have its name, too. */}}
+{{- define "hub-addons.copiesRole" -}}
+{{ include "hub-addons.fullname" . }}-credentials-copies
+{{- end }}
+
+{{/* The ClusterRole that names the tokens that the syncer may read. */}}
+{{- define "hub-addons.tokensRole" -}}
+{{ include "hub-addons.fullname" . }}-credentials-tokens
+{{- end }}

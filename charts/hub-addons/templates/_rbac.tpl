@@ -4,7 +4,7 @@ would.
 */}}
 {{- define "hub-addons.who" -}}
 {{- $component := first . -}}
-{{- $words := dict "projects" "the profile projector" "provisions" "the access-provider provisioner" "direct" "direct access" "syncs" "the credential syncer" -}}
+{{- $words := dict "projects" "the profile projector" "provisions" "the access-provider provisioner" "direct" "direct access" "syncs" "the credential syncer" "grants" "credential rights" -}}
 {{- $who := list -}}
 {{- range rest . -}}
 {{- if get $component . -}}
@@ -12,17 +12,6 @@ would.
 {{- end -}}
 {{- end -}}
 {{- join ", " $who -}}
-{{- end }}
-
-{{/* What the credential syncer may do with Secrets everywhere. */}}
-{{- define "hub-addons.secretRules" -}}
-{{- if eq .Values.credentials.secretAccess "cluster" -}}
-# The tokens that agents report, and their copies (list and watch by label, get where a create has met a Secret):
-# the credential syncer. RBAC cannot tell these from other Secrets; the policies do, for whatever is written.
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [list, watch, create, get, patch, delete]
-{{- end }}
 {{- end }}
 
 {{/* Takes a list of the root, the component, the Role's name and its namespace. */}}

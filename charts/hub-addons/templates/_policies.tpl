@@ -1,0 +1,87 @@
+{{/*
+The frame of a policy and its binding; takes a list of the root, the component (or what else the label says), the
+name and the spec as text. Whoever cannot be judged is refused: failurePolicy is Fail.
+*/}}
+{{- define "hub-addons.policy" -}}
+{{- $root := index . 0 }}
+{{- $component := index . 1 }}
+{{- $name := index . 2 }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "hub-addons.componentLabels" (list $root $component) | nindent 4 }}
+  {{- with include "hub-addons.annotations" $root }}{{ nindent 2 . }}{{- end }}
+spec:
+  failurePolicy: Fail
+  {{- index . 3 | nindent 2 }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "hub-addons.componentLabels" (list $root $component) | nindent 4 }}
+  {{- with include "hub-addons.annotations" $root }}{{ nindent 2 . }}{{- end }}
+spec:
+  policyName: {{ $name }}
+  validationActions:
+    {{- toYaml $root.Values.policies.validationActions | nindent 4 }}
+{{- end }}
+
+{{/* CEL variables: labels and annotations before and after. */}}
+{{- define "hub-addons.cel.metadataVariables" -}}
+- name: labels
+  expression: "object == null ? {} : object.metadata.?labels.orValue({})"
+- name: annotations
+  expression: "object == null ? {} : object.metadata.?annotations.orValue({})"
+- name: oldLabels
+  expression: "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})"
+- name: oldAnnotations
+  expression: "oldObject == null ? {} : oldObject.metadata.?annotations.orValue({})"
+{{- end }}
+
+{{/*
+CEL: that annotations and label of a Secret agree on what it is a copy of, and its name is made of that; a longer
+label is shortened and ends with a hash. Takes a list of the object and its labels and annotations.
+*/}}
+{{- define "hub-addons.cel.isRecorded" -}}
+{{- $object := index . 0 -}}
+{{- $label := printf "%s[?'authentication.open-cluster-management.io/synced-from'].orValue('')" (index . 1) -}}
+{{- $cluster := printf "%s[?'authentication.open-cluster-management.io/cluster-name'].orValue('')" (index . 2) -}}
+{{- $account := printf "%s[?'authentication.open-cluster-management.io/managed-serviceaccount'].orValue('')" (index . 2) -}}
+{{ $cluster }} + '-'
+  + {{ $account }} == {{ $object }}.metadata.name
+&& ({{ $label }} == {{ $object }}.metadata.name
+  || (size({{ $object }}.metadata.name) > 63 && size({{ $label }}) == 63
+    && {{ $object }}.metadata.name.startsWith({{ $label }}.substring(0, 52))))
+{{- end }}
+
+{{/* CEL variables: the status before and after, as maps, there or not. */}}
+{{- define "hub-addons.cel.statusVariables" -}}
+- name: before
+  expression: "oldObject != null && has(oldObject.status) ? dyn(oldObject.status) : dyn({})"
+- name: after
+  expression: "object != null && has(object.status) ? dyn(object.status) : dyn({})"
+{{- end }}
+
+{{/* CEL: that of the status nothing but these fields differs; takes a list of names. */}}
+{{- define "hub-addons.cel.onlyFields" -}}
+{{- $fields := printf "['%s']" (join "', '" .) -}}
+variables.after.all(field, field in {{ $fields }}
+  || (field in variables.before && variables.after[field] == variables.before[field]))
+&& variables.before.all(field, field in {{ $fields }} || field in variables.after)
+{{- end }}
+
+{{/* CEL: that of a list in the status nothing but our entries differs; takes a dict of field, key and ours. */}}
+{{- define "hub-addons.cel.onlyEntries" -}}
+{{- $ours := printf "['%s']" (join "', '" .ours) -}}
+variables.after.?{{ .field }}.orValue([]).filter(entry, !(entry.{{ .key }} in {{ $ours }}))
+== variables.before.?{{ .field }}.orValue([]).filter(entry, !(entry.{{ .key }} in {{ $ours }}))
+{{- end }}
+
+{{- define "hub-addons.cel.isStatus" -}}
+has(request.subResource) && request.subResource == 'status'
+{{- end }}
