@@ -108,6 +108,12 @@ impl LocalHub {
         self.access.client(user)
     }
 
+    /// A new client in the name of anybody, with these groups: `system:masters` may do everything, whoever it is.
+    #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
+    pub async fn client_like(&self, user: &str, groups: &[&str]) -> Result<Client, HubError> {
+        self.access().harness_like(user, &groups.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
     /// A user's kubeconfig, in a file that only we can read.
     pub fn kubeconfig_for(&self, user: &str) -> Result<PathBuf, HubError> {
         self.access.users.get(user)?;

@@ -170,7 +170,8 @@ impl Object {
         Ok(())
     }
 
-    fn parse(&self) -> Result<DynamicObject, HubError> {
+    /// The object without its status, as a client sends it.
+    pub fn parse(&self) -> Result<DynamicObject, HubError> {
         serde_json::from_value(self.body.clone())
             .map_err(|error| HubError::api(format!("write {self}"))(kube::Error::SerdeError(error)))
     }

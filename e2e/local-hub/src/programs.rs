@@ -34,10 +34,11 @@ rules:
   - level: Metadata
 ";
 
-/// What an API needs from the controller manager: nothing that has an owner is collected without it, and no
-/// namespace ever ends. The others run workloads, and there are no nodes here.
+/// What an API needs from the controller manager: nothing that has an owner is collected without it, no namespace
+/// ever ends, and no expression in a policy is checked. The others run workloads, and there are no nodes here.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,root-ca-certificate-publisher-controller,\
-                           serviceaccount-controller,serviceaccount-token-controller";
+                           serviceaccount-controller,serviceaccount-token-controller,\
+                           validatingadmissionpolicy-status-controller";
 
 /// The directory that holds the programs. The first call of a process may build them, for minutes.
 pub(crate) async fn directory() -> Result<&'static Path, HubError> {

@@ -8,6 +8,7 @@
 )]
 
 pub mod chain;
+pub mod chart;
 pub mod command;
 pub mod credentials;
 pub mod inventory;

@@ -1,0 +1,240 @@
+//! The chart, installed by the real helm; and the program, run as its Deployments say, by their ServiceAccounts.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use local_hub::{LocalHub, Requests, eventually, ocm};
+use serde_json::{Value, json};
+
+use super::command::Ended;
+use super::credentials::profile as profile_of;
+use super::world::profile_of as profile_by;
+use super::{Addons, Hub, SOON, proxy};
+
+/// The release, and the prefix of its objects' names.
+pub const RELEASE: &str = "hub-addons";
+/// The namespace of the release.
+pub const NAMESPACE: &str = "addons";
+/// May do everything that a policy does not refuse.
+pub const MASTERS: &[&str] = &["system:masters"];
+
+/// Where the chart is.
+pub fn chart() -> PathBuf {
+    repository().join("charts/hub-addons")
+}
+
+pub fn repository() -> &'static Path {
+    static REPOSITORY: OnceLock<PathBuf> = OnceLock::new();
+    REPOSITORY.get_or_init(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap())
+}
+
+/// Where helm is. The first call on a machine builds it, for minutes.
+pub fn helm() -> &'static Path {
+    static HELM: OnceLock<PathBuf> = OnceLock::new();
+    HELM.get_or_init(|| program("hack/helm.sh", &[]))
+}
+
+/// Where helm 3 is.
+pub fn helm3() -> &'static Path {
+    static HELM: OnceLock<PathBuf> = OnceLock::new();
+    HELM.get_or_init(|| program("hack/helm.sh", &["3"]))
+}
+
+fn program(script: &str, arguments: &[&str]) -> PathBuf {
+    let script = repository().join(script);
+    let output =
+        Command::new(&script).args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{} fails: {}", script.display(), output.status);
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
+}
+
+/// Runs helm to its end, on a hub if there is one, with settings and caches of its own.
+pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&LocalHub>, arguments: &[S]) -> Ended {
+    let kubeconfig = hub.map(|hub| hub.kubeconfig_for("admin").unwrap());
+    let home = hub.map_or_else(std::env::temp_dir, |hub| hub.directory().to_owned()).join("helm");
+    let command = tokio::process::Command::new(helm)
+        .args(arguments)
+        .env("HELM_CACHE_HOME", home.join("cache"))
+        .env("HELM_CONFIG_HOME", home.join("config"))
+        .env("HELM_DATA_HOME", home.join("data"))
+        .env("KUBECONFIG", kubeconfig.unwrap_or_else(|| "/nonexistent".into()))
+        .env_remove("HELM_NAMESPACE")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(Duration::from_mins(2), command).await.expect("helm ends").unwrap();
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Installs the chart, or upgrades it, with values as `helm --set` takes them; answers the notes.
+pub async fn install(hub: &LocalHub, values: &[&str]) -> String {
+    install_by(helm(), hub, values).await
+}
+
+/// The same by another helm.
+pub async fn install_by(helm: &Path, hub: &LocalHub, values: &[&str]) -> String {
+    let ended = run(helm, Some(hub), &install_arguments(values)).await;
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    ended.stdout
+}
+
+/// How the chart is installed, or upgraded.
+pub fn install_arguments(values: &[&str]) -> Vec<String> {
+    let chart = chart().display().to_string();
+    let namespace = format!("--namespace={NAMESPACE}");
+    let arguments = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace];
+    let values = values.iter().map(|value| format!("--set={value}"));
+    arguments.into_iter().map(str::to_owned).chain(values).collect()
+}
+
+/// What the API server calls a component's ServiceAccount.
+pub fn user(component: &str) -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{RELEASE}-{component}")
+}
+
+/// Starts what a Deployment says, with a token of its ServiceAccount, and waits until it serves its probes.
+///
+/// What a Pod would give it and this machine has not is left out: ports of its own, and in-cluster configuration.
+pub async fn start(hub: &Hub, component: &'static str) -> Addons {
+    let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
+    let deployment = api.get(&format!("{RELEASE}-{component}")).await.unwrap();
+    let pod = deployment.spec.unwrap().template.spec.unwrap();
+    let account = hub.service_account(NAMESPACE, &pod.service_account_name.unwrap()).await.unwrap();
+    let arguments = pod.containers[0].args.clone().unwrap();
+    let own = ["run", "--metrics-bind-address=", "--health-probe-bind-address="];
+    let arguments: Vec<&str> = arguments
+        .iter()
+        .map(String::as_str)
+        .filter(|argument| *argument != own[0] && !own[1..].iter().any(|flag| argument.starts_with(flag)))
+        .collect();
+    Addons::launch_with(hub, component, account.kubeconfig(), &arguments).await
+}
+
+/// Starts all that the chart has installed, and waits until it works.
+pub async fn start_all(hub: &Hub, components: &[&'static str]) -> Vec<Addons> {
+    let mut all = Vec::new();
+    for component in components {
+        all.push(start(hub, component).await);
+    }
+    for addons in &all {
+        addons.logs("working", "every watch has its first list").await;
+    }
+    all
+}
+
+/// The writes that were refused to a component since the hub started.
+pub async fn refused_writes(hub: &Hub, component: &str) -> Requests {
+    let requests = hub.audit().requests().await.unwrap().of_user(&user(component));
+    requests.writes().matching(|request| [403, 422].contains(&request.code))
+}
+
+/// A write, tried without effect.
+#[derive(Debug, Clone)]
+pub enum Attempt {
+    Create(ocm::Object),
+    Patch(ocm::Object, Value),
+    PatchStatus(ocm::Object, Value),
+    Delete(ocm::Object),
+}
+
+impl Attempt {
+    /// Tries it, and answers why it is refused.
+    pub async fn by(&self, client: &Client) -> Result<(), String> {
+        let (post, patch) = (
+            PostParams { dry_run: true, ..PostParams::default() },
+            PatchParams { dry_run: true, ..PatchParams::default() },
+        );
+        let answer = match self {
+            Self::Create(object) => {
+                object.api(client).create(&post, &object.parse().unwrap()).await.map(drop)
+            }
+            Self::Patch(object, body) => {
+                object.api(client).patch(object.name(), &patch, &Patch::Merge(body)).await.map(drop)
+            }
+            Self::PatchStatus(object, body) => {
+                let body = json!({ "status": body });
+                object.api(client).patch_status(object.name(), &patch, &Patch::Merge(body)).await.map(drop)
+            }
+            Self::Delete(object) => {
+                let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+                object.api(client).delete(object.name(), &params).await.map(drop)
+            }
+        };
+        answer.map_err(|error| match error {
+            kube::Error::Api(status) => status.message.clone(),
+            error => panic!("{self:?}: {error}"),
+        })
+    }
+}
+
+/// Waits until these policies refuse what they should, which takes an API server a moment. Answers a profile in
+/// `default` that is of no concern to us.
+pub async fn in_force(hub: &Hub, policies: &[&str]) {
+    let theirs = profile_by("somebody", "default", "theirs");
+    theirs.create(&hub.ocm).await.unwrap();
+    for policy in policies {
+        let (who, attempt) = match *policy {
+            "manager-name" => ("eve".to_owned(), Attempt::Create(profile_of("default", "claimed"))),
+            "access-providers" => {
+                let lure = json!({ "accessProviders": [proxy::entry("https://eve.example", "theirs")] });
+                ("eve".to_owned(), Attempt::PatchStatus(theirs.clone(), lure))
+            }
+            "credentials-secrets" => (user("credentials"), Attempt::Create(opaque("default", "hers"))),
+            "credentials-accounts" => {
+                (user("credentials"), Attempt::Create(ocm::managed_service_account("default", "hers")))
+            }
+            other => {
+                let (component, kind) = other.split_once('-').unwrap_or((other, "clusterprofiles"));
+                let attempt = match kind {
+                    "rolebindings" => Attempt::Create(role_binding("default", "hers")),
+                    "clusterroles" => Attempt::Create(cluster_role("hers")),
+                    _ => Attempt::Create(profile_by("somebody", "default", "hers")),
+                };
+                (user(component), attempt)
+            }
+        };
+        let client = hub.client_like(&who, MASTERS).await.unwrap();
+        let name = format!("'{RELEASE}-{policy}'");
+        eventually(&format!("the policy {name} is in force"), SOON, async || {
+            let refusal = attempt.by(&client).await.err().unwrap_or_default();
+            if refusal.contains(&name) { Ok(()) } else { Err(refusal) }
+        })
+        .await;
+    }
+}
+
+/// A Secret that is nobody's copy.
+pub fn opaque(namespace: &str, name: &str) -> ocm::Object {
+    super::credentials::secret(namespace, name).field("type", json!("Opaque"))
+}
+
+/// A RoleBinding of the role of copies to the syncer, but for its labels.
+pub fn role_binding(namespace: &str, name: &str) -> ocm::Object {
+    let gvk = ("rbac.authorization.k8s.io", "v1", "RoleBinding");
+    let role = json!({
+        "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+        "name": format!("{RELEASE}-credentials-copies"),
+    });
+    let syncer = json!({
+        "kind": "ServiceAccount", "namespace": NAMESPACE, "name": format!("{RELEASE}-credentials"),
+    });
+    ocm::Object::new(gvk, "rolebindings", Some(namespace), name)
+        .field("roleRef", role)
+        .field("subjects", json!([syncer]))
+}
+
+/// A ClusterRole without rules.
+pub fn cluster_role(name: &str) -> ocm::Object {
+    ocm::Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, name)
+        .field("rules", json!([]))
+}
