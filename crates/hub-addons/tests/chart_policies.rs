@@ -100,7 +100,7 @@ fn provider(name: &str, server: &str) -> Value {
     json!({ "name": name, "cluster": { "server": server } })
 }
 
-fn labels(labels: Value) -> Value {
+fn labels(labels: &Value) -> Value {
     json!({ "metadata": { "labels": labels } })
 }
 
@@ -135,14 +135,14 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: ListFlavour) {
             (Create(profile_of("somebody", "default", "c2")), is_ours),
             (Create(profile_of(MANAGER, "default", "c2")), is_labelled),
             (Create(mislabelled), is_labelled),
-            (Patch(ours.clone(), labels(json!({ "region": "eu" }))), None),
+            (Patch(ours.clone(), labels(&json!({ "region": "eu" }))), None),
             (Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
-            (Patch(ours.clone(), labels(json!({ LABEL: "somebody" }))), is_labelled),
-            (Patch(ours.clone(), labels(json!({ LABEL: null }))), is_labelled),
+            (Patch(ours.clone(), labels(&json!({ LABEL: "somebody" }))), is_labelled),
+            (Patch(ours.clone(), labels(&json!({ LABEL: null }))), is_labelled),
             (Patch(ours.clone(), json!({ "metadata": { "annotations": { "a": "b" } } })), others),
             (Patch(ours.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })), others),
-            (Patch(theirs.clone(), labels(json!({ "region": "eu" }))), is_ours),
-            (Patch(theirs.clone(), labels(json!({ LABEL: MANAGER }))), is_ours),
+            (Patch(theirs.clone(), labels(&json!({ "region": "eu" }))), is_ours),
+            (Patch(theirs.clone(), labels(&json!({ LABEL: MANAGER }))), is_ours),
             (Delete(ours.clone()), None),
             (Delete(theirs.clone()), is_ours),
             (PatchStatus(ours.clone(), all), None),
@@ -161,7 +161,7 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: ListFlavour) {
     )
     .await;
     // Ours by its spec alone is not to be deleted.
-    merge(&hub.ocm, &ours, &labels(json!({ LABEL: null }))).await;
+    merge(&hub.ocm, &ours, &labels(&json!({ LABEL: null }))).await;
     let delete = ("profiles", Delete(ours), Some("deleted only if label and spec name the manager"));
     judged(&hub, vec![delete]).await;
 }
@@ -217,7 +217,7 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
                 Some("of the status only accessProviders"),
             ),
             ("access", Create(credentials::profile("default", "c2")), only_status),
-            ("access", Patch(ours.clone(), labels(json!({ "a": "b" }))), only_status),
+            ("access", Patch(ours.clone(), labels(&json!({ "a": "b" }))), only_status),
             ("access", Delete(ours), only_status),
         ],
     )
@@ -307,12 +307,12 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (Create(copy("kube-public", "b", |_| {})), protected),
             (Patch(mine.clone(), json!({ "data": { "token": "Yg==" } })), None),
             (Patch(mine.clone(), json!({ "data": { "more": "Yg==" } })), is_bare),
-            (Patch(mine.clone(), labels(json!({ SYNCED_FROM: "another" }))), is_recorded),
-            (Patch(mine.clone(), labels(json!({ TOKEN_LABEL: "true" }))), no_token),
+            (Patch(mine.clone(), labels(&json!({ SYNCED_FROM: "another" }))), is_recorded),
+            (Patch(mine.clone(), labels(&json!({ TOKEN_LABEL: "true" }))), no_token),
             (Patch(mine.clone(), json!({ "metadata": { "ownerReferences": null } })), is_owned),
             (Delete(mine), None),
             (Patch(foreign.clone(), json!({ "data": { "token": "Yg==" } })), is_own),
-            (Patch(foreign.clone(), labels(json!({ SYNCED_FROM: "foreign" }))), is_own),
+            (Patch(foreign.clone(), labels(&json!({ SYNCED_FROM: "foreign" }))), is_own),
             (Delete(foreign), is_own),
             (Patch(disguised.clone(), json!({ "data": { "token": "Yg==" } })), is_opaque),
             (Delete(disguised), is_opaque),
@@ -325,7 +325,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
                 PatchStatus(account.clone(), json!({ "tokenSecretRef": elsewhere })),
                 Some("writes only conditions"),
             ),
-            (Patch(account.clone(), labels(json!({ ocm::SYNC_LABEL: null }))), only_status),
+            (Patch(account.clone(), labels(&json!({ ocm::SYNC_LABEL: null }))), only_status),
             (Create(ocm::managed_service_account("c1", "b")), only_status),
             (Delete(account), only_status),
         ]
@@ -374,7 +374,7 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
         json!({ "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] } });
     let named_only = Some("gives list and watch on Secrets by name, and nothing else");
     let tokens_role = cluster_role(&tokens);
-    let rule = |rule: Value| Patch(tokens_role.clone(), json!({ "rules": [rule] }));
+    let ruled = |rule: Value| Patch(tokens_role.clone(), json!({ "rules": [rule] }));
     let by = |resources: &[&str], verbs: &[&str], names: &[&str]| json!({ "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names });
     let good = by(&["secrets"], &["list", "watch"], &["app"]);
     judged(
@@ -391,20 +391,20 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
             (to(&[]), one_subject),
             (to(&[everybody]), one_subject),
             (Create(labelled(role_binding("kube-system", &copies))), protected),
-            (Patch(made.clone(), labels(json!({ "a": "b" }))), none_changed),
+            (Patch(made.clone(), labels(&json!({ "a": "b" }))), none_changed),
             (Delete(made), None),
             (Delete(foreign), is_labelled),
-            (rule(good.clone()), None),
+            (ruled(good.clone()), None),
             (Patch(tokens_role.clone(), json!({ "rules": null })), None),
-            (rule(by(&["secrets"], &["list", "watch"], &[])), named_only),
-            (rule(by(&["secrets"], &["list", "watch"], &[""])), named_only),
-            (rule(by(&["secrets"], &["get"], &["app"])), named_only),
-            (rule(by(&["secrets"], &["*"], &["app"])), named_only),
-            (rule(by(&["secrets", "configmaps"], &["list", "watch"], &["app"])), named_only),
-            (rule(by(&["*"], &["list", "watch"], &["app"])), named_only),
+            (ruled(by(&["secrets"], &["list", "watch"], &[])), named_only),
+            (ruled(by(&["secrets"], &["list", "watch"], &[""])), named_only),
+            (ruled(by(&["secrets"], &["get"], &["app"])), named_only),
+            (ruled(by(&["secrets"], &["*"], &["app"])), named_only),
+            (ruled(by(&["secrets", "configmaps"], &["list", "watch"], &["app"])), named_only),
+            (ruled(by(&["*"], &["list", "watch"], &["app"])), named_only),
             (Patch(tokens_role.clone(), json!({ "rules": [good, good] })), named_only),
-            (rule(json!({ "nonResourceURLs": ["*"], "verbs": ["list", "watch"] })), named_only),
-            (Patch(tokens_role.clone(), labels(json!({ "a": "b" }))), only_rules),
+            (ruled(json!({ "nonResourceURLs": ["*"], "verbs": ["list", "watch"] })), named_only),
+            (Patch(tokens_role.clone(), labels(&json!({ "a": "b" }))), only_rules),
             (Patch(tokens_role.clone(), aggregated), only_rules),
             (Patch(cluster_role(&copies), json!({ "rules": null })), no_other),
             (Create(cluster_role("another")), no_other),
@@ -442,7 +442,7 @@ async fn nobody_else_claims_our_names(flavour: ListFlavour) {
             ("eve", Create(credentials::profile("default", "c2")), claims),
             ("eve", Create(profile_of(MANAGER, "default", "c2")), claims),
             ("eve", Create(profile_of("somebody", "default", "c2").label(LABEL, MANAGER)), claims),
-            ("eve", Patch(theirs.clone(), labels(json!({ LABEL: MANAGER }))), labelled),
+            ("eve", Patch(theirs.clone(), labels(&json!({ LABEL: MANAGER }))), labelled),
             ("eve", Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), changes),
             ("eve", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), publishes),
             ("eve", PatchStatus(theirs.clone(), json!({ "accessProviders": [lure] })), publishes),
@@ -451,7 +451,7 @@ async fn nobody_else_claims_our_names(flavour: ListFlavour) {
             // What is nobody's in particular stays everybody's, where RBAC lets them.
             ("eve", Create(profile_of("somebody", "default", "c2")), None),
             ("eve", Patch(ours.clone(), marked), None),
-            ("eve", Patch(ours.clone(), labels(json!({ LABEL: null, "a": "b" }))), None),
+            ("eve", Patch(ours.clone(), labels(&json!({ LABEL: null, "a": "b" }))), None),
             ("eve", Patch(theirs.clone(), json!({ "spec": { "displayName": "another" } })), None),
             ("eve", PatchStatus(ours.clone(), and_theirs), None),
             ("eve", PatchStatus(ours.clone(), more), None),
@@ -470,8 +470,8 @@ async fn nobody_else_claims_our_names(flavour: ListFlavour) {
     let group = hub.client_like("trent", &["system:masters", "restorers"]).await.unwrap();
     assert_eq!(Create(credentials::profile("default", "c2")).by(&group).await, Ok(()));
     // A label that was stripped may be put back by hand.
-    merge(&hub.ocm, &ours, &labels(json!({ LABEL: null }))).await;
-    judged(&hub, vec![("eve", Patch(ours, labels(json!({ LABEL: MANAGER }))), None)]).await;
+    merge(&hub.ocm, &ours, &labels(&json!({ LABEL: null }))).await;
+    judged(&hub, vec![("eve", Patch(ours, labels(&json!({ LABEL: MANAGER }))), None)]).await;
 }
 
 #[tokio::test]

@@ -131,7 +131,7 @@ async fn copies_live(hub: &Hub) {
     app.create(&hub.ocm).await.unwrap();
     copied(&hub.ocm, TEAM, &app).await;
     // A name that its label cannot hold.
-    let long = token("c1", &"long-".repeat(20).trim_end_matches('-').to_owned());
+    let long = token("c1", "long-".repeat(20).trim_end_matches('-'));
     long.create(&hub.ocm).await.unwrap();
     copied(&hub.ocm, TEAM, &long).await;
     let app = rotated(&app, 1);
@@ -189,8 +189,8 @@ async fn nothing_was_refused(hub: &Hub, components: &[&'static str]) {
 
 /// The names that the role of the tokens has, or `*` for all.
 async fn token_names(hub: &Hub) -> Vec<String> {
-    let roles: Api<ClusterRole> = Api::all(hub.ocm.clone());
-    let role = roles.get(&format!("{RELEASE}-credentials-tokens")).await.unwrap();
+    let api: Api<ClusterRole> = Api::all(hub.ocm.clone());
+    let role = api.get(&format!("{RELEASE}-credentials-tokens")).await.unwrap();
     let rules = role.rules.unwrap_or_default();
     rules.into_iter().flat_map(|rule| rule.resource_names.unwrap_or(vec!["*".to_owned()])).collect()
 }

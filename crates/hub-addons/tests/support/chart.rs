@@ -68,7 +68,7 @@ pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&LocalHub>, arguments
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_mins(2), command).await.expect("helm ends").unwrap();
+    let output = tokio::time::timeout(Duration::from_mins(2), command).await.unwrap().unwrap();
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),

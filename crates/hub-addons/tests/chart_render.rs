@@ -1,0 +1,571 @@
+//! What the chart renders, without a hub: which objects and rights for which gates, what of the values arrives where,
+//! and which values are refused in which words.
+//!
+//! What is rendered is recorded in `charts/hub-addons/tests/rendered.txt` and `deploy`; `hack/render.sh` records it
+//! anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use hub_api::crds::{self, ListFlavour};
+use serde_json::Value;
+use support::chart::{chart, helm, helm3, repository, run};
+use support::command::Ended;
+
+/// Set by `hack/render.sh`: files are written, and not compared.
+const RECORD: &str = "HUB_ADDONS_RECORD";
+
+/// What differs most, under the name that records use.
+const VARIANTS: [(&str, &[&str]); 7] = [
+    ("default", &[]),
+    ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
+    ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
+    (
+        "the projector alone",
+        &["featureGates.clusterProfileAccessProvider=false", "featureGates.clusterProfileCredSyncer=false"],
+    ),
+    (
+        "the provisioner alone, of a proxy of one's own",
+        &[
+            "featureGates.clusterProfile=false",
+            "featureGates.clusterProfileCredSyncer=false",
+            "accessProvider.source=static",
+            "accessProvider.static.server=https://proxy.example/{cluster}",
+            "accessProvider.static.ca.namespace=proxy",
+            "accessProvider.static.ca.name=ca",
+        ],
+    ),
+    (
+        "the syncer alone",
+        &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"],
+    ),
+    (
+        "one replica, a consumer, no CRD",
+        &[
+            "replicas=1",
+            "leaderElection=false",
+            "networkPolicy.enabled=false",
+            "crds.enabled=false",
+            "consumers[0].namespace=team",
+            "consumers[0].serviceAccountName=app",
+            "consumers[0].managedServiceAccount=reader",
+            "consumers[0].clusters={c1,c2}",
+        ],
+    ),
+];
+
+fn template(release: &str, values: &[&str]) -> Vec<String> {
+    template_in("addons", release, values)
+}
+
+fn template_in(namespace: &str, release: &str, values: &[&str]) -> Vec<String> {
+    let chart = chart().display().to_string();
+    let arguments = ["template", release, &chart, "--namespace", namespace, "--kube-version=1.36.3"];
+    let values = values.iter().map(|value| format!("--set={value}"));
+    arguments.into_iter().map(str::to_owned).chain(values).collect()
+}
+
+async fn text(release: &str, values: &[&str]) -> String {
+    let ended = run(helm(), None, &template(release, values)).await;
+    assert_eq!(ended.code, Some(0), "{values:?}: {}", ended.stderr);
+    ended.stdout
+}
+
+async fn render(release: &str, values: &[&str]) -> Vec<Value> {
+    serde_saphyr::from_multiple(&text(release, values).await).unwrap()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+/// Kind, namespace and name.
+fn title(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap();
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{kind} {namespace}/{}", name(object)),
+        None => format!("{kind} {}", name(object)),
+    }
+}
+
+fn words(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn rules(object: &Value) -> &[Value] {
+    object["rules"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn pod(deployment: &Value) -> &Value {
+    &deployment["spec"]["template"]["spec"]
+}
+
+fn arguments(deployment: &Value) -> Vec<&str> {
+    words(&pod(deployment)["containers"][0]["args"])
+}
+
+/// A file that is recorded.
+fn recorded(path: &Path, text: &str) {
+    if std::env::var_os(RECORD).is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let there = std::fs::read_to_string(path).unwrap_or_default();
+    let differs = there.lines().zip(text.lines()).find(|(there, now)| there != now);
+    assert!(
+        there == text,
+        "{} is not what is rendered now ({differs:?}): see hack/render.sh",
+        path.display()
+    );
+}
+
+#[tokio::test]
+async fn objects_rights_and_arguments_are_those_recorded() {
+    let mut record = String::new();
+    for (variant, values) in VARIANTS {
+        writeln!(record, "# {variant}\n").unwrap();
+        let mut objects = render("hub-addons", values).await;
+        objects.sort_by_key(title);
+        for object in objects {
+            writeln!(record, "{}", title(&object)).unwrap();
+            for rule in rules(&object) {
+                let (verbs, names) =
+                    (words(&rule["verbs"]).join(","), words(&rule["resourceNames"]).join(","));
+                let resources = words(&rule["resources"]).join(",");
+                let group = words(&rule["apiGroups"]).join(",");
+                let names = if names.is_empty() { names } else { format!(" named {names}") };
+                let group = if group.is_empty() { group } else { format!(".{group}") };
+                writeln!(record, "  {verbs} {resources}{group}{names}").unwrap();
+            }
+            if object["kind"] == "Deployment" {
+                for argument in arguments(&object) {
+                    writeln!(record, "  {argument}").unwrap();
+                }
+            }
+        }
+        record.push('\n');
+    }
+    recorded(&chart().join("tests/rendered.txt"), &record);
+}
+
+#[tokio::test]
+async fn plain_manifests_are_those_recorded() {
+    let arguments = template_in("hub-addons", "hub-addons", &["crds.enabled=false"]);
+    let ended = run(helm(), None, &arguments).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // What is applied without helm is not helm's.
+    let of_helm = ["app.kubernetes.io/managed-by: Helm", "helm.sh/chart: "];
+    let plain =
+        ended.stdout.lines().filter(|line| !of_helm.iter().any(|of| line.trim_start().starts_with(of)));
+    let mut text = concat!(
+        "# Rendered from charts/hub-addons with its default values; hack/render.sh renders it anew.\n",
+        "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: hub-addons\n  labels:\n",
+        "    pod-security.kubernetes.io/enforce: restricted\n",
+    )
+    .to_owned();
+    plain.for_each(|line| writeln!(text, "{line}").unwrap());
+    recorded(&repository().join("deploy/hub-addons.yaml"), &text);
+}
+
+#[test]
+fn the_crds_of_the_chart_are_those_of_the_program() {
+    for (file, flavour) in [("map", ListFlavour::Map), ("atomic", ListFlavour::Atomic)] {
+        let crd = serde_saphyr::to_string(&crds::cluster_profile(flavour)).unwrap();
+        recorded(&chart().join(format!("files/clusterprofile-{file}.yaml")), &crd);
+        if flavour == ListFlavour::default() {
+            recorded(&repository().join("deploy/crd/clusterprofile.yaml"), &crd);
+        }
+    }
+}
+
+/// Every combination of what decides which rights there are.
+fn combinations() -> Vec<Vec<String>> {
+    let switches = [
+        "featureGates.clusterProfile",
+        "featureGates.clusterProfileAccessProvider",
+        "featureGates.clusterProfileCredSyncer",
+        "featureGates.clusterProfileDirectAccessProvider",
+        "profiles.split",
+    ];
+    let all = (0..1 << switches.len()).flat_map(|bits: u32| {
+        ["granted", "cluster"].map(|access| {
+            let set = |(i, name): (usize, &&str)| format!("{name}={}", bits >> i & 1 == 1);
+            let mut values: Vec<String> = switches.iter().enumerate().map(set).collect();
+            values.push(format!("credentials.secretAccess={access}"));
+            values
+        })
+    });
+    // Without a gate there is nothing to run; without the syncer it is one which Secrets it may touch.
+    let is_on = |values: &[String], gate: usize| values[gate].ends_with("true");
+    let sensible = |values: &Vec<String>| {
+        (0..4).any(|gate| is_on(values, gate)) && (is_on(values, 2) || values[5].ends_with("granted"))
+    };
+    all.filter(sensible).collect()
+}
+
+#[tokio::test]
+async fn rights_are_as_narrow_as_they_can_be_whatever_is_on() {
+    let judged = stream::iter(combinations()).map(|values| async move {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        rights_are_narrow(&values, &render("hub-addons", &values).await);
+        Ok::<_, ()>(())
+    });
+    let count = judged.buffer_unordered(4).try_fold(0, |count, ()| async move { Ok(count + 1) }).await;
+    assert_eq!(count, Ok(46));
+}
+
+fn rights_are_narrow(values: &[&str], objects: &[Value]) {
+    let is = |value: &str| values.contains(&value);
+    let (syncs, everywhere) =
+        (is("featureGates.clusterProfileCredSyncer=true"), is("credentials.secretAccess=cluster"));
+    let titles: BTreeSet<String> = objects.iter().map(title).collect();
+    assert_eq!(titles.len(), objects.len(), "{values:?}: an object is there twice");
+
+    let accounts: BTreeSet<&str> = of_kind(objects, "ServiceAccount").into_iter().map(name).collect();
+    let deployments = of_kind(objects, "Deployment");
+    let run_as: BTreeSet<&str> =
+        deployments.iter().map(|it| pod(it)["serviceAccountName"].as_str().unwrap()).collect();
+    assert_eq!(accounts, run_as, "{values:?}");
+    assert_eq!(run_as.len(), deployments.len(), "{values:?}: two Deployments share an account");
+
+    for role in of_kind(objects, "ClusterRole").into_iter().chain(of_kind(objects, "Role")) {
+        for rule in rules(role) {
+            let all = ["verbs", "resources", "apiGroups", "resourceNames"].map(|field| words(&rule[field]));
+            assert!(
+                !all.iter().flatten().any(|word| word.contains('*')),
+                "{values:?}: {} {rule}",
+                title(role)
+            );
+            let [verbs, resources, _, names] = all;
+            // Secrets: by name, or where a RoleBinding says, or everywhere where that was chosen.
+            if resources.contains(&"secrets") && names.is_empty() {
+                let expected =
+                    if everywhere { "hub-addons-credentials" } else { "hub-addons-credentials-copies" };
+                assert!(syncs && name(role) == expected, "{values:?}: {} {rule}", title(role));
+            }
+            // What would let a process give itself more.
+            let escalating = ["bind", "escalate", "impersonate"];
+            if verbs.iter().any(|verb| escalating.contains(verb)) {
+                assert!(syncs && !everywhere && names.len() == 1, "{values:?}: {} {rule}", title(role));
+                assert!(!name(role).ends_with("-credentials"), "{values:?}: the syncer gives itself rights");
+            }
+        }
+    }
+    // What may touch Secrets everywhere it is bound is bound nowhere by the chart.
+    for binding in of_kind(objects, "ClusterRoleBinding").into_iter().chain(of_kind(objects, "RoleBinding")) {
+        assert_ne!(binding["roleRef"]["name"], "hub-addons-credentials-copies");
+        for subject in binding["subjects"].as_array().unwrap() {
+            assert!(accounts.contains(subject["name"].as_str().unwrap()), "{values:?}: {}", title(binding));
+        }
+    }
+    let of_credentials = titles.iter().any(|title| title.contains("credential"));
+    assert_eq!(of_credentials, syncs, "{values:?}: {titles:?}");
+    let pinned: BTreeSet<&str> =
+        of_kind(objects, "ValidatingAdmissionPolicy").into_iter().map(name).collect();
+    let bound: BTreeSet<&str> =
+        of_kind(objects, "ValidatingAdmissionPolicyBinding").into_iter().map(name).collect();
+    assert_eq!(pinned, bound);
+    for account in accounts {
+        let is_pinned = pinned.iter().any(|policy| policy.starts_with(account));
+        assert!(is_pinned, "{values:?}: nothing says what {account} may write");
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_for_every_object_is_on_every_object() {
+    let values = [
+        "commonLabels.team=hub",
+        "commonAnnotations.note=ours",
+        "podLabels.pod=label",
+        "podAnnotations.pod=annotation",
+        "extraEnv[0].name=RUST_BACKTRACE",
+        "extraEnv[0].value=full",
+        "extraArgs={--log-level=debug}",
+        "image.registry=registry.example:5000/",
+        "image.tag=v9",
+        "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
+        "imagePullSecrets[0].name=pull",
+        "priorityClassName=system-cluster-critical",
+        "nodeSelector.disk=ssd",
+        "tolerations[0].operator=Exists",
+        "serviceAccount.annotations.role=arn",
+        "consumers[0].namespace=team",
+        "consumers[0].serviceAccountName=app",
+        "consumers[0].managedServiceAccount=reader",
+        "consumers[0].allSecretsInNamespace=true",
+    ];
+    let objects = render("hub-addons", &values).await;
+    for object in &objects {
+        let metadata = &object["metadata"];
+        assert_eq!(metadata["labels"]["team"], "hub", "{}", title(object));
+        assert_eq!(metadata["labels"]["app.kubernetes.io/part-of"], "hub-addons", "{}", title(object));
+        assert_eq!(metadata["annotations"]["note"], "ours", "{}", title(object));
+    }
+    for account in of_kind(&objects, "ServiceAccount") {
+        assert_eq!(account["metadata"]["annotations"]["role"], "arn");
+        assert_eq!(account["automountServiceAccountToken"], false);
+    }
+    for deployment in of_kind(&objects, "Deployment") {
+        let metadata = &deployment["spec"]["template"]["metadata"];
+        assert_eq!(
+            (&metadata["labels"]["pod"], &metadata["annotations"]["pod"]),
+            (&"label".into(), &"annotation".into())
+        );
+        let (pod, container) = (pod(deployment), &pod(deployment)["containers"][0]);
+        let digest = "0123456789".repeat(6) + "0123";
+        assert_eq!(container["image"], format!("registry.example:5000/hub-addons@sha256:{digest}"));
+        assert_eq!(container["env"][0]["name"], "RUST_BACKTRACE");
+        assert_eq!(arguments(deployment).last(), Some(&"--log-level=debug"));
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+        assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+        assert_eq!(pod["nodeSelector"]["disk"], "ssd");
+        assert_eq!(pod["tolerations"][0]["operator"], "Exists");
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        let sources = &pod["volumes"][0]["projected"]["sources"];
+        assert_eq!(sources[0]["serviceAccountToken"]["expirationSeconds"], 3600);
+        assert_eq!(pod["topologySpreadConstraints"].as_array().unwrap().len(), 2);
+        for probe in ["livenessProbe", "readinessProbe"] {
+            assert_eq!(container[probe]["httpGet"]["port"], "probes");
+        }
+    }
+}
+
+/// Names that people, and Open Cluster Management's own charts, may give releases.
+#[tokio::test]
+async fn names_are_our_own_and_fit_whatever_the_release_is_called() {
+    for release in ["cluster-proxy", "managed-serviceaccount", "my-hub-addons", &"very-long-".repeat(6)[..53]]
+    {
+        let objects = render(release, &["featureGates.clusterProfileDirectAccessProvider=true"]).await;
+        for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+            let (name, title) = (name(object), title(object));
+            let fits = match object["kind"].as_str().unwrap() {
+                "Deployment" | "Service" | "ServiceAccount" => 63,
+                _ => 253,
+            };
+            assert!(name.len() <= fits, "{title} is too long");
+            let labels = object["metadata"]["labels"].as_object().unwrap();
+            assert!(labels.values().all(|value| value.as_str().unwrap().len() <= 63), "{title}");
+            // Of a long name the beginning is left.
+            let own = if release.starts_with("very") { "very-long-" } else { "hub-addons" };
+            assert!(name.contains(own), "{title} could be another chart's");
+        }
+    }
+}
+
+/// What helm says of values by a command, and that it fails.
+async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
+    let sets = values.iter().map(|value| format!("--set={value}"));
+    let chart = chart().display().to_string();
+    let arguments: Vec<String> =
+        command.iter().copied().map(str::to_owned).chain([chart]).chain(sets).collect();
+    let Ended { code, stdout, stderr } = run(helm, None, &arguments).await;
+    assert_ne!(code, Some(0), "{command:?} takes {values:?}");
+    stdout + &stderr
+}
+
+#[tokio::test]
+async fn a_misspelt_gate_is_told_which_one_is_meant_by_every_command() {
+    let commands: [&[&str]; 3] = [&["template", "it"], &["lint"], &["install", "it", "--dry-run=client"]];
+    for (wrong, right) in [
+        ("ClusterProfile", "write featureGates.clusterProfile'"),
+        ("clusterProfiles", "write featureGates.clusterProfile'"),
+        ("ClusterProfileAccessProvider", "write featureGates.clusterProfileAccessProvider'"),
+        ("clusterProfileAccessProviders", "write featureGates.clusterProfileAccessProvider'"),
+        ("ClusterProfileCredSyncer", "write featureGates.clusterProfileCredSyncer'"),
+        ("clusterProfileCredsSyncer", "write featureGates.clusterProfileCredSyncer'"),
+        ("clusterProfileCredentialSyncer", "write featureGates.clusterProfileCredSyncer'"),
+        ("ClusterProfileDirectAccessProvider", "write featureGates.clusterProfileDirectAccessProvider'"),
+        ("ClusterProfileCredRights", "write credentials.secretAccess: granted'"),
+        ("clusterProfil", "no such gate; there are clusterProfile, clusterProfileAccessProvider"),
+    ] {
+        let value = format!("featureGates.{wrong}=true");
+        for (helm, commands) in [(helm(), &commands[..]), (helm3(), &commands[..2])] {
+            for command in commands {
+                let told = refusal(helm, command, &[&value]).await;
+                assert!(told.contains(wrong) && told.contains(right), "{command:?} {wrong}: {told}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
+    let cases: [(&[&str], &str); 52] = [
+        (&["replica=3"], "'replica' not allowed"),
+        (&["featureGate.clusterProfile=true"], "write featureGates'"),
+        (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
+        (&["clusterManagerName=a b"], "/clusterManagerName"),
+        (&["clusterManagerName="], "/clusterManagerName"),
+        (&["computeBound=1"], "/computeBound"),
+        (&["propagateLabels={*}"], "/propagateLabels/0"),
+        (&["profiles.spilt=true"], "'spilt' not allowed"),
+        (&["profiles.resources.limit.cpu=1"], "'limit' not allowed"),
+        (&["resources.limits.memroy=1Gi"], "'memroy' not allowed"),
+        (&["resources.limits.memory=1GB"], "/resources/limits/memory"),
+        (&["credentials.secretAccess=all"], "'granted', 'cluster'"),
+        (&["credentials.requireSyncNamespace=true"], "'requireSyncNamespace' not allowed"),
+        (&["accessProvider.source=cluster-proxy"], "'clusterProxy', 'static'"),
+        (&["accessProvider.caOverlap=10"], "/accessProvider/caOverlap"),
+        (&["accessProvider.clusterProxy.port=0"], "/accessProvider/clusterProxy/port"),
+        (&["accessProvider.clusterProxy.namespaces=a"], "'namespaces' not allowed"),
+        (&["accessProvider.static.server=http://a/{cluster}"], "/accessProvider/static/server"),
+        (&["accessProvider.static.ca.kind=Secret"], "'configmap', 'secret'"),
+        (&["accessProvider.direct.nam=a"], "'nam' not allowed"),
+        (&["consumers[0].namespace=a"], "missing properties 'serviceAccountName', 'managedServiceAccount'"),
+        (&["consumers[0].name=a"], "'name' not allowed"),
+        (&["crds.enabled=maybe"], "/crds/enabled"),
+        (&["crds.clusterProfileLists=set"], "'map', 'atomic'"),
+        (&["policies.enable=false"], "'enable' not allowed"),
+        (&["policies.validationActions={Refuse}"], "'Deny', 'Warn', 'Audit'"),
+        (&["policies.validationActions={}"], "/policies/validationActions"),
+        (&["policies.protectManagerName.users={a}"], "'users' not allowed"),
+        (&["policies.clusterManagers.users[0]=a'b"], "/policies/clusterManagers/users/0"),
+        (&["policies.clusterManagers.serviceAccounts[0].name=a"], "missing property 'namespace'"),
+        (&["policies.protectedNamespaces={Kube}"], "/policies/protectedNamespaces/0"),
+        (&["image.digest=sha256:abc"], "/image/digest"),
+        (&["image.pullPolicy=always"], "'Always', 'IfNotPresent', 'Never'"),
+        (&["image.name=a"], "'name' not allowed"),
+        (&["imagePullSecrets={a}"], "/imagePullSecrets/0"),
+        (&["replicas=-1"], "/replicas"),
+        (&["log.format=xml"], "'text', 'json'"),
+        (&["log.levle=debug"], "'levle' not allowed"),
+        (&["serviceAccount.create=false"], "'create' not allowed"),
+        (&["podDisruptionBudget.minAvailable=1"], "'minAvailable' not allowed"),
+        (&["podLabels.a=b c"], "/podLabels/a"),
+        (&["extraArgs={debug}"], "/extraArgs/0"),
+        (&["extraEnv[0].value=a"], "missing property 'name'"),
+        (&["networkPolicy.apiServerCidrs={10.0.0.1}"], "/networkPolicy/apiServerCidrs/0"),
+        (&["monitoring.serviceMonitor.enable=true"], "'enable' not allowed"),
+        (&["monitoring.prometheusRule.syncLagSeconds=0"], "/monitoring/prometheusRule/syncLagSeconds"),
+        (&["nameOverride=A"], "/nameOverride"),
+        // What only the values together show, a template says.
+        (&["leaderElection=false"], "with leaderElection=false set replicas=1"),
+        (&["accessProvider.source=static"], "accessProvider.source=static needs accessProvider.static."),
+        (
+            &[
+                "featureGates.clusterProfileDirectAccessProvider=true",
+                "accessProvider.direct.name=open-cluster-management",
+            ],
+            "two access providers need two names",
+        ),
+        (
+            &[
+                "featureGates.clusterProfile=false",
+                "featureGates.clusterProfileAccessProvider=false",
+                "featureGates.clusterProfileCredSyncer=false",
+            ],
+            "every feature gate is off",
+        ),
+        (
+            &[
+                "consumers[0].namespace=a",
+                "consumers[0].serviceAccountName=a",
+                "consumers[0].managedServiceAccount=a",
+            ],
+            "names no clusters",
+        ),
+    ];
+    for (values, words) in cases {
+        let told = refusal(helm(), &["template", "it"], values).await;
+        assert!(told.contains(words), "{values:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn consumers_are_said_once() {
+    let of = |index: usize| {
+        ["namespace=team", "serviceAccountName=app", "managedServiceAccount=app", "clusters={c1}"]
+            .map(|value| format!("consumers[{index}].{value}"))
+    };
+    let values = [of(0), of(1)].concat();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let told = refusal(helm(), &["template", "it"], &values).await;
+    assert!(told.contains("consumers[1] says again what consumers[0] has said"), "{told}");
+}
+
+/// Every level of the schema that is not Kubernetes' own refuses what it does not know.
+#[test]
+fn the_schema_closes_every_object() {
+    let schema = std::fs::read_to_string(chart().join("values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let mut open = Vec::new();
+    walk(&schema, "", &mut |path, node| {
+        if node["type"] == "object" && node["additionalProperties"].is_null() {
+            open.push(path.to_owned());
+        }
+    });
+    let of_kubernetes = [
+        "/definitions/kubernetesObjects/items",
+        "/properties/affinity",
+        "/properties/extraEnv/items/properties/valueFrom",
+        "/properties/global",
+    ];
+    assert_eq!(open, of_kubernetes);
+}
+
+fn walk(node: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
+    visit(path, node);
+    match node {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(key, it)| walk(it, &format!("{path}/{key}"), visit));
+        }
+        Value::Array(items) => items.iter().for_each(|it| walk(it, path, visit)),
+        _ => {}
+    }
+}
+
+/// The schema knows every value, and the README tells of each.
+#[test]
+fn every_value_is_told_of() {
+    let read = |file: &str| std::fs::read_to_string(chart().join(file)).unwrap();
+    let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
+    let mut leaves = BTreeMap::new();
+    leaves_of(&values, "", &mut leaves);
+    let readme = read("README.md");
+    let told: BTreeMap<&str, &str> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .filter_map(|(name, rest)| Some((name, rest.strip_prefix('`')?.split_once("` |")?.0)))
+        .collect();
+    let leaves: BTreeMap<&str, &str> =
+        leaves.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let wrong: Vec<_> = told.iter().filter(|told| !leaves.iter().any(|leaf| leaf == *told)).collect();
+    let missing: Vec<_> = leaves.iter().filter(|leaf| !told.iter().any(|told| told == *leaf)).collect();
+    assert!(wrong.is_empty() && missing.is_empty(), "the README has {wrong:?} and not {missing:?}");
+}
+
+fn leaves_of(value: &Value, name: &str, leaves: &mut BTreeMap<String, String>) {
+    match value.as_object() {
+        Some(fields) if !fields.is_empty() && !name.ends_with("abels") => {
+            for (key, field) in fields {
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                leaves_of(field, &name, leaves);
+            }
+        }
+        _ => {
+            leaves.insert(name.to_owned(), value.to_string());
+        }
+    }
+}
+
+#[test]
+fn the_chart_is_of_the_programs_version() {
+    let chart: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(chart().join("Chart.yaml")).unwrap()).unwrap();
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}
