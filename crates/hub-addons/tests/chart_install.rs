@@ -17,7 +17,7 @@ use local_hub::{LocalHub, ocm::ManagedCluster};
 use serde_json::{Value, json};
 use support::Hub;
 use support::chart::{
-    NAMESPACE, RELEASE, helm, helm3, install, install_arguments, install_by, run, start_all,
+    NAMESPACE, RELEASE, helm, helm3, install, install_arguments, install_by, repository, run, start_all,
 };
 use support::credentials::{copied, token};
 use support::shown::sees;
@@ -200,6 +200,19 @@ async fn pods_are_taken_where_pod_security_is_restricted() {
         let refusal = pods.create(&dry_run, &pod).await.unwrap_err().to_string();
         assert!(refusal.contains("violates PodSecurity"), "{refusal}");
     }
+}
+
+#[tokio::test]
+async fn plain_manifests_can_be_applied_as_they_are() {
+    let hub = hub().await;
+    ocm::namespace("open-cluster-management-addon").create(&hub.ocm).await.unwrap();
+    let manifests = repository().join("deploy/hub-addons.yaml").display().to_string();
+    let output = hub.kubectl(&["apply", "--filename", &manifests]).await.unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    let all = lines.lines().count();
+    assert!(all > 20 && lines.lines().all(|line| line.ends_with(" created")), "{lines}");
 }
 
 #[tokio::test]
