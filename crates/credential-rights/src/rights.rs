@@ -69,7 +69,10 @@ pub(crate) struct State {
     pub(crate) accounts: BTreeSet<AccountKey>,
     pub(crate) all_accounts: bool,
     pub(crate) bindings: BTreeMap<Namespace, Binding>,
+    /// The role that names the tokens.
     pub(crate) role: Option<Role>,
+    /// The uid of the role of copies, which RoleBindings go with.
+    pub(crate) copies_role: Option<String>,
     /// Since when a right is not needed.
     idle: BTreeMap<Namespace, Instant>,
 }
@@ -78,12 +81,13 @@ pub(crate) struct State {
 #[derive(Clone)]
 pub(crate) struct Binding {
     version: Version,
-    is_right: bool,
+    /// Nothing where it cannot be read.
+    object: Option<RoleBinding>,
 }
 
 impl Binding {
-    pub(crate) fn read(metadata: &ObjectMeta, is_right: bool) -> Self {
-        Self { version: version(metadata), is_right }
+    pub(crate) fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
+        Self { version: version(metadata), object }
     }
 }
 
@@ -196,17 +200,31 @@ impl Rights {
 
     async fn give_copies(&self, namespace: &Namespace) -> Result<Outcome, WriteError> {
         let needed = grant::is_bound(&self.inner.fleet.read(), namespace);
-        let observed = self.inner.state.lock().bindings.get(namespace).cloned();
+        let (observed, role) = {
+            let state = self.inner.state.lock();
+            (state.bindings.get(namespace).cloned(), state.copies_role.clone())
+        };
+        if observed.is_none() && !needed {
+            self.inner.state.lock().idle.remove(namespace);
+            return Ok(Outcome::Done);
+        }
+        let Some(role) = role else {
+            let name = &self.inner.settings.copies_role;
+            warn!(
+                role = name,
+                "there is no such ClusterRole, so the syncer cannot be given a right to copies"
+            );
+            return Ok(Outcome::RetryAfter(REFUSED_PAUSE));
+        };
+        let is_right = |binding: &Binding| {
+            binding.object.as_ref().is_some_and(|object| self.inner.settings.is_right(object, &role))
+        };
         match observed {
-            None if !needed => {
-                self.inner.state.lock().idle.remove(namespace);
-                Ok(Outcome::Done)
-            }
             None => match self.inner.paused.pause_of(namespace) {
                 Some(pause) => Ok(Outcome::RetryAfter(pause)),
-                None => self.create(namespace).await,
+                None => self.create(namespace, &role).await,
             },
-            Some(binding) if !binding.is_right => self.delete(namespace, binding.version).await,
+            Some(binding) if !is_right(&binding) => self.delete(namespace, binding.version).await,
             Some(_) if needed => {
                 self.inner.state.lock().idle.remove(namespace);
                 Ok(Outcome::Done)
@@ -222,8 +240,8 @@ impl Rights {
         }
     }
 
-    async fn create(&self, namespace: &Namespace) -> Result<Outcome, WriteError> {
-        let binding = self.inner.settings.binding(namespace);
+    async fn create(&self, namespace: &Namespace, role_uid: &str) -> Result<Outcome, WriteError> {
+        let binding = self.inner.settings.binding(namespace, role_uid);
         let name = format!("{namespace}/{}", self.inner.settings.copies_role);
         let request = Request { verb: "create", resource: "rolebindings", name: &name };
         let call = self.api(namespace);

@@ -1,4 +1,5 @@
-//! The watches: accounts that ask, the RoleBindings that there are, and the role that names the tokens.
+//! The watches: accounts that ask, the RoleBindings that there are, the role that they go with, and the role that names
+//! the tokens.
 
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub(crate) fn watch(rights: &Rights, host: &Host) {
     host.watch(Watch::<RoleBinding>::all("rolebindings").labelled(ours), Bindings(rights.clone()));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&rights.inner.settings.tokens_role);
     host.watch(role, Roles(rights.clone()));
+    let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&rights.inner.settings.copies_role);
+    host.watch_metadata(role, CopiesRole(rights.clone()));
 }
 
 struct Accounts(Rights);
@@ -54,9 +57,9 @@ impl Sink<RoleBinding> for Bindings {
             return;
         }
         let namespace = Namespace::new(Arc::clone(&key.namespace));
-        let binding = match &object {
-            Ok(object) => Binding::read(&object.metadata, settings.is_right(object)),
-            Err(unreadable) => Binding::read(&unreadable.metadata, false),
+        let binding = match object {
+            Ok(object) => Binding::read(&object.metadata.clone(), Some(object)),
+            Err(unreadable) => Binding::read(&unreadable.metadata, None),
         };
         self.0.inner.state.lock().bindings.insert(namespace.clone(), binding);
         self.0.inner.work.add(Key::Copies(namespace));
@@ -82,6 +85,32 @@ impl Sink<ClusterRole> for Roles {
     fn delete(&mut self, _: &ObjectKey) {
         self.0.inner.state.lock().role = None;
         self.0.inner.work.add(Key::Tokens);
+    }
+}
+
+struct CopiesRole(Rights);
+
+impl CopiesRole {
+    /// Has every RoleBinding looked at again: they go with the role.
+    fn set(&self, uid: Option<String>) {
+        let namespaces: Vec<Namespace> = {
+            let mut state = self.0.inner.state.lock();
+            state.copies_role = uid;
+            state.bindings.keys().cloned().collect()
+        };
+        for namespace in namespaces {
+            self.0.inner.work.add(Key::Copies(namespace));
+        }
+    }
+}
+
+impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRole {
+    fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<ClusterRole>, Unreadable>) {
+        self.set(object.map_or_else(|unreadable| unreadable.metadata.uid, |object| object.metadata.uid));
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.set(None);
     }
 }
 

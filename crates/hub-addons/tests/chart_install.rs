@@ -12,16 +12,18 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::discovery::{Discovery, verbs};
+use local_hub::ocm::ManagedCluster;
 use local_hub::ocm::{self, Object};
-use local_hub::{LocalHub, ocm::ManagedCluster};
+use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
-use support::Hub;
 use support::chart::{
-    NAMESPACE, RELEASE, helm, helm3, install, install_arguments, install_by, repository, run, start_all,
+    NAMESPACE, RELEASE, helm, helm3, install, install_arguments, install_by, repository, role_binding, run,
+    start_all,
 };
 use support::credentials::{copied, token};
 use support::shown::sees;
 use support::world::{self, get, merge};
+use support::{Hub, SOON};
 
 const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
 const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
@@ -180,6 +182,24 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
 }
 
 #[tokio::test]
+async fn rights_that_were_handed_out_go_with_the_release() {
+    let hub = Hub::start(LocalHub::builder(), Vec::new()).await;
+    ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
+    world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
+    let binding = role_binding("default", "hub-addons-credentials-copies");
+    for _ in 0..2 {
+        install(&hub, &[PROXY]).await;
+        let running = start_all(&hub, &["profiles"]).await;
+        eventually("the RoleBinding is there", SOON, async || get(&hub.ocm, &binding).await.is_some()).await;
+        for process in running {
+            process.stop().await;
+        }
+        uninstall(&hub).await;
+        world::gone(&hub.ocm, &binding).await;
+    }
+}
+
+#[tokio::test]
 async fn pods_are_taken_where_pod_security_is_restricted() {
     let hub = hub().await;
     let restricted = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
@@ -321,8 +341,7 @@ async fn a_consumer_may_get_the_copies_that_it_is_given_and_no_other() {
         let found = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
         !matches!(found, Err(kube::Error::Api(status)) if status.code == 403)
     };
-    local_hub::eventually("its rights are in force", support::SOON, async || may("team", "c1-reader").await)
-        .await;
+    eventually("its rights are in force", SOON, async || may("team", "c1-reader").await).await;
     for (namespace, name, right) in [
         ("team", "c2-reader", true),
         ("team", "c3-reader", false),

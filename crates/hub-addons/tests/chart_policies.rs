@@ -358,6 +358,12 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
     let syncer = subject(NAMESPACE, &format!("{RELEASE}-credentials"));
     ocm::namespace("made").create(&hub.ocm).await.unwrap();
     ocm::namespace("foreign").create(&hub.ocm).await.unwrap();
+    let named = json!({ "namespace": "default", "name": copies });
+    let unowned = role_binding("default", &copies).field("metadata", named);
+    let mut metadata = serde_json::to_value(right.parse().unwrap().metadata).unwrap();
+    metadata["finalizers"] = json!(["example.com/hold"]);
+    let held = right.clone().field("metadata", metadata);
+    let is_collected = Some("goes with the ClusterRole hub-addons-credentials-copies");
     let made = labelled(role_binding("made", &copies));
     let foreign = role_binding("foreign", &copies);
     world::create(&hub.ocm, [made.clone(), foreign.clone()]).await;
@@ -383,6 +389,8 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
             (Create(right.clone()), None),
             (Create(labelled(role_binding("default", "another"))), by_name),
             (Create(role_binding("default", &copies)), is_labelled),
+            (Create(labelled(unowned)), is_collected),
+            (Create(labelled(held)), is_collected),
             (Create(right.clone().field("roleRef", role("cluster-admin"))), one_role),
             (Create(right.clone().field("roleRef", of_namespace)), one_role),
             (to(&[subject("default", "eve")]), one_subject),

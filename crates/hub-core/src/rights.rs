@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountName, Namespace};
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleBinding, RoleRef, Subject};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The label of the RoleBindings that are ours.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "hub-addons");
@@ -31,15 +31,23 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The RoleBinding of a namespace.
+    /// The RoleBinding of a namespace. It goes with the role, which has this uid: without it it gives nothing, and
+    /// whoever makes a role of that name later would give more than he knows.
     #[must_use]
-    pub fn binding(&self, namespace: &Namespace) -> RoleBinding {
+    pub fn binding(&self, namespace: &Namespace, role_uid: &str) -> RoleBinding {
         let labels = [MANAGED_BY, COMPONENT].map(|(key, value)| (key.to_owned(), value.to_owned()));
         RoleBinding {
             metadata: ObjectMeta {
                 name: Some(self.copies_role.clone()),
                 namespace: Some(namespace.to_string()),
                 labels: Some(BTreeMap::from(labels)),
+                owner_references: Some(vec![OwnerReference {
+                    api_version: format!("{RBAC}/v1"),
+                    kind: "ClusterRole".to_owned(),
+                    name: self.copies_role.clone(),
+                    uid: role_uid.to_owned(),
+                    ..OwnerReference::default()
+                }]),
                 ..ObjectMeta::default()
             },
             role_ref: RoleRef {
@@ -56,13 +64,15 @@ impl Settings {
         }
     }
 
-    /// Whether a RoleBinding gives what ours would, to whom ours would.
+    /// Whether a RoleBinding gives what ours would, to whom ours would, and goes with the role.
     #[must_use]
-    pub fn is_right(&self, observed: &RoleBinding) -> bool {
-        let wanted = self.binding(&Namespace::from(""));
+    pub fn is_right(&self, observed: &RoleBinding, role_uid: &str) -> bool {
+        let wanted = self.binding(&Namespace::from(""), role_uid);
         // The API server fills in the group of a ServiceAccount, which is none.
         let subjects: Vec<_> = observed.subjects.iter().flatten().map(without_empty_group).collect();
-        observed.role_ref == wanted.role_ref && Some(subjects) == wanted.subjects
+        observed.role_ref == wanted.role_ref
+            && Some(subjects) == wanted.subjects
+            && observed.metadata.owner_references == wanted.metadata.owner_references
     }
 }
 
@@ -114,16 +124,20 @@ mod tests {
 
     #[test]
     fn a_binding_to_somebody_else_or_to_another_role_is_not_right() {
-        let right = settings().binding(&"team".into());
-        assert!(settings().is_right(&right));
+        let right = settings().binding(&"team".into(), "1");
+        assert!(settings().is_right(&right, "1"));
+        // The role was made anew, and the garbage collector is about to take what hangs on the old one.
+        assert!(!settings().is_right(&right, "2"));
         let mut more = right.clone();
         more.subjects.as_mut().unwrap().push(Subject { name: "eve".to_owned(), ..Subject::default() });
         let mut other = right.clone();
         other.role_ref.name = "cluster-admin".to_owned();
+        let mut orphan = right.clone();
+        orphan.metadata.owner_references = None;
         let mut nobody = right;
         nobody.subjects = None;
-        for wrong in [more, other, nobody] {
-            assert!(!settings().is_right(&wrong), "{wrong:?}");
+        for wrong in [more, other, orphan, nobody] {
+            assert!(!settings().is_right(&wrong, "1"), "{wrong:?}");
         }
     }
 }

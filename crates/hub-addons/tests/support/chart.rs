@@ -220,6 +220,11 @@ pub fn opaque(namespace: &str, name: &str) -> ocm::Object {
 
 /// A RoleBinding of the role of copies to the syncer, but for its labels.
 pub fn role_binding(namespace: &str, name: &str) -> ocm::Object {
+    let owner = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "uid": "1",
+        "name": format!("{RELEASE}-credentials-copies"),
+    });
+    let metadata = json!({ "namespace": namespace, "name": name, "ownerReferences": [owner] });
     let gvk = ("rbac.authorization.k8s.io", "v1", "RoleBinding");
     let role = json!({
         "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
@@ -229,6 +234,7 @@ pub fn role_binding(namespace: &str, name: &str) -> ocm::Object {
         "kind": "ServiceAccount", "namespace": NAMESPACE, "name": format!("{RELEASE}-credentials"),
     });
     ocm::Object::new(gvk, "rolebindings", Some(namespace), name)
+        .field("metadata", metadata)
         .field("roleRef", role)
         .field("subjects", json!([syncer]))
 }

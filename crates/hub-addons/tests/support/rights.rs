@@ -100,7 +100,7 @@ pub fn credential_rights() -> Vec<PolicyRule> {
         rule(CLUSTER, &["managedclustersets", "managedclustersetbindings"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts"], &["list", "watch"]),
         rule(RBAC, &["rolebindings"], &["create", "delete", "list", "watch"]),
-        named(rule(RBAC, &["clusterroles"], &["bind"]), "hub-addons-copies"),
+        named(rule(RBAC, &["clusterroles"], &["bind", "list", "watch"]), "hub-addons-copies"),
         named(rule(RBAC, &["clusterroles"], &["escalate", "list", "patch", "watch"]), "hub-addons-tokens"),
     ]);
     rules
