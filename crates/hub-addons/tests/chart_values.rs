@@ -39,6 +39,7 @@ async fn a_misspelt_gate_is_told_which_one_is_meant_by_every_command() {
         ("clusterProfil", "no such gate; there are clusterProfile, clusterProfileAccessProvider"),
     ] {
         let value = format!("featureGates.{wrong}=true");
+        // The dry run of helm 3 needs a hub.
         for (helm, commands) in [(helm(), &commands[..]), (helm3(), &commands[..2])] {
             for command in commands {
                 let told = refusal(helm, command, &[&value]).await;
