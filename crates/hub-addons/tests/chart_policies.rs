@@ -285,6 +285,8 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
         copy("default", &"b".repeat(100), |metadata| metadata["labels"][SYNCED_FROM] = json!(label))
     };
     let profile = owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c1");
+    let of_account =
+        |it: &mut Value| it["annotations"]["kubernetes.io/service-account.name"] = json!("default");
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
     judged(
         &hub,
@@ -301,6 +303,11 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (Create(owned(owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c2"))), is_owned),
             (Create(owned(owner("ClusterProfile", "example.com/v1", "c1"))), is_owned),
             (Create(fresh(&|_| {}).field("type", json!("example.com/other"))), is_opaque),
+            // The hub would put a token of that ServiceAccount into it.
+            (
+                Create(fresh(&of_account).field("type", json!("kubernetes.io/service-account-token"))),
+                is_opaque,
+            ),
             (Create(fresh(&|_| {}).field("data", json!({ "kubeconfig": "YQ==" }))), is_bare),
             (Create(fresh(&|metadata| metadata["labels"][TOKEN_LABEL] = json!("true"))), no_token),
             (Create(copy("kube-system", "b", |_| {})), protected),

@@ -177,11 +177,12 @@ impl Attempt {
     }
 }
 
-/// Waits until these policies refuse what they should, which takes an API server a moment. Answers a profile in
-/// `default` that is of no concern to us.
+/// Waits until these policies refuse what they should, which takes an API server a moment. Leaves a profile in `default`
+/// that is of no concern to us.
 pub async fn in_force(hub: &Hub, policies: &[&str]) {
     let theirs = profile_by("somebody", "default", "theirs");
-    theirs.create(&hub.ocm).await.unwrap();
+    // The kind may be new, and not served yet.
+    eventually("a profile can be made", SOON, async || theirs.create(&hub.ocm).await).await;
     for policy in policies {
         let (who, attempt) = match *policy {
             "manager-name" => ("eve".to_owned(), Attempt::Create(profile_of("default", "claimed"))),
