@@ -10,10 +10,13 @@ say() { printf 'go-program: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
 [ $# -eq 1 ] || usage
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+module=
 case $1 in
   helm) package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-} ;;
   helm3) package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-} ;;
-  promtool) package=github.com/prometheus/prometheus/cmd/promtool version=v0.316.0 given=${PROMTOOL-} ;;
+  # Its own module has replacements, which go install refuses; ours requires it and has none.
+  promtool) package=github.com/prometheus/prometheus/cmd/promtool module=$root/e2e/promtool given=${PROMTOOL-} ;;
   *) usage ;;
 esac
 if [ -n "$given" ]; then
@@ -21,6 +24,7 @@ if [ -n "$given" ]; then
   exit
 fi
 
+[ -z "$module" ] || version=$(awk -v path="${package%/cmd/*}" '$1 == path { print $2; exit }' "$module/go.mod")
 cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/go-programs"
 directory="$cache/$1-$version"
 program="$directory/${package##*/}"
@@ -38,8 +42,16 @@ if [ ! -x "$program" ]; then
   work="$directory.building"
   rm -rf "$work"
   trap 'rm -rf "$work"' EXIT
-  GOBIN="$work" GOWORK=off GOFLAGS='' CGO_ENABLED=0 \
-    go install -trimpath -ldflags "-s -w" "$package@$version" >&2
+  mkdir "$work"
+  (
+    export GOBIN="$work" GOWORK=off GOFLAGS='' CGO_ENABLED=0
+    if [ -n "$module" ]; then
+      cd "$module"
+      go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work" "$package"
+    else
+      go install -trimpath -ldflags "-s -w" "$package@$version"
+    fi
+  ) >&2
   rm -rf "$directory"
   mv "$work" "$directory"
 fi
