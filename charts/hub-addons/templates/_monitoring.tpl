@@ -1,0 +1,37 @@
+{{/*
+Selects the series of components in PromQL, by the job that the monitors below give them: the component's Service.
+Takes a list of the root and the names of the components; nothing where there is none.
+*/}}
+{{- define "hub-addons.series" -}}
+{{- $root := index . 0 -}}
+{{- $names := index . 1 -}}
+{{- $job := printf "%s-" (include "hub-addons.fullname" $root) -}}
+{{- if eq (len $names) 1 -}}
+namespace="{{ $root.Release.Namespace }}",job="{{ $job }}{{ first $names }}"
+{{- else if $names -}}
+namespace="{{ $root.Release.Namespace }}",job=~"{{ $job }}({{ join "|" $names }})"
+{{- end -}}
+{{- end }}
+
+{{/* The series of the components in which a controller runs; takes a list of the root and the controller's key. */}}
+{{- define "hub-addons.seriesOf" -}}
+{{- $root := index . 0 -}}
+{{- $key := index . 1 -}}
+{{- $names := list -}}
+{{- range include "hub-addons.components" $root | fromJsonArray -}}
+{{- if get . $key -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end -}}
+{{- include "hub-addons.series" (list $root $names) -}}
+{{- end }}
+
+{{/* What both monitors scrape: every replica, under the name of its component's Service. */}}
+{{- define "hub-addons.endpoint" -}}
+port: metrics
+path: /metrics
+relabelings:
+  - sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
+    targetLabel: job
+    replacement: {{ include "hub-addons.fullname" . }}-$1
+{{- end }}
