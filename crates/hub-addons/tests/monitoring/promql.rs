@@ -1,0 +1,114 @@
+//! As much of Prometheus's language, and of what a program exposes, as it takes to say which series are meant. Whether
+//! an expression is one at all is promtool's to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Metrics that are not the program's: Prometheus's own, and the kubelet's.
+const FOREIGN: [&str; 2] = ["up", "container_memory_working_set_bytes"];
+
+/// `metric{label="value"}`
+#[derive(Debug)]
+pub struct Selector {
+    pub metric: String,
+    pub matchers: Vec<Matcher>,
+}
+
+/// `label="value"` or `label=~"(one|another)"`; or that these are not meant.
+#[derive(Debug)]
+pub struct Matcher {
+    pub label: String,
+    pub values: Vec<String>,
+}
+
+impl Selector {
+    /// Whether the program exposes the metric.
+    pub fn is_own(&self) -> bool {
+        !FOREIGN.contains(&self.metric.as_str())
+    }
+
+    /// The values of a label, in full.
+    pub fn values_of(&self, label: &str) -> &[String] {
+        self.matchers.iter().find(|matcher| matcher.label == label).map_or(&[], |matcher| &matcher.values)
+    }
+}
+
+/// What an expression selects, and by which labels it aggregates.
+#[derive(Debug)]
+pub struct Expression {
+    pub text: String,
+    pub selectors: Vec<Selector>,
+    pub groups: BTreeSet<String>,
+}
+
+impl Expression {
+    pub fn parse(text: &str) -> Self {
+        let parts: Vec<_> = text.split('{').collect();
+        let selectors = parts.windows(2).map(|pair| {
+            let is_name = |char: char| char.is_ascii_alphanumeric() || char == '_';
+            let before = pair[0].trim_end_matches(is_name);
+            let (matchers, _) = pair[1].split_once('}').unwrap();
+            Selector {
+                metric: pair[0][before.len()..].to_owned(),
+                matchers: matchers.split(',').map(Matcher::parse).collect(),
+            }
+        });
+        let selectors: Vec<_> = selectors.collect();
+        let own = text.matches("hub_addons_").count();
+        assert_eq!(own, selectors.iter().filter(|it| it.is_own()).count(), "without a selector: {text}");
+        let groups = text.split("by (").skip(1).flat_map(|rest| rest.split(')').next().unwrap().split(", "));
+        let groups = groups.map(str::to_owned).collect();
+        Self { text: text.to_owned(), selectors, groups }
+    }
+
+    /// The program's metrics in it.
+    pub fn own_metrics(&self) -> impl Iterator<Item = String> {
+        self.selectors.iter().filter(|selector| selector.is_own()).map(|selector| selector.metric.clone())
+    }
+
+    /// Grafana's variables in it, but for Grafana's own.
+    pub fn variables(&self) -> BTreeSet<String> {
+        let names = self.text.split('$').skip(1).filter(|rest| !rest.starts_with("__"));
+        names.map(|rest| rest.chars().take_while(char::is_ascii_alphanumeric).collect()).collect()
+    }
+}
+
+impl Matcher {
+    fn parse(text: &str) -> Self {
+        let (left, value) = text.split_once('"').unwrap();
+        let (label, value) = (left.trim_end_matches(['=', '!', '~']), value.trim_end_matches('"'));
+        let values = match (left.ends_with('~'), value.split_once('(')) {
+            (false, _) => vec![value.to_owned()],
+            (true, None) => value.split('|').map(str::to_owned).collect(),
+            (true, Some((before, rest))) => {
+                let choice = rest.strip_suffix(')').unwrap();
+                choice.split('|').map(|value| format!("{before}{value}")).collect()
+            }
+        };
+        Self { label: label.to_owned(), values }
+    }
+}
+
+/// What a program exposes: the labels of each series, by metric.
+#[derive(Debug)]
+pub struct Series(BTreeMap<String, Vec<BTreeMap<String, String>>>);
+
+impl Series {
+    pub fn parse(exposed: &str) -> Self {
+        let mut series: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for line in exposed.lines().filter(|line| !line.starts_with('#')) {
+            let (name, _) = line.rsplit_once(' ').unwrap();
+            let (metric, labels) = name.split_once('{').unwrap_or((name, "}"));
+            let labels = labels.strip_suffix('}').unwrap().split(',').filter_map(|label| {
+                let (label, value) = label.split_once('=')?;
+                Some((label.to_owned(), value.trim_matches('"').to_owned()))
+            });
+            series.entry(metric.to_owned()).or_default().push(labels.collect());
+        }
+        Self(series)
+    }
+
+    /// The series of a metric.
+    pub fn of(&self, metric: &str) -> &[BTreeMap<String, String>] {
+        self.0.get(metric).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the chart renders.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::support::chart::{self, NAMESPACE, RELEASE, helm};
+use crate::support::command::Ended;
+
+/// An alert, as its rule is written.
+pub struct Alert(pub Value);
+
+impl Alert {
+    pub fn name(&self) -> String {
+        self.0["alert"].as_str().unwrap().to_owned()
+    }
+
+    pub fn expression(&self) -> &str {
+        self.0["expr"].as_str().unwrap()
+    }
+}
+
+async fn template(values: &[&str]) -> Ended {
+    let (directory, namespace) = (chart::chart().display().to_string(), format!("--namespace={NAMESPACE}"));
+    let mut arguments = vec!["template".to_owned(), RELEASE.to_owned(), directory, namespace];
+    arguments.extend(values.iter().map(|value| format!("--set={value}")));
+    chart::run(helm(), None, &arguments).await
+}
+
+/// All objects, with these values.
+pub async fn objects(values: &[&str]) -> Vec<Value> {
+    let ended = template(values).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&ended.stdout).unwrap();
+    documents.into_iter().filter(|document| !document.is_null()).collect()
+}
+
+/// Why nothing is rendered.
+pub async fn refusal(values: &[&str]) -> String {
+    let ended = template(values).await;
+    assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+    ended.stderr
+}
+
+/// The groups of alerts.
+pub async fn groups(values: &[&str]) -> Vec<Value> {
+    groups_of(&objects(values).await)
+}
+
+fn groups_of(objects: &[Value]) -> Vec<Value> {
+    let rules: Vec<_> = objects.iter().filter(|object| object["kind"] == "PrometheusRule").collect();
+    let [rules] = rules[..] else { panic!("not one PrometheusRule: {rules:?}") };
+    rules["spec"]["groups"].as_array().unwrap().clone()
+}
+
+/// The alerts.
+pub async fn alerts(values: &[&str]) -> Vec<Alert> {
+    alerts_of(&objects(values).await)
+}
+
+pub fn alerts_of(objects: &[Value]) -> Vec<Alert> {
+    let groups = groups_of(objects);
+    groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).cloned().map(Alert).collect()
+}
+
+/// The jobs under which the components are scraped.
+pub fn jobs(objects: &[Value]) -> BTreeSet<String> {
+    let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
+    deployments.map(|deployment| deployment["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The dashboard.
+pub async fn dashboard() -> Value {
+    let objects = objects(&["monitoring.dashboard.enabled=true"]).await;
+    let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+    assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "by which Grafana's sidecar finds it");
+    serde_json::from_str(map["data"]["hub-addons.json"].as_str().unwrap()).unwrap()
+}
+
+/// What the panels ask for.
+pub fn panels(dashboard: &Value) -> Vec<String> {
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
