@@ -10,7 +10,8 @@ usage: hack/test.sh [PART]...
   clippy   no lint warns, no documentation link is broken
   unit     pure decisions, by tables and properties; no hub is started
   api      everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
-  chart    the Helm chart: linted, rendered, and at work on real hubs (helm is built on the first run)
+  chart    the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm and
+           promtool are built on the first run)
   plugin   cp-creds as it is shipped: small, static, at home in an empty root; its time beside a Go peer's is printed
   scripts  shell scripts are free of the usual mistakes; the demo runs from start to end
   deny     licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
@@ -52,7 +53,7 @@ check_api() {
   local tests=() file
   for file in crates/hub-addons/tests/*.rs; do
     case ${file##*/} in
-      chart_*) ;;
+      chart_* | deploy_examples.rs) ;;
       *) tests+=(--test "$(basename "$file" .rs)") ;;
     esac
   done
@@ -61,8 +62,9 @@ check_api() {
 
 check_chart() {
   hack/control-plane.sh >/dev/null
+  hack/go-program.sh promtool >/dev/null
   hack/test-chart.sh
-  cargo_test --package hub-addons --test 'chart_*'
+  cargo_test --package hub-addons --test 'chart_*' --test monitoring --test deploy_examples
 }
 
 check_plugin() {
