@@ -147,6 +147,13 @@ async fn each_alert_says_what_to_do_here_and_in_the_runbook() {
         let annotation = |name: &str| alert.0["annotations"][name].as_str().unwrap_or_default().to_owned();
         assert!(annotation("summary").len() > 10, "{}", alert.name());
         assert!(annotation("description").len() > 60, "{}", alert.name());
+        // What it says of itself has to be left after the aggregation.
+        let groups = Expression::parse(alert.expression()).groups;
+        let words = annotation("summary") + &annotation("description");
+        for shown in words.split("$labels.").skip(1) {
+            let label: String = shown.chars().take_while(char::is_ascii_alphanumeric).collect();
+            assert!(groups.contains(&label), "{} has no {label}", alert.name());
+        }
         let severity = alert.0["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning"].contains(&severity), "{}", alert.name());
     }
@@ -210,6 +217,7 @@ async fn the_dashboard_is_one_that_grafana_takes() {
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     let named = |name: &str| variables.iter().find(|it| it["name"] == name);
     assert_eq!(named("datasource").unwrap()["type"], "datasource");
+    let container = &rendered::containers(&objects(&[]).await)[0];
 
     let mut taken = BTreeSet::new();
     for panel in panels {
@@ -235,6 +243,10 @@ async fn the_dashboard_is_one_that_grafana_takes() {
             let legend = target["legendFormat"].as_str().unwrap();
             for shown in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
                 assert!(expression.groups.contains(shown), "{legend} of {}", panel["title"]);
+            }
+            for selector in expression.selectors.iter().filter(|selector| !selector.is_own()) {
+                let values = selector.values_of("container");
+                assert!(values.iter().all(|value| value == container), "{}", expression.text);
             }
             for name in expression.variables() {
                 assert!(named(&name).is_some(), "${name} of {}", panel["title"]);
