@@ -17,6 +17,9 @@
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
 - --credential-secret-access={{ $values.credentials.secretAccess }}
 {{- end }}
+{{- if and $component.syncs (eq $values.credentials.secretAccess "granted") }}
+- --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
+{{- end }}
 {{- if $component.grants }}
 - --credential-rights-subject={{ $root.Release.Namespace }}/{{ include "hub-addons.fullname" $root }}-credentials
 - --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}

@@ -20,7 +20,8 @@ pub(crate) fn watch(rights: &Rights, host: &Host) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts (asking)");
     host.watch_metadata(accounts.labelled(asking).optional(), Accounts(rights.clone()));
     let ours = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, COMPONENT.0, COMPONENT.1);
-    host.watch(Watch::<RoleBinding>::all("rolebindings").labelled(ours), Bindings(rights.clone()));
+    let bindings = Watch::<RoleBinding>::all("rolebindings").named(&rights.inner.settings.copies_role);
+    host.watch(bindings.labelled(ours), Bindings(rights.clone()));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&rights.inner.settings.tokens_role);
     host.watch(role, Roles(rights.clone()));
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&rights.inner.settings.copies_role);
@@ -51,11 +52,6 @@ struct Bindings(Rights);
 
 impl Sink<RoleBinding> for Bindings {
     fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
-        let settings = &self.0.inner.settings;
-        // Another of our kind may be at work in another release: its RoleBindings have another name.
-        if *key.name != *settings.copies_role {
-            return;
-        }
         let namespace = Namespace::new(Arc::clone(&key.namespace));
         let binding = match object {
             Ok(object) => Binding::read(&object.metadata.clone(), Some(object)),
@@ -66,11 +62,9 @@ impl Sink<RoleBinding> for Bindings {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        if *key.name == *self.0.inner.settings.copies_role {
-            let namespace = Namespace::new(Arc::clone(&key.namespace));
-            self.0.inner.state.lock().bindings.remove(&namespace);
-            self.0.inner.work.add(Key::Copies(namespace));
-        }
+        let namespace = Namespace::new(Arc::clone(&key.namespace));
+        self.0.inner.state.lock().bindings.remove(&namespace);
+        self.0.inner.work.add(Key::Copies(namespace));
     }
 }
 

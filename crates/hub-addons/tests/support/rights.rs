@@ -99,7 +99,8 @@ pub fn credential_rights() -> Vec<PolicyRule> {
     rules.extend([
         rule(CLUSTER, &["managedclustersets", "managedclustersetbindings"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts"], &["list", "watch"]),
-        rule(RBAC, &["rolebindings"], &["create", "delete", "list", "watch"]),
+        rule(RBAC, &["rolebindings"], &["create"]),
+        named(rule(RBAC, &["rolebindings"], &["delete", "list", "watch"]), "hub-addons-copies"),
         named(rule(RBAC, &["clusterroles"], &["bind", "list", "watch"]), "hub-addons-copies"),
         named(rule(RBAC, &["clusterroles"], &["escalate", "list", "patch", "watch"]), "hub-addons-tokens"),
     ]);
