@@ -72,13 +72,13 @@ async fn a_secret_that_somebody_else_made_is_never_touched_and_gives_way_to_the_
         theirs.push((token, secret, before));
     }
     // Nor is it by what it hangs on.
-    let (owned, profile) = (&theirs[0].1, profile("foreign", "foreign-1"));
+    let (bare, profile) = (&theirs[0].1, profile("foreign", "foreign-1"));
     let uid = get(&scene.ocm, &profile).await.unwrap()["metadata"]["uid"].clone();
     let owner = json!({
         "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "name": "foreign-1", "uid": uid,
         "controller": true,
     });
-    merge(&scene.ocm, owned, &json!({ "metadata": { "ownerReferences": [owner] } })).await;
+    merge(&scene.ocm, bare, &json!({ "metadata": { "ownerReferences": [owner] } })).await;
     theirs[0].2 = get(&scene.ocm, &theirs[0].1).await;
 
     let mark = scene.shared.hub.audit().mark().await.unwrap();

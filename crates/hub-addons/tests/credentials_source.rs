@@ -108,12 +108,13 @@ async fn nothing_but_token_and_authority_is_copied() {
 #[tokio::test]
 async fn a_token_that_is_none_keeps_the_copy_and_the_next_one_replaces_it() {
     let scene = scene().await;
+    let long = vec![b'a'; 65 * 1024];
     let broken: [(&str, &[u8]); 6] = [
         ("no-utf8", &[0xff, 0xfe, b'a']),
         ("line", b"with a\nline end"),
         ("empty", b""),
         ("zero", b"a\0b"),
-        ("huge", &[b'a'; 65 * 1024]),
+        ("huge", &long),
         ("no", b""),
     ];
     team(&scene.ocm, "bad", &["bad-1"]).await;
