@@ -71,7 +71,8 @@ fn filter(level: &str) -> Result<EnvFilter, ParseError> {
         Ok(_) => EnvFilter::try_new(format!(
             "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,{SILENT}"
         )),
-        Err(_) => EnvFilter::try_new(format!("{level},{SILENT}")),
+        // What ends the program is said, whatever else is asked for; a later bare level wins.
+        Err(_) => EnvFilter::try_new(format!("error,{level},{SILENT}")),
     }
 }
 

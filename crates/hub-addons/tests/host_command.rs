@@ -62,6 +62,11 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
             "every feature gate is off",
         ),
         (vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned()], "/nonexistent/kubeconfig"),
+        // Whatever else is to be logged, or not.
+        (
+            vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned(), "--log-level=hub_runtime=debug".to_owned()],
+            "/nonexistent/kubeconfig",
+        ),
         (vec![format!("--kubeconfig={}", directory.display())], "cannot use the kubeconfig"),
         (vec![file("garbage", "{ this is: [no kubeconfig")], "cannot use the kubeconfig"),
         (vec![file("empty", "")], "cannot use the kubeconfig"),
