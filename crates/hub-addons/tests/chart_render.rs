@@ -18,8 +18,9 @@ use std::path::Path;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use hub_api::crds::{self, ListFlavour};
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::chart::{chart, helm, repository, run};
+use support::command::hub_addons;
 
 /// Set by `hack/render.sh`: files are written, and not compared.
 const RECORD: &str = "HUB_ADDONS_RECORD";
@@ -342,6 +343,79 @@ async fn what_is_said_for_every_object_is_on_every_object() {
             assert_eq!(container[probe]["httpGet"]["port"], "probes");
         }
     }
+}
+
+/// The program takes what the Deployments say: what it complains of is the hub, which is not there.
+#[tokio::test]
+async fn the_program_takes_the_arguments_of_every_deployment() {
+    let more: &[&str] = &[
+        "computeBound=true",
+        "propagateLabels={region,team.example.com/*}",
+        "credentials.requireSyncNamespaces=true",
+        "accessProvider.name=mine",
+        "accessProvider.caOverlap=0",
+        "accessProvider.clusterProxy.service=user",
+        "accessProvider.clusterProxy.port=443",
+        "accessProvider.clusterProxy.requireAddon=false",
+        "accessProvider.direct.name=direct",
+        "accessProvider.direct.allowLocal=true",
+        "featureGates.clusterProfileDirectAccessProvider=true",
+        "log.format=json",
+        "log.level=hub_runtime=debug",
+        "clusterManagerName=mine",
+    ];
+    for (variant, values) in VARIANTS.into_iter().chain([("other values", more)]) {
+        for deployment in of_kind(&render("hub-addons", values).await, "Deployment") {
+            let mut arguments = arguments(deployment);
+            arguments.push("--kubeconfig=/nonexistent/hub");
+            // Ports of this machine are not the program's own.
+            arguments.retain(|argument| !argument.contains("bind-address"));
+            arguments.extend(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+            let ended = hub_addons(&arguments, &[]).await;
+            let complains = ended.stderr.contains("cannot use the kubeconfig");
+            assert!(ended.code == Some(1) && complains, "{variant} {arguments:?}: {}", ended.stderr);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_for_one_object_is_there_and_nowhere_else() {
+    let values = [
+        "replicas=3",
+        "profiles.resources.limits.memory=1Gi",
+        "credentials.resources.limits.memory=2Gi",
+        "podDisruptionBudget.maxUnavailable=50%",
+        "topologySpreadConstraints[0].topologyKey=rack",
+        "terminationGracePeriodSeconds=60",
+        "networkPolicy.apiServerPorts={8443}",
+        "networkPolicy.apiServerCidrs={10.0.0.0/8}",
+        "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
+        "policies.validationActions={Warn,Audit}",
+        "policies.protectedNamespaces={vault}",
+    ];
+    let objects = render("hub-addons", &values).await;
+    for (deployment, memory) in of_kind(&objects, "Deployment").into_iter().zip(["1Gi", "2Gi"]) {
+        assert_eq!(deployment["spec"]["replicas"], 3);
+        assert_eq!(pod(deployment)["containers"][0]["resources"]["limits"]["memory"], memory);
+        assert_eq!(pod(deployment)["topologySpreadConstraints"], json!([{ "topologyKey": "rack" }]));
+        assert_eq!(pod(deployment)["terminationGracePeriodSeconds"], 60);
+    }
+    let budgets = of_kind(&objects, "PodDisruptionBudget");
+    assert!(budgets.len() == 2 && budgets.iter().all(|it| it["spec"]["maxUnavailable"] == "50%"));
+    let policy = &of_kind(&objects, "NetworkPolicy")[0]["spec"];
+    assert_eq!(
+        policy["ingress"][0]["from"],
+        json!([{ "podSelector": { "matchLabels": { "app": "prometheus" } } }])
+    );
+    let to_api_server = json!({
+        "ports": [{ "protocol": "TCP", "port": 8443 }], "to": [{ "ipBlock": { "cidr": "10.0.0.0/8" } }],
+    });
+    assert_eq!(policy["egress"][1], to_api_server);
+    for binding in of_kind(&objects, "ValidatingAdmissionPolicyBinding") {
+        assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
+    }
+    let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
+    assert!(policies.contains("in ['vault']") && !policies.contains("kube-system"));
 }
 
 /// Names that people, and Open Cluster Management's own charts, may give releases.
