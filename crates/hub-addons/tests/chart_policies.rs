@@ -259,7 +259,11 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     mine.api(&syncer).create(&params, &mine.parse().unwrap()).await.unwrap();
     let foreign = opaque("default", "foreign");
     let disguised = copy("default", "x", |_| {}).field("type", json!("example.com/other"));
-    world::create(&hub.ocm, [foreign.clone(), disguised.clone()]).await;
+    // As a backup restores it: the API server's record of who wrote it is lost.
+    let restored = copy("default", "restored", |_| {});
+    // A token that its agent has marked as a copy, too.
+    let marked = copy("default", "marked", |metadata| metadata["labels"][TOKEN_LABEL] = json!("true"));
+    world::create(&hub.ocm, [foreign.clone(), disguised.clone(), restored.clone(), marked.clone()]).await;
 
     let is_own = Some("changes and deletes only Secrets that it has made");
     let is_opaque = Some("writes only Secrets of type Opaque");
@@ -323,6 +327,9 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (Delete(foreign), is_own),
             (Patch(disguised.clone(), json!({ "data": { "token": "Yg==" } })), is_opaque),
             (Delete(disguised), is_opaque),
+            (Patch(restored.clone(), json!({ "data": { "token": "Yg==" } })), None),
+            (Delete(restored), None),
+            (Delete(marked), is_own),
             (Patch(source.clone(), json!({ "data": { "token": "Yg==" } })), is_own),
             (Delete(source), is_own),
             (PatchStatus(account.clone(), and_condition("SyncedToClusterProfiles")), None),
