@@ -13,6 +13,7 @@ usage: hack/test.sh [PART]...
   chart    the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm and
            promtool are built on the first run)
   plugin   cp-creds as it is shipped: small, static, at home in an empty root; its time beside a Go peer's is printed
+  image    the container images: reproducible, runnable, and listed whole in their SBOMs (two release builds: minutes)
   scripts  shell scripts are free of the usual mistakes; the demo runs from start to end
   deny     licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
 
@@ -72,6 +73,15 @@ check_plugin() {
   env -u KUBECONFIG RUNS=20 hack/measure-cp-creds.sh 2>&1 | tee -a "$log"
 }
 
+check_image() {
+  # On a machine that nobody looks after, what is missing is installed.
+  if [ "${CI-}" = true ] || hack/check-image.sh --can; then
+    hack/check-image.sh
+  else
+    skip "the images: jq and one of buildah, podman and docker are needed"
+  fi
+}
+
 check_scripts() {
   if command -v shellcheck >/dev/null; then
     shellcheck hack/*.sh hack/demo/*.sh .ci/run e2e/local-hub/src/*.sh
@@ -92,10 +102,10 @@ check_deny() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api chart plugin scripts deny)
+[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api chart plugin image scripts deny)
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | api | chart | plugin | scripts | deny) ;;
+    fmt | clippy | unit | api | chart | plugin | image | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac

@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Are the images what they are said to be? Builds them twice, in two directories, and looks at what came out.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: hack/check-image.sh [--can | IMAGE.SH-OPTION...]
+
+Fails if
+
+  - two builds, from two directories, have not the same digests and SBOMs
+  - an image holds anything but its programs, or would run as root
+  - a program does not run in its image's own root file system, or cp-creds does not install itself there
+  - an SBOM does not name every crate that is linked into its program, with the version that Cargo.lock has
+
+For this machine's architecture. It takes what hack/image.sh does, and jq; --can tells by its exit status whether they
+are there.
+USAGE
+}
+
+case ${1-} in
+  -h | --help) usage; exit ;;
+  --can)
+    command -v jq >/dev/null || exit
+    command -v buildah >/dev/null || command -v podman >/dev/null || docker info >/dev/null 2>&1 || exit
+    exit 0
+    ;;
+esac
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+target_dir=${CARGO_TARGET_DIR:-$root/target}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+die() { echo "FAILED, $*" >&2; exit 1; }
+
+case $(uname -m) in
+  x86_64) arch=amd64 ;;
+  aarch64 | arm64) arch=arm64 ;;
+  *) die "no image is built for $(uname -m)" ;;
+esac
+triple=$(uname -m | sed s/arm64/aarch64/)-unknown-linux-musl
+
+if ! command -v jq >/dev/null; then
+  [ "${CI-}" = true ] || die "there is no jq. On Debian: apt-get install jq"
+  apt-get update -qq >/dev/null
+  apt-get install -y -qq jq >/dev/null
+fi
+
+# --- two builds --------------------------------------------------------------------------------------
+
+mkdir "$work/elsewhere"
+tar -c --exclude=./target . | tar -x -C "$work/elsewhere"
+hack/image.sh --arch "$arch" --output "$work/one" "$@"
+CARGO_TARGET_DIR="$work/elsewhere/target" "$work/elsewhere/hack/image.sh" --arch "$arch" --output "$work/two" "$@"
+rm -rf "$work/elsewhere"
+for file in digests "hub-addons-$arch.cdx.json" "cp-creds-$arch.cdx.json"; do
+  cmp "$work/one/$file" "$work/two/$file" || die "two builds differ"
+done
+echo "two builds are the same"
+
+# --- what is in them ---------------------------------------------------------------------------------
+
+# unpack IMAGE: into $work/IMAGE/root, by the manifest that the archive's index names; its configuration beside it.
+unpack() {
+  local layout=$work/$1/layout manifest layer
+  mkdir -p "$layout" "$work/$1/root"
+  tar -x -f "$work/one/$1-$arch.oci.tar" -C "$layout"
+  blob() { echo "$layout/blobs/${1/://}"; }
+  expect "the number of images in the archive" "$(jq '.manifests | length' "$layout/index.json")" 1
+  manifest=$(blob "$(jq -er '.manifests[0].digest' "$layout/index.json")")
+  jq -e . "$(blob "$(jq -er .config.digest "$manifest")")" >"$work/$1/config.json"
+  for layer in $(jq -er '.layers[].digest' "$manifest"); do
+    tar -x -f "$(blob "$layer")" -C "$work/$1/root"
+  done
+}
+
+# run IMAGE COMMAND...: in the image's root, as its user.
+run() {
+  local image=$1 user
+  shift
+  user=$(jq -er .config.User "$work/$image/config.json")
+  if [ "$(id -u)" = 0 ]; then
+    env -i "$(command -v chroot)" --userspec="$user" "$work/$image/root" "$@"
+  else
+    env -i "$(command -v unshare)" --user --map-user="${user%:*}" --map-group="${user#*:}" --root="$work/$image/root" "$@"
+  fi
+}
+
+expect() { [ "$2" = "$3" ] || die "$1: $2 is not $3"; }
+
+version=$(cargo pkgid --package hub-addons | sed 's/.*[#@]//')
+for image in hub-addons cp-creds; do
+  unpack "$image"
+  config=$work/$image/config.json
+  expect "the user of $image" "$(jq -r .config.User "$config")" 65532:65532
+  expect "the entrypoint of $image" "$(jq -c .config.Entrypoint "$config")" "[\"/$image\"]"
+  expect "the architecture of $image" "$(jq -r .architecture "$config")" "$arch"
+  # As the one who reads it may be anybody.
+  chmod 755 "$work" "$work/$image" "$work/$image/root"
+done
+holds() { find "$work/$1/root" -mindepth 1 -printf '%P\n' | sort; }
+expect "what hub-addons holds" "$(holds hub-addons)" $'cp-creds\nhub-addons'
+expect "what cp-creds holds" "$(holds cp-creds)" cp-creds
+
+expect "the version of hub-addons" "$(run hub-addons /hub-addons --version)" "hub-addons $version"
+for image in hub-addons cp-creds; do
+  expect "the version of cp-creds in $image" "$(run "$image" /cp-creds --version)" "cp-creds $version"
+  mkdir -m 777 "$work/$image/root/plugins"
+  run "$image" /cp-creds install /plugins
+  cmp "$work/$image/root/cp-creds" "$work/$image/root/plugins/cp-creds" ||
+    die "cp-creds of $image did not install itself"
+done
+echo "they hold their programs and nothing else, and run"
+
+# --- SBOMs -------------------------------------------------------------------------------------------
+
+for image in hub-addons cp-creds; do
+  sbom=$work/one/$image-$arch.cdx.json
+  expect "the subject of the SBOM" "$(jq -er '.bomFormat + " " + .metadata.component.name' "$sbom")" "CycloneDX $image"
+  jq -er '.components[] | .name + " " + .version' "$sbom" | sort -u >"$work/named"
+  # Its own line comes first; what else is linked in follows. "(*)" marks one that was shown, "(proc-macro)" one that
+  # runs in the compiler.
+  CARGO_TARGET_DIR=$target_dir cargo tree --locked --package "$image" --target "$triple" --edges normal,no-proc-macro \
+    --prefix none --format '{p}' | sed -n '2,$ { s/ v/ /; s/ (.*//; p }' | sort -u >"$work/linked"
+  missing=$(comm -13 "$work/named" "$work/linked")
+  [ -z "$missing" ] || die "the SBOM of $image lacks: $missing"
+  [ -s "$work/linked" ] || die "nothing is linked into $image"
+  if grep -qF -e "$work" -e "$root" "$sbom"; then die "the SBOM of $image has a path of this machine in it"; fi
+  echo "the SBOM of $image names all $(wc -l <"$work/linked") crates that are linked in"
+done

@@ -1,0 +1,290 @@
+#!/usr/bin/env bash
+# The container images: hub-addons with both programs, cp-creds with the plugin alone.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: hack/image.sh [OPTION]... [IMAGE]...
+
+Builds the images hub-addons (both programs) and cp-creds (the exec plugin alone: an image volume, or an initContainer
+that runs `cp-creds install DIR`). An image holds static programs and nothing else, and runs as user 65532.
+
+  --arch ARCH      amd64 or arm64; can be repeated. By default this machine's, and the other one if there is a compiler
+                   for it (Debian: gcc-aarch64-linux-gnu, gcc-x86-64-linux-gnu)
+  --output DIR     where archives, SBOMs and digests go; by default images/ in cargo's target directory
+  --tag TAG        by default the version in Cargo.toml
+  --with TOOL      buildah, podman or docker; by default the first of them that is there and works
+  --no-sbom        leave out the SBOMs, and with them the build of cargo-cyclonedx
+
+What is left in DIR:
+
+  IMAGE-ARCH.oci.tar  the image, as an OCI archive: for `podman load`, `skopeo copy oci-archive:…`
+  IMAGE-ARCH.cdx.json what is linked into it, by CycloneDX
+  digests             a line for each image: IMAGE ARCH DIGEST BYTES
+
+Beside that the images are in the tool's local storage as localhost/IMAGE:TAG-ARCH; this machine's also without -ARCH.
+
+Two builds of one commit have one digest, whatever the directory: paths are taken out of the programs, and times are the
+commit's, or $SOURCE_DATE_EPOCH. The label "source" is $IMAGE_SOURCE, or the URL that git's origin has.
+
+It takes Rust by rustup, a C compiler and one of the three tools. What of it is missing is installed where CI=true and
+apt-get is allowed to; elsewhere the script says what to install.
+
+  hack/image.sh                         both images
+  hack/image.sh --arch amd64 cp-creds   one of them
+USAGE
+}
+
+all_images=(hub-addons cp-creds)
+cyclonedx=0.5.9
+
+say() { printf 'image: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+arches=() images=() output='' tag='' tool='' sbom=yes
+while [ $# -gt 0 ]; do
+  case $1 in
+    --arch | --output | --tag | --with) [ $# -gt 1 ] || die "$1 needs a value" ;;
+  esac
+  case $1 in
+    --arch) arches+=("$2"); shift ;;
+    --output) output=$2; shift ;;
+    --tag) tag=$2; shift ;;
+    --with) tool=$2; shift ;;
+    --no-sbom) sbom='' ;;
+    -h | --help) usage; exit ;;
+    hub-addons | cp-creds) images+=("$1") ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  shift
+done
+[ ${#images[@]} -gt 0 ] || images=("${all_images[@]}")
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+[ -z "$output" ] || { mkdir -p "$output" && output=$(cd "$output" && pwd); }
+cd "$root"
+target_dir=${CARGO_TARGET_DIR:-$root/target}
+mkdir -p "$target_dir"
+target_dir=$(cd "$target_dir" && pwd)
+[ -n "$output" ] || output=$target_dir/images
+mkdir -p "$output"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# --- what it takes -----------------------------------------------------------------------------------
+
+# install_missing COMMAND PACKAGE: for machines that nobody looks after. Elsewhere it is for people to decide.
+install_missing() {
+  ! command -v "$1" >/dev/null || return 0
+  [ "${CI-}" = true ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  say "installing $2"
+  apt-get update -qq >/dev/null && apt-get install -y -qq --no-install-recommends "$2" >/dev/null
+}
+
+works() {
+  command -v "$1" >/dev/null || return 1
+  # docker may be there without its daemon; the others are nothing but themselves.
+  [ "$1" != docker ] || docker info >/dev/null 2>&1
+}
+
+choose_tool() {
+  if [ -n "$tool" ]; then
+    case $tool in buildah | podman | docker) ;; *) die "--with takes buildah, podman or docker" ;; esac
+    works "$tool" || die "$tool is not installed, or does not work here"
+    return
+  fi
+  for tool in buildah podman docker; do
+    ! works "$tool" || return 0
+  done
+  tool=buildah
+  install_missing buildah buildah ||
+    die "there is none of buildah, podman and docker. On Debian: apt-get install buildah"
+}
+
+case $(uname -m) in
+  x86_64) host=amd64 ;;
+  aarch64 | arm64) host=arm64 ;;
+  *) host=none ;;
+esac
+
+machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "no image is built for $1" ;; esac; }
+
+# compiler ARCH: a C compiler for it. ring's C code asks nothing of a C library, and Rust brings its own musl, so any
+# for that architecture does.
+compiler() {
+  if [ "$1" = "$host" ]; then echo "${CC:-cc}"; else echo "$(machine "$1")-linux-gnu-gcc"; fi
+}
+
+choose_arches() {
+  local arch other=arm64
+  if [ ${#arches[@]} = 0 ]; then
+    [ "$host" != none ] || die "this machine is $(uname -m): say --arch"
+    arches=("$host")
+    [ "$host" = amd64 ] || other=amd64
+    if command -v "$(compiler "$other")" >/dev/null; then
+      arches+=("$other")
+    else
+      say "no image for $other: there is no $(compiler "$other")"
+    fi
+  fi
+  for arch in "${arches[@]}"; do
+    machine "$arch" >/dev/null
+    command -v "$(compiler "$arch")" >/dev/null ||
+      install_missing "$(compiler "$arch")" "$(package_of "$arch")" ||
+      die "no C compiler for $arch, $(compiler "$arch"). On Debian: apt-get install $(package_of "$arch")"
+  done
+}
+
+package_of() {
+  if [ "$1" = "$host" ]; then echo gcc; else echo "gcc-$(machine "$1" | tr _ -)-linux-gnu"; fi
+}
+
+# --- programs ----------------------------------------------------------------------------------------
+
+# build PROGRAM ARCH
+build() {
+  local program=$1 triple compiler profile=release underscored separator=$'\x1f' variables=()
+  triple=$(machine "$2")-unknown-linux-musl
+  compiler=$(compiler "$2")
+  underscored=${triple//-/_}
+  [ "$program" != cp-creds ] || profile=plugin
+  variables=("CC_$underscored=$compiler")
+  # Another architecture's compiler links as well.
+  [ "$2" = "$host" ] || variables+=("CARGO_TARGET_${underscored^^}_LINKER=$compiler")
+  # Of several prefixes that fit, the last is taken.
+  local flags=(
+    "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+    "--remap-path-prefix=$root=/src"
+    "--remap-path-prefix=$target_dir=/target"
+  )
+  variables+=("CARGO_ENCODED_RUSTFLAGS=${flags[0]}$separator${flags[1]}$separator${flags[2]}")
+  env CARGO_TARGET_DIR="$target_dir" "${variables[@]}" \
+    cargo build --locked --package "$program" --profile "$profile" --target "$triple"
+  mkdir -p "$work/$2"
+  install -m 0755 "$target_dir/$triple/$profile/$program" "$work/$2/$program"
+  if grep -qaF -e "$root/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$work/$2/$program"; then
+    die "$program has a path of this machine in it"
+  fi
+}
+
+programs_of() { [ "$1" = cp-creds ] && echo cp-creds || echo "hub-addons cp-creds"; }
+
+build_programs() {
+  local arch program wanted
+  wanted=$(for image in "${images[@]}"; do programs_of "$image"; done | tr ' ' '\n' | sort -u)
+  for arch in "${arches[@]}"; do
+    local triple
+    triple=$(machine "$arch")-unknown-linux-musl
+    if [ ! -d "$(rustc --print target-libdir --target "$triple")" ]; then
+      command -v rustup >/dev/null || die "Rust has no $triple here, and there is no rustup to add it"
+      rustup target add "$triple"
+    fi
+    for program in $wanted; do
+      build "$program" "$arch"
+    done
+  done
+}
+
+# --- SBOMs -------------------------------------------------------------------------------------------
+
+# Prints the command, which is built once into the user's cache.
+find_cyclonedx() {
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/cargo-cyclonedx/$cyclonedx
+  if [ ! -x "$cache/bin/cargo-cyclonedx" ]; then
+    say "building cargo-cyclonedx $cyclonedx, once: about two minutes"
+    CARGO_TARGET_DIR="$work/cyclonedx" cargo install --quiet --locked --root "$cache" "cargo-cyclonedx@$cyclonedx" >&2
+  fi
+  echo "$cache/bin/cargo-cyclonedx"
+}
+
+# The tool writes beside each Cargo.toml and puts paths into what it writes: it gets a copy of its own.
+write_sboms() {
+  local command image arch
+  command=$(find_cyclonedx)
+  mkdir "$work/source"
+  tar -c --exclude=./target --exclude=./.git . | tar -x -C "$work/source"
+  for arch in "${arches[@]}"; do
+    (cd "$work/source" && SOURCE_DATE_EPOCH=$epoch CARGO_TARGET_DIR=$target_dir "$command" cyclonedx --quiet \
+      --format json --spec-version 1.5 --describe binaries --no-build-deps \
+      --target "$(machine "$arch")-unknown-linux-musl")
+    for image in "${images[@]}"; do
+      # An image is called as its program.
+      sed "s|$work/source|/src|g" "$work/source/crates/$image/${image}_bin.cdx.json" >"$output/$image-$arch.cdx.json"
+    done
+  done
+}
+
+# --- images ------------------------------------------------------------------------------------------
+
+describe() {
+  case $1 in
+    hub-addons) echo "Controllers that show an Open Cluster Management hub's clusters as ClusterProfiles" ;;
+    cp-creds) echo "The exec credential plugin of ClusterProfiles, for an image volume or an initContainer" ;;
+  esac
+}
+
+# The facts of an image, one NAME=VALUE a line.
+facts() {
+  echo "org.opencontainers.image.title=$1"
+  echo "org.opencontainers.image.description=$(describe "$1")"
+  echo "org.opencontainers.image.version=$version"
+  echo "org.opencontainers.image.licenses=Apache-2.0"
+  [ -z "$revision" ] || echo "org.opencontainers.image.revision=$revision"
+  [ -z "$source" ] || echo "org.opencontainers.image.source=$source"
+}
+
+# assemble IMAGE ARCH
+assemble() {
+  local image=$1 arch=$2 fact name archive=$output/$1-$2.oci.tar options=()
+  name=localhost/$image:$tag-$arch
+  options=(--platform "linux/$arch" --target "$image" --file deploy/images/Dockerfile --tag "$name")
+  while read -r fact; do
+    options+=(--label "$fact")
+    [ "$tool" = docker ] || options+=(--annotation "$fact")
+  done < <(facts "$image")
+  # A context of its own: what is not in the image cannot change its digest.
+  local context=$work/context/$image-$arch program
+  mkdir -p "$context"
+  for program in $(programs_of "$image"); do cp "$work/$arch/$program" "$context"; done
+  # A file keeps its time in the layer.
+  touch -d "@$epoch" "$context"/*
+  rm -f "$archive"
+  case $tool in
+    buildah | podman)
+      "$tool" build --quiet --isolation chroot --format oci --timestamp "$epoch" --identity-label=false \
+        "${options[@]}" "$context" >/dev/null
+      "$tool" push --quiet --format oci "$name" "oci-archive:$archive:$image:$tag" 2>"$work/push" ||
+        { cat "$work/push" >&2; die "could not write $archive"; }
+      ;;
+    docker)
+      SOURCE_DATE_EPOCH=$epoch docker build --quiet --provenance=false "${options[@]}" "$context" >/dev/null
+      docker save --output "$archive" "$name"
+      ;;
+  esac
+  [ "$arch" != "$host" ] || "$tool" tag "$name" "localhost/$image:$tag"
+  local digest
+  digest=$(tar -xOf "$archive" index.json | grep -o 'sha256:[0-9a-f]*' | head -n 1)
+  echo "$image $arch $digest $(stat -c %s "$archive")" >>"$output/digests"
+  say "$image for $arch: $digest"
+}
+
+version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
+[ -n "$tag" ] || tag=$version
+revision=$(git rev-parse HEAD 2>/dev/null || true)
+[ -z "$revision" ] || [ -z "$(git status --porcelain)" ] || revision+=-dirty
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+source=${IMAGE_SOURCE-$(git remote get-url origin 2>/dev/null | grep '^https://' || true)}
+
+choose_tool
+choose_arches
+# Containers in containers have no overlay file system to stack, and there is nothing to stack here.
+if [ "$tool" != docker ] && ! "$tool" images >/dev/null 2>&1; then
+  export STORAGE_DRIVER=vfs
+fi
+build_programs
+[ -z "$sbom" ] || write_sboms
+: >"$output/digests"
+for arch in "${arches[@]}"; do
+  for image in "${images[@]}"; do assemble "$image" "$arch"; done
+done
+say "the archives are in $output"
