@@ -30,6 +30,7 @@ pub struct HubBuilder {
     crds: CrdSet,
     users: Vec<(String, Vec<String>)>,
     without_controller_manager: bool,
+    workloads: bool,
     directory: Option<PathBuf>,
 }
 
@@ -55,6 +56,12 @@ impl HubBuilder {
     /// namespace ends.
     pub fn without_controller_manager(mut self) -> Self {
         self.without_controller_manager = true;
+        self
+    }
+
+    /// Runs the controllers that make Pods of Deployments. [`Pods`](crate::Pods) runs these.
+    pub fn workloads(mut self) -> Self {
+        self.workloads = true;
         self
     }
 
@@ -116,7 +123,12 @@ impl HubBuilder {
         let controller_manager = if self.without_controller_manager {
             None
         } else {
-            Some(start_controllers(&directory, bin, &harness).await?)
+            let program = programs::controller_manager(
+                bin,
+                &kubeconfig_path(&directory, users::CONTROLLER_MANAGER),
+                self.workloads,
+            );
+            Some(start_controllers(&directory, &program, &harness).await?)
         };
         Ok(LocalHub::new(access, directory, bin, self.lists, (api_server, controller_manager, etcd), place))
     }
@@ -182,11 +194,14 @@ pub(crate) async fn start_api_server(
 }
 
 /// Starts the controller manager, and returns when its controllers have done what they do first.
-async fn start_controllers(directory: &Path, bin: &Path, harness: &Client) -> Result<Supervised, HubError> {
-    let kubeconfig = kubeconfig_path(directory, users::CONTROLLER_MANAGER);
+async fn start_controllers(
+    directory: &Path,
+    program: &Program,
+    harness: &Client,
+) -> Result<Supervised, HubError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(harness.clone(), "default");
     let config_maps: Api<ConfigMap> = Api::namespaced(harness.clone(), "default");
-    start(directory, &programs::controller_manager(bin, &kubeconfig), async || {
+    start(directory, program, async || {
         let account = accounts.get_opt("default").await?;
         Ok::<_, kube::Error>(account.and(config_maps.get_opt("kube-root-ca.crt").await?))
     })

@@ -29,9 +29,8 @@ impl Certificates {
         let authority = ServingAuthority::new("local-hub")?;
         let service_account_key = KeyPair::generate()?;
         Ok(Self {
-            // Like the address, `localhost` is only good for clients on this machine: the API server
-            // listens nowhere else.
-            serving: authority.issue(["127.0.0.1", "localhost"])?,
+            // The last two are its names in pods, for which those who run them forward it.
+            serving: authority.issue(["127.0.0.1", "localhost", "10.0.0.1", "kubernetes.default.svc"])?,
             authority: Authority { pem: authority.ca_pem(), der: authority.ca_der() },
             service_account_key: service_account_key.serialize_pem(),
             service_account_public_key: service_account_key.public_key_pem(),

@@ -130,6 +130,19 @@ pub enum HubError {
         source: Box<KubeconfigError>,
     },
 
+    /// Nothing can run Pods here.
+    #[error("Pods cannot run here: {0}")]
+    Pods(String),
+
+    /// An image that containers cannot be made of.
+    #[error("{path} is no image: {reason}")]
+    Image {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
     /// An API server that a proxy cannot lead to.
     #[error("{server:?} cannot be led to: {reason}")]
     Upstream {

@@ -1,7 +1,7 @@
 //! Real hubs on this machine, started in seconds and gone when their owner is.
 //!
 //! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager of its own, without containers and
-//! without nodes. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No controller
+//! without nodes, of which [`Pods`] can play one. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No controller
 //! of Open Cluster Management runs; [`ocm`] makes the objects and writes the statuses that they would.
 //!
 //! ```no_run
@@ -66,6 +66,23 @@
 //! # }
 //! ```
 //!
+//! # Pods
+//!
+//! Where programs are to run as they are installed, [`Pods`] is the node: what a Deployment says runs in the root file
+//! system of its image, as its ServiceAccount.
+//!
+//! ```no_run
+//! use local_hub::{LocalHub, Pods};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let hub = LocalHub::builder().workloads().start().await?;
+//! let pods = Pods::on(&hub)?.image("registry.example.com/app:1", "app.oci.tar").start().await?;
+//! hub.kubectl(&["create", "deployment", "app", "--image=registry.example.com/app:1"]).await?;
+//! hub.kubectl(&["wait", "--for=condition=Available", "deployment/app"]).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What holds
 //!
 //! - **Nothing is left.** However the owning process ends, its hubs' programs are killed and their directories
@@ -93,6 +110,7 @@ mod hub;
 mod kubectl;
 mod memory;
 pub mod ocm;
+mod pods;
 mod ports;
 mod programs;
 mod random;
@@ -113,6 +131,7 @@ pub use eventually::{Outcome, TimedOut, eventually, try_eventually};
 pub use hub::LocalHub;
 pub use kubectl::{Kubectl, RunningKubectl};
 pub use memory::Memory;
+pub use pods::{Pods, PodsBuilder};
 pub use requests::{AuditRequest, Requests};
 pub use running::Running;
 pub use service_accounts::{ServiceAccountAccess, Token};

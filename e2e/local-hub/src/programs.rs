@@ -35,10 +35,13 @@ rules:
 ";
 
 /// What an API needs from the controller manager: nothing that has an owner is collected without it, no namespace
-/// ever ends, and no expression in a policy is checked. The others run workloads, and there are no nodes here.
+/// ever ends, and no expression in a policy is checked.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,root-ca-certificate-publisher-controller,\
                            serviceaccount-controller,serviceaccount-token-controller,\
                            validatingadmissionpolicy-status-controller";
+
+/// What makes Pods of Deployments.
+const WORKLOAD_CONTROLLERS: &str = "deployment-controller,replicaset-controller";
 
 /// The directory that holds the programs. The first call of a process may build them, for minutes.
 pub(crate) async fn directory() -> Result<&'static Path, HubError> {
@@ -105,7 +108,6 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
             format!("--service-account-key-file={SERVICE_ACCOUNT_PUBLIC_KEY}"),
             format!("--service-account-signing-key-file={SERVICE_ACCOUNT_KEY}"),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-            "--disable-admission-plugins=ServiceAccount".to_owned(),
             format!("--audit-policy-file={AUDIT_POLICY}"),
             format!("--audit-log-path={AUDIT_LOG}"),
             // Megabytes, and more than a hub will ever write: a log that is rotated is a count that is
@@ -115,7 +117,9 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
     )
 }
 
-pub(crate) fn controller_manager(directory: &Path, kubeconfig: &Path) -> Program {
+pub(crate) fn controller_manager(directory: &Path, kubeconfig: &Path, workloads: bool) -> Program {
+    let controllers =
+        if workloads { [CONTROLLERS, WORKLOAD_CONTROLLERS].join(",") } else { CONTROLLERS.to_owned() };
     program(
         directory,
         "kube-controller-manager",
@@ -123,7 +127,7 @@ pub(crate) fn controller_manager(directory: &Path, kubeconfig: &Path) -> Program
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--service-account-private-key-file={SERVICE_ACCOUNT_KEY}"),
             format!("--root-ca-file={AUTHORITY}"),
-            format!("--controllers={CONTROLLERS}"),
+            format!("--controllers={controllers}"),
             "--leader-elect=false".to_owned(),
             // Serves nothing. A port would be one more to lose to another process, and its health says less
             // than what the controllers have done, which is what a start waits for.

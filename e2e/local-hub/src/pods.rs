@@ -1,0 +1,264 @@
+//! Plays what a cluster has nodes for: Pods run, in the root file systems of their images, as the API server
+//! describes them.
+//!
+//! [Workload controllers](crate::HubBuilder::workloads) make Pods of Deployments, and the API server gives each the
+//! token of its ServiceAccount among its volumes, both as in any cluster; [`Pods`] is scheduler and kubelet to them. It binds each Pod that has no node, and then does what the Pod says:
+//! volumes (`emptyDir`, `configMap`, `secret`, `downwardAPI`, `projected` with tokens of the Pod's ServiceAccount,
+//! `image`), initContainers, containers with their command, environment, user and groups, a root that is read-only
+//! where it has to be, probes, restarts, and an end by SIGTERM and after a while by SIGKILL. It writes the Pod's
+//! status, on which Deployments become available and `helm install --wait` returns. What it does not know it refuses,
+//! by the status of the container: nothing runs that is not what was asked for.
+//!
+//! A pod's network is a loopback device of its own, on which the API server is at 10.0.0.1, port 443, and the Services
+//! that the runner was told of are under their names. Nobody else is there.
+//!
+//! It takes Linux, root and the right to make namespaces, and util-linux, mount, iproute2 and tar.
+
+mod environment;
+mod images;
+mod network;
+mod node;
+mod objects;
+mod plan;
+mod probes;
+mod problem;
+mod sandbox;
+mod status;
+mod volumes;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use self::images::Images;
+use self::network::{Forward, Network};
+use self::node::Node;
+use self::sandbox::{Place, Tools};
+use self::worker::World;
+use crate::{HubError, LocalHub, ports, random, users};
+
+/// Longest time to reach a pod from outside.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What a runner should have: see [`Pods::on`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct PodsBuilder {
+    connection: Connection,
+    images: Vec<(String, PathBuf)>,
+    services: Vec<(String, u16, SocketAddr)>,
+    token_renewal: Option<Duration>,
+}
+
+/// Two ways to one API server.
+#[derive(Clone)]
+struct Connection {
+    /// For watches, which may be silent for long.
+    watching: Client,
+    /// For requests, which are answered soon or fail.
+    asking: Client,
+    address: SocketAddr,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl PodsBuilder {
+    /// An image that Pods may name so: an OCI archive of one image, or a directory that is a root file system.
+    /// Others are not there, and nothing is ever pulled.
+    pub fn image(mut self, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        self.images.push((reference.into(), path.into()));
+        self
+    }
+
+    /// A host name and a port that pods can connect to, such as a Service's, and who is there.
+    pub fn service(mut self, name: impl Into<String>, port: u16, leads_to: SocketAddr) -> Self {
+        self.services.push((name.into(), port, leads_to));
+        self
+    }
+
+    /// Replaces tokens of ServiceAccounts after this time, not after four fifths of what they are valid for.
+    pub fn token_renewal(mut self, after: Duration) -> Self {
+        self.token_renewal = Some(after);
+        self
+    }
+
+    /// Starts the runner, which sees every Pod of the hub from now on.
+    pub async fn start(self) -> Result<Pods, HubError> {
+        let tools = Tools::find().await?;
+        // Beside the hub's and not in it: it is removed by itself.
+        let directory =
+            Directory::make(std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?)))?;
+        let images = Images::unpack(&self.images, &directory.0.join("images")).await?;
+        let mut forwards = vec![Forward::api_server(self.connection.address)];
+        forwards.extend(
+            self.services
+                .iter()
+                .enumerate()
+                .map(|(number, (name, port, leads_to))| Forward::named(number, name, *port, *leads_to)),
+        );
+        let networks = Networks::default();
+        let world = World {
+            place: Place { tools, directory: directory.0.clone() },
+            images,
+            forwards,
+            networks: networks.clone(),
+            token_renewal: self.token_renewal,
+        };
+        let failed = |source| HubError::io("start the runner of pods", source);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        let path = directory.0.clone();
+        let node = Node::new(self.connection.watching, self.connection.asking, world);
+        let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    // Told to end, or forgotten.
+                    _ = ended => {}
+                    () = node.run() => {}
+                }
+            });
+            // What runs is killed when its task is dropped; then there is nobody to write into the directory.
+            drop(runtime);
+            drop(directory);
+        });
+        Ok(Pods { directory: path, networks, handle, end: Some(end), thread: Some(thread.map_err(failed)?) })
+    }
+}
+
+/// The runner of a hub's Pods. When it is dropped, every container is killed, and gone when `drop` returns; Pods are
+/// left as they are on the hub.
+///
+/// Like [`UserServer`](crate::UserServer) it runs in a thread of its own.
+#[derive(Debug)]
+pub struct Pods {
+    directory: PathBuf,
+    networks: Networks,
+    handle: Handle,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pods {
+    /// A runner for a hub's Pods, to be described and started. It acts with all rights, and in nobody's name that
+    /// the audit log's readers count.
+    pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
+        let access = hub.access();
+        Ok(PodsBuilder {
+            connection: Connection {
+                watching: access.client(users::HARNESS)?,
+                asking: access.harness()?,
+                address: (Ipv4Addr::LOCALHOST, access.port).into(),
+            },
+            images: Vec::new(),
+            services: Vec::new(),
+            token_renewal: None,
+        })
+    }
+
+    /// Whether this machine has what it takes, and lets us.
+    pub async fn can_run() -> Result<(), HubError> {
+        Tools::find().await.map(drop)
+    }
+
+    /// All that a container has written in all its starts; also when its Pod is gone, whose name no other has.
+    #[must_use]
+    pub fn logs(&self, namespace: &str, pod: &str, container: &str) -> String {
+        let file = worker::log_file(&self.directory, namespace, pod, container);
+        String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned()
+    }
+
+    /// An address of this machine that leads to a port of a pod, as `kubectl port-forward` does.
+    pub fn forward(&self, namespace: &str, pod: &str, port: u16) -> Result<SocketAddr, HubError> {
+        let failed = |source| HubError::io(format!("forward to pod {namespace}/{pod}"), source);
+        let listener = ports::listen(Ipv4Addr::LOCALHOST.into())?;
+        let address = listener.local_addr().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let networks = self.networks.clone();
+        let key = (namespace.to_owned(), pod.to_owned());
+        self.handle.spawn(async move {
+            // It only fails outside a runtime.
+            let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+            network::pass_on(listener, move || {
+                let found = networks.of(&key);
+                async move {
+                    let (network, address) =
+                        found.ok_or_else(|| std::io::Error::other("the pod does not run"))?;
+                    network.connect(IpAddr::V4(address), port, CONNECT).await
+                }
+            })
+            .await;
+        });
+        Ok(address)
+    }
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // An error is a panic of that thread, and it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A namespace and a name.
+type Key = (String, String);
+
+/// Where the pods that run can be reached.
+#[derive(Clone, Debug, Default)]
+struct Networks(Arc<Mutex<BTreeMap<Key, (Network, Ipv4Addr)>>>);
+
+impl Networks {
+    fn of(&self, key: &Key) -> Option<(Network, Ipv4Addr)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn set(&self, key: Key, to: (Network, Ipv4Addr)) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, to);
+    }
+
+    fn remove(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// Tokens are in it: only we can look, and when it is dropped it is gone.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make(path: PathBuf) -> Result<Self, HubError> {
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|source| HubError::io(format!("make {}", path.display()), source))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        remove(&self.0);
+    }
+}
+
+/// A supervisor may be at the same.
+fn remove(directory: &Path) {
+    let _ = std::fs::remove_dir_all(directory);
+}

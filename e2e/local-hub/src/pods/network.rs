@@ -1,0 +1,166 @@
+//! A pod's network: nothing but the loopback device of a network namespace of its own.
+//!
+//! What a pod reaches, it reaches at an address on that device, where the runner listens and passes on: the API
+//! server at the address that its Service has, and whatever else the runner was told. So two pods listen on one
+//! port, and no interface, route or rule of the machine's own is touched.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+/// Where Pods find the API server: the first address of the hub's range for Services.
+pub(crate) const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(crate) const API_SERVER_PORT: u16 = 443;
+
+/// The names by which they may call it.
+pub(crate) const API_SERVER_NAMES: &str =
+    "kubernetes.default.svc kubernetes.default.svc.cluster.local kubernetes.default kubernetes";
+
+/// A name and a port that pods can connect to, and what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    pub(crate) name: String,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) port: u16,
+    pub(crate) target: SocketAddr,
+}
+
+impl Forward {
+    /// The API server.
+    pub(crate) fn api_server(target: SocketAddr) -> Self {
+        Self { name: API_SERVER_NAMES.to_owned(), address: API_SERVER, port: API_SERVER_PORT, target }
+    }
+
+    /// What people call `name`; each name has an address, wherever it leads.
+    pub(crate) fn named(number: usize, name: &str, port: u16, target: SocketAddr) -> Self {
+        let number = u8::try_from(number + 1).unwrap_or(u8::MAX);
+        Self { name: name.to_owned(), address: Ipv4Addr::new(10, 255, 0, number), port, target }
+    }
+}
+
+/// The address of the pod of that number.
+pub(crate) fn pod_address(number: usize) -> Ipv4Addr {
+    let [.., high, low] = u32::try_from(number % 0xffff + 1).unwrap_or(1).to_be_bytes();
+    Ipv4Addr::new(10, 244, high, low)
+}
+
+/// A network namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Network(PathBuf);
+
+impl Network {
+    /// That of a process.
+    pub(crate) fn of(pid: u32) -> Self {
+        Self(PathBuf::from(format!("/proc/{pid}/ns/net")))
+    }
+
+    /// Connects from inside.
+    pub(crate) async fn connect(
+        &self,
+        address: IpAddr,
+        port: u16,
+        within: Duration,
+    ) -> io::Result<TcpStream> {
+        let stream = self
+            .inside(move || std::net::TcpStream::connect_timeout(&(address, port).into(), within))
+            .await?;
+        stream.set_nonblocking(true)?;
+        TcpStream::from_std(stream)
+    }
+
+    /// Listens inside, and passes on what comes, until what is returned is aborted.
+    pub(crate) async fn forward(&self, forward: &Forward) -> io::Result<AbortHandle> {
+        let (address, target) = ((forward.address, forward.port), forward.target);
+        let listener = self.inside(move || std::net::TcpListener::bind(address)).await?;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let connect = move || TcpStream::connect(target);
+        Ok(tokio::spawn(pass_on(listener, connect)).abort_handle())
+    }
+
+    /// Does something in the namespace. A socket belongs to the one that it was made in, whoever uses it later; so
+    /// a thread goes there and ends there.
+    async fn inside<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let path = self.0.clone();
+        let (sender, result) = tokio::sync::oneshot::channel();
+        std::thread::Builder::new().name("pod-network".to_owned()).spawn(move || {
+            let done = File::open(&path)
+                .and_then(|namespace| {
+                    let network = Some(LinkNameSpaceType::Network);
+                    Ok(move_into_link_name_space(namespace.as_fd(), network)?)
+                })
+                .and_then(|()| act());
+            // Nobody may be waiting any more.
+            let _ = sender.send(done);
+        })?;
+        result.await.map_err(io::Error::other)?
+    }
+}
+
+/// Connects each who comes with what `connect` finds.
+pub(crate) async fn pass_on<F>(listener: TcpListener, connect: impl Fn() -> F)
+where
+    F: Future<Output = io::Result<TcpStream>> + Send + 'static,
+{
+    // They end with this task: a pod's connections do not outlive the pod.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((mut near, _)) => {
+                    let connecting = connect();
+                    connections.spawn(async move {
+                        // What breaks on one side is closed on the other, which is all there is to tell.
+                        if let Ok(mut far) = connecting.await {
+                            let _ = far.set_nodelay(true);
+                            let _ = near.set_nodelay(true);
+                            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+                        }
+                    });
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// What a pod's `/etc/hosts` says.
+pub(crate) fn hosts(name: &str, address: Ipv4Addr, forwards: &[Forward]) -> String {
+    let mut lines = vec!["127.0.0.1 localhost".to_owned(), format!("{address} {name}")];
+    lines.extend(forwards.iter().map(|forward| format!("{} {}", forward.address, forward.name)));
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_have_addresses_of_their_own() {
+        assert_eq!(pod_address(0), Ipv4Addr::new(10, 244, 0, 1));
+        assert_eq!(pod_address(255), Ipv4Addr::new(10, 244, 1, 0));
+        assert_ne!(pod_address(3), pod_address(4));
+    }
+
+    #[test]
+    fn a_pod_finds_itself_the_api_server_and_what_the_runner_was_told() {
+        let forwards = [
+            Forward::api_server(([127, 0, 0, 1], 6443).into()),
+            Forward::named(0, "proxy.ns", 9092, ([127, 0, 0, 1], 1).into()),
+        ];
+        let hosts = hosts("pod", pod_address(0), &forwards);
+        assert!(hosts.contains("\n10.244.0.1 pod\n10.0.0.1 kubernetes.default.svc "), "{hosts}");
+        assert!(hosts.ends_with("\n10.255.0.1 proxy.ns\n"), "{hosts}");
+    }
+}
