@@ -58,10 +58,7 @@ impl Access {
     }
 
     fn harness_config(&self) -> Result<Config, HubError> {
-        let mut config = self.config(&self.users.get(users::HARNESS)?.token)?;
-        config.default_retry = false;
-        config.read_timeout = Some(Duration::from_secs(10));
-        Ok(config)
+        Ok(impatient(self.config(&self.users.get(users::HARNESS)?.token)?))
     }
 
     /// From nothing but what is known here: no proxy that the environment names, which would not reach this
@@ -126,6 +123,13 @@ impl Access {
 
 fn connect(config: Config) -> Result<Client, HubError> {
     Client::try_from(config).map_err(HubError::api("make a client"))
+}
+
+/// For one request each, and an answer or an error soon.
+pub(crate) fn impatient(mut config: Config) -> Config {
+    config.default_retry = false;
+    config.read_timeout = Some(Duration::from_secs(10));
+    config
 }
 
 /// What a kubeconfig says of its current context.

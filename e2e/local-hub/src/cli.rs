@@ -1,6 +1,7 @@
 //! The commands of `local-hub`, and what they share.
 
 mod end;
+mod pods;
 mod ready;
 mod report_token;
 mod up;
@@ -22,6 +23,7 @@ enum Command {
     Up(up::Up),
     UserServer(user_server::Options),
     ReportToken(report_token::ReportToken),
+    Pods(pods::Options),
 }
 
 impl Cli {
@@ -31,6 +33,7 @@ impl Cli {
             Command::Up(up) => up.run().await,
             Command::UserServer(options) => options.run().await,
             Command::ReportToken(report) => report.run().await,
+            Command::Pods(options) => options.run().await,
         }
     }
 }

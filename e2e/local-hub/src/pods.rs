@@ -28,9 +28,7 @@ mod volumes;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -45,7 +43,8 @@ use self::network::{Forward, Network};
 use self::node::Node;
 use self::sandbox::{Place, Tools};
 use self::worker::World;
-use crate::{HubError, LocalHub, ports, random, users};
+use crate::supervisor::{Program, Supervised};
+use crate::{HubError, LocalHub, access, ports, random, users};
 
 /// Longest time to reach a pod from outside.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -77,6 +76,10 @@ impl std::fmt::Debug for Connection {
 }
 
 impl PodsBuilder {
+    fn new(connection: Connection) -> Self {
+        Self { connection, images: Vec::new(), services: Vec::new(), token_renewal: None }
+    }
+
     /// An image that Pods may name so: an OCI archive of one image, or a directory that is a root file system.
     /// Others are not there, and nothing is ever pulled.
     pub fn image(mut self, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
@@ -99,10 +102,9 @@ impl PodsBuilder {
     /// Starts the runner, which sees every Pod of the hub from now on.
     pub async fn start(self) -> Result<Pods, HubError> {
         let tools = Tools::find().await?;
-        // Beside the hub's and not in it: it is removed by itself.
-        let directory =
-            Directory::make(std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?)))?;
-        let images = Images::unpack(&self.images, &directory.0.join("images")).await?;
+        let directory = std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?));
+        let holder = Supervised::start(&directory, &holder()).await?;
+        let images = Images::unpack(&self.images, &directory.join("images")).await?;
         let mut forwards = vec![Forward::api_server(self.connection.address)];
         forwards.extend(
             self.services
@@ -112,7 +114,7 @@ impl PodsBuilder {
         );
         let networks = Networks::default();
         let world = World {
-            place: Place { tools, directory: directory.0.clone() },
+            place: Place { tools, directory: directory.clone() },
             images,
             forwards,
             networks: networks.clone(),
@@ -122,7 +124,6 @@ impl PodsBuilder {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel();
-        let path = directory.0.clone();
         let node = Node::new(self.connection.watching, self.connection.asking, world);
         let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
             runtime.block_on(async {
@@ -134,9 +135,9 @@ impl PodsBuilder {
             });
             // What runs is killed when its task is dropped; then there is nobody to write into the directory.
             drop(runtime);
-            drop(directory);
+            drop(holder);
         });
-        Ok(Pods { directory: path, networks, handle, end: Some(end), thread: Some(thread.map_err(failed)?) })
+        Ok(Pods { directory, networks, handle, end: Some(end), thread: Some(thread.map_err(failed)?) })
     }
 }
 
@@ -158,21 +159,36 @@ impl Pods {
     /// the audit log's readers count.
     pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
         let access = hub.access();
-        Ok(PodsBuilder {
-            connection: Connection {
-                watching: access.client(users::HARNESS)?,
-                asking: access.harness()?,
-                address: (Ipv4Addr::LOCALHOST, access.port).into(),
-            },
-            images: Vec::new(),
-            services: Vec::new(),
-            token_renewal: None,
-        })
+        Ok(PodsBuilder::new(Connection {
+            watching: access.client(users::HARNESS)?,
+            asking: access.harness()?,
+            address: (Ipv4Addr::LOCALHOST, access.port).into(),
+        }))
+    }
+
+    /// The same for a hub of another process, by a kubeconfig with all rights.
+    pub async fn on_kubeconfig(path: &Path) -> Result<PodsBuilder, HubError> {
+        let config = access::config_from(path).await?;
+        let server = config.cluster_url.to_string();
+        let address = config.cluster_url.authority().and_then(|authority| authority.as_str().parse().ok());
+        let address = address.ok_or_else(|| HubError::Upstream {
+            server,
+            reason: "pods are led to an address and a port".to_owned(),
+        })?;
+        let client = |config| Client::try_from(config).map_err(HubError::api("make a client"));
+        let asking = client(access::impatient(config.clone()))?;
+        Ok(PodsBuilder::new(Connection { watching: client(config)?, asking, address }))
     }
 
     /// Whether this machine has what it takes, and lets us.
     pub async fn can_run() -> Result<(), HubError> {
         Tools::find().await.map(drop)
+    }
+
+    /// Where the files are that containers write into: NAMESPACE/POD/CONTAINER.log.
+    #[must_use]
+    pub fn log_directory(&self) -> PathBuf {
+        worker::logs(&self.directory)
     }
 
     /// All that a container has written in all its starts; also when its Pod is gone, whose name no other has.
@@ -238,27 +254,15 @@ impl Networks {
     }
 }
 
-/// Tokens are in it: only we can look, and when it is dropped it is gone.
-#[derive(Debug)]
-struct Directory(PathBuf);
-
-impl Directory {
-    fn make(path: PathBuf) -> Result<Self, HubError> {
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|source| HubError::io(format!("make {}", path.display()), source))?;
-        Ok(Self(path))
+/// Does nothing, but has the directory, which holds tokens, removed with this process however it ends; containers may
+/// be there or not.
+fn holder() -> Program {
+    Program {
+        name: "the runner of pods",
+        log: "runner.log".to_owned(),
+        executable: "sleep".into(),
+        arguments: vec!["infinity".into()],
+        environment: Vec::new(),
+        owns_directory: true,
     }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        remove(&self.0);
-    }
-}
-
-/// A supervisor may be at the same.
-fn remove(directory: &Path) {
-    let _ = std::fs::remove_dir_all(directory);
 }

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -35,13 +35,9 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// `None` where the machine cannot run pods, which is an error where nobody looks after it.
+    /// `None` where pods cannot run.
     async fn start(configure: impl FnOnce(PodsBuilder) -> PodsBuilder) -> Option<Self> {
-        if let Err(error) = Pods::can_run().await
-            && std::env::var_os("CI").is_none_or(|ci| ci != "true")
-        {
-            // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
-            let _ = writeln!(io::stderr(), "SKIPPED, the runner of pods: {error}");
+        if !can_run().await {
             return None;
         }
         let hub = LocalHub::builder().crds(CrdSet::None).workloads().start().await.unwrap();
@@ -76,14 +72,7 @@ impl Cluster {
 
     /// Creates a Deployment of one replica.
     async fn deploy(&self, name: &str, pod: Value) {
-        let deployment = json!({
-            "metadata": { "name": name },
-            "spec": {
-                "selector": { "matchLabels": { "app": name } },
-                "template": { "metadata": { "labels": { "app": name } }, "spec": pod },
-            },
-        });
-        self.create::<Deployment>(deployment).await;
+        self.create::<Deployment>(deployment(name, &pod)).await;
     }
 
     async fn patch(&self, name: &str, template: Value) {
@@ -160,6 +149,14 @@ impl Cluster {
         let status = reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
         status.user.filter(|_| status.authenticated == Some(true))?.username
     }
+}
+
+/// Whether the machine can run pods. One that nobody looks after has to.
+async fn can_run() -> bool {
+    let Err(error) = Pods::can_run().await else { return true };
+    // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
+    let _ = writeln!(io::stderr(), "SKIPPED, the runner of pods: {error}");
+    std::env::var_os("CI").is_some_and(|ci| ci == "true")
 }
 
 /// Where a pod's program listens.
@@ -245,8 +242,18 @@ fn with(mut value: Value, more: Value) -> Value {
     value
 }
 
+fn deployment(name: &str, pod: &Value) -> Value {
+    json!({
+        "metadata": { "name": name },
+        "spec": {
+            "selector": { "matchLabels": { "app": name } },
+            "template": { "metadata": { "labels": { "app": name } }, "spec": pod },
+        },
+    })
+}
+
 /// A Pod of that container. Nothing in it minds SIGTERM.
-fn pod(container: Value) -> Value {
+fn pod(container: &Value) -> Value {
     json!({ "containers": [container], "terminationGracePeriodSeconds": 1 })
 }
 
@@ -291,7 +298,7 @@ async fn a_deployment_becomes_available_and_its_container_is_what_the_pod_says()
         }),
     );
     let spec = with(
-        pod(main),
+        pod(&main),
         json!({
             "initContainers": [init],
             "securityContext": { "fsGroup": 3000 },
@@ -353,7 +360,7 @@ async fn a_deployment_becomes_available_and_its_container_is_what_the_pod_says()
 #[tokio::test]
 async fn a_container_that_ends_starts_again() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
-    cluster.deploy("crashing", pod(container(&["again"]))).await;
+    cluster.deploy("crashing", pod(&container(&["again"]))).await;
     let pod = cluster.available("crashing").await;
     cluster.program(&pod).exit(3).await;
     let container =
@@ -368,7 +375,7 @@ async fn a_container_that_ends_starts_again() {
 async fn probes_decide_what_is_available_and_what_starts_again() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
     let probe = json!({ "httpGet": { "path": "/is/alive", "port": PORT }, "periodSeconds": 1 });
-    cluster.deploy("probed", pod(with(container(&[]), json!({ "livenessProbe": probe })))).await;
+    cluster.deploy("probed", pod(&with(container(&[]), json!({ "livenessProbe": probe })))).await;
     let pod = cluster.available("probed").await;
     let program = cluster.program(&pod);
 
@@ -389,7 +396,7 @@ async fn probes_decide_what_is_available_and_what_starts_again() {
 #[tokio::test]
 async fn a_change_of_the_template_replaces_the_pods() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
-    cluster.deploy("changing", pod(container(&["old"]))).await;
+    cluster.deploy("changing", pod(&container(&["old"]))).await;
     let old = cluster.available("changing").await;
     let new =
         json!({ "spec": { "containers": [{ "name": "main", "args": ["serve", PORT.to_string(), "new"] }] } });
@@ -409,7 +416,7 @@ async fn tokens_are_replaced_before_they_end() {
     let Some(cluster) = Cluster::start(|pods| pods.token_renewal(Duration::from_secs(1))).await else {
         return;
     };
-    cluster.deploy("reading", pod(container(&[]))).await;
+    cluster.deploy("reading", pod(&container(&[]))).await;
     let program = cluster.program(&cluster.available("reading").await);
     let token = async || program.yes("/read/var/run/secrets/kubernetes.io/serviceaccount/token").await;
     let first = token().await;
@@ -432,7 +439,7 @@ async fn what_is_missing_is_said_and_waited_for() {
         }
     };
     let env = json!([{ "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "late", "key": "key" } } }]);
-    cluster.deploy("waiting", pod(with(container(&[]), json!({ "env": env })))).await;
+    cluster.deploy("waiting", pod(&with(container(&[]), json!({ "env": env })))).await;
     cluster.container("waiting", "waits for its Secret", because("CreateContainerConfigError")).await;
     cluster
         .create::<Secret>(json!({ "metadata": { "name": "late" }, "stringData": { "key": "value" } }))
@@ -440,11 +447,11 @@ async fn what_is_missing_is_said_and_waited_for() {
     let pod_there = cluster.available("waiting").await;
     assert_eq!(cluster.program(&pod_there).yes("/env/KEY").await, "value");
 
-    cluster.deploy("nowhere", pod(with(container(&[]), json!({ "image": "example.com/other" })))).await;
+    cluster.deploy("nowhere", pod(&with(container(&[]), json!({ "image": "example.com/other" })))).await;
     cluster.container("nowhere", "has no image", because("ErrImageNeverPull")).await;
 
     let hook = json!({ "lifecycle": { "preStop": { "exec": { "command": ["/program"] } } } });
-    cluster.deploy("unknown", pod(with(container(&[]), hook))).await;
+    cluster.deploy("unknown", pod(&with(container(&[]), hook))).await;
     cluster.container("unknown", "is refused", because("CreateContainerConfigError")).await;
 }
 
@@ -452,7 +459,7 @@ async fn what_is_missing_is_said_and_waited_for() {
 async fn a_runner_that_is_dropped_leaves_nothing() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
     let marked = format!("marked-{}", std::process::id());
-    cluster.deploy("left", pod(container(&[&marked]))).await;
+    cluster.deploy("left", pod(&container(&[&marked]))).await;
     cluster.available("left").await;
     assert!(!processes_with(&marked).is_empty());
     let directories = directories_of(&marked);
@@ -464,6 +471,55 @@ async fn a_runner_that_is_dropped_leaves_nothing() {
         assert!(!directory.exists(), "{}", directory.display());
     }
     drop(hub);
+}
+
+#[tokio::test]
+async fn the_binary_runs_the_pods_of_a_hub_until_it_is_told_to_end() {
+    if !can_run().await {
+        return;
+    }
+    let hub = LocalHub::builder().crds(CrdSet::None).workloads().start().await.unwrap();
+    let image = image();
+    let deployments: Api<Deployment> = Api::namespaced(hub.client_as("admin").await.unwrap(), "default");
+    let marked = format!("binary-{}", std::process::id());
+    let spec = object(deployment("it", &pod(&container(&[&marked]))));
+    deployments.create(&PostParams::default(), &spec).await.unwrap();
+
+    // The second one finds the Pod that the first one left.
+    for end in ["KILL", "stdin"] {
+        let mut runner = Command::new(env!("CARGO_BIN_EXE_local-hub"))
+            .arg("pods")
+            .arg("--kubeconfig")
+            .arg(hub.kubeconfig_for("admin").unwrap())
+            .arg(format!("--image={IMAGE}={}", image.path().display()))
+            .arg("--until-stdin-closes")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = io::BufReader::new(runner.stdout.take().unwrap()).lines();
+        let logs = lines.nth(1).unwrap().unwrap();
+        let logs = PathBuf::from(logs.strip_prefix("ready logs=").unwrap());
+        let log = eventually("its log is there", SOON, async || {
+            let pod = std::fs::read_dir(logs.join("default")).ok()?.next()?.ok()?.path();
+            std::fs::read_to_string(pod.join("main.log")).ok().filter(|log| !log.is_empty())
+        });
+        assert_eq!(log.await, format!("started {marked}\n"));
+
+        if end == "KILL" {
+            runner.kill().unwrap();
+            runner.wait().unwrap();
+            eventually("nothing is left", SOON, async || {
+                processes_with(&marked).is_empty() && !logs.parent().unwrap().exists()
+            })
+            .await;
+        } else {
+            drop(runner.stdin.take());
+            assert!(runner.wait().unwrap().success());
+            assert_eq!(processes_with(&marked), Vec::<String>::new());
+            assert!(!logs.parent().unwrap().exists());
+        }
+    }
 }
 
 /// The command lines that have a word in them.

@@ -36,6 +36,7 @@ use super::say;
 /// At the end, however it comes, all programs are killed and DIR is removed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
+#[allow(clippy::struct_excessive_bools, reason = "flags are")]
 pub struct Up {
     /// How the lists in a ClusterProfile's status merge
     #[arg(long, value_enum, default_value_t)]
@@ -56,6 +57,10 @@ pub struct Up {
     /// Start no kube-controller-manager: nothing is garbage collected, no namespace ends
     #[arg(long)]
     no_controller_manager: bool,
+
+    /// Run the controllers that make Pods of Deployments; local-hub pods runs these
+    #[arg(long, conflicts_with = "no_controller_manager")]
+    workloads: bool,
 
     /// Also end when standard input does, and so with whoever holds its other end
     #[arg(long)]
@@ -100,6 +105,9 @@ impl Up {
         }
         if self.no_controller_manager {
             builder = builder.without_controller_manager();
+        }
+        if self.workloads {
+            builder = builder.workloads();
         }
         if let Some(directory) = self.dir {
             builder = builder.directory(directory);

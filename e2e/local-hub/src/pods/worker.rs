@@ -328,5 +328,10 @@ pub(crate) fn grace_of(pod: &Pod) -> Duration {
 
 /// The file that has all that a container has written, in all its starts.
 pub(crate) fn log_file(directory: &Path, namespace: &str, pod: &str, container: &str) -> PathBuf {
-    directory.join("logs").join(namespace).join(pod).join(format!("{container}.log"))
+    logs(directory).join(namespace).join(pod).join(format!("{container}.log"))
+}
+
+/// Where all of these are.
+pub(crate) fn logs(directory: &Path) -> PathBuf {
+    directory.join("logs")
 }

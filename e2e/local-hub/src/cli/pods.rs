@@ -1,0 +1,110 @@
+//! `local-hub pods`: a node, in the foreground.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use local_hub::{HubError, Pods};
+
+use super::end::End;
+use super::ready::{Ready, ReadyFile};
+use super::say;
+
+/// Run the Pods of a hub: be its scheduler and kubelet
+///
+/// The hub is one of local-hub up --workloads, which makes Pods of Deployments.
+/// Each Pod's containers run on this machine in the root file system of their
+/// image, in namespaces of their own, with what the Pod says: command,
+/// environment, user, volumes, probes, and a token of its ServiceAccount. This
+/// takes root.
+///
+/// When it is ready, the last lines of the output are
+///
+///     export PODS_LOGS='DIR'
+///     ready logs=DIR
+///
+/// and the ready file holds the export. What a container writes is in
+/// DIR/NAMESPACE/POD/CONTAINER.log. At the end, however it comes, all containers
+/// are killed and DIR is removed.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// A kubeconfig for the hub, with all rights
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: PathBuf,
+
+    /// What Pods call an image, and its OCI archive, or a directory that is a root; can be repeated
+    #[arg(long = "image", value_name = "NAME=PATH", required = true, value_parser = image)]
+    images: Vec<(String, PathBuf)>,
+
+    /// A host name and port that pods can connect to, such as a Service's, and who is there; can be repeated
+    #[arg(long = "service", value_name = "NAME:PORT=ADDRESS:PORT", value_parser = service)]
+    services: Vec<(String, u16, SocketAddr)>,
+
+    /// A file that is there while the node is, with variables for a shell
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+
+    /// Also end when standard input does, and so with whoever holds its other end
+    #[arg(long)]
+    until_stdin_closes: bool,
+}
+
+fn image(argument: &str) -> Result<(String, PathBuf), String> {
+    match argument.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
+        _ => Err("say NAME=PATH".to_owned()),
+    }
+}
+
+fn service(argument: &str) -> Result<(String, u16, SocketAddr), String> {
+    let parts = argument.split_once('=').and_then(|(service, address)| {
+        let (name, port) = service.rsplit_once(':')?;
+        Some((name.to_owned(), port.parse().ok()?, address.parse().ok()?))
+    });
+    parts.filter(|(name, _, _)| !name.is_empty()).ok_or_else(|| "say NAME:PORT=ADDRESS:PORT".to_owned())
+}
+
+impl Options {
+    /// Starts the node, and returns when it has ended.
+    pub async fn run(self) -> Result<(), HubError> {
+        let mut end = End::of(self.until_stdin_closes)?;
+        let ready_file = self.ready_file.as_deref().map(ReadyFile::new).transpose()?;
+        let mut builder = Pods::on_kubeconfig(&self.kubeconfig).await?;
+        for (name, path) in self.images {
+            builder = builder.image(name, path);
+        }
+        for (name, port, address) in self.services {
+            builder = builder.service(name, port, address);
+        }
+        let pods = tokio::select! {
+            () = end.comes() => return Ok(()),
+            pods = builder.start() => pods?,
+        };
+        let logs = pods.log_directory().display().to_string();
+        let ready = Ready::default().export("PODS_LOGS", &logs);
+        if let Some(ready_file) = &ready_file {
+            ready_file.write(&ready)?;
+        }
+        ready.print(&format!("logs={logs}"));
+        say("Pods run; ^C ends them");
+        end.comes().await;
+        say("stopping");
+        drop(pods);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_have_a_name_a_port_and_somebody_who_is_there() {
+        let there = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(service("a.b.svc:9092=127.0.0.1:1"), Ok(("a.b.svc".to_owned(), 9092, there)));
+        for odd in ["", "a=127.0.0.1:1", "a:1", "a:x=127.0.0.1:1", ":1=127.0.0.1:1", "a:1=b"] {
+            assert!(service(odd).is_err(), "{odd:?}");
+        }
+    }
+}
