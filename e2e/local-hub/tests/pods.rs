@@ -275,6 +275,7 @@ async fn a_deployment_becomes_available_and_its_container_is_what_the_pod_says()
     let main = with(
         container(&["$(NAMESPACE)", "$(NONE)"]),
         json!({
+            "startupProbe": { "exec": { "command": ["/program", "write", "/scratch/probe", "of the probe"] } },
             "env": [
                 { "name": "NAMESPACE", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } } },
                 { "name": "ADDRESS", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
@@ -324,6 +325,7 @@ async fn a_deployment_becomes_available_and_its_container_is_what_the_pod_says()
 
     assert_eq!(program.yes("/read/map/key").await, "of the map");
     assert_eq!(program.yes("/read/scratch/file").await, "of the initContainer");
+    assert_eq!(program.yes("/read/scratch/probe").await, "of the probe");
     program.yes("/write/scratch/other").await;
     assert!(program.no("/write/map/key").await.contains("Read-only file system"));
     assert!(program.no("/write/other").await.contains("Read-only file system"));
@@ -360,7 +362,9 @@ async fn a_deployment_becomes_available_and_its_container_is_what_the_pod_says()
 #[tokio::test]
 async fn a_container_that_ends_starts_again() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
-    cluster.deploy("crashing", pod(&container(&["again"]))).await;
+    // It is ready when somebody listens.
+    let probe = json!({ "readinessProbe": { "tcpSocket": { "port": PORT }, "periodSeconds": 1 } });
+    cluster.deploy("crashing", pod(&with(container(&["again"]), probe))).await;
     let pod = cluster.available("crashing").await;
     cluster.program(&pod).exit(3).await;
     let container =

@@ -89,7 +89,7 @@ async fn unpack(archive: &Path, directory: &Path) -> Result<Image, HubError> {
         std::fs::create_dir_all(made)
             .map_err(|source| HubError::io(format!("make {}", made.display()), source))?;
     }
-    untar(archive, &layout).await?;
+    tar("--extract", archive, &layout).await?;
     let index: Index = read(&layout.join("index.json"))?;
     let [only] = index.manifests.as_slice() else {
         return Err(wrong(archive, format!("it holds {} images, not one", index.manifests.len())));
@@ -97,7 +97,11 @@ async fn unpack(archive: &Path, directory: &Path) -> Result<Image, HubError> {
     let manifest: Manifest = read(&blob(archive, &layout, only)?)?;
     let config: ImageConfig = read(&blob(archive, &layout, &manifest.config)?)?;
     for layer in &manifest.layers {
-        untar(&blob(archive, &layout, layer)?, &root).await?;
+        let layer = blob(archive, &layout, layer)?;
+        if tar("--list", &layer, &root).await?.lines().any(removes) {
+            return Err(wrong(archive, "a layer removes files of those below it".to_owned()));
+        }
+        tar("--extract", &layer, &root).await?;
     }
     Ok(Image { root, config: config.config })
 }
@@ -118,24 +122,94 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     serde_json::from_slice(&bytes).map_err(|error| wrong(path, error.to_string()))
 }
 
-async fn untar(archive: &Path, into: &Path) -> Result<(), HubError> {
+/// Whether a layer's file of that path stands for one that is removed.
+fn removes(path: &str) -> bool {
+    path.trim_end_matches('/').rsplit('/').next().is_some_and(|name| name.starts_with(".wh."))
+}
+
+async fn tar(what: &str, archive: &Path, directory: &Path) -> Result<String, HubError> {
     let output = Command::new("tar")
-        .args(["--extract", "--file"])
+        .args([what, "--file"])
         .arg(archive)
         .arg("--directory")
-        .arg(into)
-        // A layer that removes files of those below it names them so; images from scratch have none.
-        .args(["--exclude=.wh.*"])
+        .arg(directory)
         .kill_on_drop(true)
         .output()
         .await
         .map_err(|source| HubError::io("run tar", source))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(wrong(archive, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 fn wrong(path: &Path, reason: String) -> HubError {
     HubError::Image { path: path.display().to_string(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An archive of one image, with these files in its one layer.
+    async fn archive(directory: &Path, files: &[&str], layer_digest: &str) -> PathBuf {
+        let (blobs, content) = (directory.join("layout/blobs/sha256"), directory.join("content"));
+        for made in [&blobs, &content] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        for file in files {
+            std::fs::write(content.join(file), file).unwrap();
+        }
+        let write = |name: &str, value: Value| std::fs::write(blobs.join(name), value.to_string()).unwrap();
+        pack(&content, &blobs.join("1a")).await;
+        write("2b", json!({ "config": { "User": "65532", "Entrypoint": ["/file"] } }));
+        let digest = |digest: &str| json!({ "digest": digest });
+        write("3c", json!({ "config": digest("sha256:2b"), "layers": [digest(layer_digest)] }));
+        let index = json!({ "manifests": [digest("sha256:3c")] });
+        std::fs::write(directory.join("layout/index.json"), index.to_string()).unwrap();
+        pack(&directory.join("layout"), &directory.join("image.tar")).await;
+        directory.join("image.tar")
+    }
+
+    async fn pack(directory: &Path, into: &Path) {
+        let mut tar = Command::new("tar");
+        let tar = tar.args(["--create", "--file"]).arg(into).arg("--directory").arg(directory).arg(".");
+        let status = tar.status().await.unwrap();
+        assert!(status.success());
+    }
+
+    async fn unpacked(files: &[&str], layer_digest: &str) -> Result<(String, Config), HubError> {
+        let directory = tempfile::tempdir().unwrap();
+        let archive = archive(directory.path(), files, layer_digest).await;
+        let images = [("name".to_owned(), archive)];
+        let images = Images::unpack(&images, &directory.path().join("images")).await?;
+        let image = images.get("name").unwrap();
+        Ok((std::fs::read_to_string(image.root.join("file")).unwrap(), image.config.clone()))
+    }
+
+    #[tokio::test]
+    async fn an_archive_has_a_root_and_says_how_to_run_it() {
+        let (file, config) = unpacked(&["file"], "sha256:1a").await.unwrap();
+        assert_eq!(file, "file");
+        assert_eq!(config.user, "65532");
+        assert_eq!(config.entrypoint, Some(vec!["/file".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn what_would_be_unpacked_otherwise_than_it_is_meant_is_refused() {
+        let refused =
+            async |files: &[&str], digest: &str| unpacked(files, digest).await.unwrap_err().to_string();
+        assert!(refused(&["file", ".wh.other"], "sha256:1a").await.contains("removes files"));
+        for digest in ["sha256:../../../1a", "sha512:1a", "1a"] {
+            assert!(refused(&["file"], digest).await.contains("is no digest"), "{digest}");
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_not_here_is_not_pulled() {
+        let problem = Images::default().get("registry.example.com/other").unwrap_err();
+        assert_eq!(problem.reason, "ErrImageNeverPull");
+    }
 }
