@@ -7,6 +7,7 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
+pub mod building;
 pub mod chain;
 pub mod chart;
 pub mod command;

@@ -1,10 +1,12 @@
 //! The exec plugin's program.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::OnceLock;
 
 use serde_json::Value;
+
+use super::building;
 
 /// Where `cp-creds` is. Cargo builds the programs of a package for its own tests, and this is another package's: so the
 /// first call has it built, which is a look at some timestamps where it was built before.
@@ -15,11 +17,10 @@ pub fn cp_creds() -> &'static Path {
 
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = building::command(cargo)
         .args(["build", "--locked", "--quiet", "--package=cp-creds", "--bin=cp-creds"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .unwrap();
