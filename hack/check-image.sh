@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: hack/check-image.sh [--can | IMAGE.SH-OPTION...]
+usage: hack/check-image.sh [IMAGE.SH-OPTION]...
 
 Fails if
 
@@ -13,19 +13,11 @@ Fails if
   - a program does not run in its image's own root file system, or cp-creds does not install itself there
   - an SBOM does not name every crate that is linked into its program, with the version that Cargo.lock has
 
-For this machine's architecture. It takes what hack/image.sh does, and jq; --can tells by its exit status whether they
-are there.
+For this machine's architecture. It takes what hack/image.sh does, and jq.
 USAGE
 }
 
-case ${1-} in
-  -h | --help) usage; exit ;;
-  --can)
-    command -v jq >/dev/null || exit
-    command -v buildah >/dev/null || command -v podman >/dev/null || docker info >/dev/null 2>&1 || exit
-    exit 0
-    ;;
-esac
+case ${1-} in -h | --help) usage; exit ;; esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

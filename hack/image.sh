@@ -14,6 +14,7 @@ that runs `cp-creds install DIR`). An image holds static programs and nothing el
   --output DIR     where archives, SBOMs and digests go; by default images/ in cargo's target directory
   --tag TAG        by default the version in Cargo.toml
   --with TOOL      buildah, podman or docker; by default the first of them that is there and works
+  --can            build nothing; the exit status says whether there is one of the tools
   --no-sbom        leave out the SBOMs, and with them the build of cargo-cyclonedx
 
 What is left in DIR:
@@ -41,7 +42,7 @@ cyclonedx=0.5.9
 say() { printf 'image: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-arches=() images=() output='' tag='' tool='' sbom=yes
+arches=() images=() output='' tag='' tool='' can='' sbom=yes
 while [ $# -gt 0 ]; do
   case $1 in
     --arch | --output | --tag | --with) [ $# -gt 1 ] || die "$1 needs a value" ;;
@@ -51,6 +52,7 @@ while [ $# -gt 0 ]; do
     --output) output=$2; shift ;;
     --tag) tag=$2; shift ;;
     --with) tool=$2; shift ;;
+    --can) can=yes ;;
     --no-sbom) sbom='' ;;
     -h | --help) usage; exit ;;
     hub-addons | cp-creds) images+=("$1") ;;
@@ -87,15 +89,20 @@ works() {
   [ "$1" != docker ] || docker info >/dev/null 2>&1
 }
 
+find_tool() {
+  for tool in buildah podman docker; do
+    ! works "$tool" || return 0
+  done
+  return 1
+}
+
 choose_tool() {
   if [ -n "$tool" ]; then
     case $tool in buildah | podman | docker) ;; *) die "--with takes buildah, podman or docker" ;; esac
     works "$tool" || die "$tool is not installed, or does not work here"
     return
   fi
-  for tool in buildah podman docker; do
-    ! works "$tool" || return 0
-  done
+  ! find_tool || return 0
   tool=buildah
   install_missing buildah buildah ||
     die "there is none of buildah, podman and docker. On Debian: apt-get install buildah"
@@ -268,6 +275,10 @@ assemble() {
   say "$image for $arch: $digest"
 }
 
+if [ -n "$can" ]; then
+  find_tool
+  exit
+fi
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
 [ -n "$tag" ] || tag=$version
 revision=$(git rev-parse HEAD 2>/dev/null || true)

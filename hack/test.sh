@@ -75,7 +75,7 @@ check_plugin() {
 
 check_image() {
   # On a machine that nobody looks after, what is missing is installed.
-  if [ "${CI-}" = true ] || hack/check-image.sh --can; then
+  if [ "${CI-}" = true ] || { hack/image.sh --can && command -v jq >/dev/null; }; then
     hack/check-image.sh
   else
     skip "the images: jq and one of buildah, podman and docker are needed"
@@ -84,7 +84,7 @@ check_image() {
 
 check_scripts() {
   if command -v shellcheck >/dev/null; then
-    shellcheck hack/*.sh hack/demo/*.sh .ci/run e2e/local-hub/src/*.sh
+    shellcheck hack/*.sh hack/demo/*.sh .ci/run e2e/local-hub/src/*.sh e2e/local-hub/src/pods/*.sh
   else
     skip "shellcheck: it is not installed"
   fi

@@ -14,6 +14,7 @@ pub mod command;
 pub mod credentials;
 pub mod inventory;
 pub mod plugin;
+pub mod pods;
 pub mod proxy;
 pub mod rights;
 pub mod service;
