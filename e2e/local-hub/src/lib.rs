@@ -1,8 +1,9 @@
 //! Real hubs on this machine, started in seconds and gone when their owner is.
 //!
-//! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager of its own, without containers and
-//! without nodes, of which [`Pods`] can play one. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No controller
-//! of Open Cluster Management runs; [`ocm`] makes the objects and writes the statuses that they would.
+//! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager of its own, without containers
+//! and without nodes, of which [`Pods`] can play one. With Open Cluster Management's CRDs it is a hub,
+//! without them a managed cluster. No controller of Open Cluster Management runs; [`ocm`] makes the objects
+//! and writes the statuses that they would.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -2,12 +2,14 @@
 //! describes them.
 //!
 //! [Workload controllers](crate::HubBuilder::workloads) make Pods of Deployments, and the API server gives each the
-//! token of its ServiceAccount among its volumes, both as in any cluster; [`Pods`] is scheduler and kubelet to them. It binds each Pod that has no node, and then does what the Pod says:
-//! volumes (`emptyDir`, `configMap`, `secret`, `downwardAPI`, `projected` with tokens of the Pod's ServiceAccount,
-//! `image`), initContainers, containers with their command, environment, user and groups, a root that is read-only
-//! where it has to be, probes, restarts, and an end by SIGTERM and after a while by SIGKILL. It writes the Pod's
-//! status, on which Deployments become available and `helm install --wait` returns. What it does not know it refuses,
-//! by the status of the container: nothing runs that is not what was asked for.
+//! token of its ServiceAccount among its volumes, both as in any cluster; [`Pods`] is scheduler and kubelet to them.
+//! It binds each Pod that has no node, and then does what the Pod says: volumes (`emptyDir`, `configMap`, `secret`,
+//! `downwardAPI`, `projected` with tokens of the Pod's ServiceAccount, `image`), initContainers, containers with
+//! their command, environment, user and groups, a root that is read-only where it has to be, probes, restarts, and an
+//! end by SIGTERM and after a while by SIGKILL. It writes the Pod's status, on which Deployments become available and
+//! `helm install --wait` returns. What would make another program of it and is not known here (a lifecycle hook, a
+//! kind of volume, more capabilities) it refuses, by the status of the container. It does not look at resources,
+//! seccomp profiles, where a Pod wants to be scheduled, and DNS.
 //!
 //! A pod's network is a loopback device of its own, on which the API server is at 10.0.0.1, port 443, and the Services
 //! that the runner was told of are under their names. Nobody else is there.

@@ -222,7 +222,11 @@ fn container(words: &[&str]) -> Value {
         "image": IMAGE,
         "command": ["/program"],
         "args": args,
-        "readinessProbe": { "httpGet": { "path": "/is/ready", "port": PORT }, "periodSeconds": 1, "failureThreshold": 1 },
+        "readinessProbe": {
+            "httpGet": { "path": "/is/ready", "port": PORT },
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
         "securityContext": {
             "runAsUser": 1000,
             "runAsGroup": 2000,
@@ -524,6 +528,32 @@ async fn the_binary_runs_the_pods_of_a_hub_until_it_is_told_to_end() {
             assert!(!logs.parent().unwrap().exists());
         }
     }
+}
+
+#[tokio::test]
+async fn where_no_namespaces_can_be_made_that_is_said() {
+    if !can_run().await {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let config = json!({
+        "clusters": [{ "name": "it", "cluster": { "server": "https://127.0.0.1:1" } }],
+        "users": [{ "name": "it", "user": {} }],
+        "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+        "current-context": "it",
+    });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
+        .args([env!("CARGO_BIN_EXE_local-hub"), "pods", "--image=a=/"])
+        .arg("--kubeconfig")
+        .arg(&kubeconfig)
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("Pods cannot run here: they take root and the right to make namespaces"), "{said}");
 }
 
 /// The command lines that have a word in them.
