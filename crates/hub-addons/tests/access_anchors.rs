@@ -13,7 +13,7 @@ use support::proxy::{
     projected, provisioner, publishes, publishes_nothing, serving, state,
 };
 use support::shown::provider;
-use support::{Addons, Hub, SOON, USER, world};
+use support::{Addons, Hub, SOON, user, world};
 
 const OVERLAP: Duration = Duration::from_secs(6);
 const SHORT: &str = "--ca-overlap=6s";
@@ -134,7 +134,7 @@ async fn anchors_that_cannot_be_read_at_the_start_overlap_from_when_they_can() {
     // Longer than the overlap lasts, told by the renewals of the Lease: one every two seconds.
     let mark = hub.audit().mark().await.unwrap();
     eventually("the Lease is renewed twice", SOON, async || {
-        let requests = hub.audit().since(&mark).await.unwrap().of_user(USER);
+        let requests = hub.audit().since(&mark).await.unwrap().of_user(user());
         requests.count(|request| request.verb == "update" && request.resource == "leases") >= 2
     })
     .await;

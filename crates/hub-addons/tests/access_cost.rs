@@ -6,7 +6,7 @@ mod support;
 
 use local_hub::{LocalHub, Requests, ocm};
 use support::proxy::{self, ALONE, Authority, HOME, cost_since, has_entry, has_written, install, serving};
-use support::{Addons, Hub, PROFILES, USER, rights};
+use support::{Addons, Hub, PROFILES, rights, user};
 
 const STATUS: &str = "clusterprofiles/status";
 
@@ -134,5 +134,5 @@ async fn in_a_process_of_its_own_an_entry_costs_one_write() {
     let of_provisioner = proxy::requests_of("provisioner", &requests).writes();
     assert_eq!((status_writes(&of_provisioner), of_provisioner.len()), (1000, 1000), "{of_provisioner}");
     assert_eq!(proxy::requests_of("projector", &requests).writes().len(), 0);
-    assert_eq!(proxy::requests_of(USER, &requests).len(), 0);
+    assert_eq!(proxy::requests_of(user(), &requests).len(), 0);
 }

@@ -13,7 +13,7 @@ use support::proxy::{
     projected, publishes, requests_of, state,
 };
 use support::shown::{condition, profile, provider};
-use support::{Addons, Hub, PROFILES, USER, rights, world};
+use support::{Addons, Hub, PROFILES, rights, user, world};
 
 const STATIC: &str = "--access-provider-source=static";
 const SERVER: &str = "--access-provider-server=https://{cluster}.proxy.example:8443";
@@ -68,7 +68,7 @@ async fn a_static_source(holder: &dyn Fn(&str) -> ocm::Object, resource: &str, r
     holder(&b.pem()).create(&hub.ocm).await.unwrap();
     addons.measures(&state("static", "published"), 2.0).await;
     has_written(&addons, 6).await;
-    let requests = requests_of(USER, &hub.audit().since(&mark).await.unwrap());
+    let requests = requests_of(user(), &hub.audit().since(&mark).await.unwrap());
     assert_eq!(requests.count(|request| request.code == 403), 0, "{requests}");
 }
 

@@ -6,8 +6,8 @@
 mod support;
 
 use local_hub::ocm;
-use support::chain::{CLUSTERS, SYNCER, UNAUTHORIZED, fails, in_two_processes, lists, locked_out};
-use support::{SOON, USER};
+use support::SOON;
+use support::chain::{CLUSTERS, UNAUTHORIZED, fails, in_two_processes, lists, locked_out};
 
 #[tokio::test]
 async fn a_token_goes_wherever_its_cluster_is_granted_to_and_leads_there_by_cluster_proxy_s_own_name() {
@@ -58,9 +58,10 @@ async fn an_application_whose_binding_goes_is_locked_out_by_two_processes_that_e
     lists(&kubectl, "one").await;
 
     let requests = stage.chain.hub.audit().requests().await.unwrap();
-    for (user, writes) in
-        [(USER, "clusterprofiles, rolebindings, clusterroles"), (SYNCER, "secrets, managedserviceaccounts")]
-    {
+    for (user, writes) in [
+        (stage.chain.profiles, "clusterprofiles, rolebindings, clusterroles"),
+        (stage.chain.syncer, "secrets, managedserviceaccounts"),
+    ] {
         let of_user = requests.of_user(user);
         let writes = format!("{writes}, leases, events");
         let others = of_user.writes().matching(|request| !writes.contains(&request.resource));

@@ -12,7 +12,7 @@ use serde_json::json;
 use support::shared::caught_up;
 use support::shown::{names, profile, profiles, sees};
 use support::world::{create, delete};
-use support::{Addons, Hub, USER};
+use support::{Addons, Hub, user};
 
 const CLUSTERS: u64 = 50;
 const NAMESPACES: [&str; 3] = ["team-0", "team-1", "team-2"];
@@ -211,7 +211,7 @@ async fn whatever_changes_and_whenever_it_is_killed_each_namespace_sees_what_is_
     // And then it rests.
     let mark = hub.audit().mark().await.unwrap();
     caught_up(&hub.ocm, "rest").await;
-    let writes = hub.audit().since(&mark).await.unwrap().of_user(USER).writes();
+    let writes = hub.audit().since(&mark).await.unwrap().of_user(user()).writes();
     let writes = writes.matching(|request| NAMESPACES.contains(&request.namespace.as_str()));
     assert!(writes.is_empty(), "{writes}");
     let all = profiles(&hub.ocm, "team-0").list(&kube::api::ListParams::default()).await.unwrap();

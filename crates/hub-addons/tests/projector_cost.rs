@@ -6,11 +6,11 @@ mod support;
 
 use local_hub::{Requests, eventually, ocm};
 use support::shown::{condition, profile};
-use support::{Hub, SOON, USER};
+use support::{Hub, SOON, user};
 
 /// The requests of the program that are not about its Lease.
 fn of_addons(requests: &Requests) -> Requests {
-    requests.of_user(USER).matching(|request| request.resource != "leases")
+    requests.of_user(user()).matching(|request| request.resource != "leases")
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_fleet_costs_two_writes_a_profile_and_a_restart_none() {
     // A minute in which nothing happens, told by the renewals of the Lease: one every two seconds.
     let before = hub.audit().mark().await.unwrap();
     eventually("the Lease is renewed for a minute", SOON + std::time::Duration::from_mins(1), async || {
-        let renewals = hub.audit().since(&before).await.unwrap().of_user(USER);
+        let renewals = hub.audit().since(&before).await.unwrap().of_user(user());
         renewals.count(|r| r.verb == "update" && r.resource == "leases") >= 28
     })
     .await;

@@ -13,7 +13,7 @@ use serde_json::json;
 use support::shared::caught_up;
 use support::shown::{names, profile, sees};
 use support::world::{self, HOLD, delete, get, hold, let_go, merge, profile_of};
-use support::{Hub, SOON, USER, rights};
+use support::{Hub, SOON, rights, user};
 
 const QUEUE: &str = "hub_addons_queue_depth{controller=\"clusterprofiles\"}";
 
@@ -112,7 +112,7 @@ async fn an_api_server_that_is_away_for_a_while_is_waited_for() {
         assert_eq!(addons.probe("/readyz").await.0, 200);
     }
     // Nothing was taken for gone while nothing could be seen.
-    let requests = hub.audit().requests().await.unwrap().of_user(USER);
+    let requests = hub.audit().requests().await.unwrap().of_user(user());
     let of_teams =
         requests.matching(|r| r.verb == "delete" && ["red", "blue"].contains(&r.namespace.as_str()));
     assert!(of_teams.is_empty(), "{of_teams}");
@@ -172,7 +172,7 @@ async fn a_namespace_that_ends_gets_nothing_new_and_is_not_asked_hot() {
     }
     ocm::cluster_set("fleet").label("changed", "yes").update(&hub.ocm).await.unwrap();
     caught_up(&hub.ocm, "elsewhere").await;
-    let asked = hub.audit().since(&mark).await.unwrap().of_user(USER);
+    let asked = hub.audit().since(&mark).await.unwrap().of_user(user());
     let asked = asked.matching(|request| request.namespace == "fleet-00");
     let creates = asked.matching(|request| request.verb == "create");
     assert!(creates.iter().all(|request| request.code == 403), "{creates}");

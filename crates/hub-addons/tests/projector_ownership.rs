@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::shared::{Stage, stage};
 use support::shown::{names, profile, sees};
 use support::world::{self, delete, events, get, gone, hold, let_go, merge, merge_status, profile_of, told};
-use support::{Addons, Hub, SOON, USER, rights};
+use support::{Addons, Hub, SOON, rights, user};
 
 const OURS: &str = "open-cluster-management";
 const LABEL: &str = "x-k8s.io/cluster-manager";
@@ -234,7 +234,7 @@ async fn two_managers_on_one_hub_leave_each_other_alone() {
     let requests = hub.audit().since(&mark).await.unwrap();
     let of_second = requests.of_user("projector").writes().matching(|r| r.resource == "clusterprofiles");
     assert_eq!(of_second.count(|request| request.namespace != "theirs"), 0, "{of_second}");
-    let of_first = requests.of_user(USER).writes().matching(|r| r.resource == "clusterprofiles");
+    let of_first = requests.of_user(user()).writes().matching(|r| r.resource == "clusterprofiles");
     assert!(of_first.iter().all(|request| request.code == 409), "{of_first}");
     assert_eq!(get(&hub.ocm, &theirs).await.unwrap()["spec"]["clusterManager"]["name"], "another");
 
@@ -245,7 +245,7 @@ async fn two_managers_on_one_hub_leave_each_other_alone() {
     }
     let requests = hub.audit().since(&mark).await.unwrap().matching(|r| r.verb == "delete" && r.code == 200);
     let deleted = requests.matching(|request| request.resource == "clusterprofiles");
-    assert_eq!(deleted.of_user(USER).count(|request| request.namespace != "theirs"), 6, "{deleted}");
+    assert_eq!(deleted.of_user(user()).count(|request| request.namespace != "theirs"), 6, "{deleted}");
     assert_eq!(deleted.of_user("projector").count(|request| request.namespace == "theirs"), 3, "{deleted}");
     assert_eq!(deleted.len(), 9, "{deleted}");
     first.stop().await;

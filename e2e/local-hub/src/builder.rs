@@ -52,14 +52,14 @@ impl HubBuilder {
         self.crds(CrdSet::Without(names.into_iter().map(Into::into).collect()))
     }
 
-    /// Starts no kube-controller-manager: faster by a second, but nothing that has an owner is collected and no
+    /// Runs none of the controllers of an API: faster by a second, but nothing that has an owner is collected and no
     /// namespace ends.
     pub fn without_controller_manager(mut self) -> Self {
         self.without_controller_manager = true;
         self
     }
 
-    /// Runs the controllers that make Pods of Deployments. [`Pods`](crate::Pods) runs these.
+    /// Runs the controllers that make Pods of Deployments, with or without the others. [`Pods`](crate::Pods) runs these.
     pub fn workloads(mut self) -> Self {
         self.workloads = true;
         self
@@ -120,14 +120,12 @@ impl HubBuilder {
 
         // Last: the garbage collector looks for new kinds every 30 seconds only, and so knows those that are
         // there when it starts.
-        let controller_manager = if self.without_controller_manager {
+        let controllers = programs::controllers(!self.without_controller_manager, self.workloads);
+        let controller_manager = if controllers.is_empty() {
             None
         } else {
-            let program = programs::controller_manager(
-                bin,
-                &kubeconfig_path(&directory, users::CONTROLLER_MANAGER),
-                self.workloads,
-            );
+            let kubeconfig = kubeconfig_path(&directory, users::CONTROLLER_MANAGER);
+            let program = programs::controller_manager(bin, &kubeconfig, &controllers);
             Some(start_controllers(&directory, &program, &harness).await?)
         };
         Ok(LocalHub::new(access, directory, bin, self.lists, (api_server, controller_manager, etcd), place))

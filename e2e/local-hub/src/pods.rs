@@ -37,6 +37,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kube::Client;
+use tokio::process::Command;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -198,6 +199,28 @@ impl Pods {
     pub fn logs(&self, namespace: &str, pod: &str, container: &str) -> String {
         let file = worker::log_file(&self.directory, namespace, pod, container);
         String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned()
+    }
+
+    /// Sends a signal by name to all processes of a container.
+    pub async fn signal(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        signal: &str,
+    ) -> Result<(), HubError> {
+        let failed = |why| HubError::Pods(format!("signal {signal} to {namespace}/{pod}/{container}: {why}"));
+        let key = (namespace.to_owned(), pod.to_owned());
+        let (network, _) = self.networks.of(&key).ok_or_else(|| failed("the pod does not run"))?;
+        let processes = network.processes_of(container);
+        if processes.is_empty() {
+            return Err(failed("the container does not run"));
+        }
+        for pid in processes {
+            // An error is a process that has ended.
+            let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).output().await;
+        }
+        Ok(())
     }
 
     /// An address of this machine that leads to a port of a pod, as `kubectl port-forward` does.

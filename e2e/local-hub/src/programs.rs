@@ -1,5 +1,6 @@
 //! The control plane's programs: where they are, and how each is called.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -36,12 +37,22 @@ rules:
 
 /// What an API needs from the controller manager: nothing that has an owner is collected without it, no namespace
 /// ever ends, and no expression in a policy is checked.
-const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,root-ca-certificate-publisher-controller,\
-                           serviceaccount-controller,serviceaccount-token-controller,\
-                           validatingadmissionpolicy-status-controller";
+const CONTROLLERS: &[&str] = &[
+    "garbage-collector-controller",
+    "namespace-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "validatingadmissionpolicy-status-controller",
+];
 
-/// What makes Pods of Deployments.
-const WORKLOAD_CONTROLLERS: &str = "deployment-controller,replicaset-controller";
+/// What makes Pods of Deployments, and what Pods need.
+const WORKLOAD_CONTROLLERS: &[&str] = &[
+    "deployment-controller",
+    "replicaset-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+];
 
 /// The directory that holds the programs. The first call of a process may build them, for minutes.
 pub(crate) async fn directory() -> Result<&'static Path, HubError> {
@@ -117,9 +128,18 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
     )
 }
 
-pub(crate) fn controller_manager(directory: &Path, kubeconfig: &Path, workloads: bool) -> Program {
-    let controllers =
-        if workloads { [CONTROLLERS, WORKLOAD_CONTROLLERS].join(",") } else { CONTROLLERS.to_owned() };
+/// The controllers of an API, where there should be those, and of workloads, where there should be those.
+pub(crate) fn controllers(api: bool, workloads: bool) -> BTreeSet<&'static str> {
+    let (api, workloads) = (api.then_some(CONTROLLERS), workloads.then_some(WORKLOAD_CONTROLLERS));
+    [api, workloads].into_iter().flatten().flatten().copied().collect()
+}
+
+pub(crate) fn controller_manager(
+    directory: &Path,
+    kubeconfig: &Path,
+    controllers: &BTreeSet<&'static str>,
+) -> Program {
+    let controllers = controllers.iter().copied().collect::<Vec<_>>().join(",");
     program(
         directory,
         "kube-controller-manager",

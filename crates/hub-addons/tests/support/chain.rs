@@ -21,7 +21,7 @@ use super::plugin::cp_creds;
 use super::proxy::{NAME, addon, configuration, serving};
 use super::service::Service;
 use super::shown::{profile, provider, sees};
-use super::{Addons, Hub, PROFILES, SOON, USER, rights, world};
+use super::{Addons, Hub, PROFILES, SOON, USER, installed, rights, syncer_user, user, world};
 
 /// The clusters' names on the hub.
 pub const CLUSTERS: [&str; 2] = ["one", "two"];
@@ -29,7 +29,7 @@ pub const CLUSTERS: [&str; 2] = ["one", "two"];
 pub const SYNCER: &str = "syncer";
 
 /// The namespace of the user server's Service.
-const HOME: &str = "open-cluster-management-addon";
+pub const HOME: &str = "open-cluster-management-addon";
 /// The label by which sets pick the clusters.
 const LABEL: &str = "name";
 /// What kubectl says where an API server does not know who asks.
@@ -46,6 +46,8 @@ pub struct Chain {
     clusters: [LocalHub; 2],
     /// Where names lead that this machine cannot resolve.
     service: Option<Service>,
+    /// Whose requests are those for profiles.
+    pub profiles: &'static str,
     /// Whose requests are the syncer's.
     pub syncer: &'static str,
     user_server: UserServer,
@@ -78,7 +80,8 @@ pub async fn in_one_process() -> Stage {
         let server = format!("--access-provider-server={}/{{cluster}}", user_server.url());
         let ca = "--access-provider-ca=secret/proxy/user-server/tls.crt";
         let addons = vec![Addons::start(&hub, &["--access-provider-source=static", &server, ca]).await];
-        Chain { hub, clusters, service: None, syncer: USER, user_server, addons }
+        let (profiles, syncer) = (user(), syncer_user());
+        Chain { hub, clusters, service: None, profiles, syncer, user_server, addons }
     })
     .await
 }
@@ -101,14 +104,20 @@ pub async fn in_two_processes() -> Stage {
         ocm::create_all(&hub.ocm, CLUSTERS.map(addon)).await.unwrap();
         let service = Service::start(format!("{name}:9092"), user_server.address()).await;
 
+        let service = Some(service);
+        if installed::is_wanted() {
+            let addons = vec![Addons::start(&hub, &[]).await];
+            let (profiles, syncer) = (user(), syncer_user());
+            return Chain { hub, clusters, service, profiles, syncer, user_server, addons };
+        }
         let credentials = ["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false"];
         let profiles = Addons::launch(&hub, "profiles", USER, &[PROFILES]).await;
         let credentials = Addons::launch(&hub, "credentials", SYNCER, &credentials).await;
         let addons = vec![profiles, credentials];
         for process in &addons {
-            process.logs("working", "every watch has its first list").await;
+            process.works().await;
         }
-        Chain { hub, clusters, service: Some(service), syncer: SYNCER, user_server, addons }
+        Chain { hub, clusters, service, profiles: USER, syncer: SYNCER, user_server, addons }
     })
     .await
 }
@@ -136,7 +145,7 @@ where
 /// A hub that knows its two clusters, and these: each has a namespace that is called after it.
 async fn hubs() -> (LocalHub, [LocalHub; 2]) {
     let managed = || LocalHub::builder().crds(CrdSet::None).without_controller_manager();
-    let hub = LocalHub::builder().without_controller_manager();
+    let hub = installed::prepare(LocalHub::builder().without_controller_manager());
     let [hub, one, two] = LocalHub::start_many([hub, managed(), managed()]).await.unwrap();
     let at_hub = hub.client_as("ocm").await.unwrap();
     let clusters = [one, two];

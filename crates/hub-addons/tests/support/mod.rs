@@ -12,6 +12,7 @@ pub mod chain;
 pub mod chart;
 pub mod command;
 pub mod credentials;
+pub mod installed;
 pub mod inventory;
 pub mod plugin;
 pub mod pods;
@@ -23,13 +24,16 @@ pub mod shown;
 pub mod world;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
-use local_hub::{HubBuilder, LocalHub, Running, eventually};
+use local_hub::{HubBuilder, LocalHub, Pods, Running, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+use self::installed::Installed;
 
 /// Longest wait for what a controller should do at once. It is long because the machine may be busy; a test
 /// that passes does not wait.
@@ -38,11 +42,24 @@ pub const SOON: Duration = Duration::from_secs(20);
 /// Starts the two controllers of profiles, and not the syncer.
 pub const PROFILES: &str = "--feature-gates=ClusterProfileCredSyncer=false";
 
-/// The user that the program runs as.
+/// The user that the program runs as where it is a process of ours.
 pub const USER: &str = "addons";
+
+/// Who writes profiles, as [`Addons::start`] starts the program.
+pub fn user() -> &'static str {
+    if installed::is_wanted() { installed::PROFILES } else { USER }
+}
+
+/// Who writes copies of tokens, as [`Addons::start`] starts the program.
+pub fn syncer_user() -> &'static str {
+    if installed::is_wanted() { installed::CREDENTIALS } else { USER }
+}
 
 /// A hub and a client with OCM's own rights on it.
 pub struct Hub {
+    // Ends before the hub does.
+    pods: Option<Arc<Pods>>,
+    #[allow(clippy::struct_field_names, reason = "what it is")]
     pub hub: LocalHub,
     pub ocm: Client,
 }
@@ -58,7 +75,7 @@ impl std::ops::Deref for Hub {
 impl Hub {
     /// A hub on which the program may do what these rules say.
     pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
-        Self::with_rights(builder.start().await.unwrap(), rules).await
+        Self::with_rights(installed::prepare(builder).start().await.unwrap(), rules).await
     }
 
     /// A hub that runs, where the program may do what these rules say from now on.
@@ -67,7 +84,7 @@ impl Hub {
             hub.grant(USER, rules).await.unwrap();
         }
         let ocm = hub.client_as("ocm").await.unwrap();
-        Self { hub, ocm }
+        Self { pods: installed::runner(&hub).await, hub, ocm }
     }
 
     /// A hub for the projector.
@@ -84,19 +101,34 @@ impl Hub {
     }
 }
 
-/// The program, running.
+/// The program, running: as a process beside the hub, or installed on it.
 pub struct Addons {
-    running: Running,
-    probes: String,
-    metrics: String,
+    program: Program,
+}
+
+enum Program {
+    Process { running: Running, probes: String, metrics: String },
+    Installed(Installed),
 }
 
 impl Addons {
-    /// Starts `hub-addons run` and waits until it has seen every list and works.
+    /// Starts `hub-addons run`, or has it [`installed`], and waits until it has seen every list and works.
     pub async fn start(hub: &Hub, arguments: &[&str]) -> Self {
-        let addons = Self::launch(hub, "hub-addons", USER, arguments).await;
-        addons.logs("working", "every watch has its first list").await;
+        let addons = match &hub.pods {
+            Some(pods) => {
+                let installed = Installed::start(hub, Arc::clone(pods), arguments).await;
+                Self { program: Program::Installed(installed) }
+            }
+            None => Self::launch(hub, "hub-addons", USER, arguments).await,
+        };
+        addons.works().await;
         addons
+    }
+
+    /// Waits until it has seen every list and works.
+    pub async fn works(&self) {
+        let text = "every watch has its first list, working";
+        eventually("it works", SOON, async || self.lines_with(text) >= self.processes()).await;
     }
 
     /// Starts `hub-addons run` as a user, with its log under a name, and waits until it serves its probes.
@@ -118,16 +150,15 @@ impl Addons {
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let program = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
         let running = hub.run(name, program, all).await.unwrap();
-        let mut addons = Self { running, probes: String::new(), metrics: String::new() };
-        addons.metrics = addons.address_of("metrics").await;
-        addons.probes = addons.address_of("probes").await;
-        addons
+        let metrics = Self::address_of(&running, "metrics").await;
+        let probes = Self::address_of(&running, "probes").await;
+        Self { program: Program::Process { running, probes, metrics } }
     }
 
-    async fn address_of(&self, what: &str) -> String {
+    async fn address_of(running: &Running, what: &str) -> String {
         let message = format!("serving {what}");
         eventually(&format!("it serves {what}"), SOON, async || {
-            let log = self.log();
+            let log = running.log();
             let line = log.lines().find(|line| line.contains(&message))?;
             // As text or as JSON.
             let address = line.split_once("address=").or_else(|| line.split_once("\"address\":\""))?.1;
@@ -142,49 +173,91 @@ impl Addons {
             .await;
     }
 
+    fn processes(&self) -> usize {
+        match &self.program {
+            Program::Process { .. } => 1,
+            Program::Installed(installed) => installed.processes(),
+        }
+    }
+
     /// All that it has logged.
     pub fn log(&self) -> String {
-        self.running.log()
+        match &self.program {
+            Program::Process { running, .. } => running.log(),
+            Program::Installed(installed) => installed.log(),
+        }
+    }
+
+    /// The process beside the hub, for tests of the process.
+    fn running(&self) -> &Running {
+        match &self.program {
+            Program::Process { running, .. } => running,
+            Program::Installed(_) => {
+                panic!("this test is about the process, and not about what is installed")
+            }
+        }
     }
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.running.pid()
+        self.running().pid()
     }
 
     /// Sends a signal by name.
     pub async fn signal(&self, signal: &'static str) {
-        self.running.signal(signal).await.unwrap();
+        match &self.program {
+            Program::Process { running, .. } => running.signal(signal).await.unwrap(),
+            Program::Installed(installed) => installed.signal(signal).await,
+        }
     }
 
     /// Waits for its end, and answers its exit status.
     pub async fn exit_status(&self) -> Option<i32> {
-        tokio::time::timeout(Duration::from_mins(1), self.running.exit_status())
+        tokio::time::timeout(Duration::from_mins(1), self.running().exit_status())
             .await
             .unwrap_or_else(|_| panic!("it does not end:\n{}", self.log()))
     }
 
     /// Has it end in good order.
     pub async fn stop(self) {
-        self.signal("TERM").await;
-        assert_eq!(self.exit_status().await, Some(0), "{}", self.log());
+        match self.program {
+            Program::Process { .. } => {
+                self.signal("TERM").await;
+                assert_eq!(self.exit_status().await, Some(0), "{}", self.log());
+            }
+            Program::Installed(installed) => installed.stop().await,
+        }
     }
 
     /// Ends it without a chance to finish anything.
     pub async fn kill(self) {
-        // Its end may be known before it is known that the signal was sent.
-        let _ = self.running.signal("KILL").await;
-        self.exit_status().await;
+        match self.program {
+            Program::Process { ref running, .. } => {
+                // Its end may be known before it is known that the signal was sent.
+                let _ = running.signal("KILL").await;
+                self.exit_status().await;
+            }
+            Program::Installed(installed) => installed.kill().await,
+        }
     }
 
-    /// What a probe answers: `/livez` or `/readyz`.
+    /// What a probe answers: `/livez` or `/readyz`. Of several processes that which has most to say.
     pub async fn probe(&self, path: &str) -> (u16, String) {
-        get(&self.probes, path).await
+        let mut answers = Vec::new();
+        match &self.program {
+            Program::Process { probes, .. } => answers.push(get(probes, path).await),
+            Program::Installed(installed) => {
+                for address in installed.probes() {
+                    answers.push(get(&address, path).await);
+                }
+            }
+        }
+        answers.into_iter().max().unwrap()
     }
 
     /// The value of a metric's series, as it stands in the text: `name{label="value"}`.
     pub async fn metric(&self, series: &str) -> Option<f64> {
-        let (_, text) = get(&self.metrics, "/metrics").await;
+        let text = self.metrics().await;
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
         value.parse().ok()
     }
@@ -200,7 +273,16 @@ impl Addons {
 
     /// Everything that it measures, as text.
     pub async fn metrics(&self) -> String {
-        get(&self.metrics, "/metrics").await.1
+        match &self.program {
+            Program::Process { metrics, .. } => get(metrics, "/metrics").await.1,
+            Program::Installed(installed) => {
+                let mut text = String::new();
+                for address in installed.metrics() {
+                    text += &get(&address, "/metrics").await.1;
+                }
+                text
+            }
+        }
     }
 
     /// In how many lines its log has a text.

@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use serde_json::{Value, json};
 
 use super::shown::{profile, profiles, provider};
-use super::{Addons, Hub, SOON, USER, rights, world};
+use super::{Addons, Hub, SOON, rights, user, world};
 
 /// The name of our entry.
 pub const NAME: &str = "open-cluster-management";
@@ -193,7 +193,7 @@ pub fn requests_of(user: &str, requests: &Requests) -> Requests {
 /// The requests of the program since a mark, when it has nothing left to do.
 pub async fn cost_since(hub: &Hub, addons: &Addons, mark: &local_hub::Mark) -> Requests {
     addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
-    requests_of(USER, &hub.audit().since(mark).await.unwrap())
+    requests_of(user(), &hub.audit().since(mark).await.unwrap())
 }
 
 /// Waits until the program has made so many status writes since it started.

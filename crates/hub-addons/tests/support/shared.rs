@@ -9,7 +9,7 @@ use local_hub::{LocalHub, Requests, ocm};
 use serde_json::json;
 
 use super::shown::{profile, sees};
-use super::{Addons, Hub, USER, rights, world};
+use super::{Addons, Hub, rights, user, world};
 
 /// Labels that the shared projector propagates.
 pub const PROPAGATED: &str = "--propagate-labels=region,team.example.com/*";
@@ -100,7 +100,7 @@ impl Stage {
     /// What the projector has asked for in a namespace.
     pub async fn asked_in(&self, namespace: &str) -> Requests {
         let requests = self.shared.hub.audit().requests().await.unwrap();
-        requests.of_user(USER).matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
+        requests.of_user(user()).matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
     }
 }
 

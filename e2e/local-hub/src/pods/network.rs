@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -59,6 +59,21 @@ impl Network {
     /// That of a process.
     pub(crate) fn of(pid: u32) -> Self {
         Self(PathBuf::from(format!("/proc/{pid}/ns/net")))
+    }
+
+    /// The processes in it whose root is a container's.
+    pub(crate) fn processes_of(&self, container: &str) -> Vec<u32> {
+        let Ok(network) = std::fs::read_link(&self.0) else { return Vec::new() };
+        let root = Path::new("containers").join(container).join("root");
+        let is_its = |process: &Path| {
+            std::fs::read_link(process.join("ns/net")).is_ok_and(|its| its == network)
+                && std::fs::read_link(process.join("root")).is_ok_and(|its| its.ends_with(&root))
+        };
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        processes
+            .filter(|process| is_its(&process.path()))
+            .filter_map(|process| process.file_name().to_str()?.parse().ok())
+            .collect()
     }
 
     /// Connects from inside.

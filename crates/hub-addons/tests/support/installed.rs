@@ -1,0 +1,217 @@
+//! The program as people install it: the chart by helm, its Pods in the image by a runner, with the rights and under
+//! the policies that the chart has rendered, and no others.
+//!
+//! With `HUB_ADDONS_INSTALLED=1` the tests that start the program have it installed so. What they say as arguments is
+//! then said as values.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use local_hub::{HubBuilder, LocalHub, Pods, eventually, ocm};
+use serde_json::{Value, json};
+
+use super::chart::{self, NAMESPACE};
+use super::pods::{IMAGE, image};
+use super::{Hub, chain, proxy, world};
+
+/// Longest wait for a Pod to run, or to be gone: it is a copy of its image first, and several start at once.
+const PATIENCE: Duration = Duration::from_mins(2);
+const CONTAINER: &str = "hub-addons";
+/// What the API server calls whoever writes profiles.
+pub const PROFILES: &str = "system:serviceaccount:addons:hub-addons-profiles";
+/// What the API server calls whoever writes copies of tokens.
+pub const CREDENTIALS: &str = "system:serviceaccount:addons:hub-addons-credentials";
+
+/// Whether the program is to be installed.
+pub fn is_wanted() -> bool {
+    std::env::var_os("HUB_ADDONS_INSTALLED").is_some_and(|wanted| wanted == "1")
+}
+
+/// A hub on which the program can be installed, if it is to be.
+pub fn prepare(builder: HubBuilder) -> HubBuilder {
+    if is_wanted() { builder.workloads() } else { builder }
+}
+
+/// Runs the hub's Pods, if the program is to be installed.
+pub async fn runner(hub: &LocalHub) -> Option<Arc<Pods>> {
+    if !is_wanted() {
+        return None;
+    }
+    let image = image().await.unwrap();
+    Some(Arc::new(Pods::on(hub).unwrap().image(IMAGE, image).start().await.unwrap()))
+}
+
+/// The program, installed and running.
+pub struct Installed {
+    runner: Arc<Pods>,
+    admin: Client,
+    parts: Vec<Part>,
+}
+
+/// One Pod.
+struct Part {
+    pod: String,
+    metrics: SocketAddr,
+    probes: SocketAddr,
+}
+
+impl Installed {
+    /// Installs the chart, or upgrades it, and returns when each of its Deployments has a Pod that runs.
+    pub async fn start(hub: &Hub, runner: Arc<Pods>, arguments: &[&str]) -> Self {
+        let admin = hub.client_as("admin").await.unwrap();
+        // helm finds it there the second time.
+        let restricted = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+        for namespace in [NAMESPACE, proxy::HOME] {
+            let object = ocm::namespace(namespace);
+            if world::get(&admin, &object).await.is_none() {
+                object.create(&admin).await.unwrap();
+            }
+        }
+        let labels = json!({ "metadata": { "labels": restricted } });
+        world::merge(&admin, &ocm::namespace(NAMESPACE), &labels).await;
+        let file = hub.directory().join("values.json");
+        let home = ocm::namespace(chain::HOME);
+        let home = if world::get(&admin, &home).await.is_some() { chain::HOME } else { proxy::HOME };
+        std::fs::write(&file, values(arguments, home).to_string()).unwrap();
+        let mut command = chart::install_arguments(&[]);
+        // Whoever has stopped it has scaled it.
+        command.extend([format!("--values={}", file.display()), "--force-conflicts".to_owned()]);
+        let ended = chart::run(chart::helm(), Some(&hub.hub), &command).await;
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+
+        let deployments: Api<Deployment> = Api::namespaced(admin.clone(), NAMESPACE);
+        let pods: Api<Pod> = Api::namespaced(admin.clone(), NAMESPACE);
+        let mut parts = Vec::new();
+        for deployment in deployments.list(&ListParams::default()).await.unwrap() {
+            let selector = deployment.spec.as_ref().unwrap().selector.match_labels.as_ref().unwrap();
+            let selector: Vec<_> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let params = ListParams::default().labels(&selector.join(","));
+            let name = deployment.name_any();
+            let pod = eventually(&format!("{name} has a Pod that runs"), PATIENCE, async || {
+                let found = pods.list(&params).await.unwrap().items;
+                let [pod] = found.as_slice() else { return Err(format!("{} Pods", found.len())) };
+                let status = pod.status.clone().unwrap_or_default();
+                let runs = status
+                    .container_statuses
+                    .iter()
+                    .flatten()
+                    .all(|it| it.state.as_ref().is_some_and(|state| state.running.is_some()));
+                let runs = runs && status.phase.as_deref() == Some("Running");
+                if runs { Ok(Some(pod.name_any())) } else { Err(format!("{status:?}")) }
+            })
+            .await;
+            let metrics = runner.forward(NAMESPACE, &pod, 8080).unwrap();
+            let probes = runner.forward(NAMESPACE, &pod, 8081).unwrap();
+            parts.push(Part { pod, metrics, probes });
+        }
+        Self { runner, admin, parts }
+    }
+
+    /// How many processes there are.
+    pub fn processes(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// What the processes have logged, one after the other.
+    pub fn log(&self) -> String {
+        self.parts.iter().map(|part| self.runner.logs(NAMESPACE, &part.pod, CONTAINER)).collect()
+    }
+
+    /// Where the processes serve metrics.
+    pub fn metrics(&self) -> impl Iterator<Item = String> {
+        self.parts.iter().map(|part| part.metrics.to_string())
+    }
+
+    /// Where the processes serve probes.
+    pub fn probes(&self) -> impl Iterator<Item = String> {
+        self.parts.iter().map(|part| part.probes.to_string())
+    }
+
+    /// Sends a signal by name to every process.
+    pub async fn signal(&self, signal: &'static str) {
+        for part in &self.parts {
+            self.runner.signal(NAMESPACE, &part.pod, CONTAINER, signal).await.unwrap();
+        }
+    }
+
+    /// Has it end in good order, and stay down.
+    pub async fn stop(self) {
+        let deployments: Api<Deployment> = Api::namespaced(self.admin.clone(), NAMESPACE);
+        for deployment in deployments.list(&ListParams::default()).await.unwrap() {
+            let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
+            let name = deployment.name_any();
+            deployments.patch_scale(&name, &PatchParams::default(), &none).await.unwrap();
+        }
+        let pods: Api<Pod> = Api::namespaced(self.admin.clone(), NAMESPACE);
+        eventually("no Pod is left", PATIENCE, async || {
+            pods.list(&ListParams::default()).await.unwrap().items.is_empty()
+        })
+        .await;
+    }
+
+    /// Ends it without a chance to finish anything, and has it stay down.
+    pub async fn kill(self) {
+        self.signal("KILL").await;
+        self.stop().await;
+    }
+}
+
+/// The chart's values that say what these arguments say.
+fn values(arguments: &[&str], home: &str) -> Value {
+    let (registry, rest) = IMAGE.split_once('/').unwrap();
+    let (repository, tag) = rest.split_once(':').unwrap();
+    let mut values = json!({
+        "image": { "registry": registry, "repository": repository, "tag": tag },
+        "replicas": 1,
+        "log": { "level": "debug" },
+        "featureGates": {},
+        "credentials": {},
+        // Tests make profiles by hand as another cluster's projector would.
+        "policies": { "clusterManagers": { "users": ["ocm"] } },
+        "accessProvider": { "clusterProxy": { "namespace": home }, "static": {}, "direct": {} },
+    });
+    for argument in arguments {
+        let (flag, value) = argument.split_once('=').unwrap_or((argument, "true"));
+        let truth = || Value::from(value == "true");
+        let text = || Value::from(value);
+        let access = &mut values["accessProvider"];
+        match flag {
+            "--feature-gates" => {
+                for gate in value.split(',') {
+                    let (name, on) = gate.split_once('=').unwrap();
+                    values["featureGates"][format!("c{}", &name[1..])] = json!(on == "true");
+                }
+            }
+            "--cluster-manager-name" => values["clusterManagerName"] = text(),
+            "--propagate-labels" => values["propagateLabels"] = value.split(',').collect(),
+            "--compute-bound" => values["computeBound"] = truth(),
+            "--leader-elect" => values["leaderElection"] = truth(),
+            "--log-level" => values["log"]["level"] = text(),
+            "--require-sync-namespaces" => values["credentials"]["requireSyncNamespaces"] = truth(),
+            "--credential-secret-access" => values["credentials"]["secretAccess"] = text(),
+            "--ca-overlap" => access["caOverlap"] = text(),
+            "--access-provider-name" => access["name"] = text(),
+            "--access-provider-source" => access["source"] = text(),
+            "--access-provider-server" => access["static"]["server"] = text(),
+            "--access-provider-ca" => {
+                let [kind, namespace, name, key] = value.split('/').collect::<Vec<_>>()[..] else {
+                    panic!("{argument}");
+                };
+                access["static"]["ca"] =
+                    json!({ "kind": kind, "namespace": namespace, "name": name, "key": key });
+            }
+            "--cluster-proxy-service" => access["clusterProxy"]["service"] = text(),
+            "--cluster-proxy-port" => access["clusterProxy"]["port"] = value.parse::<u16>().unwrap().into(),
+            "--cluster-proxy-require-addon" => access["clusterProxy"]["requireAddon"] = truth(),
+            "--direct-access-provider-name" => access["direct"]["name"] = text(),
+            "--direct-allow-local" => access["direct"]["allowLocal"] = truth(),
+            _ => panic!("no value of the chart says {argument}"),
+        }
+    }
+    values
+}
