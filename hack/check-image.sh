@@ -34,11 +34,7 @@ case $(uname -m) in
 esac
 triple=$(uname -m | sed s/arm64/aarch64/)-unknown-linux-musl
 
-if ! command -v jq >/dev/null; then
-  [ "${CI-}" = true ] || die "there is no jq. On Debian: apt-get install jq"
-  apt-get update -qq >/dev/null
-  apt-get install -y -qq jq >/dev/null
-fi
+hack/have.sh jq jq || die "there is no jq. On Debian: apt-get install jq"
 
 # --- two builds --------------------------------------------------------------------------------------
 

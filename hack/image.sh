@@ -9,8 +9,8 @@ usage: hack/image.sh [OPTION]... [IMAGE]...
 Builds the images hub-addons (both programs) and cp-creds (the exec plugin alone: an image volume, or an initContainer
 that runs `cp-creds install DIR`). An image holds static programs and nothing else, and runs as user 65532.
 
-  --arch ARCH      amd64 or arm64; can be repeated. By default this machine's, and the other one if there is a compiler
-                   for it (Debian: gcc-aarch64-linux-gnu, gcc-x86-64-linux-gnu)
+  --arch ARCH      amd64, arm64, or native for this machine's; can be repeated. By default this machine's, and the other
+                   one if there is a compiler for it (Debian: gcc-aarch64-linux-gnu, gcc-x86-64-linux-gnu)
   --output DIR     where archives, SBOMs and digests go; by default images/ in cargo's target directory
   --tag TAG        by default the version in Cargo.toml
   --with TOOL      buildah, podman or docker; by default the first of them that is there and works
@@ -75,14 +75,6 @@ trap 'rm -rf "$work"' EXIT
 
 # --- what it takes -----------------------------------------------------------------------------------
 
-# install_missing COMMAND PACKAGE: for machines that nobody looks after. Elsewhere it is for people to decide.
-install_missing() {
-  ! command -v "$1" >/dev/null || return 0
-  [ "${CI-}" = true ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-  say "installing $2"
-  apt-get update -qq >/dev/null && apt-get install -y -qq --no-install-recommends "$2" >/dev/null
-}
-
 works() {
   command -v "$1" >/dev/null || return 1
   # docker may be there without its daemon; the others are nothing but themselves.
@@ -104,7 +96,7 @@ choose_tool() {
   fi
   ! find_tool || return 0
   tool=buildah
-  install_missing buildah buildah ||
+  hack/have.sh buildah buildah ||
     die "there is none of buildah, podman and docker. On Debian: apt-get install buildah"
 }
 
@@ -124,6 +116,7 @@ compiler() {
 
 choose_arches() {
   local arch other=arm64
+  arches=("${arches[@]/#native/$host}")
   if [ ${#arches[@]} = 0 ]; then
     [ "$host" != none ] || die "this machine is $(uname -m): say --arch"
     arches=("$host")
@@ -137,7 +130,7 @@ choose_arches() {
   for arch in "${arches[@]}"; do
     machine "$arch" >/dev/null
     command -v "$(compiler "$arch")" >/dev/null ||
-      install_missing "$(compiler "$arch")" "$(package_of "$arch")" ||
+      hack/have.sh "$(compiler "$arch")" "$(package_of "$arch")" ||
       die "no C compiler for $arch, $(compiler "$arch"). On Debian: apt-get install $(package_of "$arch")"
   done
 }
@@ -276,7 +269,7 @@ assemble() {
 }
 
 if [ -n "$can" ]; then
-  find_tool
+  find_tool || hack/have.sh buildah buildah
   exit
 fi
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)

@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# All the checks there are, or a part of them. What is not there to check with is skipped, and named.
+# All the checks there are, or a part of them. What is not there to check with is skipped, and named; on a machine that
+# nobody looks after (CI=true) it is installed.
 set -euo pipefail
 
 usage() {
   cat <<'EOF'
 usage: hack/test.sh [PART]...
 
-  fmt      the code is formatted
-  clippy   no lint warns, no documentation link is broken
-  unit     pure decisions, by tables and properties; no hub is started
-  api      everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
-  chart    the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm and
-           promtool are built on the first run)
-  plugin   cp-creds as it is shipped: small, static, at home in an empty root; its time beside a Go peer's is printed
-  image    the container images: reproducible, runnable, and listed whole in their SBOMs (two release builds: minutes)
-  scripts  shell scripts are free of the usual mistakes; the demo runs from start to end
-  deny     licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
+  fmt        the code is formatted
+  clippy     no lint warns, no documentation link is broken
+  unit       pure decisions, by tables and properties; no hub is started
+  api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
+  chart      the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm
+             and promtool are built on the first run)
+  plugin     cp-creds as it is shipped: small, static, at home in an empty root; its time beside a Go peer's is printed
+  image      the container images: reproducible, runnable, and listed whole in their SBOMs (two release builds: minutes)
+  installed  what api asks of the controllers, asked once more of what people install: the chart, in Pods, with the
+             rights that it renders
+  scripts    shell scripts are free of the usual mistakes; the demo runs from start to end
+  deny       licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
 
 Without a part: all of them, in this order.
 EOF
@@ -54,7 +57,7 @@ check_api() {
   local tests=() file
   for file in crates/hub-addons/tests/*.rs; do
     case ${file##*/} in
-      chart_* | deploy_examples.rs) ;;
+      chart_* | deploy_examples.rs | pods_*) ;;
       *) tests+=(--test "$(basename "$file" .rs)") ;;
     esac
   done
@@ -75,15 +78,31 @@ check_plugin() {
 
 check_image() {
   # On a machine that nobody looks after, what is missing is installed.
-  if [ "${CI-}" = true ] || { hack/image.sh --can && command -v jq >/dev/null; }; then
+  if hack/image.sh --can && hack/have.sh jq jq; then
     hack/check-image.sh
   else
     skip "the images: jq and one of buildah, podman and docker are needed"
   fi
 }
 
+check_installed() {
+  if ! hack/image.sh --can; then
+    skip "the program as it is installed: one of buildah, podman and docker is needed"
+    return
+  fi
+  hack/control-plane.sh >/dev/null
+  local images
+  images=$(mktemp -d)
+  hack/image.sh --no-sbom --arch native --output "$images"
+  export HUB_ADDONS_IMAGES=$images
+  cargo_test --package hub-addons --test 'pods_*'
+  HUB_ADDONS_INSTALLED=1 cargo_test --package hub-addons \
+    --test 'access_*' --test 'chain_*' --test 'credentials_*' --test 'projector_*'
+  rm -rf "$images"
+}
+
 check_scripts() {
-  if command -v shellcheck >/dev/null; then
+  if hack/have.sh shellcheck shellcheck; then
     shellcheck hack/*.sh hack/demo/*.sh .ci/run e2e/local-hub/src/*.sh e2e/local-hub/src/pods/*.sh
   else
     skip "shellcheck: it is not installed"
@@ -102,10 +121,10 @@ check_deny() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api chart plugin image scripts deny)
+[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api chart plugin image installed scripts deny)
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | api | chart | plugin | image | scripts | deny) ;;
+    fmt | clippy | unit | api | chart | plugin | image | installed | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac

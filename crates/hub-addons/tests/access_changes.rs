@@ -12,8 +12,9 @@ use kube::api::{DynamicObject, WatchEvent, WatchParams};
 use local_hub::{ListFlavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 use support::proxy::{
-    self, Authority, HOME, LONG, NAME, TEAM, addon, anchors_of, configuration, cost_since, has_written, hub,
-    hub_for_both, install, project, projected, provisioner, publishes, publishes_nothing, serving, state,
+    self, ALONE, Authority, HOME, LONG, NAME, TEAM, addon, anchors_of, configuration, cost_since,
+    has_written, hub, hub_for_both, install, project, projected, provisioner, publishes, publishes_nothing,
+    serving, state,
 };
 use support::shown::{profile, profiles, provider, sees};
 use support::{Addons, Hub, PROFILES, SOON, rights, world};
@@ -200,7 +201,7 @@ async fn a_proxy_that_moves_is_never_shown_with_the_anchors_of_its_old_place_alo
         serving(namespace, &authority.chain()).create(&hub.ocm).await.unwrap();
     }
     project(&hub, &["c1"]).await;
-    let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
+    let addons = Addons::beside(&hub, &[ALONE, "--ca-overlap=0"]).await;
     publishes(&hub, "c1", HOME, &[&places[0].1]).await;
 
     let last = MOVES % places.len();
@@ -237,7 +238,7 @@ async fn a_proxy_that_moves_before_its_certificate_keeps_its_old_entry_until_bot
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     install(&hub, &old, &["c1"]).await;
     project(&hub, &["c1"]).await;
-    let addons = provisioner(&hub, &[LONG]).await;
+    let addons = Addons::beside(&hub, &[ALONE, LONG]).await;
     publishes(&hub, "c1", HOME, &[&old]).await;
 
     ocm::namespace("north").create(&hub.ocm).await.unwrap();

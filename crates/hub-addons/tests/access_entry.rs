@@ -270,7 +270,7 @@ async fn without_the_right_to_the_secret_entries_stay_and_the_projector_goes_on(
     old["cluster"]["certificate-authority-data"] = json!("bm9uZQ==");
     projected(TEAM, "c1").status("accessProviders", json!([old])).create(&hub.ocm).await.unwrap();
 
-    let addons = Addons::start(&hub, &[PROFILES]).await;
+    let addons = Addons::beside(&hub, &[PROFILES]).await;
     let healthy = |profile: &Value| condition(profile, "ControlPlaneHealthy")["status"] == "True";
     let shown = profile(&hub.ocm, (TEAM, "c1"), "is healthy", healthy).await;
     assert_eq!(provider(&shown, NAME), &old);

@@ -50,7 +50,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     create_tokens(&hub.ocm, fleet.clusters.iter().map(|cluster| token_of(cluster))).await.unwrap();
 
     let before = hub.audit().mark().await.unwrap();
-    let addons = Addons::start(&hub, &[SYNCER]).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
     addons.measures(SYNCED, 1000.0).await;
     addons.measures(IDLE, 0.0).await;
     let cold = of_addons(&hub.audit().since(&before).await.unwrap());
@@ -75,7 +75,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     addons.stop().await;
 
     let before = hub.audit().mark().await.unwrap();
-    let addons = Addons::start(&hub, &[SYNCER]).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
     addons.measures(SYNCED, 1000.0).await;
     addons.measures(IDLE, 0.0).await;
     let restart = of_addons(&hub.audit().since(&before).await.unwrap());
@@ -113,7 +113,7 @@ async fn ten_thousand_other_secrets_of_the_hub_never_enter_the_process() {
     let fleet = ocm::Fleet::of(20, 2);
     let hub = hub_with_profiles(&fleet).await;
     create_tokens(&hub.ocm, fleet.clusters.iter().map(|cluster| token_of(cluster))).await.unwrap();
-    let addons = Addons::start(&hub, &[SYNCER]).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
     addons.measures(SYNCED, 40.0).await;
     let alone = peak_memory(&addons);
     addons.stop().await;
@@ -137,7 +137,7 @@ async fn ten_thousand_other_secrets_of_the_hub_never_enter_the_process() {
         .await
         .unwrap();
 
-    let addons = Addons::start(&hub, &[SYNCER]).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
     addons.measures(SYNCED, 40.0).await;
     let beside = peak_memory(&addons);
     println!(

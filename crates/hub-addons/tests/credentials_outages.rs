@@ -12,7 +12,7 @@ use support::credentials::{
 };
 use support::shown::sees;
 use support::world::{create, delete, get, told};
-use support::{Addons, USER, rights};
+use support::{Addons, USER, rights, syncer_user};
 
 #[tokio::test]
 async fn a_set_whose_selector_does_not_parse_keeps_its_copies_and_rotates_them() {
@@ -74,7 +74,8 @@ async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
 
     hub.grant(USER, rights::projector()).await.unwrap();
     let addons = Addons::start(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
-    assert_eq!(addons.lines_with("waiting for the CustomResourceDefinition of managedserviceaccounts"), 1);
+    let waiting = addons.lines_with("waiting for the CustomResourceDefinition of managedserviceaccounts");
+    assert_eq!(waiting, addons.processes(), "each says it once");
     assert_eq!(addons.probe("/readyz").await.0, 200);
     create(&hub.ocm, [cluster("kind-2", team_a)]).await;
     sees(&hub.ocm, team_a, &["kind-0", "kind-1", "kind-2"]).await;
@@ -114,7 +115,7 @@ async fn a_namespace_that_ends_gets_no_copy_and_is_not_asked_hot() {
         rotated(&token(cluster, "app"), 1).report(&scene.ocm).await.unwrap();
     }
     scene.caught_up().await;
-    let asked = scene.shared.hub.audit().since(&mark).await.unwrap().of_user(USER);
+    let asked = scene.shared.hub.audit().since(&mark).await.unwrap().of_user(syncer_user());
     let creates = asked.matching(|r| r.namespace == "end" && r.verb == "create" && r.resource == "secrets");
     assert!(creates.iter().all(|request| request.code == 403), "{creates}");
     // As many as were on their way when the first was refused.

@@ -106,7 +106,7 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
     ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
 
     let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
-    let _profiles = Addons::start(&hub, &[PROFILES, &subject]).await;
+    let _profiles = Addons::beside(&hub, &[PROFILES, &subject]).await;
     let granted = [SYNCER, "--credential-secret-access=granted", "--leader-elect=false"];
     let syncer = Addons::launch_with(&hub, "syncer", account.kubeconfig(), &granted).await;
     has_copies(&hub.ocm, "team", &["c1-app"]).await;
@@ -180,7 +180,7 @@ async fn a_right_that_was_changed_by_hand_is_given_anew() {
     let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
     let alone = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
                  ClusterProfileCredSyncer=false,ClusterProfileCredRights=true";
-    let _rights = Addons::start(&hub, &[alone, &subject]).await;
+    let _rights = Addons::beside(&hub, &[alone, &subject]).await;
     let bindings: Api<RoleBinding> = Api::namespaced(hub.ocm.clone(), "team");
     let is_right = async || {
         let found = bindings.get_opt("hub-addons-copies").await.unwrap();

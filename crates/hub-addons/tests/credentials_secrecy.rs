@@ -15,11 +15,11 @@ use kube::Client;
 use kube::api::ListParams;
 use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
-use support::SOON;
 use support::credentials::{
-    caught_up, copied, copy, hub, label, narrow, secret, source, syncer, team, token, withdrawn, withheld,
+    SYNCER, caught_up, copied, copy, hub, label, narrow, secret, source, team, token, withdrawn, withheld,
 };
 use support::world::{HOLD, delete, get, hold, let_go, merge, told};
+use support::{Addons, SOON};
 
 /// What every token and every authority here has in it: as long as three times three bytes, so that its base64
 /// is in the base64 of the whole wherever it begins.
@@ -150,7 +150,7 @@ async fn are_silent(client: &Client, on_accounts: &str) {
 /// At a level of the log at which it says this.
 async fn nothing_is_shown_at(level: &str, it_says: &str) {
     let hub = hub().await;
-    let addons = syncer(&hub, &[level, "--leader-elect=false"]).await;
+    let addons = Addons::beside(&hub, &[SYNCER, level, "--leader-elect=false"]).await;
     live(&hub.ocm).await;
     are_silent(&hub.ocm, "UnusableToken").await;
     delete(&hub.ocm, &ocm::bound("team", "team")).await;

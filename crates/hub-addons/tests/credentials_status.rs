@@ -9,11 +9,11 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::json;
 use support::credentials::{
-    CONDITION, QUEUE, cluster, condition, content, copied, hub, label, narrow, profile, rotated, scene,
-    source, syncer, team, token, withdrawn, withheld,
+    CONDITION, QUEUE, SYNCER, cluster, condition, content, copied, hub, label, narrow, profile, rotated,
+    scene, source, syncer, team, token, withdrawn, withheld,
 };
 use support::world::{create, delete, events, get, merge, merge_status, profile_of, told};
-use support::{Hub, SOON, rights};
+use support::{Addons, Hub, SOON, rights};
 
 const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
 const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
@@ -195,7 +195,7 @@ fn without(resources: &[&str]) -> Vec<PolicyRule> {
 async fn without_the_right_to_tell_tokens_are_copied_all_the_same() {
     let builder = LocalHub::builder().without_controller_manager();
     let hub = Hub::start(builder, without(&["managedserviceaccounts/status", "events"])).await;
-    let addons = syncer(&hub, &[]).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
     team(&hub.ocm, "mute", &["mute-1"]).await;
     let [token, silent] = ["app", "silent"].map(|account| token("mute-1", account));
     create(&hub.ocm, [ocm::namespace("mute-1"), silent.account()]).await;
@@ -226,7 +226,7 @@ async fn without_the_right_to_write_copies_it_is_said_once_and_not_tried_hot() {
         ..PolicyRule::default()
     });
     let hub = Hub::start(builder, rules).await;
-    let addons = syncer(&hub, &[]).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
     team(&hub.ocm, "barred", &["barred-1"]).await;
     let token = token("barred-1", "app");
     token.create(&hub.ocm).await.unwrap();

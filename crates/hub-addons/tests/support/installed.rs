@@ -67,10 +67,7 @@ impl Installed {
         // helm finds it there the second time.
         let restricted = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
         for namespace in [NAMESPACE, proxy::HOME] {
-            let object = ocm::namespace(namespace);
-            if world::get(&admin, &object).await.is_none() {
-                object.create(&admin).await.unwrap();
-            }
+            world::ensure_namespace(&admin, namespace).await;
         }
         let labels = json!({ "metadata": { "labels": restricted } });
         world::merge(&admin, &ocm::namespace(NAMESPACE), &labels).await;

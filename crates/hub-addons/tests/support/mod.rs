@@ -125,6 +125,14 @@ impl Addons {
         addons
     }
 
+    /// Starts it as a process beside the hub, however others are started: for tests that are about the process, or about
+    /// rights that the chart does not give.
+    pub async fn beside(hub: &Hub, arguments: &[&str]) -> Self {
+        let addons = Self::launch(hub, "hub-addons", USER, arguments).await;
+        addons.works().await;
+        addons
+    }
+
     /// Waits until it has seen every list and works.
     pub async fn works(&self) {
         let text = "every watch has its first list, working";
@@ -173,7 +181,8 @@ impl Addons {
             .await;
     }
 
-    fn processes(&self) -> usize {
+    /// How many processes it is.
+    pub fn processes(&self) -> usize {
         match &self.program {
             Program::Process { .. } => 1,
             Program::Installed(installed) => installed.processes(),

@@ -105,8 +105,8 @@ pub async fn hub_for_both(builder: HubBuilder) -> Hub {
 
 /// The proxy at home, with a certificate of this authority, and the addon on these clusters.
 pub async fn install(hub: &Hub, authority: &Authority, clusters: &[&str]) {
-    world::create(&hub.ocm, [ocm::namespace(HOME), serving(HOME, &authority.chain()), configuration(HOME)])
-        .await;
+    world::ensure_namespace(&hub.ocm, HOME).await;
+    world::create(&hub.ocm, [serving(HOME, &authority.chain()), configuration(HOME)]).await;
     ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| ocm::namespace(cluster))).await.unwrap();
     ocm::create_all(&hub.ocm, clusters.iter().map(|cluster| addon(cluster))).await.unwrap();
 }

@@ -18,6 +18,14 @@ pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) 
     }
 }
 
+/// Creates a namespace where there is none of that name.
+pub async fn ensure_namespace(client: &Client, name: &str) {
+    let namespace = ocm::namespace(name);
+    if get(client, &namespace).await.is_none() {
+        namespace.create(client).await.unwrap();
+    }
+}
+
 /// A ClusterProfile as somebody else would make it.
 pub fn profile_of(manager: &str, namespace: &str, name: &str) -> ocm::Object {
     ocm::Object::new(
