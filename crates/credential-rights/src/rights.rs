@@ -35,8 +35,6 @@ const CONTROLLER: &str = "credential-rights";
 const WORKERS: usize = 2;
 /// How long a right outlives its need: the syncer has copies to delete.
 const LINGER: Duration = Duration::from_mins(5);
-/// How long a right is left alone that the API server refuses, unless something changes.
-const REFUSED_PAUSE: Duration = Duration::from_mins(1);
 
 /// What a worker looks at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,7 +212,7 @@ impl Rights {
                 role = name,
                 "there is no such ClusterRole, so the syncer cannot be given a right to copies"
             );
-            return Ok(Outcome::RetryAfter(REFUSED_PAUSE));
+            return Ok(Outcome::Refused);
         };
         let is_right = |binding: &Binding| {
             binding.object.as_ref().is_some_and(|object| self.inner.settings.is_right(object, &role))
@@ -283,10 +281,10 @@ impl Rights {
                 self.inner.paused.pause(namespace, error)
             }
             // Its event is on the way.
-            (Category::NotFound, _) => Outcome::RetryAfter(REFUSED_PAUSE),
+            (Category::NotFound, _) => Outcome::Refused,
             (Category::AlreadyExists | Category::Invalid | Category::Forbidden, _) => {
                 warn!("{error}; the syncer lacks a right until this is mended");
-                Outcome::RetryAfter(REFUSED_PAUSE)
+                Outcome::Refused
             }
             (category, _) => {
                 warn!(category = category.as_str(), "{error}; trying again");

@@ -32,8 +32,6 @@ const WORKERS: usize = 16;
 /// The writes that a copy can need one after the other: delete, create; and once more where somebody else was
 /// faster.
 const MAX_ROUNDS: usize = 4;
-/// How long a copy is left alone whose content the API server refuses, unless something changes.
-const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 /// How often it is tried anew whether a Secret that is not ours still stands where a copy belongs. It is not
 /// watched: it is none of our business. Soon at first, for whoever reads the Event and deletes it; then after about
 /// the time that it has been there.
@@ -264,7 +262,7 @@ impl Syncer {
                 let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
                 let note = Note::new(Reason::WriteRefused, error.to_string());
                 self.inner.host.reporter.report(&subject, uid, vec![note]);
-                Outcome::RetryAfter(REFUSED_PAUSE)
+                Outcome::Refused
             }
             _ => {
                 warn!(copy = %place, category = error.category.as_str(), "{error}; trying again");

@@ -38,8 +38,6 @@ const WORKERS: usize = 16;
 const MAX_ROUNDS: usize = 4;
 /// How long a new profile of another process is left alone that has no status yet.
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
-/// How long a profile is left alone whose content the API server refuses, unless something changes.
-const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 
 /// A controller that owns a part of profiles.
 pub trait Owner: Send + Sync + 'static {
@@ -287,7 +285,7 @@ impl Profiles {
             Category::Invalid | Category::Ineffective | Category::Forbidden => {
                 let note = Note::new(Reason::WriteRefused, error.to_string());
                 self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
-                Outcome::RetryAfter(REFUSED_PAUSE)
+                Outcome::Refused
             }
             _ => {
                 warn!(profile = %key, category = error.category.as_str(), "{error}; trying again");

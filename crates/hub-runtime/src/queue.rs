@@ -19,6 +19,10 @@ use crate::backoff;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// Longest wait between two attempts.
 const RETRY_MAX: Duration = Duration::from_mins(2);
+/// First wait after a refusal: a right or a policy that was changed just now is in force a moment later.
+const REFUSED_MIN: Duration = Duration::from_secs(2);
+/// Longest wait between two attempts that are refused.
+const REFUSED_MAX: Duration = Duration::from_mins(5);
 
 /// What became of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum Outcome {
     Done,
     /// It failed: try again, later each time.
     Retry,
+    /// It was refused, and may be until somebody changes something: try again, seldom in the end.
+    Refused,
     /// Trying again makes no sense before that much time has passed, unless something changes.
     RetryAfter(Duration),
 }
@@ -44,7 +50,8 @@ struct State<K> {
     running: HashMap<K, bool>,
     waiting: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
-    backoff: HashMap<K, ExponentialBackoff>,
+    failing: HashMap<K, ExponentialBackoff>,
+    refused: HashMap<K, ExponentialBackoff>,
     closed: bool,
 }
 
@@ -56,7 +63,8 @@ impl<K: Clone + Ord + Hash> Default for Queue<K> {
             running: HashMap::new(),
             waiting: BTreeSet::new(),
             due: HashMap::new(),
-            backoff: HashMap::new(),
+            failing: HashMap::new(),
+            refused: HashMap::new(),
             closed: false,
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
@@ -106,7 +114,8 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     pub fn finish(&self, key: K, outcome: Outcome) {
         let mut state = self.lock();
         if outcome == Outcome::Done {
-            state.backoff.remove(&key);
+            state.failing.remove(&key);
+            state.refused.remove(&key);
         }
         let added_again = state.running.remove(&key).unwrap_or(false);
         if added_again {
@@ -114,13 +123,8 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         } else {
             let delay = match outcome {
                 Outcome::Done => return,
-                Outcome::Retry => {
-                    let backoff = state
-                        .backoff
-                        .entry(key.clone())
-                        .or_insert_with(|| backoff::between(RETRY_MIN, RETRY_MAX));
-                    backoff.next().unwrap_or(RETRY_MAX)
-                }
+                Outcome::Retry => wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX),
+                Outcome::Refused => wait(&mut state.refused, &key, REFUSED_MIN, REFUSED_MAX),
                 Outcome::RetryAfter(delay) => delay,
             };
             state.wait(key, Instant::now() + delay);
@@ -149,6 +153,16 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock()
     }
+}
+
+/// How long a key waits this time.
+fn wait<K: Clone + Eq + Hash>(
+    keys: &mut HashMap<K, ExponentialBackoff>,
+    key: &K,
+    min: Duration,
+    max: Duration,
+) -> Duration {
+    keys.entry(key.clone()).or_insert_with(|| backoff::between(min, max)).next().unwrap_or(max)
 }
 
 impl<K: Clone + Ord + Hash> State<K> {
@@ -292,6 +306,30 @@ mod tests {
         for worker in workers {
             assert_eq!(worker.await.unwrap(), None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_tried_soon_and_then_seldom_until_it_is_done() {
+        let queue = Queue::default();
+        queue.add("key");
+        let mut waits = Vec::new();
+        for outcome in [Outcome::Refused; 12].into_iter().chain([Outcome::Done]) {
+            let since = Instant::now();
+            let key = queue.next().await.unwrap();
+            waits.push(since.elapsed());
+            queue.finish(key, outcome);
+        }
+        // The jitter is up to as much again.
+        let secs =
+            |range: std::ops::Range<u64>| Duration::from_secs(range.start)..Duration::from_secs(range.end);
+        assert!(secs(2..5).contains(&waits[1]), "{waits:?}");
+        assert!(secs(300..601).contains(&waits[12]), "{waits:?}");
+        queue.add("key");
+        let key = queue.next().await.unwrap();
+        queue.finish(key, Outcome::Refused);
+        let since = Instant::now();
+        queue.next().await;
+        assert!(secs(2..5).contains(&since.elapsed()), "it begins anew");
     }
 
     #[tokio::test(start_paused = true)]
