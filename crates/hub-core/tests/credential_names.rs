@@ -154,6 +154,32 @@ fn an_older_account_that_may_not_have_the_copy_holds_no_name() {
 }
 
 #[test]
+fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
+    let mut world = World::unlisted(
+        Settings::default(),
+        [
+            member("a", "prod"),
+            member("a-b", "prod"),
+            exclusive("prod"),
+            binding("team", "prod"),
+            profile("team", "a"),
+            profile("team", "a-b"),
+            account(FIRST.0, FIRST.1),
+        ],
+    );
+    arrive(&mut world, SECOND);
+    world.index.accounts_listed();
+    world.index.copies_listed(None);
+    // Tokens are listed by the names of accounts, one after the other.
+    world.index.sources_listed(Some(SECOND.1.into()));
+    assert_eq!(world.plan(&shared()).action, Action::Nothing);
+    assert_eq!(world.state(&shared(), &key(FIRST)), Some(State::TokenUnknown));
+    world.index.sources_listed(Some(FIRST.1.into()));
+    world.settle();
+    assert_eq!(held_by(&world), Some(SECOND), "it has none");
+}
+
+#[test]
 fn the_name_is_shared_only_in_namespaces_that_see_both() {
     let mut world = neighbours();
     for object in

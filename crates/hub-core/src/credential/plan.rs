@@ -109,14 +109,17 @@ fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
 
 fn create(place: &SecretKey, standings: &Standings<'_>) -> Plan {
     let mut plan = Plan::default();
+    let mut is_free = true;
     for (key, standing) in standings {
-        let state = match (standing, &plan.action) {
-            (Standing::Offered(wanted, None), Action::Nothing) => {
+        let state = match standing {
+            Standing::Offered(wanted, None) if is_free => {
                 plan.action = Action::Create(Box::new(wanted.create(place)));
                 State::Synced
             }
             _ => standing.without_copy(State::NameTaken),
         };
+        // Whose token is about to be known goes first as well.
+        is_free &= !matches!(state, State::Synced | State::TokenUnknown);
         plan.states.push(((*key).clone(), state));
     }
     plan
