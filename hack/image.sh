@@ -14,6 +14,7 @@ that runs `cp-creds install DIR`). An image holds static programs and nothing el
   --output DIR     where archives, SBOMs and digests go; by default images/ in cargo's target directory
   --tag TAG        by default the version in Cargo.toml
   --with TOOL      buildah, podman or docker; by default the first of them that is there and works
+  --profile NAME   cargo's profile for all programs, such as quick; by default release, and plugin for cp-creds
   --can            build nothing; the exit status says whether there is one of the tools
   --no-sbom        leave out the SBOMs, and with them the build of cargo-cyclonedx
 
@@ -42,16 +43,17 @@ cyclonedx=0.5.9
 say() { printf 'image: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-arches=() images=() output='' tag='' tool='' can='' sbom=yes
+arches=() images=() output='' tag='' tool='' profile='' can='' sbom=yes
 while [ $# -gt 0 ]; do
   case $1 in
-    --arch | --output | --tag | --with) [ $# -gt 1 ] || die "$1 needs a value" ;;
+    --arch | --output | --tag | --with | --profile) [ $# -gt 1 ] || die "$1 needs a value" ;;
   esac
   case $1 in
     --arch) arches+=("$2"); shift ;;
     --output) output=$2; shift ;;
     --tag) tag=$2; shift ;;
     --with) tool=$2; shift ;;
+    --profile) profile=$2; shift ;;
     --can) can=yes ;;
     --no-sbom) sbom='' ;;
     -h | --help) usage; exit ;;
@@ -143,11 +145,14 @@ package_of() {
 
 # build PROGRAM ARCH
 build() {
-  local program=$1 triple compiler profile=release underscored separator=$'\x1f' variables=()
+  local program=$1 triple compiler profile=$profile underscored separator=$'\x1f' variables=()
   triple=$(machine "$2")-unknown-linux-musl
   compiler=$(compiler "$2")
   underscored=${triple//-/_}
-  [ "$program" != cp-creds ] || profile=plugin
+  [ -n "$profile" ] || case $program in
+    cp-creds) profile=plugin ;;
+    *) profile=release ;;
+  esac
   variables=("CC_$underscored=$compiler")
   # Another architecture's compiler links as well.
   [ "$2" = "$host" ] || variables+=("CARGO_TARGET_${underscored^^}_LINKER=$compiler")
