@@ -544,16 +544,22 @@ async fn where_no_namespaces_can_be_made_that_is_said() {
         "current-context": "it",
     });
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    let output = Command::new("setpriv")
-        .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
-        .args([env!("CARGO_BIN_EXE_local-hub"), "pods", "--image=a=/"])
-        .arg("--kubeconfig")
-        .arg(&kubeconfig)
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("Pods cannot run here: they take root and the right to make namespaces"), "{said}");
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    for arguments in [&["--image=a=/", "--kubeconfig", kubeconfig][..], &["--can"]] {
+        let output = Command::new("setpriv")
+            .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
+            .args([env!("CARGO_BIN_EXE_local-hub"), "pods"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stderr).unwrap();
+        let why = "Pods cannot run here: they take root and the right to make namespaces";
+        assert!(said.contains(why), "{said}");
+    }
+    assert!(
+        Command::new(env!("CARGO_BIN_EXE_local-hub")).args(["pods", "--can"]).status().unwrap().success()
+    );
 }
 
 /// The command lines that have a word in them.

@@ -30,11 +30,11 @@ use super::say;
 #[command(verbatim_doc_comment)]
 pub struct Options {
     /// A kubeconfig for the hub, with all rights
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", required_unless_present = "can")]
+    kubeconfig: Option<PathBuf>,
 
     /// What Pods call an image, and its OCI archive, or a directory that is a root; can be repeated
-    #[arg(long = "image", value_name = "NAME=PATH", required = true, value_parser = image)]
+    #[arg(long = "image", value_name = "NAME=PATH", required_unless_present = "can", value_parser = image)]
     images: Vec<(String, PathBuf)>,
 
     /// A host name and port that pods can connect to, such as a Service's, and who is there; can be repeated
@@ -48,6 +48,10 @@ pub struct Options {
     /// Also end when standard input does, and so with whoever holds its other end
     #[arg(long)]
     until_stdin_closes: bool,
+
+    /// Start nothing: succeed if this machine has what it takes, and lets us, and say what is missing if not
+    #[arg(long)]
+    can: bool,
 }
 
 fn image(argument: &str) -> Result<(String, PathBuf), String> {
@@ -68,9 +72,12 @@ fn service(argument: &str) -> Result<(String, u16, SocketAddr), String> {
 impl Options {
     /// Starts the node, and returns when it has ended.
     pub async fn run(self) -> Result<(), HubError> {
+        let Some(kubeconfig) = self.kubeconfig.filter(|_| !self.can) else {
+            return Pods::can_run().await;
+        };
         let mut end = End::of(self.until_stdin_closes)?;
         let ready_file = self.ready_file.as_deref().map(ReadyFile::new).transpose()?;
-        let mut builder = Pods::on_kubeconfig(&self.kubeconfig).await?;
+        let mut builder = Pods::on_kubeconfig(&kubeconfig).await?;
         for (name, path) in self.images {
             builder = builder.image(name, path);
         }
