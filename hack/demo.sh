@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job, from nothing: a hub, a fleet, the right profiles in every bound namespace, and the credentials that
-# applications reach their clusters with.
+# The main job, from nothing: a hub, a fleet, the chart installed, the right profiles in every bound namespace, and the
+# credentials that applications reach their clusters with.
 #
 # Needs the toolchains of Rust and Go and nothing else. What is missing is built (the control plane once, which
 # takes minutes), and what was started ends with the script.
@@ -8,9 +8,9 @@ set -euo pipefail
 
 usage() {
   cat <<'EOF'
-Shows hub-addons at work: two applications, each bound to a set of clusters, see their clusters as
-ClusterProfiles; then clusters move, and what the applications see follows. Two of the clusters are real API
-servers: the applications reach them through a proxy with tokens that the hub hands them, until it takes them away.
+Shows hub-addons at work, installed by its chart: two applications, each bound to a set of clusters, see their
+clusters as ClusterProfiles; then clusters move, and what the applications see follows. Two of the clusters are real
+API servers: the applications reach them through a proxy with tokens that the hub hands them, until it takes them away.
 
 usage: hack/demo.sh [--keep]
        hack/demo.sh --kubeconfig FILE [--yes]
@@ -19,8 +19,20 @@ usage: hack/demo.sh [--keep]
   --kubeconfig FILE  use this cluster instead of a hub of the demo's own. Everything the demo makes there
                      begins with demo- and is deleted at the end; but while it runs, profiles of the cluster
                      manager "hub-addons-demo" appear in every namespace that is bound to a set. No credential is
-                     touched there: that part of the demo is left out.
+                     touched there: that part of the demo is left out. The addons run as a process on this machine,
+                     since that cluster cannot pull an image that is only here. It should not run hub-addons already:
+                     the profiles of that one would stand where the demo wants its own.
   --yes              do not ask before using that cluster
+
+On its own hub the demo installs the chart by helm, with an image that hack/image.sh builds (and leaves in the local
+storage of buildah, podman or docker as localhost/hub-addons:demo), and runs the Pods on this machine. That takes one of
+these tools, Linux, root and the right to make namespaces. Where something of it is missing the demo says so, and runs
+the addons as a process.
+
+To install the chart on a cluster of yours, build the image, push it to where the cluster pulls from, and:
+
+  helm install hub-addons charts/hub-addons --namespace hub-addons --create-namespace \
+    --set image.registry=REGISTRY --set image.digest=sha256:...
 EOF
 }
 
@@ -43,7 +55,7 @@ fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
-addons_pid='' in_cluster='' made_crds=()
+in_cluster='' made_crds=()
 declare -A pids=()
 prefix='' manager=open-cluster-management compute_bound=(--compute-bound)
 
@@ -57,19 +69,15 @@ cleanup() {
   if [ -n "$keep" ] && [ "$status" -eq 0 ]; then
     exit 0
   fi
-  if [ "$status" -ne 0 ] && [ -s "$work/addons.log" ]; then
-    printf '\nThe last lines of the addons:\n' >&2
-    tail -n 20 "$work/addons.log" >&2
+  if [ "$status" -ne 0 ]; then
+    show_logs >&2
   fi
-  if [ -n "$addons_pid" ]; then
-    kill "$addons_pid" 2>/dev/null || true
-    wait "$addons_pid" 2>/dev/null || true
+  if [ ${#pids[@]} -gt 0 ]; then
+    kill "${pids[@]}" 2>/dev/null || true
+    wait "${pids[@]}" 2>/dev/null || true
   fi
   if [ -n "$in_cluster" ]; then
     remove_from_cluster
-  elif [ ${#pids[@]} -gt 0 ]; then
-    kill "${pids[@]}" 2>/dev/null || true
-    wait "${pids[@]}" 2>/dev/null || true
   fi
   rm -rf "$work"
   exit "$status"
@@ -90,6 +98,7 @@ remove_from_cluster() {
 remove() {
   kubectl delete --ignore-not-found --timeout=60s "$@" || echo "demo: could not delete: $*" >&2
 }
+
 # start NAME ARGUMENT...: runs local-hub beside the script.
 start() {
   local name=$1
@@ -116,14 +125,18 @@ trap 'exit 143' TERM
 
 # --- the hub -----------------------------------------------------------------------------------------
 
-say "Building"
 cd "$root"
-cargo build --locked --package hub-addons --package local-hub --package cp-creds
-[ -n "$kubeconfig" ] || hack/control-plane.sh >/dev/null
-target=${CARGO_TARGET_DIR:-$root/target}/debug
-hub_addons=$target/hub-addons
+# shellcheck source=hack/demo/addons.sh
+. hack/demo/addons.sh
 # shellcheck source=hack/demo/credentials.sh
 . hack/demo/credentials.sh
+target=${CARGO_TARGET_DIR:-$root/target}/debug
+say "Building"
+build
+
+mkfifo "$work/alive"
+exec 3<>"$work/alive"
+[ -n "$keep" ] || tidy_up_after_a_kill
 
 if [ -n "$kubeconfig" ]; then
   [ -r "$kubeconfig" ] || fail "cannot read $kubeconfig"
@@ -143,9 +156,7 @@ if [ -n "$kubeconfig" ]; then
   in_cluster=1
 else
   say "Starting a hub, two clusters, and a proxy that leads to them"
-  mkfifo "$work/alive"
-  exec 3<>"$work/alive"
-  start hub up --dir "$work/hub" --no-crds
+  start hub up --dir "$work/hub" --no-crds --workloads
   start_clusters
   start_user_server
   until_ready hub "$work/hub/ready"
@@ -155,7 +166,10 @@ else
 fi
 
 say "Installing the CRDs that the hub does not have"
-"$hub_addons" crds >"$work/crds.yaml"
+"$programs/hub-addons" crds >"$work/all-crds.yaml"
+# The chart brings that of ClusterProfile, and never those of Open Cluster Management.
+if [ -n "$helm_installs" ]; then theirs=clusterprofiles; else theirs='none of them'; fi
+awk -v RS='---\n' -v not="name: $theirs" 'NF && index($0, not) == 0 { printf "---\n%s", $0 }' "$work/all-crds.yaml" >"$work/crds.yaml"
 for crd in $(kubectl create --dry-run=client -o name -f "$work/crds.yaml"); do
   crd=${crd##*/}
   kubectl get crd "$crd" >/dev/null 2>&1 || made_crds+=("$crd")
@@ -249,16 +263,11 @@ fi
 
 # --- the addons --------------------------------------------------------------------------------------
 
-say "Running the addons"
-printf '$ hub-addons run --access-provider-source=static …   (its log is in %s)\n' "$work/addons.log"
-nohup "$hub_addons" run --kubeconfig "$KUBECONFIG" --cluster-manager-name "$manager" "${compute_bound[@]}" \
-  --feature-gates "$gates" --leader-election-namespace "${prefix}argocd" \
-  --access-provider-source static \
-  --access-provider-server "$proxy/{cluster}" \
-  --access-provider-ca "configmap/${prefix}argocd/$ca/ca.crt" \
-  --metrics-bind-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 \
-  </dev/null >"$work/addons.log" 2>&1 3>&- &
-addons_pid=$!
+if [ -n "$helm_installs" ]; then
+  install_addons
+else
+  run_addons
+fi
 
 # until_seen NAMESPACE/CLUSTER...: waits until the two applications see exactly these, each with an access
 # provider.
@@ -266,7 +275,7 @@ until_seen() {
   local wanted seen
   wanted=$(printf '%s\n' "$@" | sort)
   for _ in $(seq 100); do
-    kill -0 "$addons_pid" 2>/dev/null || fail "the addons have ended"
+    kill -0 "${pids[addons]}" 2>/dev/null || fail "the addons have ended"
     seen=$(kubectl get clusterprofiles --all-namespaces -l "x-k8s.io/cluster-manager=$manager" \
       -o jsonpath='{range .items[?(@.status.accessProviders)]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}' |
       grep -E "^${prefix}(argocd|kueue)/" | sort || true)
@@ -281,7 +290,7 @@ show_profiles() {
 }
 
 why() {
-  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" \
+  "$programs/hub-addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" \
     --namespace "${prefix}argocd" --namespace "${prefix}kueue"
 }
 
@@ -323,11 +332,11 @@ The hub, its clusters and the addons go on running. To look around:
   export KUBECONFIG=$KUBECONFIG PATH=\$PATH:$LOCAL_HUB_BIN
   kubectl get clusterprofiles --all-namespaces
   kubectl label managedcluster tokyo $set_label-
-  $hub_addons explain --compute-bound
+  $programs/hub-addons explain --compute-bound
   kubectl --kubeconfig $work/argocd-berlin.kubeconfig get namespaces
-  tail -f $work/addons.log
+$(ways_to_look)
 
-To end it: kill $addons_pid ${pids[*]}; rm -r $work
+To end it: kill ${pids[*]}; rm -r $work
 EOF
 else
   say "Done: everything that was started ends now"

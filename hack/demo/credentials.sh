@@ -53,16 +53,12 @@ report_token() {
   run "$target/local-hub" report-token --hub "$KUBECONFIG" --managed "$work/$1/admin.kubeconfig" --cluster "$1" --msa deployer
 }
 
-# application NAMESPACE COPY...: an account whose one right on the hub is to get these copies, and its kubeconfig for it.
-# In a pod it would need none.
+# application NAMESPACE: an account and its kubeconfig for the hub. In a pod it would need none. Its one right is that of
+# a consumer in the chart's values.
 application() {
-  local namespace=$1 copy names=()
-  shift
-  for copy in "$@"; do names+=(--resource-name "$copy"); done
+  local namespace=$1 file=$work/$1.kubeconfig
   run kubectl create serviceaccount --namespace "$namespace" application
-  run kubectl create role --namespace "$namespace" application --verb get --resource secrets "${names[@]}"
-  run kubectl create rolebinding --namespace "$namespace" application --role application --serviceaccount "$namespace:application"
-  local file=$work/$namespace.kubeconfig
+  rules role --namespace "$namespace" --selector app.kubernetes.io/component=consumer
   {
     kubectl config view --raw --minify --flatten >"$file"
     kubectl config --kubeconfig "$file" set-credentials application \
@@ -86,7 +82,7 @@ users:
   user:
     exec:
       apiVersion: client.authentication.k8s.io/v1
-      command: $target/cp-creds
+      command: $programs/cp-creds
       args: [--managed-serviceaccount=deployer]
       env:
       - {name: KUBECONFIG, value: $work/$1.kubeconfig}
@@ -150,10 +146,11 @@ show_credentials() {
   until_works kubectl get secrets --namespace argocd berlin-deployer lab-deployer
   until_works kubectl get secret --namespace kueue lab-deployer
   run kubectl get secrets --all-namespaces --selector "$synced_from"
+  [ -z "$helm_installs" ] || show_credential_rights
 
   say "The applications may read their copies, and nothing else on the hub"
-  application argocd berlin-deployer lab-deployer
-  application kueue lab-deployer
+  application argocd
+  application kueue
   until_works kubectl --kubeconfig "$work/argocd.kubeconfig" get secrets berlin-deployer lab-deployer
   until_works kubectl --kubeconfig "$work/kueue.kubeconfig" get secret lab-deployer
 

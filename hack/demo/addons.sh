@@ -1,0 +1,169 @@
+# The part of the demo that has the addons built and run: installed by the chart where the demo's own hub can have Pods,
+# and as a process otherwise.
+# shellcheck shell=bash
+# shellcheck disable=SC2153,SC2154 # what this part does not set itself, hack/demo.sh does
+
+# Set where the chart is installed; and where the programs are.
+helm_installs='' programs=''
+release=hub-addons
+image=registry.example/hub-addons:demo
+
+case $(uname -m) in
+  arm64 | aarch64) arch=arm64 triple=aarch64-unknown-linux-musl ;;
+  *) arch=amd64 triple=x86_64-unknown-linux-musl ;;
+esac
+
+build() {
+  cargo build --locked --package local-hub
+  if [ -z "$kubeconfig" ]; then
+    hack/control-plane.sh >/dev/null
+    helm=$(hack/helm.sh)
+    if can_have_pods; then
+      helm_installs=1 programs=${target%/debug}/$triple/quick
+      hack/image.sh --profile quick --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
+      return
+    fi
+  fi
+  programs=$target
+  cargo build --locked --package hub-addons --package cp-creds
+}
+
+# Whether Pods can run here, and says what is missing. A machine that nobody looks after has to: there hack/image.sh
+# installs what it takes.
+can_have_pods() {
+  local why=''
+  if [ "${CI-}" = true ]; then
+    return 0
+  elif ! why=$("$target/local-hub" pods --can 2>&1); then
+    why=${why#local-hub: }
+  elif hack/image.sh --can; then
+    return 0
+  else
+    why="No image can be built here: there is none of buildah, podman and docker"
+  fi
+  printf '\n%s.\nSo the chart is not installed: the addons will run as a process beside the hub, with all rights.\n' "$why"
+  return 1
+}
+
+# What the script cannot do when it is killed: local-hub ends with it, and this removes what is left.
+tidy_up_after_a_kill() {
+  (
+    cat >/dev/null
+    [ ! -e "$work/addons.pid" ] || kill "$(cat "$work/addons.pid")"
+    # Somebody may still write there.
+    until rm -rf "$work"; do sleep 0.2; done
+  ) <"$work/alive" >/dev/null 2>&1 3>&- &
+}
+
+helm() {
+  HELM_CACHE_HOME=$work/helm/cache HELM_CONFIG_HOME=$work/helm/config HELM_DATA_HOME=$work/helm/data "$helm" "$@"
+}
+
+# What the chart has to know of this hub, and who its applications are.
+write_values() {
+  cat >"$work/values.yaml" <<YAML
+image: {registry: ${image%%/*}, tag: ${image##*:}}
+computeBound: true # nobody else is there to say what is bound
+accessProvider:
+  source: static
+  static:
+    server: $proxy/{cluster}
+    ca: {kind: configmap, namespace: argocd, name: $ca}
+consumers:
+  - {namespace: argocd, serviceAccountName: application, managedServiceAccount: deployer, clusters: [berlin, lab]}
+  - {namespace: kueue, serviceAccountName: application, managedServiceAccount: deployer, clusters: [lab]}
+YAML
+}
+
+install_addons() {
+  say "Installing the chart, in a namespace that takes no Pods but restricted ones"
+  write_values
+  run cat "$work/values.yaml"
+  kubectl create -f - <<YAML
+apiVersion: v1
+kind: Namespace
+metadata: {name: $release, labels: {pod-security.kubernetes.io/enforce: restricted}}
+YAML
+  start addons pods --image "$image=$work/images/hub-addons-$arch.oci.tar" --ready-file "$work/pods"
+  until_ready addons "$work/pods"
+  # shellcheck source=/dev/null
+  . "$work/pods"
+  run helm install "$release" charts/hub-addons --namespace "$release" --values "$work/values.yaml"
+  local component
+  for component in profiles credentials; do
+    run kubectl --namespace "$release" rollout status --timeout 60s "deployment/$release-$component"
+  done
+  run kubectl --namespace "$release" get deployments,pods
+  show_rights
+}
+
+# As a process, with all rights on the hub.
+run_addons() {
+  say "Running the addons"
+  printf '$ hub-addons run --access-provider-source=static …   (its log is in %s)\n' "$work/addons.log"
+  nohup "$programs/hub-addons" run --kubeconfig "$KUBECONFIG" --cluster-manager-name "$manager" "${compute_bound[@]}" \
+    --feature-gates "$gates" --leader-election-namespace "${prefix}argocd" \
+    --access-provider-source static \
+    --access-provider-server "$proxy/{cluster}" \
+    --access-provider-ca "configmap/${prefix}argocd/$ca/ca.crt" \
+    --metrics-bind-address 127.0.0.1:0 --health-probe-bind-address 127.0.0.1:0 \
+    </dev/null >"$work/addons.log" 2>&1 3>&- &
+  pids[addons]=$!
+  echo "${pids[addons]}" >"$work/addons.pid"
+  if [ -z "$kubeconfig" ]; then
+    write_values
+    helm template "$release" charts/hub-addons --values "$work/values.yaml" --show-only templates/consumers.yaml |
+      kubectl create -f -
+  fi
+}
+
+# rules ARGUMENT...: what roles allow, without what else there is to say of them.
+rules() { run kubectl describe "$@" | sed '/^Labels:/,/^PolicyRule:/ { /^PolicyRule:/!d }'; }
+
+# account COMPONENT: what the API server calls it.
+account() { echo "system:serviceaccount:$release:$release-$1"; }
+
+# may COMPONENT VERB RESOURCE ARGUMENT...: shows the answer, be it yes or no.
+may() {
+  local component=$1
+  shift
+  run kubectl auth can-i "$@" --as "$(account "$component")" || true
+}
+
+show_rights() {
+  say "Who may do what: two Deployments, since they need different trust"
+  local selector=app.kubernetes.io/instance=$release
+  run kubectl get clusterroles,roles --all-namespaces --selector "$selector"
+  rules clusterrole "$release-profiles" "$release-credentials"
+  may profiles list secrets --all-namespaces
+  may credentials list secrets --all-namespaces
+  say "… and whatever RBAC says, policies pin what they write"
+  run kubectl get validatingadmissionpolicies --selector "$selector"
+}
+
+# What the label on the accounts has changed.
+show_credential_rights() {
+  say "Who copies tokens was given the right for that: by name, and where a set is bound"
+  rules clusterrole "$release-credentials-tokens"
+  run kubectl get rolebindings --all-namespaces --field-selector "metadata.name=$release-credentials-copies"
+}
+
+# What the addons said last.
+show_logs() {
+  local log
+  for log in "$work/addons.log" "${PODS_LOGS:-$work}"/"$release"/*/*.log; do
+    [ -s "$log" ] || continue
+    printf '\nThe last lines of %s:\n' "$log"
+    tail -n 20 "$log"
+  done
+}
+
+# For whoever keeps it running.
+ways_to_look() {
+  if [ -n "$helm_installs" ]; then
+    echo "  $helm --namespace $release status $release"
+    echo "  tail -f $PODS_LOGS/$release/*/$release.log"
+  else
+    echo "  tail -f $work/addons.log"
+  fi
+}
