@@ -53,6 +53,7 @@ check_unit() {
 
 check_api() {
   hack/control-plane.sh >/dev/null
+  hack/helm.sh >/dev/null
   cargo_test --package local-hub --test '*'
   local tests=() file
   for file in crates/hub-addons/tests/*.rs; do

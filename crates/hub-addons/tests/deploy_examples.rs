@@ -11,7 +11,6 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 
 use cp_creds::cli::{self, Arguments, Command};
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, TRUE};
@@ -21,26 +20,15 @@ use kube::Api;
 use kube::api::ListParams;
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::Value;
-use support::chart::{NAMESPACE, RELEASE, chart, helm, repository, run};
+use support::chart::{NAMESPACE, RELEASE, chart, helm, run};
 use support::credentials::{copied, name_of, token};
+use support::examples::{CLUSTERS, directory, documents};
 use support::shown::sees;
 use support::{Addons, Hub, SOON, rights, world};
 
 /// The examples, each with the namespace of its application and the account that it uses.
 const EXAMPLES: [(&str, &str, &str); 2] =
     [("multikueue", "kueue-system", "multikueue"), ("argocd", "argocd", "argocd")];
-const CLUSTERS: [&str; 2] = ["cluster1", "cluster2"];
-
-fn directory(example: &str) -> PathBuf {
-    repository().join("deploy/examples").join(example)
-}
-
-/// The documents of a file.
-fn documents(example: &str, file: &str) -> Vec<Value> {
-    let path = directory(example).join(file);
-    let text = fs::read_to_string(&path).unwrap();
-    serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 /// The names of an example's files.
 fn files(example: &str) -> BTreeSet<String> {

@@ -12,6 +12,7 @@ pub mod chain;
 pub mod chart;
 pub mod command;
 pub mod credentials;
+pub mod examples;
 pub mod installed;
 pub mod inventory;
 pub mod plugin;

@@ -12,10 +12,15 @@ use super::building;
 /// What Pods call the image with both programs.
 pub const IMAGE: &str = "registry.example.com/hub-addons:test";
 
-/// The image's archive, or `None` where this machine cannot build or run it. It can take minutes: no hub should wait.
+/// The archive of the image with both programs, or `None` where this machine cannot build or run it. It can take
+/// minutes: no hub should wait.
 pub async fn image() -> Option<PathBuf> {
-    static ARCHIVE: OnceCell<Option<PathBuf>> = OnceCell::const_new();
-    ARCHIVE.get_or_init(|| async { can().await.then(archive) }).await.clone()
+    archive("hub-addons").await
+}
+
+/// The same of the image with the plugin alone.
+pub async fn plugin_image() -> Option<PathBuf> {
+    archive("cp-creds").await
 }
 
 /// A machine that nobody looks after has to.
@@ -34,23 +39,20 @@ async fn can() -> bool {
 }
 
 /// The archive that `hack/image.sh` builds of this source, or the one in the folder that `HUB_ADDONS_IMAGES` names.
-fn archive() -> PathBuf {
-    let folder = std::env::var_os("HUB_ADDONS_IMAGES").map_or_else(build, PathBuf::from);
-    let archive = folder.join(format!("hub-addons-{}.oci.tar", architecture()));
+async fn archive(image: &str) -> Option<PathBuf> {
+    static FOLDER: OnceCell<Option<PathBuf>> = OnceCell::const_new();
+    let folder = || async {
+        can().await.then(|| std::env::var_os("HUB_ADDONS_IMAGES").map_or_else(build, PathBuf::from))
+    };
+    let folder = FOLDER.get_or_init(folder).await.as_ref()?;
+    let archive = folder.join(format!("{image}-{}.oci.tar", architecture()));
     assert!(archive.exists(), "there is no {}", archive.display());
-    archive
+    Some(archive)
 }
 
 fn build() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
-    let output = image_sh(&[
-        "--no-sbom",
-        "--arch",
-        architecture(),
-        "--output",
-        folder.to_str().unwrap(),
-        "hub-addons",
-    ]);
+    let output = image_sh(&["--no-sbom", "--arch", architecture(), "--output", folder.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     folder
 }
