@@ -1,9 +1,10 @@
 //! What credential rights do: they give the syncer its own.
 
-use local_hub::ocm;
+use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
 
 use crate::host::waits_for;
+use crate::support::proxy::TEAM;
 use crate::support::world::{self, get, merge};
 use crate::support::{SOON, chart};
 use crate::trial::{Trial, grant, tokens_role};
@@ -59,7 +60,7 @@ pub async fn names(t: &mut Trial) {
 async fn says_so(t: &Trial) {
     let (verb, resource) = t.right.asked();
     let text = format!("cannot {verb} {resource}");
-    local_hub::eventually("it says what it lacks", SOON, async || {
+    eventually("it says what it lacks", SOON, async || {
         let log = t.process().log();
         log.lines().any(|line| line.contains(&text) && line.contains("the syncer lacks a right until this"))
     })
@@ -79,6 +80,31 @@ pub async fn begins(t: &mut Trial, watch: &str) {
     t.give().await;
     t.is_granted(&name).await;
     t.becomes_named(&name).await;
+}
+
+/// A set that is made is in force where it is bound.
+pub async fn follows_sets(t: &mut Trial) {
+    let name = t.name.clone();
+    world::create(&t.hub.ocm, [ocm::namespace(&name), ocm::bound(&name, &name)]).await;
+    t.take_and_restart().await;
+    ocm::cluster_set(&name).create(&t.hub.ocm).await.unwrap();
+    appears(t, &name).await;
+}
+
+/// A namespace in which a set is bound is seen.
+pub async fn follows_bindings(t: &mut Trial) {
+    t.take_and_restart().await;
+    let name = t.name.clone();
+    t.binds(&name).await;
+    appears(t, &name).await;
+}
+
+/// The RoleBinding of a namespace comes with the right, and not before.
+async fn appears(t: &mut Trial, namespace: &str) {
+    t.later_names().await;
+    assert_eq!(get(&t.hub.ocm, &grant(namespace)).await, None);
+    t.give().await;
+    t.is_granted(namespace).await;
 }
 
 /// The accounts that ask are known.
@@ -133,13 +159,12 @@ pub async fn follows_copies_role(t: &mut Trial) {
     t.later_names().await;
     assert_ne!(owner(t).await, uid);
     t.give().await;
-    local_hub::eventually("the RoleBinding goes with the new role", SOON, async || owner(t).await == uid)
-        .await;
+    eventually("the RoleBinding goes with the new role", SOON, async || owner(t).await == uid).await;
 }
 
 /// What the RoleBinding of the first namespace goes with.
 async fn owner(t: &Trial) -> Value {
-    let grant = get(&t.hub.ocm, &grant(crate::support::proxy::TEAM)).await.unwrap_or_default();
+    let grant = get(&t.hub.ocm, &grant(TEAM)).await.unwrap_or_default();
     grant["metadata"]["ownerReferences"][0]["uid"].clone()
 }
 

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use local_hub::ocm::ServiceAccountToken;
+use local_hub::eventually;
+use local_hub::ocm::{self, ServiceAccountToken};
 use serde_json::json;
 
+use crate::support::SOON;
 use crate::support::chart::opaque;
-use crate::support::credentials::{copied, copy};
+use crate::support::credentials::{copied, copy, token};
 use crate::support::proxy::{HOME, TEAM, configuration};
 use crate::support::world::{self, events, get, merge, told};
-use crate::trial::{Trial, shown};
+use crate::trial::{Trial, grant, shown};
 
 const WORKING: &str = "every watch has its first list";
 
@@ -22,7 +24,11 @@ impl Seen {
     /// There is something to do, while nobody is there to do it.
     async fn of(t: &Trial) -> Self {
         let name = &t.name;
-        t.joins(name).await;
+        if t.component == "rights" {
+            t.binds(name).await;
+        } else {
+            t.joins(name).await;
+        }
         let token = if t.component == "credentials" { Some(t.has_token(name).await) } else { None };
         Self { token }
     }
@@ -31,6 +37,7 @@ impl Seen {
         let done = match t.component {
             "credentials" => t.copy(self.token.as_ref().unwrap()).await.is_some(),
             "access" => !t.entry(&t.name).await.is_null(),
+            "rights" => get(&t.hub.ocm, &grant(&t.name)).await.is_some(),
             _ => get(&t.hub.ocm, &shown(&t.name)).await.is_some(),
         };
         assert!(!done, "without {} it works:\n{}", t.right, t.process().log());
@@ -40,6 +47,7 @@ impl Seen {
         match t.component {
             "credentials" => drop(copied(&t.hub.ocm, TEAM, self.token.as_ref().unwrap()).await),
             "access" => t.has_entry(&t.name).await,
+            "rights" => t.is_granted(&t.name).await,
             _ => t.has_profile(TEAM, &t.name).await,
         }
     }
@@ -80,7 +88,7 @@ pub async fn waits_for(t: &Trial, watch: &str) {
     t.is_refused().await;
     let process = t.process();
     process.logs("without a list", &format!("cannot watch {watch}, trying again")).await;
-    local_hub::eventually("it lacks one list", crate::support::SOON, async || {
+    eventually("it lacks one list", SOON, async || {
         let (code, text) = process.probe("/readyz").await;
         let lacks: BTreeSet<_> = text.lines().filter(|line| line.starts_with("[-]")).collect();
         let one = lacks == BTreeSet::from([&*format!("[-] {watch}: waiting for the first list")]);
@@ -108,7 +116,7 @@ pub async fn tells(t: &mut Trial) {
     mended(t, &name).await;
 }
 
-async fn goes_wrong(t: &Trial, name: &str) -> (local_hub::ocm::Object, &'static str) {
+async fn goes_wrong(t: &Trial, name: &str) -> (ocm::Object, &'static str) {
     match t.component {
         // A Secret of somebody else stands where a copy belongs.
         "credentials" => {
@@ -121,6 +129,13 @@ async fn goes_wrong(t: &Trial, name: &str) -> (local_hub::ocm::Object, &'static 
             let patch = json!({ "spec": { "proxyServer": { "namespace": "No Namespace" } } });
             merge(&t.hub.ocm, &configuration(HOME), &patch).await;
             (configuration(HOME), "Unreadable")
+        }
+        // A set picks nothing that makes sense.
+        "rights" => {
+            let nothing = json!({ "matchExpressions": [{ "key": "a", "operator": "About" }] });
+            let set = ocm::selecting_cluster_set(name, &nothing);
+            set.create(&t.hub.ocm).await.unwrap();
+            (set, "InvalidSelector")
         }
         // A profile of somebody else stands where ours belongs.
         _ => {
@@ -136,8 +151,9 @@ async fn mended(t: &mut Trial, name: &str) {
     match t.component {
         "credentials" => {
             world::delete(&t.hub.ocm, &opaque(TEAM, &format!("{name}-app"))).await;
-            copied(&t.hub.ocm, TEAM, &crate::support::credentials::token(name, "app")).await;
+            copied(&t.hub.ocm, TEAM, &token(name, "app")).await;
         }
+        "rights" => world::delete(&t.hub.ocm, &ocm::cluster_set(name)).await,
         "access" => {
             let patch = json!({ "spec": { "proxyServer": { "namespace": HOME } } });
             merge(&t.hub.ocm, &configuration(HOME), &patch).await;

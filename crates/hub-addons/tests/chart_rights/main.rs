@@ -129,7 +129,7 @@ const SYNCER: &[Line] = &[
     }),
     ("list clusterprofiles", "no work begins", |t| Box::pin(host::begins(t, "clusterprofiles (metadata)"))),
     ("watch clusterprofiles", "a profile that is made later has no copies", |t| {
-        Box::pin(syncer::follows_profiles(t))
+        Box::pin(syncer::follows_clusters(t))
     }),
     ("list managedserviceaccounts", "no token is copied", |t| Box::pin(syncer::knows_accounts(t))),
     ("watch managedserviceaccounts", "the token of an account that asks later is not copied", |t| {
@@ -154,8 +154,18 @@ const GRANTED: &[Line] = &[
     }),
 ];
 
-/// Credential rights, beside a projector that watches the same sets and bindings.
+/// Credential rights. Where they are beside a projector, that needs sets and bindings too and stands there first.
 const GRANTER: &[Line] = &[
+    ("list managedclustersets", "no work begins", |t| Box::pin(granter::begins(t, "managedclustersets"))),
+    ("watch managedclustersets", "a set that is made later brings no right to copies", |t| {
+        Box::pin(granter::follows_sets(t))
+    }),
+    ("list managedclustersetbindings", "no work begins", |t| {
+        Box::pin(granter::begins(t, "managedclustersetbindings"))
+    }),
+    ("watch managedclustersetbindings", "the syncer may touch no copies where a set is bound later", |t| {
+        Box::pin(granter::follows_bindings(t))
+    }),
     ("list managedserviceaccounts", "the syncer may read no token of another name", |t| {
         Box::pin(granter::knows_accounts(t))
     }),
@@ -260,6 +270,20 @@ async fn each_right_of_three_processes_and_to_all_secrets_is_missed() {
 }
 
 #[tokio::test]
+async fn each_right_beside_a_projector_of_open_cluster_management_is_missed() {
+    let mut trial = Trial::of(Installation {
+        values: &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"],
+        components: &["rights"],
+        policies: &["rights-rolebindings", "rights-clusterroles"],
+        ..Installation::default()
+    })
+    .await;
+    // The syncer's are the same as beside ours.
+    let rights = trial.rights_of("rights");
+    each_is_missed(&mut trial, "rights", rights, &[HOST, GRANTER]).await;
+}
+
+#[tokio::test]
 async fn each_right_to_a_config_map_is_missed() {
     let mut trial = Trial::of(Installation {
         values: &[
@@ -272,7 +296,6 @@ async fn each_right_to_a_config_map_is_missed() {
         components: &["profiles"],
         policies: &["profiles"],
         from_config_map: true,
-        without_syncer: true,
         ..Installation::default()
     })
     .await;

@@ -86,7 +86,7 @@ pub async fn reports(t: &mut Trial) {
     withheld(&t.hub.ocm, &token, "NotGranted").await;
 }
 
-/// A cluster that joins has copies of its tokens.
+/// A cluster that joins, by its profile, has copies of its tokens.
 pub async fn follows_clusters(t: &mut Trial) {
     t.take_and_restart().await;
     let name = t.name.clone();
@@ -140,11 +140,6 @@ async fn appears(t: &mut Trial, namespace: &str, token: &ocm::ServiceAccountToke
     copied(&t.hub.ocm, namespace, token).await;
 }
 
-/// A profile that is made later can have copies hang on it.
-pub async fn follows_profiles(t: &mut Trial) {
-    follows_clusters(t).await;
-}
-
 /// The accounts are known.
 pub async fn knows_accounts(t: &mut Trial) {
     let leaving = t.fresh();
@@ -194,6 +189,7 @@ pub async fn knows_secrets(t: &mut Trial) {
 /// A copy that was changed by hand is mended.
 pub async fn follows_secrets(t: &mut Trial) {
     t.take_and_restart().await;
+    t.is_refused_copies().await;
     merge(&t.hub.ocm, &copy(TEAM, t.base()), &json!({ "data": { "more": "bW9yZQ==" } })).await;
     t.later_reports().await;
     assert!(t.is_edited().await);

@@ -33,7 +33,6 @@ pub struct Installation {
     pub policies: &'static [&'static str],
     pub direct: bool,
     pub from_config_map: bool,
-    pub without_syncer: bool,
 }
 
 /// What is lost, and found again.
@@ -90,9 +89,15 @@ impl Trial {
             let addons = chart::start(&this.hub, component).await;
             this.running.insert(component, addons);
         }
-        this.has_entry(BASE).await;
-        if !this.installation.without_syncer {
+        if !this.runs("rights") {
+            this.has_entry(BASE).await;
+        }
+        if this.runs("credentials") {
             copied(&this.hub.ocm, TEAM, &this.base).await;
+        }
+        if this.rights.iter().any(|right| right.verb == "bind") {
+            this.is_granted(TEAM).await;
+            this.becomes_named("app").await;
         }
         this
     }
@@ -102,6 +107,11 @@ impl Trial {
         let rights = self.rights_of(self.component).into_iter();
         let name = rights.filter(|right| right.resource == "leases").find_map(|right| right.name).unwrap();
         ocm::Object::new(("coordination.k8s.io", "v1", "Lease"), "leases", Some(NAMESPACE), &name)
+    }
+
+    /// Whether a component is at work.
+    fn runs(&self, component: &str) -> bool {
+        self.installation.components.contains(&component)
     }
 
     /// The rights that a component has.
@@ -172,6 +182,19 @@ impl Trial {
         .await;
     }
 
+    /// Waits until the API server has refused to let the copies of the first namespace be watched, which have been
+    /// listed then.
+    pub async fn is_refused_copies(&self) {
+        eventually("copies are not watched", SOON, async || {
+            let asked = self.asked().await;
+            asked.count(|request| {
+                let here = request.namespace.is_empty() || request.namespace == TEAM;
+                request.code == 403 && here && request.uri.contains("synced-from")
+            }) > 0
+        })
+        .await;
+    }
+
     async fn asked(&self) -> local_hub::Requests {
         let requests = self.hub.audit().since(&self.mark).await.unwrap();
         requests.of_user(&chart::user(self.component)).matching(|request| self.right.is_asked_by(request))
@@ -194,7 +217,6 @@ impl Trial {
         });
         assert!(others.is_empty(), "without {}: {others}", self.right);
         right::give(&self.hub.ocm, &self.rights, &self.right, self.component).await;
-        self.mark = self.hub.audit().mark().await.unwrap();
     }
 
     /// Gives back what else was taken.
@@ -206,7 +228,7 @@ impl Trial {
         }
     }
 
-    /// The right is there, and used.
+    /// The right is there, and used since it is.
     pub async fn end(&self) {
         let (component, right) = (self.component, &self.right);
         eventually(&format!("{component} is let {right}"), SOON, async || {
