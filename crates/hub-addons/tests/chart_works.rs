@@ -203,8 +203,8 @@ async fn nothing_was_refused(hub: &Hub, components: &[&'static str]) {
     }
 }
 
-/// What no request of these tests shows: what is asked where the answer to a create was lost, and RBAC's own checks of
-/// what is handed out, without which no write of a right would have succeeded.
+/// What no request of these tests shows, and `chart_rights` does: what is asked where the answer to a create was lost, and
+/// RBAC's own checks of what is handed out, without which no write of a right would have succeeded.
 const UNSEEN: [&str; 3] = ["get clusterprofiles", "bind clusterroles", "escalate clusterroles"];
 
 /// A right that nothing has used is too much.

@@ -32,7 +32,7 @@ pub async fn meets(t: &mut Trial) {
     there.create(&t.hub.ocm).await.unwrap();
     t.joins(&name).await;
     t.tells_refusal(&there).await;
-    t.later_shows().await;
+    t.later_makes().await;
     assert!(get(&t.hub.ocm, &there).await.unwrap()["status"].is_null());
     t.give().await;
     t.changes(&name).await;
@@ -124,7 +124,7 @@ pub async fn follows_profiles(t: &mut Trial) {
     t.take_and_restart().await;
     let drift = json!({ "spec": { "displayName": "drift" } });
     merge(&t.hub.ocm, &shown(BASE), &drift).await;
-    t.later_shows().await;
+    t.later_makes().await;
     assert_eq!(get(&t.hub.ocm, &shown(BASE)).await.unwrap()["spec"]["displayName"], "drift");
     t.give().await;
     t.is_mended().await;

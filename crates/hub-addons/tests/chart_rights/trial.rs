@@ -421,7 +421,14 @@ impl Trial {
         .await;
     }
 
-    /// A profile is made, of a cluster that is answered.
+    /// A profile is made. Without a watch on profiles that may be all: who has written since is not seen.
+    pub async fn later_makes(&mut self) {
+        let name = self.fresh();
+        self.joins(&name).await;
+        profile(&self.hub.ocm, (TEAM, &name), "is there", |_| true).await;
+    }
+
+    /// A profile is made, and shows its cluster, whose name is answered.
     pub async fn later_shows(&mut self) -> String {
         let name = self.fresh();
         self.joins(&name).await;
