@@ -98,8 +98,8 @@ choose_tool() {
   fi
   ! find_tool || return 0
   tool=buildah
-  hack/have.sh buildah buildah ||
-    die "there is none of buildah, podman and docker. On Debian: apt-get install buildah"
+  hack/have.sh buildah buildah netavark ||
+    die "there is none of buildah, podman and docker. On Debian: apt-get install buildah netavark"
 }
 
 case $(uname -m) in
@@ -274,7 +274,7 @@ assemble() {
 }
 
 if [ -n "$can" ]; then
-  find_tool || hack/have.sh buildah buildah
+  find_tool || hack/have.sh buildah buildah netavark
   exit
 fi
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
