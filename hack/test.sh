@@ -89,11 +89,15 @@ check_image() {
 
 # test_installed TEST...: files of crates/hub-addons/tests.
 test_installed() {
+  local why
+  hack/control-plane.sh >/dev/null
   if ! hack/image.sh --can; then
     skip "the program as it is installed: one of buildah, podman and docker is needed"
     return
+  elif ! why=$(cargo run --locked --quiet --package local-hub -- pods --can 2>&1); then
+    skip "the program as it is installed: $why"
+    return
   fi
-  hack/control-plane.sh >/dev/null
   hack/helm.sh >/dev/null
   local images test tests=()
   for test; do tests+=(--test "$test"); done

