@@ -28,7 +28,7 @@ EOF
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -rf "$log" "$log".*' EXIT
 skipped=()
 
 say() { printf '\n== %s\n' "$*"; }
@@ -99,12 +99,10 @@ test_installed() {
     return
   fi
   hack/helm.sh >/dev/null
-  local images test tests=()
+  local test tests=()
   for test; do tests+=(--test "$test"); done
-  images=$(mktemp -d)
-  hack/image.sh --no-sbom --arch native --output "$images"
-  HUB_ADDONS_IMAGES=$images HUB_ADDONS_INSTALLED=1 cargo_test --package hub-addons --test 'pods_*' "${tests[@]}"
-  rm -rf "$images"
+  hack/image.sh --no-sbom --arch native --output "$log.images"
+  HUB_ADDONS_IMAGES=$log.images HUB_ADDONS_INSTALLED=1 cargo_test --package hub-addons --test 'pods_*' "${tests[@]}"
 }
 
 check_installed() {
@@ -121,11 +119,10 @@ check_scripts() {
   else
     skip "shellcheck: it is not installed"
   fi
-  hack/demo.sh >"$log.demo" 2>&1 || { cat "$log.demo"; rm -f "$log.demo"; return 1; }
+  hack/demo.sh >"$log.demo" 2>&1 || { cat "$log.demo"; return 1; }
   if grep -q '^So the chart is not installed' "$log.demo"; then
     skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$log.demo" | head -n 1)"
   fi
-  rm -f "$log.demo"
   echo "the demo runs"
 }
 
