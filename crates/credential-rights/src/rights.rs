@@ -14,11 +14,11 @@ use hub_runtime::fleet::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;
 use hub_runtime::work::{PausedNamespaces, Work};
-use hub_runtime::write::{Request, WriteError};
+use hub_runtime::write::{Request, WriteError, delete_exactly};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -85,7 +85,7 @@ pub(crate) struct Binding {
 
 impl Binding {
     pub(crate) fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
-        Self { version: version(metadata), object }
+        Self { version: Version::of(metadata), object }
     }
 }
 
@@ -98,14 +98,7 @@ pub(crate) struct Role {
 
 impl From<ClusterRole> for Role {
     fn from(role: ClusterRole) -> Self {
-        Self { version: version(&role.metadata), rules: role.rules.unwrap_or_default() }
-    }
-}
-
-fn version(metadata: &ObjectMeta) -> Version {
-    Version {
-        uid: metadata.uid.clone().unwrap_or_default(),
-        resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        Self { version: Version::of(&role.metadata), rules: role.rules.unwrap_or_default() }
     }
 }
 
@@ -252,9 +245,7 @@ impl Rights {
     async fn delete(&self, namespace: &Namespace, version: Version) -> Result<Outcome, WriteError> {
         let role = &self.inner.settings.copies_role;
         let name = format!("{namespace}/{role}");
-        let preconditions =
-            Preconditions { uid: Some(version.uid), resource_version: Some(version.resource_version) };
-        let params = DeleteParams::default().preconditions(preconditions);
+        let params = delete_exactly(&version);
         let request = Request { verb: "delete", resource: "rolebindings", name: &name };
         self.inner.host.writer.send(request, self.api(namespace).delete(role, &params)).await?;
         info!(binding = name, "deleted");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
+use hub_api::names::{AccountKey, Namespace};
 use hub_core::rights::{COMPONENT, MANAGED_BY};
 use hub_runtime::host::Host;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -32,13 +32,13 @@ struct Accounts(Rights);
 
 impl Sink<PartialObjectMeta<ManagedServiceAccount>> for Accounts {
     fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>) {
-        if self.0.inner.state.lock().accounts.insert(account_key(key)) {
+        if self.0.inner.state.lock().accounts.insert(AccountKey::from(key)) {
             self.0.inner.work.add(Key::Tokens);
         }
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.inner.state.lock().accounts.remove(&account_key(key));
+        self.0.inner.state.lock().accounts.remove(&AccountKey::from(key));
         self.0.inner.work.add(Key::Tokens);
     }
 
@@ -105,12 +105,5 @@ impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRole {
 
     fn delete(&mut self, _: &ObjectKey) {
         self.set(None);
-    }
-}
-
-fn account_key(key: &ObjectKey) -> AccountKey {
-    AccountKey {
-        cluster: ClusterName::new(Arc::clone(&key.namespace)),
-        account: AccountName::new(Arc::clone(&key.name)),
     }
 }

@@ -15,9 +15,9 @@ use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;
 use hub_runtime::watch::is_newer;
 use hub_runtime::work::{PausedNamespaces, Work};
-use hub_runtime::write::{Request, WriteError};
+use hub_runtime::write::{Request, WriteError, delete_exactly};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -220,11 +220,7 @@ impl Syncer {
                 patched
             }
             Action::Delete(version) => {
-                let preconditions = Preconditions {
-                    uid: Some(version.uid.clone()),
-                    resource_version: Some(version.resource_version),
-                };
-                let params = DeleteParams::default().preconditions(preconditions);
+                let params = delete_exactly(&version);
                 let answer = host.writer.send(request("delete"), api.delete(name, &params)).await?;
                 info!(copy = %place, "deleted");
                 // What is answered with the object is held by a finalizer.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
+use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::Observed;
@@ -95,7 +95,7 @@ struct Accounts(Syncer);
 
 impl Sink<ManagedServiceAccount> for Accounts {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedServiceAccount, Unreadable>) {
-        let key = account_key(key);
+        let key = AccountKey::from(key);
         let account = match object {
             Ok(object) => Account::read(&object),
             Err(unreadable) => Account::unreadable(&unreadable.metadata, unreadable.error),
@@ -110,7 +110,7 @@ impl Sink<ManagedServiceAccount> for Accounts {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        let key = account_key(key);
+        let key = AccountKey::from(key);
         let places = self.0.change(|fleet, index| {
             index.delete_account(&key);
             index.places_of(fleet, &key)
@@ -135,7 +135,7 @@ struct Tokens {
 
 impl Sink<Secret> for Tokens {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        let key = account_key(key);
+        let key = AccountKey::from(key);
         // What the error says of a Secret may be a part of it.
         let source = object.map_or_else(|_| Source::unreadable(), |secret| Source::read(&secret));
         let places = self.syncer.change(|fleet, index| {
@@ -148,7 +148,7 @@ impl Sink<Secret> for Tokens {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        let key = account_key(key);
+        let key = AccountKey::from(key);
         let places = self.syncer.change(|fleet, index| {
             index.delete_source(&key);
             index.places_of(fleet, &key)
@@ -217,7 +217,7 @@ struct Profiles(Syncer);
 
 impl Sink<PartialObjectMeta<ClusterProfile>> for Profiles {
     fn apply(&mut self, key: &ObjectKey, object: Result<PartialObjectMeta<ClusterProfile>, Unreadable>) {
-        let key = profile_key(key);
+        let key = ProfileKey::from(key);
         // Metadata has no shape that it could lack.
         let Ok(object) = object else { return };
         let profile = Profile::read(&object.metadata);
@@ -227,26 +227,12 @@ impl Sink<PartialObjectMeta<ClusterProfile>> for Profiles {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        let key = profile_key(key);
+        let key = ProfileKey::from(key);
         self.0.change(|_, index| index.delete_profile(&key));
         self.0.enqueue_profile(&key);
     }
 }
 
-fn account_key(key: &ObjectKey) -> AccountKey {
-    AccountKey {
-        cluster: ClusterName::new(Arc::clone(&key.namespace)),
-        account: AccountName::new(Arc::clone(&key.name)),
-    }
-}
-
 fn secret_key(key: &ObjectKey) -> SecretKey {
     SecretKey { namespace: Namespace::new(Arc::clone(&key.namespace)), name: Arc::clone(&key.name) }
-}
-
-fn profile_key(key: &ObjectKey) -> ProfileKey {
-    ProfileKey {
-        namespace: Namespace::new(Arc::clone(&key.namespace)),
-        cluster: ClusterName::new(Arc::clone(&key.name)),
-    }
 }

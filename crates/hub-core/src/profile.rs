@@ -209,6 +209,17 @@ pub struct Version {
     pub resource_version: String,
 }
 
+impl Version {
+    /// That of the object with this metadata.
+    #[must_use]
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
 /// Plans what has to be written so that the profile at `key` is what its owners want.
 #[must_use]
 pub fn plan(

@@ -31,15 +31,20 @@ fn shared() -> SecretKey {
 }
 
 /// Both clusters in `team`, without accounts.
-fn neighbours() -> World {
-    World::of([
+fn neighbourhood() -> [Value; 6] {
+    [
         member("a", "prod"),
         member("a-b", "prod"),
         exclusive("prod"),
         binding("team", "prod"),
         profile("team", "a"),
         profile("team", "a-b"),
-    ])
+    ]
+}
+
+/// A hub of which they are all that there is.
+fn neighbours() -> World {
+    World::of(neighbourhood())
 }
 
 fn arrive(world: &mut World, (cluster, name): (&str, &str)) {
@@ -155,18 +160,8 @@ fn an_older_account_that_may_not_have_the_copy_holds_no_name() {
 
 #[test]
 fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
-    let mut world = World::unlisted(
-        Settings::default(),
-        [
-            member("a", "prod"),
-            member("a-b", "prod"),
-            exclusive("prod"),
-            binding("team", "prod"),
-            profile("team", "a"),
-            profile("team", "a-b"),
-            account(FIRST.0, FIRST.1),
-        ],
-    );
+    let mut world = World::unlisted(Settings::default(), neighbourhood());
+    world.arrive(&account(FIRST.0, FIRST.1));
     arrive(&mut world, SECOND);
     world.index.accounts_listed();
     world.index.copies_listed(None);
@@ -259,13 +254,7 @@ fn the_account_of_a_copy_is_judged_though_others_of_the_name_are_all_that_is_kno
     let mut left = neighbours();
     arrive(&mut left, FIRST);
     left.settle();
-    let mut world = World::unlisted(Settings::default(), []);
-    for object in [member("a", "prod"), member("a-b", "prod"), exclusive("prod"), binding("team", "prod")] {
-        world.arrive(&object);
-    }
-    for cluster in ["a", "a-b"] {
-        world.arrive(&profile("team", cluster));
-    }
+    let mut world = World::unlisted(Settings::default(), neighbourhood());
     arrive(&mut world, SECOND);
     world.put(left.secret(&shared()).clone());
     world.index.copies_listed(None);

@@ -13,9 +13,7 @@ use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::profile::{Action, Observed, Presence, Share, Version, plan};
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, TypeMeta,
-};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -26,7 +24,7 @@ use crate::host::Host;
 use crate::queue::Outcome;
 use crate::watch::{ObjectKey, Sink, Unreadable, Watch, is_newer};
 use crate::work::{PausedNamespaces, Work};
-use crate::write::{Request, WriteError};
+use crate::write::{Request, WriteError, delete_exactly};
 
 /// The plural of the kind, which names this loop in metrics, too.
 const RESOURCE: &str = "clusterprofiles";
@@ -252,11 +250,7 @@ impl Profiles {
                 return Ok(patched.metadata.resource_version);
             }
             Action::Delete(version) => {
-                let preconditions = Preconditions {
-                    uid: Some(version.uid.clone()),
-                    resource_version: Some(version.resource_version.clone()),
-                };
-                let params = DeleteParams::default().preconditions(preconditions);
+                let params = delete_exactly(version);
                 writer.send(request("delete"), api.delete(name, &params)).await?;
                 info!(profile = %key, "deleted");
                 self.mark_deleted(key, &version.uid);
@@ -366,7 +360,7 @@ struct ProfileSink(Arc<Profiles>);
 
 impl Sink<DynamicObject> for ProfileSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        let key = profile_key(key);
+        let key = ProfileKey::from(key);
         // Any JSON object is a DynamicObject, so that none is unreadable.
         if let Ok(object) = object
             && self.0.observe(&key, &object)
@@ -376,17 +370,10 @@ impl Sink<DynamicObject> for ProfileSink {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        let key = profile_key(key);
+        let key = ProfileKey::from(key);
         self.0.forget(&key, None);
         self.0.host.reporter.forget(&Subject::Profile(key.clone()));
         self.0.enqueue(key);
-    }
-}
-
-fn profile_key(key: &ObjectKey) -> ProfileKey {
-    ProfileKey {
-        namespace: Namespace::new(Arc::clone(&key.namespace)),
-        cluster: ClusterName::new(Arc::clone(&key.name)),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use hub_core::profile::Version;
+use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Category, summary};
@@ -80,6 +82,15 @@ impl Writer {
         self.metrics.write(request.resource, request.verb, outcome, begin.elapsed());
         result
     }
+}
+
+/// Deletes this very object, unchanged since it was read, or nothing.
+#[must_use]
+pub fn delete_exactly(version: &Version) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions {
+        uid: Some(version.uid.clone()),
+        resource_version: Some(version.resource_version.clone()),
+    })
 }
 
 #[cfg(test)]

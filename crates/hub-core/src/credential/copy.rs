@@ -86,10 +86,7 @@ impl Observed {
         let made_by_us = managers.filter_map(|entry| entry.manager.as_deref()).any(|by| by == FIELD_MANAGER);
         let labelled = record.as_ref().is_some_and(|record| label == Some(label_value(&record.account)));
         Self {
-            version: Version {
-                uid: metadata.uid.clone().unwrap_or_default(),
-                resource_version: metadata.resource_version.clone().unwrap_or_default(),
-            },
+            version: Version::of(metadata),
             terminating: metadata.deletion_timestamp.is_some(),
             is_ours: made_by_us || labelled,
             record,
