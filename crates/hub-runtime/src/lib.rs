@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod gates;
 pub mod health;
 pub mod host;
+mod keys;
 pub mod lease;
 pub mod metrics;
 pub mod profiles;

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use backon::ExponentialBackoff;
 use futures::{Stream, StreamExt};
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{DeserializeGuard, PartialObjectMeta, Resource};
 use kube::runtime::watcher::{self, Event};
@@ -51,26 +50,6 @@ impl ObjectKey {
         Self {
             namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
             name: metadata.name.as_deref().unwrap_or_default().into(),
-        }
-    }
-}
-
-impl From<&ObjectKey> for AccountKey {
-    /// A ManagedServiceAccount, or the token of its name: their namespace is the cluster's.
-    fn from(key: &ObjectKey) -> Self {
-        Self {
-            cluster: ClusterName::new(Arc::clone(&key.namespace)),
-            account: AccountName::new(Arc::clone(&key.name)),
-        }
-    }
-}
-
-impl From<&ObjectKey> for ProfileKey {
-    /// A ClusterProfile, which has the name of its cluster.
-    fn from(key: &ObjectKey) -> Self {
-        Self {
-            namespace: Namespace::new(Arc::clone(&key.namespace)),
-            cluster: ClusterName::new(Arc::clone(&key.name)),
         }
     }
 }
