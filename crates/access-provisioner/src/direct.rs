@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hub_api::names::{ManagerName, ProfileKey};
 use hub_core::access::{self, Offer};
 use hub_core::fleet::Touched;
-use hub_core::profile::{Observed, Share};
+use hub_core::profile::{ObservedProfile, Share};
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::metrics::Metrics;
 use hub_runtime::profiles::{Owner, Profiles};
@@ -69,7 +69,7 @@ impl Direct {
 }
 
 impl Owner for Direct {
-    fn share(&self, key: &ProfileKey, observed: Option<&Observed>) -> Share {
+    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
         let observed = observed.filter(|observed| access::is_ours(observed, &self.manager));
         let offer = observed.map(|observed| -> Offer {
             let fleet = self.fleet.read();

@@ -16,4 +16,4 @@ mod tally;
 
 pub use direct::{DEFAULT_DIRECT_PROVIDER, DIRECT_GATE, Direct, DirectSettings};
 pub use provisioner::{GATE, Provisioner};
-pub use settings::{CaKind, CaReference, InvalidCaReference, Settings, SourceSettings};
+pub use settings::{CaKind, CaReference, InvalidCaReference, ProvisionerSettings, SourceSettings};

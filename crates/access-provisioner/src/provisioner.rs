@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hub_api::names::{ManagerName, ProfileKey};
-use hub_core::access::{self, AccessIndex, AnchorChange, Place, Source};
-use hub_core::profile::{Observed, Share};
+use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, AnchorPlace};
+use hub_core::profile::{ObservedProfile, Share};
 use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::profiles::{Owner, Profiles};
@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tracing::info;
 
-use crate::settings::{Settings, SourceSettings};
+use crate::settings::{ProvisionerSettings, SourceSettings};
 use crate::sources;
 use crate::tally::Tally;
 
@@ -47,14 +47,18 @@ impl Provisioner {
         host: &Arc<Host>,
         profiles: &Arc<Profiles>,
         manager: ManagerName,
-        settings: Settings,
+        settings: ProvisionerSettings,
     ) -> Self {
         let (name, source) = match &settings.source {
             SourceSettings::ClusterProxy { service, port, require_addon } => (
                 "cluster_proxy",
-                Source::ClusterProxy { service: service.clone(), port: *port, require_addon: *require_addon },
+                AccessSource::ClusterProxy {
+                    service: service.clone(),
+                    port: *port,
+                    require_addon: *require_addon,
+                },
             ),
-            SourceSettings::Static { server, .. } => ("static", Source::Static(server.clone())),
+            SourceSettings::Static { server, .. } => ("static", AccessSource::Static(server.clone())),
         };
         let index = AccessIndex::new(settings.provider, source, !settings.overlap.is_zero());
         let this = Self {
@@ -96,7 +100,7 @@ impl Provisioner {
     }
 
     /// Takes in a reading of the trust anchors at a place.
-    pub(crate) fn set_anchors(&self, place: Place, reading: Result<TrustBundle, TrustError>) {
+    pub(crate) fn set_anchors(&self, place: AnchorPlace, reading: Result<TrustBundle, TrustError>) {
         let late = self.inner.begun.load(Ordering::Acquire) && self.index().current_anchors().is_none();
         let published = if late { self.published() } else { Vec::new() };
         let (change, inherited) = {
@@ -114,7 +118,7 @@ impl Provisioner {
     }
 
     /// Nothing can be said of the trust anchors at a place.
-    pub(crate) fn anchors_unknown(&self, place: Place) {
+    pub(crate) fn anchors_unknown(&self, place: AnchorPlace) {
         let change = self.index().anchors_unknown(place);
         self.follow_up(&change);
     }
@@ -183,7 +187,7 @@ impl Provisioner {
         });
     }
 
-    fn is_ours(&self, observed: &Observed) -> bool {
+    fn is_ours(&self, observed: &ObservedProfile) -> bool {
         access::is_ours(observed, &self.inner.manager)
     }
 }
@@ -194,7 +198,7 @@ fn inherit(index: &mut AccessIndex, published: &[(ProfileKey, TrustBundle)]) -> 
 }
 
 impl Owner for Provisioner {
-    fn share(&self, key: &ProfileKey, observed: Option<&Observed>) -> Share {
+    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
         let index = self.index();
         let offer =
             observed.filter(|observed| self.is_ours(observed)).map(|observed| index.offer(key, observed));

@@ -10,7 +10,7 @@ use hub_core::note::Subject;
 
 /// How the provisioner is set up.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ProvisionerSettings {
     /// The name of our entry.
     pub provider: String,
     /// Where its content comes from.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
-use hub_core::access::{CLUSTER_PROXY, Known, Place, SERVING_CERT_KEY, SERVING_CERT_SECRET};
+use hub_core::access::{AnchorPlace, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
@@ -20,17 +20,17 @@ use crate::settings::{CaKind, CaReference};
 /// not hold up the other owners of profiles.
 pub(crate) fn watch_cluster_proxy(provisioner: &Provisioner, host: &Arc<Host>, require_addon: bool) {
     let configuration =
-        Configuration { provisioner: provisioner.clone(), host: Arc::clone(host), seen: false, ca: None };
+        ConfigurationSink { provisioner: provisioner.clone(), host: Arc::clone(host), seen: false, ca: None };
     host.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
     if require_addon {
-        let addons = Addons { provisioner: provisioner.clone() };
+        let addons = AddonSink { provisioner: provisioner.clone() };
         host.watch_metadata(Watch::all("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
     }
 }
 
 /// Watches the one Secret or ConfigMap that holds the certificates.
 pub(crate) fn watch_ca(provisioner: &Provisioner, host: &Host, ca: &CaReference) -> HeldWatch {
-    let sink = Certificates {
+    let sink = CertificateSink {
         provisioner: provisioner.clone(),
         reporter: host.reporter.clone(),
         place: provisioner.index().place(),
@@ -51,7 +51,7 @@ pub(crate) fn watch_ca(provisioner: &Provisioner, host: &Host, ca: &CaReference)
     }
 }
 
-struct Configuration {
+struct ConfigurationSink {
     provisioner: Provisioner,
     host: Arc<Host>,
     seen: bool,
@@ -59,7 +59,7 @@ struct Configuration {
     ca: Option<CaReference>,
 }
 
-impl Configuration {
+impl ConfigurationSink {
     /// Looks for the certificates where the proxy is now.
     fn follow(&mut self, namespace: Namespace) {
         let ca = CaReference {
@@ -101,7 +101,7 @@ impl Configuration {
     }
 }
 
-impl Sink<ManagedProxyConfiguration> for Configuration {
+impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<ManagedProxyConfiguration, Unreadable>) {
         self.seen = true;
         let namespace = object.map_err(|unreadable| unreadable.error).and_then(|object| {
@@ -139,11 +139,11 @@ impl Sink<ManagedProxyConfiguration> for Configuration {
     }
 }
 
-struct Addons {
+struct AddonSink {
     provisioner: Provisioner,
 }
 
-impl Addons {
+impl AddonSink {
     fn set(&self, key: &ObjectKey, present: bool) {
         let cluster = ClusterName::new(Arc::clone(&key.namespace));
         if self.provisioner.index().set_addon(&cluster, present) {
@@ -152,7 +152,7 @@ impl Addons {
     }
 }
 
-impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for Addons {
+impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
     fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedClusterAddOn>, Unreadable>) {
         self.set(key, true);
     }
@@ -166,16 +166,16 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for Addons {
     }
 }
 
-struct Certificates {
+struct CertificateSink {
     provisioner: Provisioner,
     reporter: hub_runtime::report::Reporter,
-    place: Place,
+    place: AnchorPlace,
     subject: Subject,
     key: String,
     seen: bool,
 }
 
-impl Certificates {
+impl CertificateSink {
     fn read(&self, uid: Option<&str>, text: Option<&[u8]>) {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
         let notes = reading.as_ref().err().map(|error| self.note(&error.to_string()));
@@ -219,7 +219,7 @@ impl Holder for ConfigMap {
     }
 }
 
-impl<K: Holder> Sink<K> for Certificates {
+impl<K: Holder> Sink<K> for CertificateSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
         self.seen = true;
         if let Ok(holder) = object {

@@ -83,7 +83,7 @@ pub enum ExecInfoError {
 #[derive(Clone, Debug)]
 pub struct ExecInfo {
     version: ApiVersion,
-    cluster: Option<Cluster>,
+    cluster: Option<ExecCluster>,
 }
 
 impl ExecInfo {
@@ -134,12 +134,12 @@ struct Object {
 #[derive(Deserialize)]
 struct Spec {
     #[serde(default)]
-    cluster: Option<Cluster>,
+    cluster: Option<ExecCluster>,
 }
 
 /// The server and its CA are there too; they are the managed cluster's, which we do not talk to.
 #[derive(Clone, Debug, Deserialize)]
-struct Cluster {
+struct ExecCluster {
     #[serde(default)]
     config: Option<Value>,
 }

@@ -12,5 +12,5 @@
 mod rights;
 mod sources;
 
-pub use hub_core::rights::Settings;
-pub use rights::{GATE, Rights};
+pub use hub_core::rights::PermissionSettings;
+pub use rights::{CredentialRights, GATE};

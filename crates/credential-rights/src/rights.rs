@@ -8,7 +8,7 @@ use hub_api::names::{AccountKey, Namespace};
 use hub_core::fleet::Touched;
 use hub_core::grant;
 use hub_core::profile::Version;
-use hub_core::rights::{Settings, token_rules};
+use hub_core::rights::{PermissionSettings, token_rules};
 use hub_runtime::error::Category;
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::host::Host;
@@ -47,14 +47,14 @@ pub(crate) enum Key {
 
 /// Gives the syncer its rights. Cheap to clone; clones share their state.
 #[derive(Clone)]
-pub struct Rights {
+pub struct CredentialRights {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
     host: Arc<Host>,
     fleet: FleetCache,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PermissionSettings,
     pub(crate) state: Mutex<State>,
     pub(crate) work: Arc<Work<Key>>,
     paused: PausedNamespaces,
@@ -66,7 +66,7 @@ pub(crate) struct State {
     /// The accounts that ask for copies, and whether these are all.
     pub(crate) accounts: BTreeSet<AccountKey>,
     pub(crate) all_accounts: bool,
-    pub(crate) bindings: BTreeMap<Namespace, Binding>,
+    pub(crate) bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     /// The role that names the tokens.
     pub(crate) role: Option<Role>,
     /// The uid of the role of copies, which RoleBindings go with.
@@ -77,13 +77,13 @@ pub(crate) struct State {
 
 /// A RoleBinding of ours.
 #[derive(Clone)]
-pub(crate) struct Binding {
+pub(crate) struct ObservedRoleBinding {
     version: Version,
     /// Nothing where it cannot be read.
     object: Option<RoleBinding>,
 }
 
-impl Binding {
+impl ObservedRoleBinding {
     pub(crate) fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
         Self { version: Version::of(metadata), object }
     }
@@ -102,10 +102,10 @@ impl From<ClusterRole> for Role {
     }
 }
 
-impl Rights {
+impl CredentialRights {
     /// Starts to watch. Call it before the fleet's watches start.
     #[must_use]
-    pub fn start(host: &Arc<Host>, fleet: &FleetCache, settings: Settings) -> Self {
+    pub fn start(host: &Arc<Host>, fleet: &FleetCache, settings: PermissionSettings) -> Self {
         let inner = Inner {
             host: Arc::clone(host),
             fleet: fleet.clone(),
@@ -207,7 +207,7 @@ impl Rights {
             );
             return Ok(Outcome::Refused);
         };
-        let is_right = |binding: &Binding| {
+        let is_right = |binding: &ObservedRoleBinding| {
             binding.object.as_ref().is_some_and(|object| self.inner.settings.is_right(object, &role))
         };
         match observed {

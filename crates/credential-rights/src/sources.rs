@@ -12,25 +12,25 @@ use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::core::PartialObjectMeta;
 
-use crate::rights::{Binding, Key, Rights, Role};
+use crate::rights::{CredentialRights, Key, ObservedRoleBinding, Role};
 
 /// Starts to watch.
-pub(crate) fn watch(rights: &Rights, host: &Host) {
+pub(crate) fn watch(rights: &CredentialRights, host: &Host) {
     let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts (asking)");
-    host.watch_metadata(accounts.labelled(asking).optional(), Accounts(rights.clone()));
+    host.watch_metadata(accounts.labelled(asking).optional(), AccountNameSink(rights.clone()));
     let ours = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, COMPONENT.0, COMPONENT.1);
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&rights.inner.settings.copies_role);
-    host.watch(bindings.labelled(ours), Bindings(rights.clone()));
+    host.watch(bindings.labelled(ours), RoleBindingSink(rights.clone()));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&rights.inner.settings.tokens_role);
-    host.watch(role, Roles(rights.clone()));
+    host.watch(role, TokensRoleSink(rights.clone()));
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&rights.inner.settings.copies_role);
-    host.watch_metadata(role, CopiesRole(rights.clone()));
+    host.watch_metadata(role, CopiesRoleSink(rights.clone()));
 }
 
-struct Accounts(Rights);
+struct AccountNameSink(CredentialRights);
 
-impl Sink<PartialObjectMeta<ManagedServiceAccount>> for Accounts {
+impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
     fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>) {
         if self.0.inner.state.lock().accounts.insert(AccountKey::from(key)) {
             self.0.inner.work.add(Key::Tokens);
@@ -48,14 +48,14 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for Accounts {
     }
 }
 
-struct Bindings(Rights);
+struct RoleBindingSink(CredentialRights);
 
-impl Sink<RoleBinding> for Bindings {
+impl Sink<RoleBinding> for RoleBindingSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
         let namespace = Namespace::new(Arc::clone(&key.namespace));
         let binding = match object {
-            Ok(object) => Binding::read(&object.metadata.clone(), Some(object)),
-            Err(unreadable) => Binding::read(&unreadable.metadata, None),
+            Ok(object) => ObservedRoleBinding::read(&object.metadata.clone(), Some(object)),
+            Err(unreadable) => ObservedRoleBinding::read(&unreadable.metadata, None),
         };
         self.0.inner.state.lock().bindings.insert(namespace.clone(), binding);
         self.0.inner.work.add(Key::Copies(namespace));
@@ -68,9 +68,9 @@ impl Sink<RoleBinding> for Bindings {
     }
 }
 
-struct Roles(Rights);
+struct TokensRoleSink(CredentialRights);
 
-impl Sink<ClusterRole> for Roles {
+impl Sink<ClusterRole> for TokensRoleSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<ClusterRole, Unreadable>) {
         self.0.inner.state.lock().role = object.ok().map(Role::from);
         self.0.inner.work.add(Key::Tokens);
@@ -82,9 +82,9 @@ impl Sink<ClusterRole> for Roles {
     }
 }
 
-struct CopiesRole(Rights);
+struct CopiesRoleSink(CredentialRights);
 
-impl CopiesRole {
+impl CopiesRoleSink {
     /// Has every RoleBinding looked at again: they go with the role.
     fn set(&self, uid: Option<String>) {
         let namespaces: Vec<Namespace> = {
@@ -98,7 +98,7 @@ impl CopiesRole {
     }
 }
 
-impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRole {
+impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRoleSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<ClusterRole>, Unreadable>) {
         self.set(object.map_or_else(|unreadable| unreadable.metadata.uid, |object| object.metadata.uid));
     }

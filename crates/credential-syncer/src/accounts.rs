@@ -35,13 +35,13 @@ const GRACE: Duration = Duration::from_secs(3);
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 
 /// What the work on accounts keeps between two looks.
-pub(crate) struct Accounts {
+pub(crate) struct AccountConditions {
     pub(crate) work: Arc<Work<AccountKey>>,
     /// Trouble that is not said yet, and since when it lasts.
     troubles: Mutex<HashMap<AccountKey, Instant>>,
 }
 
-impl Accounts {
+impl AccountConditions {
     pub(crate) fn new(host: &Arc<Host>) -> Self {
         host.metrics.declare_written(RESOURCE);
         Self { work: Work::new(host, RESOURCE), troubles: Mutex::default() }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
-use hub_core::credential::copy::{FIELD_MANAGER, Observed};
-use hub_core::credential::plan::{Action, Plan, plan};
+use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
+use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::profile::Version;
 use hub_runtime::error::Category;
@@ -41,7 +41,7 @@ const FOREIGN_PAUSE_MAX: Duration = Duration::from_mins(1);
 const END_PAUSE: Duration = Duration::from_secs(30);
 
 /// What the work on copies keeps between two looks.
-pub(crate) struct Copies {
+pub(crate) struct CopyWriter {
     pub(crate) work: Arc<Work<SecretKey>>,
     pub(crate) paused: PausedNamespaces,
     pub(crate) tally: Tally,
@@ -73,7 +73,7 @@ impl Met {
     }
 }
 
-impl Copies {
+impl CopyWriter {
     pub(crate) fn new(host: &Arc<Host>) -> Self {
         host.metrics.declare_written(RESOURCE);
         let tally = Tally::new(host.metrics.clone());
@@ -104,7 +104,7 @@ impl Syncer {
 
     /// Takes in a Secret as an event or an answer shows it; answers whether that is news. An event that is older
     /// than the answer to our own write is not.
-    pub(crate) fn observe(&self, place: &SecretKey, observed: Observed) -> bool {
+    pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) -> bool {
         let deleted = self.inner.copies.memory.lock().deleted.get(place).map(|(uid, _)| uid.clone());
         if deleted.is_some_and(|uid| uid == observed.version.uid) && !observed.terminating {
             return false;
@@ -136,7 +136,7 @@ impl Syncer {
             let (plan, version) = self.plan(place);
             let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
             let uid = version.as_ref().map(|version| version.uid.clone());
-            if plan.action == Action::Nothing {
+            if plan.action == CopyAction::Nothing {
                 if foreign.is_none() {
                     self.end_of_foreign(place);
                 }
@@ -144,7 +144,7 @@ impl Syncer {
                 self.measure(place, wrote);
                 return foreign.map_or(Outcome::Done, Outcome::RetryAfter);
             }
-            let patches = matches!(plan.action, Action::Patch(_));
+            let patches = matches!(plan.action, CopyAction::Patch(_));
             // Where somebody else has written meanwhile, the same patch may well be needed again.
             if patches && left.is_some() && left == version {
                 let error = WriteError {
@@ -156,7 +156,7 @@ impl Syncer {
                 };
                 return self.failed(place, uid.as_deref(), &error);
             }
-            if matches!(plan.action, Action::Create(_))
+            if matches!(plan.action, CopyAction::Create(_))
                 && let Some(pause) = self.inner.copies.paused.pause_of(&place.namespace)
             {
                 return Outcome::RetryAfter(pause);
@@ -171,7 +171,7 @@ impl Syncer {
     }
 
     /// Plans, and has what is counted and said follow the plan.
-    fn plan(&self, place: &SecretKey) -> (Plan, Option<Version>) {
+    fn plan(&self, place: &SecretKey) -> (CopyPlan, Option<Version>) {
         let (plan, version, expires) = self.change(|fleet, index| {
             let plan = plan(index, fleet, place);
             let version = index.copy(place).map(|observed| observed.version.clone());
@@ -185,14 +185,14 @@ impl Syncer {
     }
 
     /// Sends a write, and answers which version it left.
-    async fn execute(&self, place: &SecretKey, action: Action) -> Result<Option<Version>, WriteError> {
+    async fn execute(&self, place: &SecretKey, action: CopyAction) -> Result<Option<Version>, WriteError> {
         let host = &self.inner.host;
         let api: Api<Secret> = Api::namespaced(host.client.clone(), place.namespace.as_str());
         let (name, full_name) = (&*place.name, place.to_string());
         let request = |verb| Request { verb, resource: RESOURCE, name: &full_name };
         let secret = match action {
-            Action::Nothing => return Ok(None),
-            Action::Create(secret) => {
+            CopyAction::Nothing => return Ok(None),
+            CopyAction::Create(secret) => {
                 let params =
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
                 match host.writer.send(request("create"), api.create(&params, &secret)).await {
@@ -211,7 +211,7 @@ impl Syncer {
                     Err(error) => return Err(error),
                 }
             }
-            Action::Patch(patch) => {
+            CopyAction::Patch(patch) => {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 let patch = Patch::Merge(&patch);
@@ -219,7 +219,7 @@ impl Syncer {
                 info!(copy = %place, "updated");
                 patched
             }
-            Action::Delete(version) => {
+            CopyAction::Delete(version) => {
                 let params = delete_exactly(&version);
                 let answer = host.writer.send(request("delete"), api.delete(name, &params)).await?;
                 info!(copy = %place, "deleted");
@@ -231,7 +231,7 @@ impl Syncer {
                 held
             }
         };
-        let observed = Observed::read(place, &secret);
+        let observed = ObservedCopy::read(place, &secret);
         let version = observed.version.clone();
         self.observe(place, observed);
         Ok(Some(version))
@@ -270,7 +270,7 @@ impl Syncer {
     /// A create has met a Secret. Without our label no watch will show its end.
     fn meet(&self, place: &SecretKey, found: &Secret) {
         let (now, mut memory) = (Instant::now(), self.inner.copies.memory.lock());
-        if Observed::read(place, found).is_ours {
+        if ObservedCopy::read(place, found).is_ours {
             memory.foreign.remove(place);
         } else {
             memory.foreign.entry(place.clone()).or_insert(Met { first: now, last: now }).last = now;

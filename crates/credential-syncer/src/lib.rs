@@ -16,5 +16,5 @@ mod sources;
 mod syncer;
 mod tally;
 
-pub use hub_core::credential::index::Settings;
+pub use hub_core::credential::index::SyncSettings;
 pub use syncer::{GATE, SecretAccess, Syncer};

@@ -9,9 +9,9 @@ use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
-use hub_core::credential::copy::Observed;
+use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::Profile;
-use hub_core::credential::source::Source;
+use hub_core::credential::source::TokenSource;
 use hub_core::note::Subject;
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -28,17 +28,17 @@ const PAGE: u32 = 5000;
 /// process, so all that is managed-serviceaccount's is optional: until it is listed, copies are kept as they are.
 pub(crate) fn watch(syncer: &Syncer, host: &Host) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
-    host.watch(accounts, Accounts(syncer.clone()));
+    host.watch(accounts, AccountSink(syncer.clone()));
     let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
-    host.watch_metadata(profiles, Profiles(syncer.clone()));
+    host.watch_metadata(profiles, ProfileSink(syncer.clone()));
     match &syncer.inner.access {
         SecretAccess::Cluster => {
-            host.watch(tokens().optional(), Tokens { syncer: syncer.clone(), account: None });
-            host.watch(copies().optional(), Copies { syncer: syncer.clone(), namespace: None });
+            host.watch(tokens().optional(), TokenSink { syncer: syncer.clone(), account: None });
+            host.watch(copies().optional(), CopySink { syncer: syncer.clone(), namespace: None });
         }
         SecretAccess::Granted { role_binding } => {
             let rights = Watch::<RoleBinding>::all("rolebindings (copies)").named(role_binding);
-            host.watch_metadata(rights, Rights(syncer.clone()));
+            host.watch_metadata(rights, RoleBindingSink(syncer.clone()));
             host.spawn("the watches on secrets", follow(syncer.clone(), Arc::clone(&syncer.inner.host)));
         }
     }
@@ -70,7 +70,7 @@ async fn follow(syncer: Syncer, host: Arc<Host>) {
             tokens_of.entry(account).or_insert_with_key(|account| {
                 // What an earlier watch has left is not this one's to take away.
                 syncer.change(|_, index| index.forget_sources(account));
-                let sink = Tokens { syncer: syncer.clone(), account: Some(account.clone()) };
+                let sink = TokenSink { syncer: syncer.clone(), account: Some(account.clone()) };
                 host.watch_while_held(None, tokens().named(account.as_str()).late(), sink)
             });
         }
@@ -78,7 +78,7 @@ async fn follow(syncer: Syncer, host: Arc<Host>) {
         for namespace in namespaces {
             copies_in.entry(namespace).or_insert_with_key(|namespace| {
                 syncer.change(|_, index| index.forget_copies(namespace));
-                let sink = Copies { syncer: syncer.clone(), namespace: Some(namespace.clone()) };
+                let sink = CopySink { syncer: syncer.clone(), namespace: Some(namespace.clone()) };
                 host.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
             });
         }
@@ -91,9 +91,9 @@ async fn follow(syncer: Syncer, host: Arc<Host>) {
     }
 }
 
-struct Accounts(Syncer);
+struct AccountSink(Syncer);
 
-impl Sink<ManagedServiceAccount> for Accounts {
+impl Sink<ManagedServiceAccount> for AccountSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedServiceAccount, Unreadable>) {
         let key = AccountKey::from(key);
         let account = match object {
@@ -127,17 +127,17 @@ impl Sink<ManagedServiceAccount> for Accounts {
     }
 }
 
-struct Tokens {
+struct TokenSink {
     syncer: Syncer,
     /// The name that the watch is limited to.
     account: Option<AccountName>,
 }
 
-impl Sink<Secret> for Tokens {
+impl Sink<Secret> for TokenSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
         let key = AccountKey::from(key);
         // What the error says of a Secret may be a part of it.
-        let source = object.map_or_else(|_| Source::unreadable(), |secret| Source::read(&secret));
+        let source = object.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
         let places = self.syncer.change(|fleet, index| {
             let changed = index.apply_source(key.clone(), source);
             if changed { index.places_of(fleet, &key) } else { Vec::new() }
@@ -164,18 +164,18 @@ impl Sink<Secret> for Tokens {
     }
 }
 
-struct Copies {
+struct CopySink {
     syncer: Syncer,
     /// The namespace that the watch is limited to.
     namespace: Option<Namespace>,
 }
 
-impl Sink<Secret> for Copies {
+impl Sink<Secret> for CopySink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
         let key = secret_key(key);
         let observed = match object {
-            Ok(secret) => Observed::read(&key, &secret),
-            Err(unreadable) => Observed::unreadable(&key, &unreadable.metadata),
+            Ok(secret) => ObservedCopy::read(&key, &secret),
+            Err(unreadable) => ObservedCopy::unreadable(&key, &unreadable.metadata),
         };
         self.syncer.end_of_foreign(&key);
         if self.syncer.observe(&key, observed) {
@@ -198,9 +198,9 @@ impl Sink<Secret> for Copies {
     }
 }
 
-struct Rights(Syncer);
+struct RoleBindingSink(Syncer);
 
-impl Sink<PartialObjectMeta<RoleBinding>> for Rights {
+impl Sink<PartialObjectMeta<RoleBinding>> for RoleBindingSink {
     fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<RoleBinding>, Unreadable>) {
         if self.0.inner.granted.lock().insert(Namespace::new(Arc::clone(&key.namespace))) {
             self.0.reach_again();
@@ -213,9 +213,9 @@ impl Sink<PartialObjectMeta<RoleBinding>> for Rights {
     }
 }
 
-struct Profiles(Syncer);
+struct ProfileSink(Syncer);
 
-impl Sink<PartialObjectMeta<ClusterProfile>> for Profiles {
+impl Sink<PartialObjectMeta<ClusterProfile>> for ProfileSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<PartialObjectMeta<ClusterProfile>, Unreadable>) {
         let key = ProfileKey::from(key);
         // Metadata has no shape that it could lack.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
-use hub_core::credential::index::{CredentialIndex, Settings};
+use hub_core::credential::index::{CredentialIndex, SyncSettings};
 use hub_core::fleet::{Fleet, Touched};
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::host::Host;
@@ -15,8 +15,8 @@ use hub_runtime::work::Work;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::accounts::Accounts;
-use crate::copies::Copies;
+use crate::accounts::AccountConditions;
+use crate::copies::CopyWriter;
 use crate::sources;
 
 /// The feature gate that starts the syncer.
@@ -46,8 +46,8 @@ pub(crate) struct Inner {
     pub(crate) host: Arc<Host>,
     pub(crate) fleet: FleetCache,
     pub(crate) index: Mutex<CredentialIndex>,
-    pub(crate) copies: Copies,
-    pub(crate) accounts: Accounts,
+    pub(crate) copies: CopyWriter,
+    pub(crate) accounts: AccountConditions,
     pub(crate) access: SecretAccess,
     /// The namespaces in which there is a right to copies.
     pub(crate) granted: Mutex<BTreeSet<Namespace>>,
@@ -59,13 +59,13 @@ pub(crate) struct Inner {
 impl Syncer {
     /// Starts to watch. Call it before the fleet's watches start.
     #[must_use]
-    pub fn start(host: &Arc<Host>, fleet: &FleetCache, settings: Settings, access: SecretAccess) -> Self {
+    pub fn start(host: &Arc<Host>, fleet: &FleetCache, settings: SyncSettings, access: SecretAccess) -> Self {
         let inner = Inner {
             host: Arc::clone(host),
             fleet: fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings)),
-            copies: Copies::new(host),
-            accounts: Accounts::new(host),
+            copies: CopyWriter::new(host),
+            accounts: AccountConditions::new(host),
             access,
             granted: Mutex::default(),
             reach: Notify::new(),

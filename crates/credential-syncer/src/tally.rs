@@ -17,13 +17,13 @@ pub(crate) struct Tally {
 
 #[derive(Default)]
 struct Counted {
-    places: HashMap<SecretKey, Place>,
+    places: HashMap<SecretKey, CountedPlace>,
     /// How many copies hold a token that ends at a time.
     expiries: BTreeMap<Timestamp, usize>,
 }
 
 #[derive(Default, PartialEq, Eq)]
-struct Place {
+struct CountedPlace {
     states: Vec<(AccountKey, State)>,
     expires: Option<Timestamp>,
 }
@@ -38,7 +38,7 @@ impl Tally {
     /// where nothing is, is known to nobody else.
     pub(crate) fn concerned(&self, touched: &Touched) -> Vec<SecretKey> {
         let counted = self.counted.lock();
-        let concerns = |(key, place): &(&SecretKey, &Place)| match touched {
+        let concerns = |(key, place): &(&SecretKey, &CountedPlace)| match touched {
             Touched::Nothing => false,
             Touched::Cluster(cluster) => place.states.iter().any(|(account, _)| account.cluster == *cluster),
             Touched::Namespaces(namespaces) => namespaces.contains(&key.namespace),
@@ -55,7 +55,7 @@ impl Tally {
         expires: Option<Timestamp>,
     ) -> Vec<AccountKey> {
         let states: Vec<_> = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
-        let now = Place { states, expires };
+        let now = CountedPlace { states, expires };
         let mut counted = self.counted.lock();
         let before = counted.places.remove(place).unwrap_or_default();
         if before == now {
@@ -70,7 +70,7 @@ impl Tally {
         }
         counted.count(before.expires, now.expires);
         self.metrics.next_token_expiry(counted.expiries.keys().next().copied());
-        let differ = |one: &Place, other: &Place| {
+        let differ = |one: &CountedPlace, other: &CountedPlace| {
             let new = one.states.iter().filter(|state| !other.states.contains(state));
             new.map(|(account, _)| account.clone()).collect::<Vec<_>>()
         };
@@ -82,8 +82,8 @@ impl Tally {
 }
 
 impl Counted {
-    fn keep(&mut self, place: &SecretKey, now: Place) {
-        if now != Place::default() {
+    fn keep(&mut self, place: &SecretKey, now: CountedPlace) {
+        if now != CountedPlace::default() {
             self.places.insert(place.clone(), now);
         }
     }

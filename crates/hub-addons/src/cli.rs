@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use access_provisioner::{CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, Settings, SourceSettings};
+use access_provisioner::{
+    CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings,
+};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use credential_syncer::SecretAccess;
 use hub_api::crds::ListFlavour;
@@ -319,9 +321,9 @@ pub struct AccessArgs {
 impl RunArgs {
     /// The settings of the rights that are given, where it is said whom to.
     #[must_use]
-    pub fn rights(&self) -> Option<credential_rights::Settings> {
+    pub fn rights(&self) -> Option<credential_rights::PermissionSettings> {
         let subject = self.rights.credential_rights_subject.clone()?;
-        Some(credential_rights::Settings {
+        Some(credential_rights::PermissionSettings {
             namespace: subject.namespace,
             service_account: subject.name,
             copies_role: self.rights.credential_rights_copies_role.clone(),
@@ -350,7 +352,7 @@ impl RunArgs {
 impl AccessArgs {
     /// The settings of the provisioner.
     #[must_use]
-    pub fn provisioner(&self) -> Settings {
+    pub fn provisioner(&self) -> ProvisionerSettings {
         let source = match (&self.access_provider_server, &self.access_provider_ca) {
             // Clap asks for both with the source static.
             (Some(server), Some(ca)) if self.access_provider_source == AccessSource::Static => {
@@ -362,7 +364,11 @@ impl AccessArgs {
                 require_addon: self.cluster_proxy_require_addon,
             },
         };
-        Settings { provider: self.access_provider_name.clone(), source, overlap: self.ca_overlap.0 }
+        ProvisionerSettings {
+            provider: self.access_provider_name.clone(),
+            source,
+            overlap: self.ca_overlap.0,
+        }
     }
 
     /// The settings of direct access.

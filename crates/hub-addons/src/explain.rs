@@ -7,7 +7,7 @@ use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
-use hub_core::fleet::{Binding, Cluster, ClusterSet, Fleet};
+use hub_core::fleet::{Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::grant::{self, Grant};
 use hub_runtime::error::summary;
 use kube::api::ListParams;
@@ -46,16 +46,16 @@ async fn read(client: &Client, args: &ExplainArgs) -> Result<Fleet, ExplainError
     for object in list::<ManagedCluster>(client).await? {
         let name = ClusterName::new(object.name_any());
         let cluster = match object.0 {
-            Ok(object) => Cluster::read(&object),
-            Err(invalid) => Cluster::unreadable(&invalid.metadata, invalid.error),
+            Ok(object) => ObservedCluster::read(&object),
+            Err(invalid) => ObservedCluster::unreadable(&invalid.metadata, invalid.error),
         };
         fleet.apply_cluster(name, cluster);
     }
     for object in list::<ManagedClusterSet>(client).await? {
         let name = ClusterSetName::new(object.name_any());
         let set = match object.0 {
-            Ok(object) => ClusterSet::read(&object),
-            Err(invalid) => ClusterSet::unreadable(&invalid.metadata, &invalid.error),
+            Ok(object) => ObservedClusterSet::read(&object),
+            Err(invalid) => ObservedClusterSet::unreadable(&invalid.metadata, &invalid.error),
         };
         fleet.apply_set(name, set);
     }
@@ -63,8 +63,8 @@ async fn read(client: &Client, args: &ExplainArgs) -> Result<Fleet, ExplainError
         let name = ClusterSetName::new(object.name_any());
         let namespace = Namespace::new(object.namespace().unwrap_or_default());
         let binding = match object.0 {
-            Ok(object) => Binding::read(&object),
-            Err(invalid) => Binding::unreadable(&invalid.metadata, invalid.error),
+            Ok(object) => ObservedBinding::read(&object),
+            Err(invalid) => ObservedBinding::unreadable(&invalid.metadata, invalid.error),
         };
         fleet.apply_binding(namespace, name, binding);
     }
@@ -122,7 +122,7 @@ mod tests {
     fn every_binding_of_a_namespace_has_its_say() {
         let args = ExplainArgs { namespace: vec!["app".to_owned()], ..ExplainArgs::default() };
         let mut fleet = Fleet::new(args.bound_source());
-        let cluster = Cluster {
+        let cluster = ObservedCluster {
             uid: None,
             labels: [("cluster.open-cluster-management.io/clusterset".to_owned(), "prod".to_owned())].into(),
             deleting: false,
@@ -131,9 +131,12 @@ mod tests {
         };
         fleet.apply_cluster("berlin".into(), cluster);
         for set in ["dev", "prod"] {
-            fleet.apply_set(set.into(), ClusterSet { uid: None, selector: Ok(ClusterSelector::Exclusive) });
+            fleet.apply_set(
+                set.into(),
+                ObservedClusterSet { uid: None, selector: Ok(ClusterSelector::Exclusive) },
+            );
             let terms = BindingTerms { cluster_set: set.into(), bound: true };
-            fleet.apply_binding("app".into(), set.into(), Binding { uid: None, terms: Ok(terms) });
+            fleet.apply_binding("app".into(), set.into(), ObservedBinding { uid: None, terms: Ok(terms) });
         }
         assert_eq!(
             table(&fleet, &args),

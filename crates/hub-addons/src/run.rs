@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access_provisioner::{DIRECT_GATE, Direct, Provisioner};
-use credential_rights::Rights;
-use credential_syncer::{Settings as SyncSettings, Syncer};
-use hub_core::project::Settings;
+use credential_rights::CredentialRights;
+use credential_syncer::{SyncSettings, Syncer};
+use hub_core::project::ProjectionSettings;
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
 use hub_runtime::host::Host;
@@ -134,7 +134,7 @@ struct Controllers {
     /// What has to happen once every watch has its first list, before the first write to a profile.
     begin: Vec<Box<dyn Fn() + Send + Sync>>,
     syncer: Option<Syncer>,
-    rights: Option<Rights>,
+    rights: Option<CredentialRights>,
 }
 
 impl Controllers {
@@ -149,8 +149,10 @@ impl Controllers {
         let mut owners: Vec<Box<dyn Owner>> = Vec::new();
         let mut begin: Vec<Box<dyn Fn() + Send + Sync>> = Vec::new();
         if projects {
-            let settings =
-                Settings { manager: manager.clone(), propagated_labels: args.propagate_labels.clone() };
+            let settings = ProjectionSettings {
+                manager: manager.clone(),
+                propagated_labels: args.propagate_labels.clone(),
+            };
             owners.push(Box::new(Projector::new(fleet.clone(), &profiles, settings)));
         }
         if provisions {
@@ -170,7 +172,7 @@ impl Controllers {
             Syncer::start(host, &fleet, settings, args.secret_access())
         });
         let rights = args.rights().filter(|_| is_on(credential_rights::GATE));
-        let rights = rights.map(|settings| Rights::start(host, &fleet, settings));
+        let rights = rights.map(|settings| CredentialRights::start(host, &fleet, settings));
         if projects || syncs || rights.is_some() {
             fleet.watch_grants(host);
         }

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::endpoint::{self, ServerTemplate};
 use crate::fleet::{self, Endpoint, Fleet};
 use crate::note::{Note, Reason};
-use crate::profile::{Observed, Share, StatusShare};
+use crate::profile::{ObservedProfile, Share, StatusShare};
 use crate::trust::{TrustAnchor, TrustBundle, TrustError};
 
 /// The provider name that OCM uses and that consumers configure.
@@ -52,7 +52,7 @@ pub enum Known<T> {
 
 /// Where the server and the trust anchors of our entry come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum AccessSource {
     /// OCM's cluster-proxy addon.
     ClusterProxy {
         /// Name of the user server's Service.
@@ -144,12 +144,12 @@ impl Offer {
 /// Whether a profile is one that carries our entry: its label says so, by which profiles are found, and its spec,
 /// which cannot be changed.
 #[must_use]
-pub fn is_ours(observed: &Observed, manager: &ManagerName) -> bool {
+pub fn is_ours(observed: &ObservedProfile, manager: &ManagerName) -> bool {
     observed.is_labelled(manager) && observed.manager == manager.as_str()
 }
 
 /// The cluster that a profile shows, by its label: the profile's name proves nothing.
-pub fn cluster_of(observed: &Observed) -> Result<ClusterName, Withheld> {
+pub fn cluster_of(observed: &ObservedProfile) -> Result<ClusterName, Withheld> {
     let name = observed.labels.get(labels::CLUSTER_NAME).map(String::as_str).unwrap_or_default();
     if is_dns_subdomain(name) { Ok(ClusterName::from(name)) } else { Err(Withheld::InvalidClusterName) }
 }
@@ -173,7 +173,7 @@ pub fn entry(provider: &str, cluster: &ClusterName, server: String, ca_pem: Stri
 
 /// The trust anchors that a profile publishes in the entry of a provider, if they can be read.
 #[must_use]
-pub fn published_anchors(observed: &Observed, provider: &str) -> Option<TrustBundle> {
+pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<TrustBundle> {
     let entry = observed.access_provider(provider)?;
     let ca = entry.cluster?.certificate_authority_data?;
     TrustBundle::from_published(&ca.0).ok()
@@ -182,7 +182,7 @@ pub fn published_anchors(observed: &Observed, provider: &str) -> Option<TrustBun
 /// Decides the entry that leads to a cluster's own API server, past any proxy: the first endpoint that may be
 /// published. An endpoint without a CA bundle may not, because its clients would trust the system's roots.
 #[must_use]
-pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &Observed, allow_local: bool) -> Offer {
+pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &ObservedProfile, allow_local: bool) -> Offer {
     let cluster = match cluster_of(observed) {
         Ok(cluster) => cluster,
         Err(why) => return Offer::Withdraw(why),
@@ -203,7 +203,7 @@ pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &Observed, allow_lo
 
 /// What a person should hear about a cluster's own endpoints that are not published.
 #[must_use]
-pub fn endpoint_notes(cluster: &fleet::Cluster, allow_local: bool) -> Vec<Note> {
+pub fn endpoint_notes(cluster: &fleet::ObservedCluster, allow_local: bool) -> Vec<Note> {
     let endpoints = cluster.state.iter().flat_map(|state| &state.endpoints);
     endpoints
         .filter_map(|endpoint| {
@@ -234,7 +234,7 @@ pub struct Overlap(u64);
 /// One of the places at which the trust anchors have been: it moves with the proxy. What is still on its way
 /// from an earlier one is no longer believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u64);
+pub struct AnchorPlace(u64);
 
 /// What a new reading of the trust anchors changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -253,7 +253,7 @@ pub enum AnchorChange {
 #[derive(Debug)]
 pub struct AccessIndex {
     provider: String,
-    source: Source,
+    source: AccessSource,
     overlap: bool,
     /// The proxy's namespace.
     configuration: Known<Namespace>,
@@ -261,7 +261,7 @@ pub struct AccessIndex {
     addons: BTreeSet<ClusterName>,
     /// Whether `addons` is complete.
     addons_listed: bool,
-    place: Place,
+    place: AnchorPlace,
     anchors: Anchors,
 }
 
@@ -283,7 +283,7 @@ impl AccessIndex {
     /// An index that knows nothing yet, and so keeps every entry. `overlap` is whether replaced anchors stay
     /// for a while.
     #[must_use]
-    pub fn new(provider: impl Into<String>, source: Source, overlap: bool) -> Self {
+    pub fn new(provider: impl Into<String>, source: AccessSource, overlap: bool) -> Self {
         Self {
             provider: provider.into(),
             source,
@@ -291,7 +291,7 @@ impl AccessIndex {
             configuration: Known::Unknown,
             addons: BTreeSet::new(),
             addons_listed: false,
-            place: Place(0),
+            place: AnchorPlace(0),
             anchors: Anchors::default(),
         }
     }
@@ -314,7 +314,7 @@ impl AccessIndex {
         let changed = self.configuration != configuration;
         if changed {
             self.configuration = configuration;
-            self.place = Place(self.place.0 + 1);
+            self.place = AnchorPlace(self.place.0 + 1);
             self.anchors.readable = false;
         }
         changed
@@ -322,7 +322,7 @@ impl AccessIndex {
 
     /// Where the trust anchors are now.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> AnchorPlace {
         self.place
     }
 
@@ -338,7 +338,11 @@ impl AccessIndex {
     }
 
     /// Takes in a reading of the trust anchors at a place. A bad one changes nothing that is published.
-    pub fn set_anchors(&mut self, place: Place, reading: Result<TrustBundle, TrustError>) -> AnchorChange {
+    pub fn set_anchors(
+        &mut self,
+        place: AnchorPlace,
+        reading: Result<TrustBundle, TrustError>,
+    ) -> AnchorChange {
         let Ok(new) = reading else { return self.anchors_unknown(place) };
         if place != self.place {
             return AnchorChange::None;
@@ -361,7 +365,7 @@ impl AccessIndex {
 
     /// Nothing can be said of the trust anchors at a place: they are gone, or cannot be read. What is published
     /// stays.
-    pub fn anchors_unknown(&mut self, place: Place) -> AnchorChange {
+    pub fn anchors_unknown(&mut self, place: AnchorPlace) -> AnchorChange {
         if place == self.place && std::mem::replace(&mut self.anchors.readable, false) {
             AnchorChange::Withheld
         } else {
@@ -400,14 +404,14 @@ impl AccessIndex {
 
     /// Decides our entry in one profile.
     #[must_use]
-    pub fn offer(&self, key: &ProfileKey, observed: &Observed) -> Offer {
+    pub fn offer(&self, key: &ProfileKey, observed: &ObservedProfile) -> Offer {
         let cluster = match cluster_of(observed) {
             Ok(cluster) => cluster,
             Err(why) => return Offer::Withdraw(why),
         };
         let server = match &self.source {
-            Source::Static(template) => template.server(&cluster),
-            Source::ClusterProxy { service, port, require_addon } => {
+            AccessSource::Static(template) => template.server(&cluster),
+            AccessSource::ClusterProxy { service, port, require_addon } => {
                 let namespace = match &self.configuration {
                     Known::Present(namespace) => namespace,
                     Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),

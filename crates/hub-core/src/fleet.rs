@@ -26,7 +26,7 @@ pub const CONDITION_BOUND: &str = "Bound";
 
 /// What decisions read of a ManagedCluster.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cluster {
+pub struct ObservedCluster {
     /// `metadata.uid`.
     pub uid: Option<String>,
     /// `metadata.labels`.
@@ -63,7 +63,7 @@ pub struct Endpoint {
     pub ca_bundle: Option<Box<[u8]>>,
 }
 
-impl Cluster {
+impl ObservedCluster {
     /// Reads a ManagedCluster.
     #[must_use]
     pub fn read(cluster: &ManagedCluster) -> Self {
@@ -146,14 +146,14 @@ impl Cluster {
 
 /// What decisions read of a ManagedClusterSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterSet {
+pub struct ObservedClusterSet {
     /// `metadata.uid`.
     pub uid: Option<String>,
     /// Which clusters it picks, or the note on why that is unknown.
     pub selector: Result<ClusterSelector, Note>,
 }
 
-impl ClusterSet {
+impl ObservedClusterSet {
     /// Reads a ManagedClusterSet.
     #[must_use]
     pub fn read(set: &ManagedClusterSet) -> Self {
@@ -181,7 +181,7 @@ impl ClusterSet {
 
 /// What decisions read of a ManagedClusterSetBinding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Binding {
+pub struct ObservedBinding {
     /// `metadata.uid`.
     pub uid: Option<String>,
     /// What it binds, or why that cannot be read.
@@ -197,7 +197,7 @@ pub struct BindingTerms {
     pub bound: bool,
 }
 
-impl Binding {
+impl ObservedBinding {
     /// Reads a ManagedClusterSetBinding.
     #[must_use]
     pub fn read(binding: &ManagedClusterSetBinding) -> Self {
@@ -261,9 +261,9 @@ pub enum Touched {
 #[derive(Debug, Default)]
 pub struct Fleet {
     bound_source: BoundSource,
-    clusters: BTreeMap<ClusterName, Cluster>,
-    sets: BTreeMap<ClusterSetName, ClusterSet>,
-    bindings: BTreeMap<Namespace, BTreeMap<ClusterSetName, Binding>>,
+    clusters: BTreeMap<ClusterName, ObservedCluster>,
+    sets: BTreeMap<ClusterSetName, ObservedClusterSet>,
+    bindings: BTreeMap<Namespace, BTreeMap<ClusterSetName, ObservedBinding>>,
 }
 
 impl Fleet {
@@ -281,7 +281,7 @@ impl Fleet {
 
     /// The cluster of that name.
     #[must_use]
-    pub fn cluster(&self, name: &ClusterName) -> Option<&Cluster> {
+    pub fn cluster(&self, name: &ClusterName) -> Option<&ObservedCluster> {
         self.clusters.get(name)
     }
 
@@ -292,12 +292,15 @@ impl Fleet {
 
     /// The set of that name.
     #[must_use]
-    pub fn set(&self, name: &ClusterSetName) -> Option<&ClusterSet> {
+    pub fn set(&self, name: &ClusterSetName) -> Option<&ObservedClusterSet> {
         self.sets.get(name)
     }
 
     /// The bindings of a namespace, by name.
-    pub fn bindings_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&ClusterSetName, &Binding)> {
+    pub fn bindings_in(
+        &self,
+        namespace: &Namespace,
+    ) -> impl Iterator<Item = (&ClusterSetName, &ObservedBinding)> {
         self.bindings.get(namespace).into_iter().flatten()
     }
 
@@ -307,7 +310,7 @@ impl Fleet {
     }
 
     /// Takes in a ManagedCluster as it is now.
-    pub fn apply_cluster(&mut self, name: ClusterName, cluster: Cluster) -> Touched {
+    pub fn apply_cluster(&mut self, name: ClusterName, cluster: ObservedCluster) -> Touched {
         if self.clusters.get(&name) == Some(&cluster) {
             return Touched::Nothing;
         }
@@ -324,7 +327,7 @@ impl Fleet {
     }
 
     /// Takes in a ManagedClusterSet as it is now.
-    pub fn apply_set(&mut self, name: ClusterSetName, set: ClusterSet) -> Touched {
+    pub fn apply_set(&mut self, name: ClusterSetName, set: ObservedClusterSet) -> Touched {
         if self.sets.get(&name) == Some(&set) {
             return Touched::Nothing;
         }
@@ -342,7 +345,12 @@ impl Fleet {
     }
 
     /// Takes in a ManagedClusterSetBinding as it is now.
-    pub fn apply_binding(&mut self, namespace: Namespace, name: ClusterSetName, binding: Binding) -> Touched {
+    pub fn apply_binding(
+        &mut self,
+        namespace: Namespace,
+        name: ClusterSetName,
+        binding: ObservedBinding,
+    ) -> Touched {
         let bindings = self.bindings.entry(namespace.clone()).or_default();
         if bindings.get(&name) == Some(&binding) {
             return Touched::Nothing;

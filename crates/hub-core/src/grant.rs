@@ -12,7 +12,7 @@ use std::fmt;
 
 use hub_api::names::{ClusterSetName, Namespace, ProfileKey};
 
-use crate::fleet::{Binding, BoundSource, Cluster, Fleet};
+use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
 /// Whether a namespace may see a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub fn is_bound(fleet: &Fleet, namespace: &Namespace) -> bool {
 }
 
 /// Why a binding grants nothing, whatever the cluster.
-fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &Binding) -> Option<Refusal> {
+fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &ObservedBinding) -> Option<Refusal> {
     if let Ok(terms) = &binding.terms {
         if terms.cluster_set != *name {
             return Some(Refusal::NameMismatch);
@@ -117,7 +117,12 @@ fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &Binding) -> Option<Re
 }
 
 /// Every condition that can be read is asked before a doubt is: one clear "no" makes the rest immaterial.
-fn judge(fleet: &Fleet, name: &ClusterSetName, binding: &Binding, cluster: Option<&Cluster>) -> Verdict {
+fn judge(
+    fleet: &Fleet,
+    name: &ClusterSetName,
+    binding: &ObservedBinding,
+    cluster: Option<&ObservedCluster>,
+) -> Verdict {
     let Some(cluster) = cluster else { return Verdict::Refused(Refusal::NoSuchCluster) };
     if cluster.deleting {
         return Verdict::Refused(Refusal::ClusterDeleting);

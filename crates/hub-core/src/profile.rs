@@ -2,7 +2,7 @@
 //!
 //! Several controllers own parts of a profile: the projector its metadata, spec, version, properties and two
 //! conditions; the provisioner one access provider. Each says what it wants ([`Share`]); [`plan`] joins the
-//! shares, compares them with what is there ([`Observed`]) and answers the writes that are left to do, which
+//! shares, compares them with what is there ([`ObservedProfile`]) and answers the writes that are left to do, which
 //! are none when nothing differs: consumers drop their caches and reconnect on every write.
 //!
 //! Status lists are written whole, under a resourceVersion precondition, with everybody else's entries kept
@@ -103,7 +103,7 @@ impl StatusShare {
 
 /// A profile as the API server has it: what plans read, and no more, because a hub has thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedProfile {
     /// `metadata.uid`.
     pub uid: String,
     /// `metadata.resourceVersion`.
@@ -122,7 +122,7 @@ pub struct Observed {
     status: Box<str>,
 }
 
-impl Observed {
+impl ObservedProfile {
     /// Reads a ClusterProfile from its metadata and the rest of the object.
     ///
     /// Nothing in it can make it unreadable: a part that does not have its shape differs from what we want,
@@ -176,9 +176,9 @@ impl Observed {
 
 /// What is left to do for one profile, and what to tell a person.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub struct ProfilePlan {
     /// The next write.
-    pub action: Action,
+    pub action: ProfileAction,
     /// The findings on the profile.
     pub notes: Vec<Note>,
 }
@@ -186,7 +186,7 @@ pub struct Plan {
 /// The next write. After it, the plan is made anew from what the API server answered, so that a profile is
 /// brought to its end one write at a time: object, then status.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Action {
+pub enum ProfileAction {
     /// Nothing differs, or nothing may be done.
     #[default]
     Nothing,
@@ -225,35 +225,35 @@ impl Version {
 pub fn plan(
     key: &ProfileKey,
     manager: &ManagerName,
-    observed: Option<&Observed>,
+    observed: Option<&ObservedProfile>,
     shares: impl IntoIterator<Item = Share>,
-) -> Plan {
+) -> ProfilePlan {
     let share = shares.into_iter().reduce(join).unwrap_or_default();
     let Some(observed) = observed else {
         let action = match share.presence {
-            Presence::Wanted(identity) => Action::Create(Box::new(new_object(key, manager, identity))),
-            _ => Action::Nothing,
+            Presence::Wanted(identity) => ProfileAction::Create(Box::new(new_object(key, manager, identity))),
+            _ => ProfileAction::Nothing,
         };
-        return Plan { action, notes: Vec::new() };
+        return ProfilePlan { action, notes: Vec::new() };
     };
     match guard(manager, observed, &share.presence) {
-        Guard::Ours => Plan { action: difference(observed, &share), notes: Vec::new() },
-        Guard::HandsOff(notes) => Plan { action: Action::Nothing, notes },
+        Guard::Ours => ProfilePlan { action: difference(observed, &share), notes: Vec::new() },
+        Guard::HandsOff(notes) => ProfilePlan { action: ProfileAction::Nothing, notes },
     }
 }
 
-fn difference(observed: &Observed, share: &Share) -> Action {
+fn difference(observed: &ObservedProfile, share: &Share) -> ProfileAction {
     let object = match &share.presence {
-        Presence::Unwanted => return Action::Delete(observed.version()),
+        Presence::Unwanted => return ProfileAction::Delete(observed.version()),
         Presence::Wanted(identity) | Presence::Kept(identity) => object_patch(observed, identity),
         Presence::Undecided => None,
     };
     if let Some(patch) = object {
-        return Action::PatchObject(observed.version(), patch);
+        return ProfileAction::PatchObject(observed.version(), patch);
     }
     match status_patch(&observed.status(), &share.status) {
-        Some(patch) => Action::PatchStatus(observed.version(), patch),
-        None => Action::Nothing,
+        Some(patch) => ProfileAction::PatchStatus(observed.version(), patch),
+        None => ProfileAction::Nothing,
     }
 }
 
@@ -272,7 +272,7 @@ enum Guard {
 
 /// Whether the profile is ours to write. The manager in its spec is immutable and decides; to delete it, or
 /// to add to a profile that another process projects, the label has to agree.
-fn guard(manager: &ManagerName, observed: &Observed, presence: &Presence) -> Guard {
+fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence) -> Guard {
     let hands_off = |note: Option<(Reason, String)>| {
         Guard::HandsOff(note.map(|(reason, message)| Note::new(reason, message)).into_iter().collect())
     };
@@ -333,7 +333,7 @@ fn new_object(key: &ProfileKey, manager: &ManagerName, identity: Identity) -> Cl
 }
 
 /// The merge patch that repairs labels and display name, if they differ.
-fn object_patch(observed: &Observed, identity: &Identity) -> Option<Value> {
+fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value> {
     let mut labels: Map<String, Value> = identity
         .labels
         .iter()

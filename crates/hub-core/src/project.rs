@@ -14,7 +14,7 @@ use hub_api::names::{ClusterName, ManagerName, ProfileKey};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::fleet::{Cluster, ClusterState, Fleet};
+use crate::fleet::{ClusterState, Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
 use crate::note::{Note, Reason};
 use crate::profile::{Field, Identity, Presence, Share, StatusShare};
@@ -39,7 +39,7 @@ const CONDITION_MESSAGE_MAX_LENGTH: usize = 32768;
 
 /// How profiles are made, the same for all of them.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct ProjectionSettings {
     /// The cluster manager that we are.
     pub manager: ManagerName,
     /// The ManagedCluster labels that profiles carry too.
@@ -102,7 +102,7 @@ pub fn can_have_profile(name: &ClusterName) -> bool {
 /// Where the grant is unknown, a profile that exists is kept, and kept true. Where the cluster cannot be
 /// read, its profiles keep the status that they have, and no new one is made.
 #[must_use]
-pub fn share(fleet: &Fleet, key: &ProfileKey, settings: &Settings) -> Share {
+pub fn share(fleet: &Fleet, key: &ProfileKey, settings: &ProjectionSettings) -> Share {
     let grant = grant::decide(fleet, key);
     let cluster = fleet.cluster(&key.cluster).filter(|_| can_have_profile(&key.cluster));
     let (Grant::Granted | Grant::Unknown, Some(cluster)) = (grant, cluster) else {
@@ -123,7 +123,7 @@ pub fn share(fleet: &Fleet, key: &ProfileKey, settings: &Settings) -> Share {
 
 /// The metadata and spec of a cluster's profiles.
 #[must_use]
-pub fn identity(name: &ClusterName, cluster: &Cluster, settings: &Settings) -> Identity {
+pub fn identity(name: &ClusterName, cluster: &ObservedCluster, settings: &ProjectionSettings) -> Identity {
     let propagated = &settings.propagated_labels;
     let mut wanted: BTreeMap<String, String> = cluster
         .labels
@@ -141,7 +141,7 @@ pub fn identity(name: &ClusterName, cluster: &Cluster, settings: &Settings) -> I
 
 /// The projector's share of a profile's status.
 #[must_use]
-pub fn status(cluster: &Cluster, state: &ClusterState) -> StatusShare {
+pub fn status(cluster: &ObservedCluster, state: &ClusterState) -> StatusShare {
     let (properties, _) = properties(&state.claims);
     let since = cluster.created.unwrap_or(Timestamp::UNIX_EPOCH);
     StatusShare {
@@ -294,12 +294,12 @@ mod tests {
 
     use super::*;
 
-    fn cluster(status: &Value) -> (Cluster, ClusterState) {
+    fn cluster(status: &Value) -> (ObservedCluster, ClusterState) {
         let object: ManagedCluster = serde_json::from_value(json!({
             "metadata": {"name": "c1", "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": status,
         }))
         .unwrap();
-        let cluster = Cluster::read(&object);
+        let cluster = ObservedCluster::read(&object);
         let state = cluster.state.clone().unwrap();
         (cluster, state)
     }
@@ -408,12 +408,14 @@ mod tests {
     fn labels_name_manager_cluster_and_set_and_nothing_else_is_propagated_unasked() {
         let (mut cluster, _) = cluster(&json!({}));
         let name = ClusterName::from("c1");
-        let labels = |cluster: &Cluster, settings: &Settings| identity(&name, cluster, settings).labels;
+        let labels = |cluster: &ObservedCluster, settings: &ProjectionSettings| {
+            identity(&name, cluster, settings).labels
+        };
         let base = BTreeMap::from([
             ("open-cluster-management.io/cluster-name".to_owned(), "c1".to_owned()),
             ("x-k8s.io/cluster-manager".to_owned(), "open-cluster-management".to_owned()),
         ]);
-        assert_eq!(labels(&cluster, &Settings::default()), base);
+        assert_eq!(labels(&cluster, &ProjectionSettings::default()), base);
 
         for (key, value) in [
             ("cluster.open-cluster-management.io/clusterset", "prod"),
@@ -425,12 +427,15 @@ mod tests {
         }
         let mut with_set = base;
         with_set.insert("multicluster.x-k8s.io/clusterset".to_owned(), "prod".to_owned());
-        assert_eq!(labels(&cluster, &Settings::default()), with_set);
+        assert_eq!(labels(&cluster, &ProjectionSettings::default()), with_set);
 
         let propagated_labels = "region, team.example.com/*, x-k8s.io/*".parse().unwrap();
         with_set.insert("region".to_owned(), "eu".to_owned());
         with_set.insert("team.example.com/name".to_owned(), "blue".to_owned());
-        assert_eq!(labels(&cluster, &Settings { propagated_labels, ..Settings::default() }), with_set);
+        assert_eq!(
+            labels(&cluster, &ProjectionSettings { propagated_labels, ..ProjectionSettings::default() }),
+            with_set
+        );
     }
 
     #[test]

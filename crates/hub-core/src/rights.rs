@@ -19,7 +19,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Who gets the rights, and by which roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct PermissionSettings {
     /// The namespace of the syncer's ServiceAccount.
     pub namespace: Namespace,
     /// The name of the syncer's ServiceAccount.
@@ -30,7 +30,7 @@ pub struct Settings {
     pub tokens_role: String,
 }
 
-impl Settings {
+impl PermissionSettings {
     /// The RoleBinding of a namespace. It goes with the role, which has this uid: without it it gives nothing, and
     /// whoever makes a role of that name later would give more than he knows.
     #[must_use]
@@ -101,8 +101,8 @@ pub fn token_rules(names: &BTreeSet<AccountName>) -> Vec<PolicyRule> {
 mod tests {
     use super::*;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> PermissionSettings {
+        PermissionSettings {
             namespace: "addons".into(),
             service_account: "syncer".to_owned(),
             copies_role: "copies".to_owned(),

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::{ManagerName, Namespace, ProfileKey};
-use hub_core::access::{self, AccessIndex, AnchorChange, Known, Offer, Source, Withheld};
-use hub_core::fleet::{BoundSource, Cluster, Fleet};
-use hub_core::profile::Observed;
+use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, Known, Offer, Withheld};
+use hub_core::fleet::{BoundSource, Fleet, ObservedCluster};
+use hub_core::profile::ObservedProfile;
 use hub_core::trust::{TrustBundle, TrustError};
 use serde_json::{Value, json};
 
@@ -22,12 +22,12 @@ fn bundle(pems: &[&str]) -> TrustBundle {
     TrustBundle::from_pem(pems.concat().as_bytes()).unwrap()
 }
 
-fn profile(labels: &Value, status: &Value) -> Observed {
+fn profile(labels: &Value, status: &Value) -> ObservedProfile {
     let object = json!({ "spec": { "clusterManager": { "name": NAME } }, "status": status });
-    Observed::read(&serde_json::from_value(json!({ "labels": labels })).unwrap(), &object)
+    ObservedProfile::read(&serde_json::from_value(json!({ "labels": labels })).unwrap(), &object)
 }
 
-fn of_cluster(cluster: &str) -> Observed {
+fn of_cluster(cluster: &str) -> ObservedProfile {
     let labels = json!({
         "x-k8s.io/cluster-manager": NAME, "open-cluster-management.io/cluster-name": cluster,
     });
@@ -39,7 +39,7 @@ fn key(name: &str) -> ProfileKey {
 }
 
 fn cluster_proxy(require_addon: bool) -> AccessIndex {
-    let source = Source::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon };
+    let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon };
     AccessIndex::new(NAME, source, true)
 }
 
@@ -218,7 +218,7 @@ fn only_a_reading_that_changes_something_is_told_as_a_change() {
 
 #[test]
 fn without_an_overlap_replaced_anchors_leave_at_once() {
-    let source = Source::Static("https://{cluster}.example".parse().unwrap());
+    let source = AccessSource::Static("https://{cluster}.example".parse().unwrap());
     let mut index = AccessIndex::new(NAME, source, false);
     let place = index.place();
     index.set_anchors(place, Ok(bundle(&[RSA])));
@@ -309,7 +309,7 @@ fn fleet_with(configs: &Value) -> Fleet {
         "metadata": { "name": "c1" }, "spec": { "managedClusterClientConfigs": configs },
     });
     let mut fleet = Fleet::new(BoundSource::Status);
-    fleet.apply_cluster("c1".into(), Cluster::read(&serde_json::from_value(object).unwrap()));
+    fleet.apply_cluster("c1".into(), ObservedCluster::read(&serde_json::from_value(object).unwrap()));
     fleet
 }
 

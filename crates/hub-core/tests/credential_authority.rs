@@ -8,8 +8,8 @@ mod support;
 use hub_api::labels::{
     CLUSTER_MANAGER, CLUSTER_NAME, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
 };
-use hub_core::credential::index::Settings;
-use hub_core::credential::plan::Action;
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::plan::CopyAction;
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ use support::{NOON, binding, broken, condition, exclusive, member, unreadable, w
 fn state(world: &World) -> State {
     let plan = world.plan(&scene_place());
     let state = world.state(&scene_place(), &account_key("c1", "kueue")).unwrap_or(State::NotAsked);
-    assert_eq!(matches!(plan.action, Action::Create(_)), state == State::Synced, "{plan:?}");
-    assert!(matches!(plan.action, Action::Create(_) | Action::Nothing), "{plan:?}");
+    assert_eq!(matches!(plan.action, CopyAction::Create(_)), state == State::Synced, "{plan:?}");
+    assert!(matches!(plan.action, CopyAction::Create(_) | CopyAction::Nothing), "{plan:?}");
     state
 }
 
@@ -37,7 +37,7 @@ fn annotated(namespaces: &str) -> Vec<Value> {
 
 #[test]
 fn a_copy_holds_token_and_certificates_hangs_on_the_profile_and_says_whose_it_is() {
-    let Action::Create(made) = World::of(scene()).plan(&scene_place()).action else { panic!("no copy") };
+    let CopyAction::Create(made) = World::of(scene()).plan(&scene_place()).action else { panic!("no copy") };
     assert_eq!(
         serde_json::to_value(made).unwrap(),
         json!({
@@ -170,7 +170,7 @@ fn the_annotation_never_widens_what_is_granted() {
 
 #[test]
 fn a_hub_can_ask_for_the_annotation() {
-    let settings = || Settings { require_namespaces: true, ..Settings::default() };
+    let settings = || SyncSettings { require_namespaces: true, ..SyncSettings::default() };
     assert_eq!(state(&World::set_up(settings(), scene())), State::OutOfScope);
     assert_eq!(state(&World::set_up(settings(), annotated("team"))), State::Synced);
     assert_eq!(state(&World::set_up(settings(), annotated(""))), State::OutOfScope);

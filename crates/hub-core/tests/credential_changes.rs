@@ -8,7 +8,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, SecretKey};
-use hub_core::credential::plan::{Action, Plan};
+use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::report::{Report, report};
 use hub_core::credential::state::State;
 use hub_core::fleet::Touched;
@@ -28,9 +28,9 @@ fn config() -> ProptestConfig {
 }
 
 /// What a plan does and says. That an account asks for nothing somewhere is neither.
-type Told = (Action, Vec<Note>, Vec<(AccountKey, State)>);
+type Told = (CopyAction, Vec<Note>, Vec<(AccountKey, State)>);
 
-fn told(plan: Plan) -> Told {
+fn told(plan: CopyPlan) -> Told {
     let states = plan.states.into_iter().filter(|(_, state)| state.is_counted()).collect();
     (plan.action, plan.notes, states)
 }
@@ -117,7 +117,7 @@ proptest! {
             let named = make(&mut world, &mut hub, change);
             let (plans_after, reports_after) = (plans(&world), reports(&world));
             for (place, after) in &plans_after {
-                let is_over = *after == told(Plan::default());
+                let is_over = *after == told(CopyPlan::default());
                 prop_assert!(
                     named.places.contains(place) || *after == plans_before[place] || is_over,
                     "{place} after {change:?}: {:?}, then {after:?}", plans_before[place]
@@ -145,7 +145,7 @@ proptest! {
         let world = hub.world();
         let all = world.index.places(&world.fleet);
         for (place, told_there) in plans(&world) {
-            prop_assert!(all.contains(&place) || told_there == told(Plan::default()), "{place}: {told_there:?}");
+            prop_assert!(all.contains(&place) || told_there == told(CopyPlan::default()), "{place}: {told_there:?}");
         }
     }
 }
@@ -218,9 +218,9 @@ fn a_cluster_that_leaves_before_its_copy_was_made_names_the_place_for_whoever_sh
         world.arrive(&profile("team", cluster));
     }
     let shared = place("team", "a-b-c");
-    let Action::Create(first) = world.plan(&shared).action else { panic!("no copy") };
+    let CopyAction::Create(first) = world.plan(&shared).action else { panic!("no copy") };
     let Arrival::Touches(touched) = world.arrive(&member("a", "dev")) else { panic!("no cluster") };
-    let Action::Create(second) = world.plan(&shared).action else { panic!("no copy") };
+    let CopyAction::Create(second) = world.plan(&shared).action else { panic!("no copy") };
     assert_ne!(first, second);
     assert!(world.index.concerned(&world.fleet, &touched).0.contains(&shared));
 }

@@ -9,8 +9,8 @@ use hub_api::labels::{
     CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT,
     SYNCED_CLUSTER,
 };
-use hub_core::credential::index::Settings;
-use hub_core::credential::plan::{Action, Plan};
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
 use serde_json::{Value, json};
@@ -155,8 +155,8 @@ fn kueue() -> hub_api::names::AccountKey {
 }
 
 fn assert_deleted(world: &World, state: State, what: &str) {
-    let Plan { action, states, notes } = world.plan(&scene_place());
-    assert_eq!(action, Action::Delete(world.version(&scene_place())), "{what}");
+    let CopyPlan { action, states, notes } = world.plan(&scene_place());
+    assert_eq!(action, CopyAction::Delete(world.version(&scene_place())), "{what}");
     assert!(states.is_empty() || states == [(kueue(), state)], "{what}: {states:?}");
     assert_eq!(notes, [], "{what}");
 }
@@ -194,7 +194,8 @@ fn a_copy_of_which_nothing_is_left_goes() {
 #[test]
 fn a_hub_that_comes_to_ask_for_the_annotation_takes_back_what_has_none() {
     let left = World::settled_scene().secret(&scene_place()).clone();
-    let mut world = World::set_up(Settings { require_namespaces: true, ..Settings::default() }, scene());
+    let mut world =
+        World::set_up(SyncSettings { require_namespaces: true, ..SyncSettings::default() }, scene());
     world.put(left);
     assert_deleted(&world, State::OutOfScope, "the option");
 }
@@ -205,7 +206,7 @@ fn one_of_two_bindings_is_enough() {
     world.arrive(&by_labels("all", &json!({})));
     world.arrive(&binding("team", "all"));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     world.leave(&binding("team", "all"));
     assert_deleted(&world, State::NotGranted, "the last one");
 }
@@ -216,8 +217,8 @@ fn what_is_not_known_keeps_the_copy() {
         let mut world = World::settled_scene();
         let before = world.secret(&scene_place()).clone();
         make(&mut world, &change);
-        let Plan { action, states, notes } = world.plan(&scene_place());
-        assert_eq!((action, states, notes), (Action::Nothing, vec![(kueue(), state)], vec![]), "{what}");
+        let CopyPlan { action, states, notes } = world.plan(&scene_place());
+        assert_eq!((action, states, notes), (CopyAction::Nothing, vec![(kueue(), state)], vec![]), "{what}");
         world.settle();
         assert_eq!(world.secret(&scene_place()), &before, "{what}");
     }
@@ -250,12 +251,12 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
             make(&mut world, &change);
             // A broken selector does not say that the cluster left the set.
             if doubt.starts_with("set") && no == "cluster in another set" {
-                assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+                assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
                 continue;
             }
             // Nor does an unreadable token say whose it is.
             if doubt == "token unreadable" && no == "account made anew" {
-                assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+                assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
                 continue;
             }
             assert_deleted(&world, state, &format!("{doubt}, {no}"));
@@ -265,11 +266,11 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
 
 #[test]
 fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
-    let mut world = World::unlisted(Settings::default(), scene_without("ManagedServiceAccount"));
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
     world.put(World::settled_scene().secret(&scene_place()).clone());
     world.index.copies_listed(None);
     world.index.sources_listed(None);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     assert_eq!(world.state(&scene_place(), &kueue()), Some(State::AccountUnknown));
 
     world.leave(&profile("team", "c1"));
@@ -290,22 +291,22 @@ fn a_copy_without_a_record_waits_for_the_accounts_to_be_listed() {
     let stripped = json!({ "metadata": { "annotations": { SYNCED_CLUSTER: null, SYNCED_ACCOUNT: null }, "labels": null } });
     let left = with(World::settled_scene().secret(&scene_place()).clone(), &stripped);
     assert!(observe(&left).is_ours && observe(&left).record.is_none());
-    let mut world = World::unlisted(Settings::default(), scene_without("ManagedServiceAccount"));
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
     world.put(left);
     world.index.sources_listed(None);
     world.index.copies_listed(None);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     world.index.accounts_listed();
     assert_deleted(&world, State::NotAsked, "nobody is left whose it could be");
 }
 
 #[test]
 fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
-    let mut world = World::unlisted(Settings::default(), scene_without("Secret"));
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("Secret"));
     world.put(World::settled_scene().secret(&scene_place()).clone());
     world.index.copies_listed(None);
     world.index.accounts_listed();
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     assert_eq!(world.state(&scene_place(), &kueue()), Some(State::TokenUnknown));
     world.index.sources_listed(None);
     assert_deleted(&world, State::NoToken, "all are known");
@@ -313,10 +314,10 @@ fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
 
 #[test]
 fn before_every_copy_is_known_nothing_is_planned_and_that_is_said() {
-    let mut world = World::unlisted(Settings::default(), scene());
+    let mut world = World::unlisted(SyncSettings::default(), scene());
     world.index.accounts_listed();
     world.index.sources_listed(None);
-    let unread = |state| Plan { states: vec![(kueue(), state)], ..Plan::default() };
+    let unread = |state| CopyPlan { states: vec![(kueue(), state)], ..CopyPlan::default() };
     assert_eq!(world.plan(&scene_place()), unread(State::CopiesUnknown));
     world.put(World::settled_scene().secret(&scene_place()).clone());
     world.leave(&binding("team", "prod"));
@@ -333,7 +334,7 @@ fn a_copy_under_a_grant_that_is_not_known_is_kept_true() {
     world.settle();
     assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
     world.remove(&scene_place());
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing, "but not made anew");
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "but not made anew");
 }
 
 #[test]
@@ -344,7 +345,7 @@ fn a_copy_that_could_not_be_made_anew_is_not_deleted_to_be_replaced() {
         world.edit(&scene_place(), &json!({ "immutable": true }));
         world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
         make(&mut world, &change);
-        assert_eq!(world.plan(&scene_place()).action, Action::Nothing, "{change:?}");
+        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{change:?}");
         assert_ne!(world.state(&scene_place(), &kueue()), Some(State::Synced), "{change:?}");
         // Once it could be made anew, it is.
         make(&mut world, &Change { come: scene_without("Secret"), go: vec![] });
@@ -447,5 +448,5 @@ fn a_doubt_in_one_set_holds_up_no_other() {
     world.settle();
     assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()]);
     world.arrive(&scene_with("ManagedCluster", &metadata(&json!({ "labels": null })))[0]);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing, "it may be in the broken one now");
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "it may be in the broken one now");
 }

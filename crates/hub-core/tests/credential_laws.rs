@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT, SYNCED_CLUSTER};
 use hub_api::names::{AccountKey, SecretKey};
 use hub_core::credential::copy::FIELD_MANAGER;
-use hub_core::credential::plan::Action;
+use hub_core::credential::plan::CopyAction;
 use hub_core::grant::{Grant, decide};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -169,7 +169,7 @@ proptest! {
         let mut world = hub.world();
         world.settle();
         for place in places() {
-            prop_assert_eq!(world.plan(&place).action, Action::Nothing, "{}", place);
+            prop_assert_eq!(world.plan(&place).action, CopyAction::Nothing, "{}", place);
         }
     }
 
@@ -329,10 +329,10 @@ fn hubs_hold_every_state_every_action_and_every_finding() {
         for place in places() {
             let plan = world.plan(&place);
             seen.insert(match plan.action {
-                Action::Nothing => "nothing",
-                Action::Create(_) => "create",
-                Action::Patch(_) => "patch",
-                Action::Delete(_) => "delete",
+                CopyAction::Nothing => "nothing",
+                CopyAction::Create(_) => "create",
+                CopyAction::Patch(_) => "patch",
+                CopyAction::Delete(_) => "delete",
             });
             seen.extend(plan.notes.iter().map(|note| note.reason.as_str()));
             seen.extend(plan.states.iter().map(|(_, state)| state.as_str()));

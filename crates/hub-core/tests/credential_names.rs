@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use hub_api::labels::{self, SYNCED_ACCOUNT, SYNCED_CLUSTER, SYNCED_FROM};
 use hub_api::names::{AccountKey, SecretKey};
-use hub_core::credential::index::Settings;
-use hub_core::credential::plan::{Action, Plan};
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::report::report;
 use hub_core::credential::state::State;
 use hub_core::note::Reason;
@@ -79,7 +79,7 @@ fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
         assert_eq!(held_by(&world), Some(first));
         assert_eq!(world.secret(&shared()), &before, "not a byte");
 
-        let Plan { states, notes, .. } = world.plan(&shared());
+        let CopyPlan { states, notes, .. } = world.plan(&shared());
         assert_eq!(states.len(), 2);
         assert!(states.contains(&(key(first), State::Synced)), "{states:?}");
         assert!(states.contains(&(key(second), State::NameTaken)), "{states:?}");
@@ -108,7 +108,7 @@ fn the_second_follows_after_the_first_has_left_in_whatever_way() {
             arrive(&mut world, second);
             leave(&mut world);
             // One Secret goes and another comes: a reader never sees one whose owner changes under it.
-            assert_eq!(world.plan(&shared()).action, Action::Delete(world.version(&shared())));
+            assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
             assert_eq!(world.plan(&shared()).notes, [], "nobody is in the way any more");
             world.settle();
             assert_eq!(held_by(&world), Some(second));
@@ -160,14 +160,14 @@ fn an_older_account_that_may_not_have_the_copy_holds_no_name() {
 
 #[test]
 fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
-    let mut world = World::unlisted(Settings::default(), neighbourhood());
+    let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
     world.arrive(&account(FIRST.0, FIRST.1));
     arrive(&mut world, SECOND);
     world.index.accounts_listed();
     world.index.copies_listed(None);
     // Tokens are listed by the names of accounts, one after the other.
     world.index.sources_listed(Some(SECOND.1.into()));
-    assert_eq!(world.plan(&shared()).action, Action::Nothing);
+    assert_eq!(world.plan(&shared()).action, CopyAction::Nothing);
     assert_eq!(world.state(&shared(), &key(FIRST)), Some(State::TokenUnknown));
     world.index.sources_listed(Some(FIRST.1.into()));
     world.settle();
@@ -215,7 +215,7 @@ fn a_copy_without_a_record_goes_if_whose_profile_it_hangs_on_may_not_have_it() {
     world.leave(&token(FIRST.0, FIRST.1));
     // Of the other little is known, but it is not the other's copy.
     world.arrive(&with(token(SECOND.0, SECOND.1), &json!({ "data": { "token": "" } })));
-    assert_eq!(world.plan(&shared()).action, Action::Delete(world.version(&shared())));
+    assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
     world.settle();
     assert!(world.secrets.is_empty());
 }
@@ -254,14 +254,14 @@ fn the_account_of_a_copy_is_judged_though_others_of_the_name_are_all_that_is_kno
     let mut left = neighbours();
     arrive(&mut left, FIRST);
     left.settle();
-    let mut world = World::unlisted(Settings::default(), neighbourhood());
+    let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
     arrive(&mut world, SECOND);
     world.put(left.secret(&shared()).clone());
     world.index.copies_listed(None);
-    assert_eq!(world.plan(&shared()).action, Action::Nothing, "the other may yet be shown");
+    assert_eq!(world.plan(&shared()).action, CopyAction::Nothing, "the other may yet be shown");
     world.index.accounts_listed();
     world.index.sources_listed(None);
-    assert_eq!(world.plan(&shared()).action, Action::Delete(world.version(&shared())));
+    assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
     world.settle();
     assert_eq!(held_by(&world), Some(SECOND));
 }

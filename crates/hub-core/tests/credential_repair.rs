@@ -8,7 +8,7 @@ mod support;
 
 use hub_api::labels::{SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER, SYNCED_FROM};
 use hub_core::credential::copy::FIELD_MANAGER;
-use hub_core::credential::plan::{Action, Plan};
+use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::state::State;
 use hub_core::note::Reason;
 use serde_json::{Value, json};
@@ -77,9 +77,9 @@ fn every_part_of_a_copy_that_somebody_edited_is_repaired_by_one_complete_patch()
         world.edit(&scene_place(), &edit);
         assert_ne!(content(world.secret(&scene_place())), content(&our_copy()), "no edit: {edit}");
         let action = world.plan(&scene_place()).action;
-        assert!(matches!(action, Action::Patch(_)), "{edit}: {action:?}");
+        assert!(matches!(action, CopyAction::Patch(_)), "{edit}: {action:?}");
         world.write(&scene_place(), &action);
-        assert_eq!(world.plan(&scene_place()).action, Action::Nothing, "{edit}");
+        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{edit}");
         assert_eq!(content(world.secret(&scene_place())), content(&our_copy()), "{edit}");
     }
 }
@@ -88,7 +88,7 @@ fn every_part_of_a_copy_that_somebody_edited_is_repaired_by_one_complete_patch()
 fn a_repair_is_for_exactly_the_version_that_was_seen() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "data": { "token": base64("x") } }));
-    let Action::Patch(patch) = world.plan(&scene_place()).action else { panic!("no patch") };
+    let CopyAction::Patch(patch) = world.plan(&scene_place()).action else { panic!("no patch") };
     let patch = serde_json::to_value(patch).unwrap();
     assert_eq!(patch["metadata"]["uid"], "uid-1");
     assert_eq!(patch["metadata"]["resourceVersion"], "2");
@@ -105,7 +105,7 @@ fn what_others_added_beside_ours_is_kept_and_costs_no_write() {
     });
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &beside);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     world.edit(&scene_place(), &json!({ "metadata": { "labels": { SYNCED_FROM: "x" } } }));
     world.settle();
     assert_eq!(content(world.secret(&scene_place())), content(&with(our_copy(), &beside)));
@@ -117,7 +117,7 @@ fn a_later_version_of_the_profiles_api_in_the_owner_reference_costs_no_write() {
     owner["apiVersion"] = json!("multicluster.x-k8s.io/v1beta1");
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "metadata": { "ownerReferences": [owner] } }));
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn data_that_can_no_longer_change_is_replaced_by_a_new_secret() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "immutable": true, "data": { "token": base64("x") } }));
     let action = world.plan(&scene_place()).action;
-    assert_eq!(action, Action::Delete(world.version(&scene_place())));
+    assert_eq!(action, CopyAction::Delete(world.version(&scene_place())));
     world.write(&scene_place(), &action);
     let action = world.plan(&scene_place()).action;
-    assert!(matches!(action, Action::Create(_)), "{action:?}");
+    assert!(matches!(action, CopyAction::Create(_)), "{action:?}");
     world.write(&scene_place(), &action);
     assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_copy_of_another_type_is_replaced_since_a_type_cannot_change() {
         world.put(with(our_copy(), &json!({ "type": type_ })));
         assert_eq!(
             world.plan(&scene_place()).action,
-            Action::Delete(world.version(&scene_place())),
+            CopyAction::Delete(world.version(&scene_place())),
             "{type_}"
         );
         world.settle();
@@ -240,8 +240,8 @@ fn a_secret_that_we_did_not_make_is_never_written_in_any_state() {
         for (objects, state) in &hubs {
             let mut world = World::of(objects.clone());
             world.put(secret.clone());
-            let Plan { action, states, notes } = world.plan(&scene_place());
-            assert_eq!(action, Action::Nothing, "{secret}");
+            let CopyPlan { action, states, notes } = world.plan(&scene_place());
+            assert_eq!(action, CopyAction::Nothing, "{secret}");
             assert!(states.iter().all(|(_, told)| told == state), "{states:?} {secret}");
             let reasons: Vec<_> = notes.iter().map(|note| note.reason).collect();
             let expected = if *state == State::ForeignSecret { vec![Reason::ForeignSecret] } else { vec![] };
@@ -272,7 +272,7 @@ fn terminating() -> World {
 }
 
 fn assert_terminating(world: &World) {
-    let Plan { states, notes, .. } = world.plan(&scene_place());
+    let CopyPlan { states, notes, .. } = world.plan(&scene_place());
     assert_eq!(states, [(account_key("c1", "kueue"), State::Terminating)]);
     assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyTerminating]);
 }
@@ -281,11 +281,11 @@ fn assert_terminating(world: &World) {
 fn a_copy_that_is_being_deleted_is_left_alone_where_it_may_be() {
     let mut world = terminating();
     assert_terminating(&world);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     // Not even repaired: it goes.
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
     assert_terminating(&world);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     // And made anew once it is gone.
     world.remove(&scene_place());
     world.settle();
@@ -297,14 +297,14 @@ fn a_copy_that_is_being_deleted_is_emptied_where_it_may_not_be() {
     let mut world = terminating();
     world.leave(&binding("team", "prod"));
     let action = world.plan(&scene_place()).action;
-    assert!(matches!(action, Action::Patch(_)), "{action:?}");
+    assert!(matches!(action, CopyAction::Patch(_)), "{action:?}");
     world.write(&scene_place(), &action);
     assert_eq!(world.secret(&scene_place())["data"], Value::Null);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing, "once");
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "once");
     // Even if it may be there again, it is not filled again, and nothing is created over it.
     world.arrive(&binding("team", "prod"));
     assert_terminating(&world);
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
 }
 
 #[test]
@@ -323,16 +323,16 @@ fn a_copy_that_is_being_deleted_and_cannot_be_emptied_is_left() {
     let mut world = terminating();
     world.edit(&scene_place(), &json!({ "immutable": true }));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
 }
 
 #[test]
 fn a_copy_that_is_being_deleted_stays_full_while_it_is_not_known_whether_it_may_be_there() {
     let mut world = terminating();
     world.arrive(&broken("prod"));
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": "text" })));
-    assert_eq!(world.plan(&scene_place()).action, Action::Nothing);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use hub_api::labels::{CLUSTER_MANAGER, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES};
 use hub_core::credential::account::CONDITION_SYNCED;
-use hub_core::credential::index::Settings;
+use hub_core::credential::index::SyncSettings;
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
@@ -95,7 +95,7 @@ fn an_account_that_goes_nowhere_hears_why() {
         assert_eq!(said, reason);
         assert!(message.contains(text), "{message}");
     }
-    let settings = Settings { require_namespaces: true, ..Settings::default() };
+    let settings = SyncSettings { require_namespaces: true, ..SyncSettings::default() };
     let told = told(&World::set_up(settings, scene())).unwrap();
     assert_eq!(told.reason, "OutOfScope");
     assert!(told.message.contains(SYNC_TO_NAMESPACES), "{told:?}");
@@ -113,7 +113,7 @@ fn who_names_a_namespace_expects_a_copy_there_and_who_names_none_expects_one_som
 
 #[test]
 fn a_namespace_whose_secrets_cannot_be_read_is_said_and_keeps_no_other_from_being_judged() {
-    let mut world = World::unlisted(Settings::default(), scene());
+    let mut world = World::unlisted(SyncSettings::default(), scene());
     world.arrive(&binding("ops", "prod"));
     world.index.accounts_listed();
     world.index.sources_listed(None);

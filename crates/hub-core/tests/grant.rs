@@ -4,7 +4,7 @@
 
 mod support;
 
-use hub_core::fleet::{BoundSource, Cluster, Fleet};
+use hub_core::fleet::{BoundSource, Fleet, ObservedCluster};
 use hub_core::grant::{Grant, decide, verdicts};
 use hub_core::note::Reason;
 use serde_json::{Value, json};
@@ -355,7 +355,7 @@ fn a_person_hears_of_a_cluster_that_cannot_be_shown_as_it_is() {
         let name = name.as_str().into();
         fleet
             .cluster(&name)
-            .map(|cluster: &Cluster| cluster.notes(&name))
+            .map(|cluster: &ObservedCluster| cluster.notes(&name))
             .unwrap()
             .iter()
             .map(|note| note.reason)

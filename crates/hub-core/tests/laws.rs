@@ -10,8 +10,8 @@ use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::{Grant, decide};
-use hub_core::profile::{Action, Plan, Share, StatusShare};
-use hub_core::project::{self, Settings};
+use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
+use hub_core::project::{self, ProjectionSettings};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -32,7 +32,7 @@ fn config() -> ProptestConfig {
 /// A hub with its profiles as they are when we look at them.
 #[derive(Debug)]
 struct Scene {
-    settings: Settings,
+    settings: ProjectionSettings,
     fleet: Fleet,
     profiles: BTreeMap<ProfileKey, Option<Value>>,
 }
@@ -52,7 +52,7 @@ impl Scene {
         project::share(&self.fleet, key, &self.settings)
     }
 
-    fn plan(&self, key: &ProfileKey) -> Plan {
+    fn plan(&self, key: &ProfileKey) -> ProfilePlan {
         projection_of(&self.fleet, key, &self.settings, self.profiles[key].as_ref())
     }
 
@@ -91,7 +91,7 @@ fn provisioner() -> impl Strategy<Value = Share> {
 }
 
 /// What every decision is at the moment.
-fn decisions(fleet: &Fleet, settings: &Settings) -> BTreeMap<ProfileKey, (Grant, Share)> {
+fn decisions(fleet: &Fleet, settings: &ProjectionSettings) -> BTreeMap<ProfileKey, (Grant, Share)> {
     let decision = |key: ProfileKey| {
         let decision = (decide(fleet, &key), project::share(fleet, &key, settings));
         (key, decision)
@@ -161,7 +161,7 @@ proptest! {
             let ours = profile.as_ref().is_some_and(|profile| {
                 has_our_label(profile, &scene.settings) && has_our_spec(profile, &scene.settings)
             });
-            let deletes = matches!(scene.plan(key).action, Action::Delete(_));
+            let deletes = matches!(scene.plan(key).action, ProfileAction::Delete(_));
             prop_assert!(ours || !deletes, "{key} is not ours");
         }
     }
@@ -170,8 +170,8 @@ proptest! {
     fn granted_is_never_deleted_refused_is_never_made_and_unknown_is_neither(scene in scene()) {
         for key in keys() {
             let (grant, action) = (scene.grant(&key), scene.plan(&key).action);
-            let makes = matches!(action, Action::Create(_));
-            let deletes = matches!(action, Action::Delete(_));
+            let makes = matches!(action, ProfileAction::Create(_));
+            let deletes = matches!(action, ProfileAction::Delete(_));
             prop_assert!(!makes || grant == Grant::Granted, "{key} is {grant:?} and made");
             prop_assert!(!deletes || grant == Grant::Refused, "{key} is {grant:?} and deleted");
         }
@@ -184,8 +184,8 @@ proptest! {
             prop_assert_eq!(faults(&made), [""; 0], "{}", key);
             for write in writes {
                 let written = match write {
-                    Action::Create(profile) => serde_json::to_value(profile).unwrap(),
-                    Action::PatchStatus(_, patch) => patch,
+                    ProfileAction::Create(profile) => serde_json::to_value(profile).unwrap(),
+                    ProfileAction::PatchStatus(_, patch) => patch,
                     other => panic!("{other:?} for a new profile"),
                 };
                 prop_assert_eq!(emptiness(&written), [""; 0], "{}", written);
@@ -208,7 +208,7 @@ proptest! {
         scene in scene(), provisioner in provisioner(),
     ) {
         let statuses = |settled: &Settled| {
-            settled.writes.iter().filter(|write| matches!(write, Action::PatchStatus(..))).count()
+            settled.writes.iter().filter(|write| matches!(write, ProfileAction::PatchStatus(..))).count()
         };
         for (key, profile) in &scene.profiles {
             let together = scene.settle(key, profile.clone(), &[scene.share(key), provisioner.clone()]);
@@ -270,13 +270,13 @@ fn scenes_hold_every_grant_every_action_and_every_finding() {
     for _ in 0..200 {
         let scene = scene().new_tree(&mut runner).unwrap().current();
         for key in keys() {
-            let Plan { action, notes } = scene.plan(&key);
+            let ProfilePlan { action, notes } = scene.plan(&key);
             let action = match action {
-                Action::Nothing => "nothing",
-                Action::Create(_) => "create",
-                Action::PatchObject(..) => "patch object",
-                Action::PatchStatus(..) => "patch status",
-                Action::Delete(_) => "delete",
+                ProfileAction::Nothing => "nothing",
+                ProfileAction::Create(_) => "create",
+                ProfileAction::PatchObject(..) => "patch object",
+                ProfileAction::PatchStatus(..) => "patch status",
+                ProfileAction::Delete(_) => "delete",
             };
             seen.insert(format!("{:?}: {action}", scene.grant(&key)));
             seen.extend(notes.iter().map(|note| note.reason.as_str().to_owned()));

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_core::fleet::Fleet;
-use hub_core::profile::{Action, Plan, Share, StatusShare};
-use hub_core::project::{self, Settings};
+use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
+use hub_core::project::{self, ProjectionSettings};
 use serde_json::{Value, json};
 
 use support::api::{Settled, plan_of, settle, settle_projection};
@@ -22,7 +22,7 @@ fn granted() -> Fleet {
 
 /// What the projector makes of a profile.
 fn projected(object: Option<Value>) -> Settled {
-    settle_projection(&granted(), &key("team", "c1"), &Settings::default(), object)
+    settle_projection(&granted(), &key("team", "c1"), &ProjectionSettings::default(), object)
 }
 
 /// The profile with nothing left to do.
@@ -50,13 +50,13 @@ fn provisioner(name: &str, server: Option<&str>) -> Share {
 }
 
 /// What that owner alone plans for a profile.
-fn provision(object: Option<&Value>, share: Share) -> Plan {
-    plan_of(&key("team", "c1"), &Settings::default().manager, object, [share])
+fn provision(object: Option<&Value>, share: Share) -> ProfilePlan {
+    plan_of(&key("team", "c1"), &ProjectionSettings::default().manager, object, [share])
 }
 
 /// What that owner alone makes of a profile.
 fn provisioned(object: Value, share: Share) -> Settled {
-    settle(&key("team", "c1"), &Settings::default().manager, Some(object), &[share])
+    settle(&key("team", "c1"), &ProjectionSettings::default().manager, Some(object), &[share])
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_version_that_is_withdrawn_leaves_the_versions_of_others() {
     let silent = with(member("c1", "prod"), &json!({ "status": { "version": null } }));
     let fleet = fleet([silent, exclusive("prod"), binding("team", "prod")]);
     let shared = with(settled(), &json!({ "status": { "version": { "other": "v2" } } }));
-    let left = settle_projection(&fleet, &key("team", "c1"), &Settings::default(), Some(shared));
+    let left = settle_projection(&fleet, &key("team", "c1"), &ProjectionSettings::default(), Some(shared));
     assert_eq!(left.object.unwrap()["status"]["version"], json!({ "other": "v2" }));
     assert_eq!(left.writes.len(), 1);
 }
@@ -196,30 +196,31 @@ fn an_entry_of_ours_stays_where_it_stands_and_a_new_one_goes_to_the_end() {
 fn an_owner_that_withdraws_the_last_provider_takes_the_list_with_it() {
     let object =
         with(settled(), &json!({ "status": { "accessProviders": [provider("ours", "https://a")] } }));
-    let Plan { action: Action::PatchStatus(_, patch), .. } =
+    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } =
         provision(Some(&object), provisioner("ours", None))
     else {
         panic!("nothing is withdrawn")
     };
     assert_eq!(patch, json!({ "status": { "accessProviders": null } }));
-    assert_eq!(provision(Some(&settled()), provisioner("ours", None)).action, Action::Nothing);
+    assert_eq!(provision(Some(&settled()), provisioner("ours", None)).action, ProfileAction::Nothing);
 }
 
 #[test]
 fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_our_label_and_spec() {
     let share = || provisioner("ours", Some("https://proxy/c1"));
-    assert_eq!(provision(None, share()), Plan::default(), "there is no profile to write into");
+    assert_eq!(provision(None, share()), ProfilePlan::default(), "there is no profile to write into");
     for edit in [
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": null } } }),
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "other" } } }),
         json!({ "spec": { "clusterManager": { "name": "other" } } }),
         json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/hold"] } }),
     ] {
-        assert_eq!(provision(Some(&with(settled(), &edit)), share()), Plan::default(), "{edit}");
+        assert_eq!(provision(Some(&with(settled(), &edit)), share()), ProfilePlan::default(), "{edit}");
     }
     // What else differs is the projector's business.
     let drifted = with(settled(), &json!({ "spec": { "displayName": "x" }, "status": { "version": null } }));
-    let Plan { action: Action::PatchStatus(_, patch), .. } = provision(Some(&drifted), share()) else {
+    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } = provision(Some(&drifted), share())
+    else {
         panic!("nothing is provided")
     };
     assert_eq!(patch, json!({ "status": { "accessProviders": [provider("ours", "https://proxy/c1")] } }));
@@ -228,7 +229,7 @@ fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_ou
 #[test]
 fn two_owners_in_one_process_cost_a_new_profile_two_writes_and_in_two_processes_three() {
     let key = key("team", "c1");
-    let settings = Settings::default();
+    let settings = ProjectionSettings::default();
     let projector = || project::share(&granted(), &key, &settings);
     let provisioner = || provisioner("ours", Some("https://proxy/c1"));
     let one = settle(&key, &settings.manager, None, &[projector(), provisioner()]);
@@ -246,7 +247,7 @@ fn two_owners_in_one_process_cost_a_new_profile_two_writes_and_in_two_processes_
 fn a_profile_that_is_refused_goes_with_what_all_owners_put_into_it() {
     let refused = fleet([member("c1", "prod"), exclusive("prod")]);
     let key = key("team", "c1");
-    let settings = Settings::default();
+    let settings = ProjectionSettings::default();
     let shares = [provisioner("ours", Some("https://proxy/c1")), project::share(&refused, &key, &settings)];
     let gone = settle(&key, &settings.manager, Some(settled()), &shares);
     assert_eq!(gone.object, None);

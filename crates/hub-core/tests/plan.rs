@@ -7,8 +7,8 @@ mod support;
 
 use hub_core::fleet::Fleet;
 use hub_core::note::{Note, Reason};
-use hub_core::profile::{Action, Plan, Version};
-use hub_core::project::Settings;
+use hub_core::profile::{ProfileAction, ProfilePlan, Version};
+use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
 use support::api::{projection_of, settle_projection};
@@ -34,18 +34,20 @@ fn refused() -> Fleet {
 }
 
 /// The plan for a profile that is there.
-fn plan(fleet: &Fleet, profile: &Value) -> Plan {
-    projection_of(fleet, &key("team", "c1"), &Settings::default(), Some(profile))
+fn plan(fleet: &Fleet, profile: &Value) -> ProfilePlan {
+    projection_of(fleet, &key("team", "c1"), &ProjectionSettings::default(), Some(profile))
 }
 
 /// The plan where no profile is there.
-fn plan_for_none(fleet: &Fleet) -> Plan {
-    projection_of(fleet, &key("team", "c1"), &Settings::default(), None)
+fn plan_for_none(fleet: &Fleet) -> ProfilePlan {
+    projection_of(fleet, &key("team", "c1"), &ProjectionSettings::default(), None)
 }
 
 /// The profile as it is when `granted(patch)` has been written, with nothing left to do.
 fn settled(patch: &Value) -> Value {
-    settle_projection(&granted(patch), &key("team", "c1"), &Settings::default(), None).object.unwrap()
+    settle_projection(&granted(patch), &key("team", "c1"), &ProjectionSettings::default(), None)
+        .object
+        .unwrap()
 }
 
 /// The profile of the cluster as it comes, with a merge patch in it that others wrote.
@@ -58,8 +60,8 @@ fn version() -> Version {
     Version { uid: "uid-of-new-profile".to_owned(), resource_version: "2".to_owned() }
 }
 
-fn nothing() -> Plan {
-    Plan::default()
+fn nothing() -> ProfilePlan {
+    ProfilePlan::default()
 }
 
 fn reasons(notes: &[Note]) -> Vec<Reason> {
@@ -68,7 +70,8 @@ fn reasons(notes: &[Note]) -> Vec<Reason> {
 
 #[test]
 fn a_granted_cluster_gets_a_profile_with_labels_and_spec_in_the_first_write() {
-    let Plan { action: Action::Create(profile), notes } = plan_for_none(&granted(&json!({}))) else {
+    let ProfilePlan { action: ProfileAction::Create(profile), notes } = plan_for_none(&granted(&json!({})))
+    else {
         panic!("nothing is created")
     };
     assert_eq!(notes, []);
@@ -95,7 +98,8 @@ fn a_granted_cluster_gets_a_profile_with_labels_and_spec_in_the_first_write() {
 
 #[test]
 fn the_second_write_is_the_status_and_there_is_no_third() {
-    let settled = settle_projection(&granted(&json!({})), &key("team", "c1"), &Settings::default(), None);
+    let settled =
+        settle_projection(&granted(&json!({})), &key("team", "c1"), &ProjectionSettings::default(), None);
     assert_eq!(settled.writes.len(), 2);
     let of_creation = Version { uid: "uid-of-new-profile".to_owned(), resource_version: "1".to_owned() };
     let status = json!({ "status": {
@@ -115,12 +119,13 @@ fn the_second_write_is_the_status_and_there_is_no_third() {
             },
         ],
     } });
-    assert_eq!(settled.writes[1], Action::PatchStatus(of_creation, status));
+    assert_eq!(settled.writes[1], ProfileAction::PatchStatus(of_creation, status));
 }
 
 #[test]
 fn the_manager_that_we_are_is_in_label_and_spec() {
-    let settings = Settings { manager: "fleet-7".parse().unwrap(), ..Settings::default() };
+    let settings =
+        ProjectionSettings { manager: "fleet-7".parse().unwrap(), ..ProjectionSettings::default() };
     let settled = settle_projection(&granted(&json!({})), &key("team", "c1"), &settings, None);
     let profile = settled.object.unwrap();
     assert_eq!(profile["spec"]["clusterManager"]["name"], "fleet-7");
@@ -140,7 +145,7 @@ fn a_cluster_that_is_refused_unknown_or_unreadable_gets_no_profile() {
 fn a_cluster_whose_name_is_no_label_value_gets_no_profile() {
     let long = "x".repeat(64);
     let fleet = fleet([member(&long, "prod"), exclusive("prod"), binding("team", "prod")]);
-    assert_eq!(projection_of(&fleet, &key("team", &long), &Settings::default(), None), nothing());
+    assert_eq!(projection_of(&fleet, &key("team", &long), &ProjectionSettings::default(), None), nothing());
 }
 
 #[test]
@@ -172,7 +177,7 @@ fn only_the_part_of_the_status_that_differs_is_written() {
         let patch = json!({ "status": { field: value } });
         assert_eq!(
             plan(&fleet, &settled(&json!({}))),
-            Plan { action: Action::PatchStatus(version(), patch), notes: vec![] },
+            ProfilePlan { action: ProfileAction::PatchStatus(version(), patch), notes: vec![] },
             "{cluster}"
         );
     }
@@ -239,14 +244,14 @@ fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
         ),
     ] {
         for fleet in [granted(&json!({})), unknown(&json!({}))] {
-            let Plan { action, notes } = plan(&fleet, &edited(&edit));
-            assert_eq!(action, Action::PatchObject(version(), repair.clone()), "{edit}");
+            let ProfilePlan { action, notes } = plan(&fleet, &edited(&edit));
+            assert_eq!(action, ProfileAction::PatchObject(version(), repair.clone()), "{edit}");
             assert_eq!(notes, []);
         }
         let repaired = settle_projection(
             &granted(&json!({})),
             &key("team", "c1"),
-            &Settings::default(),
+            &ProjectionSettings::default(),
             Some(edited(&edit)),
         );
         let unversioned = json!({ "metadata": { "resourceVersion": null } });
@@ -267,14 +272,14 @@ fn a_cluster_that_leaves_its_exclusive_set_loses_the_label_of_the_set() {
         let fleet = fleet([with(member("c1", "prod"), &patch), everything, binding("team", "all")]);
         let repair = json!({ "metadata": { "labels": { cluster_set: null } } });
         let profile = settled(&json!({}));
-        assert_eq!(plan(&fleet, &profile).action, Action::PatchObject(version(), repair));
+        assert_eq!(plan(&fleet, &profile).action, ProfileAction::PatchObject(version(), repair));
     }
 }
 
 #[test]
 fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
     let propagated_labels = "region, team.example.com/*".parse().unwrap();
-    let settings = Settings { propagated_labels, ..Settings::default() };
+    let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
     let labels =
         json!({ "metadata": { "labels": { "region": "eu", "team.example.com/a": "", "env": "x" } } });
     let key = key("team", "c1");
@@ -286,7 +291,7 @@ fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
     let labelled =
         with(profile, &json!({ "metadata": { "labels": { "env": "y", "team.example.com/b": "z" } } }));
     let moved = granted(&json!({ "metadata": { "labels": { "region": "us" } } }));
-    let Plan { action: Action::PatchObject(_, patch), .. } =
+    let ProfilePlan { action: ProfileAction::PatchObject(_, patch), .. } =
         projection_of(&moved, &key, &settings, Some(&labelled))
     else {
         panic!("no repair")
@@ -299,7 +304,7 @@ fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
 fn the_labels_that_join_the_hubs_objects_never_come_from_the_cluster() {
     let propagated_labels =
         "multicluster.x-k8s.io/*, open-cluster-management.io/cluster-name".parse().unwrap();
-    let settings = Settings { propagated_labels, ..Settings::default() };
+    let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
     let labels = json!({
         "multicluster.x-k8s.io/clusterset": "by-hand",
         "open-cluster-management.io/cluster-name": "c2",
@@ -324,13 +329,13 @@ fn a_profile_is_deleted_only_where_label_and_spec_name_us() {
     let leaving = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
     for fleet in [refused(), gone, leaving, fleet([])] {
         let ours = plan(&fleet, &edited(&json!({ "spec": { "displayName": "by hand" } })));
-        assert_eq!(ours, Plan { action: Action::Delete(version()), notes: vec![] });
+        assert_eq!(ours, ProfilePlan { action: ProfileAction::Delete(version()), notes: vec![] });
 
         for unlabelled in
             [label(json!(null)), label(json!("other")), json!({ "metadata": { "labels": null } })]
         {
-            let Plan { action, notes } = plan(&fleet, &edited(&unlabelled));
-            assert_eq!(action, Action::Nothing, "{unlabelled}");
+            let ProfilePlan { action, notes } = plan(&fleet, &edited(&unlabelled));
+            assert_eq!(action, ProfileAction::Nothing, "{unlabelled}");
             assert_eq!(reasons(&notes), [Reason::UnlabelledProfile]);
         }
         for foreign in
@@ -351,8 +356,8 @@ fn a_foreign_profile_is_left_alone_and_noted_only_where_ours_should_stand() {
         deleting(json!({ "spec": { "clusterManager": { "name": "other" } } })),
     ] {
         let foreign = edited(&edit);
-        let Plan { action, notes } = plan(&granted(&json!({})), &foreign);
-        assert_eq!(action, Action::Nothing, "{edit}");
+        let ProfilePlan { action, notes } = plan(&granted(&json!({})), &foreign);
+        assert_eq!(action, ProfileAction::Nothing, "{edit}");
         assert_eq!(reasons(&notes), [Reason::ForeignProfile]);
         assert_eq!(plan(&unknown(&json!({})), &foreign), nothing(), "{edit}");
         assert_eq!(plan(&refused(), &foreign), nothing(), "{edit}");
@@ -366,16 +371,16 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
     let held = json!({ "metadata": {
         "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/a", "sveltos.example.com/b"], "labels": null,
     }, "spec": { "displayName": "x" }, "status": null });
-    let Plan { action, notes } = plan(&granted(&json!({})), &edited(&held));
-    assert_eq!(action, Action::Nothing);
+    let ProfilePlan { action, notes } = plan(&granted(&json!({})), &edited(&held));
+    assert_eq!(action, ProfileAction::Nothing);
     assert_eq!(reasons(&notes), [Reason::ProfileTerminating]);
     assert!(notes[0].message.contains("argocd.example.com/a, sveltos.example.com/b"), "{}", notes[0].message);
 
     let going = json!({ "metadata": { "deletionTimestamp": NOON } });
     assert_eq!(plan(&granted(&json!({})), &edited(&going)), nothing(), "nobody holds it");
     for fleet in [unknown(&json!({})), refused()] {
-        let Plan { action, notes } = plan(&fleet, &edited(&held));
-        assert_eq!(action, Action::Nothing, "it is not wanted");
+        let ProfilePlan { action, notes } = plan(&fleet, &edited(&held));
+        assert_eq!(action, ProfileAction::Nothing, "it is not wanted");
         assert_eq!(reasons(&notes), [Reason::ProfileTerminating]);
         assert!(!notes[0].message.contains("granted"), "{}", notes[0].message);
     }
@@ -384,8 +389,9 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
 #[test]
 fn a_refused_profile_that_a_finalizer_holds_is_deleted_once() {
     let held = edited(&json!({ "metadata": { "finalizers": ["argocd.example.com/a"] } }));
-    let settled = settle_projection(&refused(), &key("team", "c1"), &Settings::default(), Some(held));
-    assert_eq!(settled.writes, [Action::Delete(version())]);
+    let settled =
+        settle_projection(&refused(), &key("team", "c1"), &ProjectionSettings::default(), Some(held));
+    assert_eq!(settled.writes, [ProfileAction::Delete(version())]);
     assert!(settled.object.unwrap()["metadata"]["deletionTimestamp"].is_string());
 }
 
@@ -394,7 +400,7 @@ fn a_profile_under_an_unknown_grant_is_kept_true() {
     let newer = json!({ "status": { "version": { "kubernetes": "v1.37.0" } } });
     assert_eq!(
         plan(&unknown(&newer), &settled(&json!({}))),
-        Plan { action: Action::PatchStatus(version(), newer.clone()), notes: vec![] }
+        ProfilePlan { action: ProfileAction::PatchStatus(version(), newer.clone()), notes: vec![] }
     );
     assert_eq!(plan(&unknown(&newer), &settled(&newer)), nothing());
 }
@@ -409,10 +415,10 @@ fn a_profile_of_a_cluster_that_cannot_be_read_keeps_its_status() {
         }
         let renamed = edited(&json!({ "spec": { "displayName": "x" } }));
         let repair = json!({ "spec": { "displayName": "c1" } });
-        assert_eq!(plan(&fleet, &renamed).action, Action::PatchObject(version(), repair));
+        assert_eq!(plan(&fleet, &renamed).action, ProfileAction::PatchObject(version(), repair));
     }
     let fleet = fleet([unread(), exclusive("prod")]);
-    assert_eq!(plan(&fleet, &settled(&json!({}))).action, Action::Delete(version()), "it is refused");
+    assert_eq!(plan(&fleet, &settled(&json!({}))).action, ProfileAction::Delete(version()), "it is refused");
 }
 
 /// Clusters that say of themselves what no profile may say.
@@ -445,11 +451,11 @@ fn what_is_written_passes_both_crds_and_says_nothing_empty() {
     for odd in odd_clusters() {
         let everything = by_labels("all", &json!({}));
         let fleet = fleet([with(cluster("c1", &json!({})), &odd), everything, binding("team", "all")]);
-        let settled = settle_projection(&fleet, &key("team", "c1"), &Settings::default(), None);
+        let settled = settle_projection(&fleet, &key("team", "c1"), &ProjectionSettings::default(), None);
         for action in &settled.writes {
             let written = match action {
-                Action::Create(profile) => serde_json::to_value(profile).unwrap(),
-                Action::PatchStatus(_, patch) => patch.clone(),
+                ProfileAction::Create(profile) => serde_json::to_value(profile).unwrap(),
+                ProfileAction::PatchStatus(_, patch) => patch.clone(),
                 other => panic!("{other:?} for a new profile"),
             };
             assert_eq!(emptiness(&written), [""; 0], "{written}");

@@ -9,7 +9,7 @@ use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
-use hub_core::fleet::{Binding, BoundSource, Cluster, ClusterSet, Fleet, Touched};
+use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
 use hub_core::note::{Note, Subject};
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -21,7 +21,7 @@ use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
 type Listener = Box<dyn Fn(&Fleet, &Touched) + Send + Sync>;
 
 /// Finds what a person should hear about a cluster, beyond what every controller does.
-type ClusterNotes = Box<dyn Fn(&Cluster) -> Vec<Note> + Send + Sync>;
+type ClusterNotes = Box<dyn Fn(&ObservedCluster) -> Vec<Note> + Send + Sync>;
 
 /// The watched index. Cheap to clone; clones share it.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl FleetCache {
     }
 
     /// Has `notes` asked about every cluster that is seen, for its Events.
-    pub fn add_cluster_notes(&self, notes: impl Fn(&Cluster) -> Vec<Note> + Send + Sync + 'static) {
+    pub fn add_cluster_notes(&self, notes: impl Fn(&ObservedCluster) -> Vec<Note> + Send + Sync + 'static) {
         self.inner.cluster_notes.write().push(Box::new(notes));
     }
 
@@ -92,8 +92,8 @@ impl Sink<ManagedCluster> for Clusters {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedCluster, Unreadable>) {
         let name = ClusterName::new(Arc::clone(&key.name));
         let cluster = match object {
-            Ok(object) => Cluster::read(&object),
-            Err(unreadable) => Cluster::unreadable(&unreadable.metadata, unreadable.error),
+            Ok(object) => ObservedCluster::read(&object),
+            Err(unreadable) => ObservedCluster::unreadable(&unreadable.metadata, unreadable.error),
         };
         let subject = Subject::Cluster(name.clone());
         let mut notes = cluster.notes(&name);
@@ -117,8 +117,8 @@ impl Sink<ManagedClusterSet> for Sets {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSet, Unreadable>) {
         let name = ClusterSetName::new(Arc::clone(&key.name));
         let set = match object {
-            Ok(object) => ClusterSet::read(&object),
-            Err(unreadable) => ClusterSet::unreadable(&unreadable.metadata, &unreadable.error),
+            Ok(object) => ObservedClusterSet::read(&object),
+            Err(unreadable) => ObservedClusterSet::unreadable(&unreadable.metadata, &unreadable.error),
         };
         let subject = Subject::ClusterSet(name.clone());
         self.0.inner.reporter.report(&subject, set.uid.as_deref(), set.notes());
@@ -138,8 +138,8 @@ impl Sink<ManagedClusterSetBinding> for Bindings {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSetBinding, Unreadable>) {
         let (namespace, name) = binding_names(key);
         let binding = match object {
-            Ok(object) => Binding::read(&object),
-            Err(unreadable) => Binding::unreadable(&unreadable.metadata, unreadable.error),
+            Ok(object) => ObservedBinding::read(&object),
+            Err(unreadable) => ObservedBinding::unreadable(&unreadable.metadata, unreadable.error),
         };
         let subject = Subject::Binding(namespace.clone(), name.clone());
         self.0.inner.reporter.report(&subject, binding.uid.as_deref(), binding.notes(&name));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::note::{Note, Reason, Subject};
-use hub_core::profile::{Action, Observed, Presence, Share, Version, plan};
+use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, Version, plan};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 pub trait Owner: Send + Sync + 'static {
     /// What the owner wants of the profile at `key` now, where `observed` is what there is. Quick, and without
     /// I/O.
-    fn share(&self, key: &ProfileKey, observed: Option<&Observed>) -> Share;
+    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share;
 }
 
 /// The cache, the queue and the writer of ClusterProfiles.
@@ -57,7 +57,7 @@ pub struct Profiles {
 type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Known>>;
 
 struct Known {
-    observed: Observed,
+    observed: ObservedProfile,
     /// When we first saw an object of this uid.
     since: Instant,
 }
@@ -108,7 +108,7 @@ impl Profiles {
     }
 
     /// Visits every profile that is known.
-    pub fn for_each(&self, mut visit: impl FnMut(&ProfileKey, &Observed)) {
+    pub fn for_each(&self, mut visit: impl FnMut(&ProfileKey, &ObservedProfile)) {
         for (namespace, profiles) in self.cache().iter() {
             for (cluster, known) in profiles {
                 let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
@@ -118,7 +118,7 @@ impl Profiles {
     }
 
     /// Has every known profile looked at again that satisfies a condition.
-    pub fn enqueue_where(&self, mut concerned: impl FnMut(&Observed) -> bool) {
+    pub fn enqueue_where(&self, mut concerned: impl FnMut(&ObservedProfile) -> bool) {
         let mut keys = Vec::new();
         self.for_each(|key, observed| {
             if concerned(observed) {
@@ -161,7 +161,7 @@ impl Profiles {
             let uid = observed.as_ref().map(|observed| observed.uid.as_str());
             // What is told of a write that failed stays told until there is none left to do: to try once more
             // is not the end of it.
-            if plan.action == Action::Nothing {
+            if plan.action == ProfileAction::Nothing {
                 self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
                 return Outcome::Done;
             }
@@ -180,7 +180,7 @@ impl Profiles {
                     },
                 );
             }
-            if matches!(plan.action, Action::Create(_))
+            if matches!(plan.action, ProfileAction::Create(_))
                 && let Some(pause) = self.paused.pause_of(&key.namespace)
             {
                 return Outcome::RetryAfter(pause);
@@ -198,7 +198,7 @@ impl Profiles {
     fn wait_for_projection(
         &self,
         key: &ProfileKey,
-        observed: Option<&Observed>,
+        observed: Option<&ObservedProfile>,
         shares: &[Share],
     ) -> Option<Duration> {
         let another_projects = shares.iter().all(|share| share.presence == Presence::Undecided);
@@ -210,15 +210,15 @@ impl Profiles {
     }
 
     /// Sends a write, and answers the resourceVersion that it left.
-    async fn execute(&self, key: &ProfileKey, action: &Action) -> Result<Option<String>, WriteError> {
+    async fn execute(&self, key: &ProfileKey, action: &ProfileAction) -> Result<Option<String>, WriteError> {
         let api = self.api(&key.namespace);
         let name = key.cluster.as_str();
         let full_name = key.to_string();
         let request = |verb| Request { verb, resource: RESOURCE, name: &full_name };
         let (writer, params) = (&self.host.writer, PatchParams::default());
         let written = match action {
-            Action::Nothing => return Ok(None),
-            Action::Create(object) => {
+            ProfileAction::Nothing => return Ok(None),
+            ProfileAction::Create(object) => {
                 let object = without_status(object);
                 let params = PostParams::default();
                 match writer.send(request("create"), api.create(&params, &object)).await {
@@ -234,14 +234,14 @@ impl Profiles {
                     Err(error) => return Err(error),
                 }
             }
-            Action::PatchObject(version, patch) => {
+            ProfileAction::PatchObject(version, patch) => {
                 debug!(profile = %key, %patch, "repairing");
                 let patch = Patch::Merge(under(version, patch));
                 let patched = writer.send(request("patch"), api.patch(name, &params, &patch)).await?;
                 self.observe_patched(key, &patched);
                 return Ok(patched.metadata.resource_version);
             }
-            Action::PatchStatus(version, patch) => {
+            ProfileAction::PatchStatus(version, patch) => {
                 debug!(profile = %key, "writing the status");
                 let patch = Patch::Merge(under(version, patch));
                 let patched =
@@ -249,7 +249,7 @@ impl Profiles {
                 self.observe_patched(key, &patched);
                 return Ok(patched.metadata.resource_version);
             }
-            Action::Delete(version) => {
+            ProfileAction::Delete(version) => {
                 let params = delete_exactly(version);
                 writer.send(request("delete"), api.delete(name, &params)).await?;
                 info!(profile = %key, "deleted");
@@ -293,14 +293,14 @@ impl Profiles {
         Api::namespaced_with(self.host.client.clone(), namespace.as_str(), &kind)
     }
 
-    fn observed(&self, key: &ProfileKey) -> Option<Observed> {
+    fn observed(&self, key: &ProfileKey) -> Option<ObservedProfile> {
         self.cache().get(&key.namespace)?.get(&key.cluster).map(|known| known.observed.clone())
     }
 
     /// Takes in a profile as an event or an answer shows it; answers whether that is news. An event that is
     /// older than the answer to our own write is not.
     fn observe(&self, key: &ProfileKey, object: &DynamicObject) -> bool {
-        let observed = Observed::read(&object.metadata, &object.data);
+        let observed = ObservedProfile::read(&object.metadata, &object.data);
         let mut cache = self.cache();
         let profiles = cache.entry(key.namespace.clone()).or_default();
         let mut since = Instant::now();
@@ -319,7 +319,7 @@ impl Profiles {
     /// Takes in the answer to a patch, unless an event has shown the object's end meanwhile: no other would ever
     /// take it out of the cache again.
     fn observe_patched(&self, key: &ProfileKey, object: &DynamicObject) {
-        let observed = Observed::read(&object.metadata, &object.data);
+        let observed = ObservedProfile::read(&object.metadata, &object.data);
         let mut cache = self.cache();
         let known = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
         if let Some(known) = known
@@ -395,10 +395,10 @@ fn under(version: &Version, patch: &Value) -> Value {
 }
 
 /// Whether two actions ask for the same patch, whatever the version: the first had no effect.
-fn same_patch(one: &Action, other: &Action) -> bool {
+fn same_patch(one: &ProfileAction, other: &ProfileAction) -> bool {
     match (one, other) {
-        (Action::PatchObject(_, one), Action::PatchObject(_, other))
-        | (Action::PatchStatus(_, one), Action::PatchStatus(_, other)) => one == other,
+        (ProfileAction::PatchObject(_, one), ProfileAction::PatchObject(_, other))
+        | (ProfileAction::PatchStatus(_, one), ProfileAction::PatchStatus(_, other)) => one == other,
         _ => false,
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::{self, Grant};
-use hub_core::profile::{Observed, Share};
-use hub_core::project::{self, Settings};
+use hub_core::profile::{ObservedProfile, Share};
+use hub_core::project::{self, ProjectionSettings};
 use hub_runtime::fleet::FleetCache;
 use hub_runtime::profiles::{Owner, Profiles};
 
@@ -24,13 +24,13 @@ pub const GATE: &str = "ClusterProfile";
 /// The projector as an owner of profiles.
 pub struct Projector {
     fleet: FleetCache,
-    settings: Settings,
+    settings: ProjectionSettings,
 }
 
 impl Projector {
     /// Has `profiles` looked at again whenever the fleet changes. Call it before the fleet's watches start.
     #[must_use]
-    pub fn new(fleet: FleetCache, profiles: &Arc<Profiles>, settings: Settings) -> Self {
+    pub fn new(fleet: FleetCache, profiles: &Arc<Profiles>, settings: ProjectionSettings) -> Self {
         let profiles = Arc::clone(profiles);
         fleet.listen(move |fleet, touched| {
             if let Touched::Namespaces(namespaces) = touched {
@@ -47,7 +47,7 @@ impl Projector {
 }
 
 impl Owner for Projector {
-    fn share(&self, key: &ProfileKey, _: Option<&Observed>) -> Share {
+    fn share(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Share {
         project::share(&self.fleet.read(), key, &self.settings)
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::{Api, Client};
 
 use crate::access::{Access, kubeconfig_path, write_private};
-use crate::capacity::{self, Place};
+use crate::capacity::{self, HubPlace};
 use crate::certificates::Certificates;
 use crate::crds::{CrdSet, ListFlavour};
 use crate::eventually::{Outcome, try_eventually};
@@ -87,7 +87,7 @@ impl HubBuilder {
         Ok(hub)
     }
 
-    async fn start_in(self, bin: &Path, place: Place) -> Result<LocalHub, HubError> {
+    async fn start_in(self, bin: &Path, place: HubPlace) -> Result<LocalHub, HubError> {
         let users = Users::new(&self.users)?;
         let chosen = self.crds.choose(self.lists)?;
         let directory = own_directory(self.directory)?;

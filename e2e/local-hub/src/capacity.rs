@@ -25,20 +25,20 @@ static PLACES: LazyLock<(usize, Arc<Semaphore>)> = LazyLock::new(|| {
 
 /// The right to run one hub; none if it shares in the rights of those it was started with.
 #[derive(Debug)]
-pub(crate) struct Place(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+pub(crate) struct HubPlace(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
 
 /// Waits until `wanted` hubs may start, and takes all their places at once: two tests that took theirs one
 /// by one could each hold what the other waits for.
 ///
 /// More hubs than there are places run together when nothing else runs.
-pub(crate) async fn take(wanted: usize) -> Result<Vec<Place>, HubError> {
+pub(crate) async fn take(wanted: usize) -> Result<Vec<HubPlace>, HubError> {
     let (limit, places) = &*PLACES;
     let permits = u32::try_from(wanted.min(*limit)).unwrap_or(u32::MAX);
     let taken = tokio::time::timeout(PATIENCE, Arc::clone(places).acquire_many_owned(permits)).await;
     let Ok(Ok(mut permits)) = taken else {
         return Err(HubError::NoPlace { wanted, limit: *limit, within: PATIENCE });
     };
-    Ok((0..wanted).map(|_| Place(permits.split(1))).collect())
+    Ok((0..wanted).map(|_| HubPlace(permits.split(1))).collect())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use crate::access::{Access, kubeconfig_path};
 use crate::audit::{AuditLog, Journal};
 use crate::builder::{self, HubBuilder};
-use crate::capacity::Place;
+use crate::capacity::HubPlace;
 use crate::grants::Grantee;
 use crate::memory::{self, Memory};
 use crate::supervisor::Supervised;
@@ -35,7 +35,7 @@ pub struct LocalHub {
     controller_manager: Option<Supervised>,
     api_server: Mutex<Option<Supervised>>,
     etcd: Supervised,
-    _place: Place,
+    _place: HubPlace,
 }
 
 impl LocalHub {
@@ -58,7 +58,7 @@ impl LocalHub {
         bin: &Path,
         lists: ListFlavour,
         (api_server, controller_manager, etcd): (Supervised, Option<Supervised>, Supervised),
-        place: Place,
+        place: HubPlace,
     ) -> Self {
         Self {
             access,

@@ -44,7 +44,7 @@ use tokio::sync::oneshot;
 use self::images::Images;
 use self::network::{Forward, Network};
 use self::node::Node;
-use self::sandbox::{Place, Tools};
+use self::sandbox::{SandboxPlace, Tools};
 use self::worker::World;
 use crate::supervisor::{Program, Supervised};
 use crate::{HubError, LocalHub, access, ports, random, users};
@@ -117,7 +117,7 @@ impl PodsBuilder {
         );
         let networks = Networks::default();
         let world = World {
-            place: Place { tools, directory: directory.clone() },
+            place: SandboxPlace { tools, directory: directory.clone() },
             images,
             forwards,
             networks: networks.clone(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::file::{Cluster, Context, File, User};
+use super::file::{Context, File, KubeconfigCluster, User};
 use crate::api_server::{ApiServer, ClientCertificate, Trust};
 use crate::names::excerpt;
 use crate::server_url::{InvalidServerUrl, ServerUrl};
@@ -131,7 +131,7 @@ pub fn resolve(files: &[(PathBuf, File)]) -> Result<Hub, ContextError> {
     Ok(Hub { api_server, namespace: filled(context.namespace.as_deref()).map(str::to_owned) })
 }
 
-fn reached(name: &str, cluster: &Cluster, directory: &Path) -> Result<ApiServer, ContextError> {
+fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<ApiServer, ContextError> {
     let server = filled(cluster.server.as_deref()).ok_or(ContextError::Without("server"))?;
     let url = ServerUrl::parse(server).map_err(|why| ContextError::Server { cluster: excerpt(name), why })?;
     if filled(cluster.proxy_url.as_deref()).is_some() {

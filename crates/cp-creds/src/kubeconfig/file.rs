@@ -32,12 +32,12 @@ pub struct Context {
 #[derive(Deserialize)]
 pub struct NamedCluster {
     pub name: String,
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<KubeconfigCluster>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-pub struct Cluster {
+pub struct KubeconfigCluster {
     pub server: Option<String>,
     pub tls_server_name: Option<String>,
     pub insecure_skip_tls_verify: Option<bool>,

@@ -20,7 +20,7 @@ const HASH_LENGTH: usize = 10;
 
 /// A Secret where a copy belongs, as the API server has it: what plans read, and no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedCopy {
     /// This very object.
     pub version: Version,
     /// Whether `metadata.deletionTimestamp` is set.
@@ -57,7 +57,7 @@ pub struct Record {
     pub uid: String,
 }
 
-impl Observed {
+impl ObservedCopy {
     /// Reads a Secret.
     #[must_use]
     pub fn read(key: &SecretKey, secret: &Secret) -> Self {
@@ -198,7 +198,7 @@ impl Wanted<'_> {
 
     /// The merge patch that makes this of a copy. Labels and annotations of others stay.
     #[must_use]
-    pub fn patch(&self, observed: &Observed) -> Patch {
+    pub fn patch(&self, observed: &ObservedCopy) -> Patch {
         let mut data: BTreeMap<String, Option<SecretBytes>> =
             observed.keys.iter().map(|key| (key.clone(), None)).collect();
         data.extend(self.credential.entries().map(|(key, bytes)| (key.to_owned(), Some(bytes.clone()))));
@@ -257,7 +257,7 @@ struct PatchedMetadata {
 impl Patch {
     /// Takes everything out of a Secret.
     #[must_use]
-    pub fn empty(observed: &Observed) -> Self {
+    pub fn empty(observed: &ObservedCopy) -> Self {
         Self {
             metadata: PatchedMetadata {
                 uid: observed.version.uid.clone(),

@@ -11,14 +11,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::credential::account::Account;
-use crate::credential::copy::Observed;
-use crate::credential::source::Source;
+use crate::credential::copy::ObservedCopy;
+use crate::credential::source::TokenSource;
 use crate::fleet::{Fleet, Touched};
 use crate::grant::{self, Grant};
 
 /// How the syncer is set up.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct SyncSettings {
     /// The cluster manager whose profiles copies hang on.
     pub manager: ManagerName,
     /// Whether an account without the annotation [`labels::SYNC_TO_NAMESPACES`] asks for no copy.
@@ -51,12 +51,12 @@ impl Profile {
 /// The index. What decisions read of the clusters, sets and bindings is in the [`Fleet`].
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
-    pub(super) settings: Settings,
+    pub(super) settings: SyncSettings,
     accounts: BTreeMap<ClusterName, BTreeMap<AccountName, Account>>,
     all_accounts: bool,
-    sources: BTreeMap<AccountKey, Source>,
+    sources: BTreeMap<AccountKey, TokenSource>,
     listed_sources: Listed<AccountName>,
-    copies: BTreeMap<Namespace, BTreeMap<Arc<str>, Observed>>,
+    copies: BTreeMap<Namespace, BTreeMap<Arc<str>, ObservedCopy>>,
     listed_copies: Listed<Namespace>,
     profiles: BTreeMap<ProfileKey, Profile>,
 }
@@ -106,7 +106,7 @@ impl<T: Ord> Listed<T> {
 impl CredentialIndex {
     /// An empty index.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: SyncSettings) -> Self {
         Self { settings, ..Self::default() }
     }
 
@@ -179,7 +179,7 @@ impl CredentialIndex {
 
     /// The token of an account, as its agent has reported it.
     #[must_use]
-    pub fn source(&self, key: &AccountKey) -> Option<&Source> {
+    pub fn source(&self, key: &AccountKey) -> Option<&TokenSource> {
         self.sources.get(key)
     }
 
@@ -213,7 +213,7 @@ impl CredentialIndex {
 
     /// The copy at a place, or what stands there.
     #[must_use]
-    pub fn copy(&self, key: &SecretKey) -> Option<&Observed> {
+    pub fn copy(&self, key: &SecretKey) -> Option<&ObservedCopy> {
         self.copies.get(&key.namespace)?.get(&key.name)
     }
 
@@ -242,7 +242,7 @@ impl CredentialIndex {
     }
 
     /// Takes in the Secret with the token of an account; answers whether it differs from before.
-    pub fn apply_source(&mut self, key: AccountKey, source: Source) -> bool {
+    pub fn apply_source(&mut self, key: AccountKey, source: TokenSource) -> bool {
         if self.sources.get(&key) == Some(&source) {
             return false;
         }
@@ -256,7 +256,7 @@ impl CredentialIndex {
     }
 
     /// Takes in a Secret where a copy belongs; answers whether it differs from before.
-    pub fn apply_copy(&mut self, key: &SecretKey, observed: Observed) -> bool {
+    pub fn apply_copy(&mut self, key: &SecretKey, observed: ObservedCopy) -> bool {
         let copies = self.copies.entry(key.namespace.clone()).or_default();
         if copies.get(&key.name) == Some(&observed) {
             return false;

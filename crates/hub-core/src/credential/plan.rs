@@ -4,7 +4,7 @@ use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
 use hub_api::secret::Secret;
 
 use crate::credential::account::{self, Account, Scope};
-use crate::credential::copy::{Observed, Patch, Wanted};
+use crate::credential::copy::{ObservedCopy, Patch, Wanted};
 use crate::credential::index::CredentialIndex;
 use crate::credential::state::State;
 use crate::fleet::Fleet;
@@ -14,16 +14,16 @@ use crate::profile::Version;
 
 /// What is left to do for one copy, and how things stand.
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct CopyPlan {
     /// The next write.
-    pub action: Action,
+    pub action: CopyAction,
     /// How it stands with every account whose copy has this name.
     pub states: Vec<(AccountKey, State)>,
     /// The findings on the Secret.
     pub notes: Vec<Note>,
 }
 
-impl Plan {
+impl CopyPlan {
     /// The account whose copy is there, or about to be.
     #[must_use]
     pub fn synced(&self) -> Option<&AccountKey> {
@@ -33,7 +33,7 @@ impl Plan {
 
 /// The next write. After it, the plan is made anew from what the API server answered.
 #[derive(Debug, Default, PartialEq)]
-pub enum Action {
+pub enum CopyAction {
     /// Nothing differs, or nothing may be done.
     #[default]
     Nothing,
@@ -67,7 +67,7 @@ impl Standing<'_> {
 
 /// Plans what has to be written so that what is at `place` is the right copy, or none.
 #[must_use]
-pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
+pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
     if !index.knows_copies(&place.namespace) {
         return leave_unread(index, fleet, place);
     }
@@ -91,12 +91,12 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
 }
 
 /// An absence means nothing before all copies of a namespace are known.
-fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Plan {
+fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
     let state = |key| {
         let state = standing(index, fleet, &place.namespace, &key).without_copy(State::CopiesUnknown);
         (key, state)
     };
-    Plan { states: index.accounts_named(&place.name).map(state).collect(), ..Plan::default() }
+    CopyPlan { states: index.accounts_named(&place.name).map(state).collect(), ..CopyPlan::default() }
 }
 
 type Standings<'a> = [(&'a AccountKey, Standing<'a>)];
@@ -107,13 +107,13 @@ fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
     (created.is_none(), created, key.clone())
 }
 
-fn create(place: &SecretKey, standings: &Standings<'_>) -> Plan {
-    let mut plan = Plan::default();
+fn create(place: &SecretKey, standings: &Standings<'_>) -> CopyPlan {
+    let mut plan = CopyPlan::default();
     let mut is_free = true;
     for (key, standing) in standings {
         let state = match standing {
             Standing::Offered(wanted, None) if is_free => {
-                plan.action = Action::Create(Box::new(wanted.create(place)));
+                plan.action = CopyAction::Create(Box::new(wanted.create(place)));
                 State::Synced
             }
             _ => standing.without_copy(State::NameTaken),
@@ -125,8 +125,8 @@ fn create(place: &SecretKey, standings: &Standings<'_>) -> Plan {
     plan
 }
 
-fn leave_alone(standings: &Standings<'_>) -> Plan {
-    let mut plan = Plan::default();
+fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
+    let mut plan = CopyPlan::default();
     for (key, standing) in standings {
         let state = standing.without_copy(State::ForeignSecret);
         if state == State::ForeignSecret {
@@ -144,12 +144,12 @@ fn leave_alone(standings: &Standings<'_>) -> Plan {
 }
 
 fn keep_or_delete(
-    observed: &Observed,
+    observed: &ObservedCopy,
     holder: Option<&(&AccountKey, Standing<'_>)>,
     standings: &Standings<'_>,
     all_accounts_known: bool,
-) -> Plan {
-    let mut plan = Plan::default();
+) -> CopyPlan {
+    let mut plan = CopyPlan::default();
     let wanted = match holder {
         // It stays under a profile that changes hands, and never moves to one that is another's.
         Some((_, Standing::Offered(wanted, Some(State::ForeignProfile)))) if !observed.hangs_on(wanted) => {
@@ -192,8 +192,10 @@ fn keep_or_delete(
     }
     if observed.terminating {
         let token = match plan.action {
-            Action::Nothing if observed.holds_data() && !wanted => "and cannot be emptied: it is immutable",
-            Action::Nothing if observed.holds_data() => "and keeps its token, which may be here",
+            CopyAction::Nothing if observed.holds_data() && !wanted => {
+                "and cannot be emptied: it is immutable"
+            }
+            CopyAction::Nothing if observed.holds_data() => "and keeps its token, which may be here",
             _ => "and is emptied",
         };
         let message = format!("is being deleted and held by a finalizer, {token}");
@@ -213,27 +215,27 @@ fn find_holder<'a>(
     })
 }
 
-fn difference(observed: &Observed, wanted: &Wanted<'_>, obstacle: Option<State>) -> Action {
+fn difference(observed: &ObservedCopy, wanted: &Wanted<'_>, obstacle: Option<State>) -> CopyAction {
     if observed.terminating || observed.is(wanted) {
-        Action::Nothing
+        CopyAction::Nothing
     } else if !observed.must_be_replaced(wanted) {
-        Action::Patch(Box::new(wanted.patch(observed)))
+        CopyAction::Patch(Box::new(wanted.patch(observed)))
     } else if obstacle.is_none() {
-        Action::Delete(observed.version.clone())
+        CopyAction::Delete(observed.version.clone())
     } else {
         // What stands against a new copy would be met after the old one is gone.
-        Action::Nothing
+        CopyAction::Nothing
     }
 }
 
 /// Takes a copy away. One that a finalizer holds is emptied at least: its token must not stay where it may not be.
-fn removal(observed: &Observed) -> Action {
+fn removal(observed: &ObservedCopy) -> CopyAction {
     if !observed.terminating {
-        Action::Delete(observed.version.clone())
+        CopyAction::Delete(observed.version.clone())
     } else if observed.can_be_emptied() {
-        Action::Patch(Box::new(Patch::empty(observed)))
+        CopyAction::Patch(Box::new(Patch::empty(observed)))
     } else {
-        Action::Nothing
+        CopyAction::Nothing
     }
 }
 

@@ -25,7 +25,7 @@ pub const CA_MAX_LENGTH: usize = 256 * 1024;
 
 /// The Secret of a ManagedServiceAccount's name in its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct TokenSource {
     /// The uids in its ownerReferences.
     pub owners: Vec<String>,
     /// Whether it carries the agent's label and is of the type that the agent gives it.
@@ -79,7 +79,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-impl Source {
+impl TokenSource {
     /// Reads a Secret.
     #[must_use]
     pub fn read(secret: &Secret) -> Self {
@@ -177,7 +177,7 @@ mod tests {
 
     fn read(data: &serde_json::Value) -> Result<Arc<Credential>, Unusable> {
         let secret = json!({ "metadata": {}, "type": "Opaque", "data": data });
-        Source::read(&serde_json::from_value::<Secret>(secret).unwrap()).credential
+        TokenSource::read(&serde_json::from_value::<Secret>(secret).unwrap()).credential
     }
 
     fn base64(bytes: &[u8]) -> String {

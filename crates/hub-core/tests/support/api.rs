@@ -3,8 +3,8 @@
 
 use hub_api::names::{ManagerName, ProfileKey};
 use hub_core::fleet::Fleet;
-use hub_core::profile::{Action, Observed, Plan, Share, Version, plan};
-use hub_core::project::{self, Settings};
+use hub_core::profile::{ObservedProfile, ProfileAction, ProfilePlan, Share, Version, plan};
+use hub_core::project::{self, ProjectionSettings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -14,11 +14,11 @@ use super::NOON;
 const TOO_MANY_WRITES: usize = 8;
 
 /// Reads a ClusterProfile as a watch does.
-pub fn observe(object: &Value) -> Observed {
+pub fn observe(object: &Value) -> ObservedProfile {
     let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
     let mut rest = object.clone();
     rest.as_object_mut().unwrap().remove("metadata");
-    Observed::read(&metadata, &rest)
+    ObservedProfile::read(&metadata, &rest)
 }
 
 /// What these owners plan for a profile.
@@ -27,12 +27,17 @@ pub fn plan_of(
     manager: &ManagerName,
     object: Option<&Value>,
     shares: impl IntoIterator<Item = Share>,
-) -> Plan {
+) -> ProfilePlan {
     plan(key, manager, object.map(observe).as_ref(), shares)
 }
 
 /// What the projector alone plans for a profile.
-pub fn projection_of(fleet: &Fleet, key: &ProfileKey, settings: &Settings, object: Option<&Value>) -> Plan {
+pub fn projection_of(
+    fleet: &Fleet,
+    key: &ProfileKey,
+    settings: &ProjectionSettings,
+    object: Option<&Value>,
+) -> ProfilePlan {
     plan_of(key, &settings.manager, object, [project::share(fleet, key, settings)])
 }
 
@@ -42,7 +47,7 @@ pub struct Settled {
     /// The object, where there is one.
     pub object: Option<Value>,
     /// The writes, in their order.
-    pub writes: Vec<Action>,
+    pub writes: Vec<ProfileAction>,
 }
 
 /// Plans and writes until nothing is left to do.
@@ -55,7 +60,7 @@ pub fn settle(
     let mut writes = Vec::new();
     while writes.len() < TOO_MANY_WRITES {
         let plan = plan_of(key, manager, object.as_ref(), shares.iter().cloned());
-        if plan.action == Action::Nothing {
+        if plan.action == ProfileAction::Nothing {
             return Settled { object, writes };
         }
         object = write(object, &plan.action);
@@ -68,17 +73,17 @@ pub fn settle(
 pub fn settle_projection(
     fleet: &Fleet,
     key: &ProfileKey,
-    settings: &Settings,
+    settings: &ProjectionSettings,
     object: Option<Value>,
 ) -> Settled {
     settle(key, &settings.manager, object, &[project::share(fleet, key, settings)])
 }
 
 /// What is there after a write.
-pub fn write(object: Option<Value>, action: &Action) -> Option<Value> {
+pub fn write(object: Option<Value>, action: &ProfileAction) -> Option<Value> {
     match action {
-        Action::Nothing => object,
-        Action::Create(profile) => {
+        ProfileAction::Nothing => object,
+        ProfileAction::Create(profile) => {
             assert_eq!(object, None, "AlreadyExists");
             let mut created = serde_json::to_value(profile).unwrap();
             created.as_object_mut().unwrap().remove("status");
@@ -87,17 +92,17 @@ pub fn write(object: Option<Value>, action: &Action) -> Option<Value> {
             created["metadata"]["resourceVersion"] = json!("1");
             Some(created)
         }
-        Action::PatchObject(version, patch) => {
+        ProfileAction::PatchObject(version, patch) => {
             assert_keys(patch, &["metadata", "spec"]);
             assert_keys(&patch["metadata"], &["labels"]);
             assert_keys(&patch["spec"], &["displayName"]);
             Some(patched(object, version, patch))
         }
-        Action::PatchStatus(version, patch) => {
+        ProfileAction::PatchStatus(version, patch) => {
             assert_keys(patch, &["status"]);
             Some(patched(object, version, patch))
         }
-        Action::Delete(version) => {
+        ProfileAction::Delete(version) => {
             let mut left = under(object, version);
             let held = left["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
             left["metadata"]["deletionTimestamp"] = json!(NOON);

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{BoundSource, Fleet};
 use hub_core::profile::{Presence, Share};
-use hub_core::project::{self, Settings};
+use hub_core::project::{self, ProjectionSettings};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ pub struct Hub {
     /// How it knows which bindings are in force.
     pub bound: BoundSource,
     /// How its profiles are made.
-    pub settings: Settings,
+    pub settings: ProjectionSettings,
 }
 
 impl Hub {
@@ -80,7 +80,10 @@ pub fn hub(versions: RangeInclusive<usize>) -> impl Strategy<Value = Hub> {
     let histories: Vec<_> = clusters.into_iter().chain(sets).chain(bindings).collect();
     let bound = prop_oneof![4 => Just(BoundSource::Status), 1 => Just(BoundSource::Computed)];
     let settings = prop_oneof![2 => Just(""), 1 => Just("region"), 1 => Just("region, team.example.com/*")]
-        .prop_map(|keys| Settings { propagated_labels: keys.parse().unwrap(), ..Settings::default() });
+        .prop_map(|keys| ProjectionSettings {
+            propagated_labels: keys.parse().unwrap(),
+            ..ProjectionSettings::default()
+        });
     (histories, bound, settings).prop_map(|(histories, bound, settings)| Hub { histories, bound, settings })
 }
 

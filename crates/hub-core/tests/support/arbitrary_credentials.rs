@@ -9,7 +9,7 @@ use hub_api::labels::{
 };
 use hub_api::names::{AccountKey, SecretKey};
 use hub_core::credential::copy::FIELD_MANAGER;
-use hub_core::credential::index::Settings;
+use hub_core::credential::index::SyncSettings;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -64,7 +64,8 @@ impl Hub {
 
     /// What is known of the hub after these objects, and no Secret where a copy belongs.
     pub fn knowing<'a>(&self, objects: impl IntoIterator<Item = &'a Value>) -> World {
-        let settings = Settings { require_namespaces: self.require_namespaces, ..Settings::default() };
+        let settings =
+            SyncSettings { require_namespaces: self.require_namespaces, ..SyncSettings::default() };
         let mut world = World::unlisted(settings, objects.into_iter().cloned());
         self.list(&mut world);
         world

@@ -11,10 +11,10 @@ use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
-use hub_core::credential::copy::{FIELD_MANAGER, Observed};
-use hub_core::credential::index::{CredentialIndex, Profile, Settings};
-use hub_core::credential::plan::{Action, Plan, plan};
-use hub_core::credential::source::Source;
+use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
+use hub_core::credential::index::{CredentialIndex, Profile, SyncSettings};
+use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
+use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::profile::Version;
@@ -152,11 +152,11 @@ pub struct World {
 impl World {
     /// A hub of which everything is known.
     pub fn of(objects: impl IntoIterator<Item = Value>) -> Self {
-        Self::set_up(Settings::default(), objects)
+        Self::set_up(SyncSettings::default(), objects)
     }
 
     /// The same, with these settings.
-    pub fn set_up(settings: Settings, objects: impl IntoIterator<Item = Value>) -> Self {
+    pub fn set_up(settings: SyncSettings, objects: impl IntoIterator<Item = Value>) -> Self {
         let mut world = Self::unlisted(settings, objects);
         world.index.accounts_listed();
         world.index.sources_listed(None);
@@ -165,7 +165,7 @@ impl World {
     }
 
     /// A hub of which these objects are known, and not whether there are others.
-    pub fn unlisted(settings: Settings, objects: impl IntoIterator<Item = Value>) -> Self {
+    pub fn unlisted(settings: SyncSettings, objects: impl IntoIterator<Item = Value>) -> Self {
         let index = CredentialIndex::new(settings);
         let mut world = Self { fleet: Fleet::default(), index, secrets: BTreeMap::new(), made: 0 };
         for object in objects {
@@ -195,7 +195,8 @@ impl World {
             }
             "Secret" => {
                 let source = serde_json::from_value::<Secret>(object.clone());
-                let source = source.map_or_else(|_| Source::unreadable(), |secret| Source::read(&secret));
+                let source =
+                    source.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
                 Arrival::Changes(self.index.apply_source(account_key(namespace, name), source))
             }
             "ClusterProfile" => {
@@ -250,7 +251,7 @@ impl World {
     }
 
     /// What is planned there.
-    pub fn plan(&self, place: &SecretKey) -> Plan {
+    pub fn plan(&self, place: &SecretKey) -> CopyPlan {
         plan(&self.index, &self.fleet, place)
     }
 
@@ -265,7 +266,7 @@ impl World {
             let mut settled = true;
             for place in self.index.places(&self.fleet) {
                 let action = self.plan(&place).action;
-                settled &= action == Action::Nothing;
+                settled &= action == CopyAction::Nothing;
                 self.write(&place, &action);
             }
             if settled {
@@ -276,10 +277,10 @@ impl World {
     }
 
     /// Does what a plan says, and knows the answer.
-    pub fn write(&mut self, place: &SecretKey, action: &Action) {
+    pub fn write(&mut self, place: &SecretKey, action: &CopyAction) {
         match action {
-            Action::Nothing => return,
-            Action::Create(secret) => {
+            CopyAction::Nothing => return,
+            CopyAction::Create(secret) => {
                 assert!(!self.secrets.contains_key(place), "AlreadyExists: {place}");
                 self.made += 1;
                 let mut created = serde_json::to_value(secret).unwrap();
@@ -290,7 +291,7 @@ impl World {
                 assert_eq!(names(&created), (place.namespace.as_str(), &*place.name));
                 self.secrets.insert(place.clone(), created);
             }
-            Action::Patch(patch) => {
+            CopyAction::Patch(patch) => {
                 let patch = serde_json::to_value(patch).unwrap();
                 let before = self.secrets.get(place).expect("NotFound").clone();
                 for field in ["uid", "resourceVersion"] {
@@ -305,7 +306,7 @@ impl World {
                 raise_version(&mut after);
                 self.secrets.insert(place.clone(), after);
             }
-            Action::Delete(version) => {
+            CopyAction::Delete(version) => {
                 assert_eq!(self.version(place), *version, "Conflict: {place}");
                 let secret = self.secrets.get_mut(place).unwrap();
                 assert!(secret["metadata"]["deletionTimestamp"].is_null(), "{place} is deleted twice");
@@ -349,13 +350,13 @@ pub enum Arrival {
 }
 
 /// Reads a Secret where a copy belongs.
-pub fn observe(secret: &Value) -> Observed {
+pub fn observe(secret: &Value) -> ObservedCopy {
     let (namespace, name) = names(secret);
     let metadata: ObjectMeta = serde_json::from_value(secret["metadata"].clone()).unwrap();
     let place = place(namespace, name);
     match serde_json::from_value::<Secret>(secret.clone()) {
-        Ok(secret) => Observed::read(&place, &secret),
-        Err(_) => Observed::unreadable(&place, &metadata),
+        Ok(secret) => ObservedCopy::read(&place, &secret),
+        Err(_) => ObservedCopy::unreadable(&place, &metadata),
     }
 }
 

@@ -14,7 +14,7 @@ use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
-use hub_core::fleet::{Binding, BoundSource, Cluster, ClusterSet, Fleet, Touched};
+use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -139,22 +139,22 @@ pub fn arrive(fleet: &mut Fleet, object: &Value) -> Touched {
     match object["kind"].as_str().unwrap() {
         "ManagedCluster" => {
             let cluster = match serde_json::from_value::<ManagedCluster>(object.clone()) {
-                Ok(cluster) => Cluster::read(&cluster),
-                Err(error) => Cluster::unreadable(&metadata, error.to_string()),
+                Ok(cluster) => ObservedCluster::read(&cluster),
+                Err(error) => ObservedCluster::unreadable(&metadata, error.to_string()),
             };
             fleet.apply_cluster(ClusterName::new(name), cluster)
         }
         "ManagedClusterSet" => {
             let set = match serde_json::from_value::<ManagedClusterSet>(object.clone()) {
-                Ok(set) => ClusterSet::read(&set),
-                Err(error) => ClusterSet::unreadable(&metadata, &error.to_string()),
+                Ok(set) => ObservedClusterSet::read(&set),
+                Err(error) => ObservedClusterSet::unreadable(&metadata, &error.to_string()),
             };
             fleet.apply_set(ClusterSetName::new(name), set)
         }
         "ManagedClusterSetBinding" => {
             let binding = match serde_json::from_value::<ManagedClusterSetBinding>(object.clone()) {
-                Ok(binding) => Binding::read(&binding),
-                Err(error) => Binding::unreadable(&metadata, error.to_string()),
+                Ok(binding) => ObservedBinding::read(&binding),
+                Err(error) => ObservedBinding::unreadable(&metadata, error.to_string()),
             };
             let namespace = Namespace::new(metadata.namespace.unwrap());
             fleet.apply_binding(namespace, ClusterSetName::new(name), binding)

@@ -1,12 +1,12 @@
 //! A profile, taken apart: what the projector owns of it and what it must not touch.
 
 use hub_api::labels;
-use hub_core::project::Settings;
+use hub_core::project::ProjectionSettings;
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
 /// The projector's portion of a profile, lists in order.
-pub fn of_ours(profile: &Value, settings: &Settings) -> Value {
+pub fn of_ours(profile: &Value, settings: &ProjectionSettings) -> Value {
     let shown = profile["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     let labels: Map<String, Value> =
         shown.into_iter().filter(|(key, _)| is_our_label(key, settings)).collect();
@@ -21,7 +21,7 @@ pub fn of_ours(profile: &Value, settings: &Settings) -> Value {
 }
 
 /// All the rest of a profile, but for what the API server counts; the same bytes for the same content.
-pub fn of_others(profile: &Value, settings: &Settings) -> String {
+pub fn of_others(profile: &Value, settings: &ProjectionSettings) -> String {
     let mut rest = profile.clone();
     let metadata = field(&mut rest, "metadata");
     metadata.retain(|key, _| !matches!(key.as_str(), "resourceVersion" | "deletionTimestamp"));
@@ -38,12 +38,12 @@ pub fn of_others(profile: &Value, settings: &Settings) -> String {
 }
 
 /// Whether the spec of a profile names us.
-pub fn has_our_spec(profile: &Value, settings: &Settings) -> bool {
+pub fn has_our_spec(profile: &Value, settings: &ProjectionSettings) -> bool {
     profile["spec"]["clusterManager"]["name"] == settings.manager.as_str()
 }
 
 /// Whether the manager label of a profile names us.
-pub fn has_our_label(profile: &Value, settings: &Settings) -> bool {
+pub fn has_our_label(profile: &Value, settings: &ProjectionSettings) -> bool {
     profile["metadata"]["labels"][labels::CLUSTER_MANAGER] == settings.manager.as_str()
 }
 
@@ -52,7 +52,7 @@ pub fn is_terminating(profile: &Value) -> bool {
     profile["metadata"]["deletionTimestamp"].is_string()
 }
 
-fn is_our_label(key: &str, settings: &Settings) -> bool {
+fn is_our_label(key: &str, settings: &ProjectionSettings) -> bool {
     [labels::CLUSTER_MANAGER, labels::CLUSTER_NAME, labels::CLUSTER_SET].contains(&key)
         || settings.propagated_labels.allows(key)
 }

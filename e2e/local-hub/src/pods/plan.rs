@@ -20,7 +20,7 @@ pub(crate) struct Mount {
 
 /// A container that can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct ContainerPlan {
     pub(crate) command: Vec<String>,
     pub(crate) environment: Environment,
     pub(crate) directory: String,
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) mounts: Vec<Mount>,
 }
 
-impl Plan {
+impl ContainerPlan {
     pub(crate) fn new(
         container: &Container,
         pod: &Pod,
@@ -174,7 +174,7 @@ mod tests {
     use super::super::images::Config;
     use super::*;
 
-    fn plan(container: Value, pod: &Value) -> Result<Plan, Problem> {
+    fn plan(container: Value, pod: &Value) -> Result<ContainerPlan, Problem> {
         let mut container: Container = serde_json::from_value(container).unwrap();
         container.name = "c".to_owned();
         let image = Image {
@@ -193,7 +193,7 @@ mod tests {
             ("tmp".to_owned(), Mounted { directory: "/v/tmp".into(), read_only: false }),
         ]);
         let pod: Pod = serde_json::from_value(json!({ "spec": pod })).unwrap();
-        Plan::new(&container, &pod, &image, environment, &volumes)
+        ContainerPlan::new(&container, &pod, &image, environment, &volumes)
     }
 
     #[test]

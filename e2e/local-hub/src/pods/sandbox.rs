@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::network::{Forward, Network};
-use super::plan::{Mount, Plan};
+use super::plan::{ContainerPlan, Mount};
 use super::problem::Problem;
 use crate::eventually::try_eventually;
 use crate::supervisor::{Program, Supervised};
@@ -76,13 +76,13 @@ impl Tools {
 
 /// Where programs run and what they write is kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SandboxPlace {
     pub(crate) tools: Tools,
     /// The runner's own: whichever program is last removes it if the runner cannot.
     pub(crate) directory: PathBuf,
 }
 
-impl Place {
+impl SandboxPlace {
     async fn start(
         &self,
         name: &'static str,
@@ -109,7 +109,7 @@ fn failed(error: &HubError) -> Problem {
 /// What a pod's containers share. Dropping it ends it, and what is forwarded.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    place: Place,
+    place: SandboxPlace,
     pid: u32,
     forwards: Vec<AbortHandle>,
     _holder: Supervised,
@@ -118,7 +118,7 @@ pub(crate) struct Sandbox {
 impl Sandbox {
     /// Makes the namespaces. `directory` is the pod's.
     pub(crate) async fn start(
-        place: &Place,
+        place: &SandboxPlace,
         directory: &Path,
         name: &str,
         address: std::net::Ipv4Addr,
@@ -164,7 +164,7 @@ impl Sandbox {
         image: &Path,
         directory: &Path,
         log: &Path,
-        plan: &Plan,
+        plan: &ContainerPlan,
         files: &[Mount],
     ) -> Result<Process, Problem> {
         let root = directory.join("root");
@@ -201,7 +201,7 @@ impl Sandbox {
     }
 
     /// Everything of a container's account but its user, whom only `unshare` can still change after its chroot.
-    fn become_of(&self, plan: &Plan) -> Vec<OsString> {
+    fn become_of(&self, plan: &ContainerPlan) -> Vec<OsString> {
         let groups: Vec<String> = plan.groups.iter().map(ToString::to_string).collect();
         vec![
             self.place.tools.setpriv.clone().into(),
@@ -231,7 +231,7 @@ impl Drop for Sandbox {
 pub(crate) struct Process {
     supervised: Supervised,
     tools: Tools,
-    plan: Plan,
+    plan: ContainerPlan,
 }
 
 impl Process {

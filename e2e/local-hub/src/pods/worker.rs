@@ -14,10 +14,10 @@ use super::environment::{self, Addresses, Environment};
 use super::images::Images;
 use super::network::{API_SERVER, API_SERVER_PORT, Forward, hosts};
 use super::objects::Objects;
-use super::plan::{Mount, Plan};
+use super::plan::{ContainerPlan, Mount};
 use super::probes::{Finding, Probes, Target};
 use super::problem::Problem;
-use super::sandbox::{Place, Process, Sandbox};
+use super::sandbox::{Process, Sandbox, SandboxPlace};
 use super::status::{Report, Which};
 use super::volumes::{Mounted, Volumes};
 use super::{Key, Networks};
@@ -35,7 +35,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Where containers run, and with what.
 #[derive(Clone)]
 pub(crate) struct World {
-    pub(crate) place: Place,
+    pub(crate) place: SandboxPlace,
     pub(crate) images: Images,
     pub(crate) forwards: Vec<Forward>,
     pub(crate) networks: Networks,
@@ -235,7 +235,7 @@ impl Worker {
             self.base(&image.config.env),
         )
         .await?;
-        let plan = Plan::new(container, &self.pod, image, environment, &started.volumes)?;
+        let plan = ContainerPlan::new(container, &self.pod, image, environment, &started.volumes)?;
         let directory = self.directory().join("containers").join(&container.name);
         std::fs::create_dir_all(&directory).map_err(Problem::io("make the container's directory"))?;
         let (namespace, name) = self.key();
