@@ -3,4 +3,4 @@
 # what the chart has from the program (the CRDs). Tests compare; see `git diff` for what has changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-HUB_ADDONS_RECORD=1 exec cargo test --locked --package hub-addons --test chart_render -- recorded the_crds
+HUB_ADDONS_RECORD=1 exec cargo test --locked --package hub-addons --test chart -- render::objects render::plain render::the_crds

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Lints the chart strictly with each helm that people use, with the default values and with those that switch most on.
-# Everything else about it is in crates/hub-addons/tests/chart_*.rs.
+# Everything else about it is in crates/hub-addons/tests/chart.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -56,21 +56,14 @@ check_unit() {
 check_api() {
   hack/control-plane.sh >/dev/null
   cargo_test --package local-hub --test '*'
-  local tests=() file
-  for file in crates/hub-addons/tests/*.rs; do
-    case ${file##*/} in
-      chart_* | deploy_examples.rs | pods_*) ;;
-      *) tests+=(--test "$(basename "$file" .rs)") ;;
-    esac
-  done
-  cargo_test --package hub-addons "${tests[@]}"
+  cargo_test --package hub-addons --test projector --test access --test credentials --test chain --test host
 }
 
 check_chart() {
   hack/control-plane.sh >/dev/null
   hack/go-program.sh promtool >/dev/null
   hack/test-chart.sh
-  cargo_test --package hub-addons --test 'chart_*' --test monitoring --test deploy_examples
+  cargo_test --package hub-addons --test chart
 }
 
 check_plugin() {
@@ -87,30 +80,41 @@ check_image() {
   fi
 }
 
-# test_installed TEST...: files of crates/hub-addons/tests.
-test_installed() {
+# prepares what tests of the installed program need; fails, and says what, where they cannot run.
+can_install() {
   local why
   hack/control-plane.sh >/dev/null
   if ! hack/image.sh --can; then
     skip "the program as it is installed: one of buildah, podman and docker is needed"
-    return
+    return 1
   elif ! why=$(cargo run --locked --quiet --package local-hub -- pods --can 2>&1); then
     skip "the program as it is installed: $why"
-    return
+    return 1
   fi
   hack/helm.sh >/dev/null
-  local test tests=()
-  for test; do tests+=(--test "$test"); done
   hack/image.sh --no-sbom --arch native --output "$log.images"
-  HUB_ADDONS_IMAGES=$log.images HUB_ADDONS_INSTALLED=1 cargo_test --package hub-addons --test 'pods_*' "${tests[@]}"
+}
+
+# test_installed TEST [MODULE]...: of crates/hub-addons/tests.
+test_installed() {
+  local test=$1
+  shift
+  HUB_ADDONS_IMAGES=$log.images HUB_ADDONS_INSTALLED=1 cargo_test --package hub-addons --test "$test" -- "$@"
 }
 
 check_installed() {
-  test_installed 'chain_*' projector_status projector_grants access_entry credentials_authority credentials_revocation
+  can_install || return 0
+  test_installed pods
+  test_installed projector grants:: status::
+  test_installed access entry::
+  test_installed credentials authority:: revocation::
+  test_installed chain
 }
 
 check_installed-all() {
-  test_installed 'chain_*' 'projector_*' 'access_*' 'credentials_*'
+  can_install || return 0
+  local test
+  for test in pods projector access credentials chain; do test_installed "$test"; done
 }
 
 check_scripts() {

@@ -88,6 +88,7 @@ impl HubBuilder {
     }
 
     async fn start_in(self, bin: &Path, place: HubPlace) -> Result<LocalHub, HubError> {
+        let _starting = capacity::start().await;
         let users = Users::new(&self.users)?;
         let chosen = self.crds.choose(self.lists)?;
         let directory = own_directory(self.directory)?;

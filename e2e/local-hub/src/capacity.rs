@@ -1,18 +1,22 @@
-//! How many hubs run in this process at the same time.
+//! How many hubs run in this process at the same time, and how many of them start.
 //!
-//! Each takes half a gigabyte and, while it starts, two cores. `cargo test` runs a test per core, and all of
-//! them starting hubs at once would only make every deadline wrong.
+//! Each takes up to half a gigabyte of memory, and while it starts two cores for some seconds. Tests mostly wait, so
+//! more of them run at once than there are cores; all of them starting hubs at once would only make every deadline
+//! wrong.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::HubError;
 
 /// Overrides [`DEFAULT`].
 const VARIABLE: &str = "LOCAL_HUB_MAX";
-const DEFAULT: usize = 2;
+const DEFAULT: usize = 12;
+
+/// How many hubs start at the same time.
+const STARTING: usize = 2;
 
 /// Longer than any test holds a hub. Who waits longer waits for himself: for a hub of the same test.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -22,6 +26,14 @@ static PLACES: LazyLock<(usize, Arc<Semaphore>)> = LazyLock::new(|| {
     let limit = set.unwrap_or(DEFAULT).max(1);
     (limit, Arc::new(Semaphore::new(limit)))
 });
+
+static STARTS: Semaphore = Semaphore::const_new(STARTING);
+
+/// Waits until one more hub may start, and holds up others until what it returns is dropped. Whoever holds it waits
+/// for nobody else.
+pub(crate) async fn start() -> Option<SemaphorePermit<'static>> {
+    STARTS.acquire().await.ok()
+}
 
 /// The right to run one hub; none if it shares in the rights of those it was started with.
 #[derive(Debug)]

@@ -94,8 +94,8 @@
 //!
 //! # Limits
 //!
-//! At most two hubs run in a process at the same time, or as many as `LOCAL_HUB_MAX` says; who wants one more
-//! waits. Processes do not wait for each other.
+//! At most twelve hubs run in a process at the same time, or as many as `LOCAL_HUB_MAX` says, and two of them start;
+//! who wants one more waits. Processes do not wait for each other.
 
 mod access;
 pub mod agent;

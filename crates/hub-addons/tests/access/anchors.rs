@@ -1,0 +1,272 @@
+//! The trust anchors are never stale and never missing: overlaps, restarts, and certificates that are none.
+
+#![cfg(test)]
+
+use std::time::{Duration, Instant};
+
+use crate::support::proxy::{
+    self, Authority, HOME, LONG, TEAM, addon, configuration, cost_since, has_written, hub, install, project,
+    projected, provisioner, publishes, publishes_nothing, serving, state,
+};
+use crate::support::shown::provider;
+use crate::support::{Addons, Hub, SOON, user, world};
+use local_hub::{ListFlavour, eventually};
+use serde_json::json;
+
+const OVERLAP: Duration = Duration::from_secs(6);
+const SHORT: &str = "--ca-overlap=6s";
+
+/// A hub with a proxy and one profile.
+async fn hub_with_one(authority: &Authority) -> Hub {
+    let hub = hub(ListFlavour::Map).await;
+    install(&hub, authority, &["c1"]).await;
+    project(&hub, &["c1"]).await;
+    hub
+}
+
+async fn renew(hub: &Hub, certificates: &str) {
+    serving(HOME, certificates).update(&hub.ocm).await.unwrap();
+}
+
+#[tokio::test]
+async fn old_and_new_anchors_are_published_together_at_once_and_the_old_ones_leave_after_the_overlap() {
+    let (a, b, c) = (Authority::new("a"), Authority::new("b"), Authority::new("c"));
+    let hub = hub_with_one(&a).await;
+    let addons = provisioner(&hub, &[SHORT]).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+
+    let changed = Instant::now();
+    renew(&hub, &b.chain()).await;
+    publishes(&hub, "c1", HOME, &[&a, &b]).await;
+    publishes(&hub, "c1", HOME, &[&b]).await;
+    assert!(changed.elapsed() >= OVERLAP, "{:?}", changed.elapsed());
+
+    // Two changes one after the other: the first to be replaced leaves first.
+    renew(&hub, &c.chain()).await;
+    publishes(&hub, "c1", HOME, &[&b, &c]).await;
+    let changed = Instant::now();
+    renew(&hub, &a.chain()).await;
+    publishes(&hub, "c1", HOME, &[&a, &b, &c]).await;
+    publishes(&hub, "c1", HOME, &[&a, &c]).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    assert!(changed.elapsed() >= OVERLAP, "{:?}", changed.elapsed());
+
+    // There and back: what is current again does not leave, and is there once.
+    renew(&hub, &b.chain()).await;
+    publishes(&hub, "c1", HOME, &[&a, &b]).await;
+    let changed = Instant::now();
+    renew(&hub, &a.chain()).await;
+    eventually("both overlaps are over", SOON, async || addons.log().matches("overlap").count() >= 10).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    assert!(changed.elapsed() >= OVERLAP, "{:?}", changed.elapsed());
+    has_written(&addons, 9).await;
+}
+
+#[tokio::test]
+async fn one_certificate_of_a_bundle_that_is_replaced_overlaps_alone() {
+    let (a, b, c) = (Authority::new("a"), Authority::new("b"), Authority::new("c"));
+    let hub = hub_with_one(&a).await;
+    let addons = provisioner(&hub, &[SHORT]).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    // One more: there is nothing to drop later.
+    renew(&hub, &format!("{}{}", a.chain(), b.pem())).await;
+    publishes(&hub, "c1", HOME, &[&a, &b]).await;
+    renew(&hub, &format!("{}{}", c.chain(), b.pem())).await;
+    publishes(&hub, "c1", HOME, &[&a, &b, &c]).await;
+    publishes(&hub, "c1", HOME, &[&b, &c]).await;
+    has_written(&addons, 4).await;
+}
+
+#[tokio::test]
+async fn a_restart_within_an_overlap_publishes_both_for_another_one() {
+    let (a, b) = (Authority::new("a"), Authority::new("b"));
+    let hub = hub_with_one(&a).await;
+    let addons = provisioner(&hub, &[LONG]).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    renew(&hub, &b.chain()).await;
+    let both = publishes(&hub, "c1", HOME, &[&a, &b]).await;
+    addons.kill().await;
+
+    let restarted = Instant::now();
+    let mark = hub.audit().mark().await.unwrap();
+    let addons = provisioner(&hub, &[SHORT, "--leader-elect=false"]).await;
+    let shown = publishes(&hub, "c1", HOME, &[&b]).await;
+    assert!(restarted.elapsed() >= OVERLAP, "{:?}", restarted.elapsed());
+    assert_ne!(shown["metadata"]["resourceVersion"], both["metadata"]["resourceVersion"]);
+    let cost = cost_since(&hub, &addons, &mark).await;
+    assert_eq!(cost.writes().len(), 1, "the restart itself wrote nothing: {cost}");
+}
+
+#[tokio::test]
+async fn a_change_that_nobody_saw_overlaps_from_the_start_on() {
+    let (a, b, c) = (Authority::new("a"), Authority::new("b"), Authority::new("c"));
+    let hub = hub_with_one(&a).await;
+    let addons = provisioner(&hub, &[LONG]).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    addons.stop().await;
+    renew(&hub, &b.chain()).await;
+    let restarted = Instant::now();
+    let addons = provisioner(&hub, &[SHORT]).await;
+    publishes(&hub, "c1", HOME, &[&a, &b]).await;
+    publishes(&hub, "c1", HOME, &[&b]).await;
+    assert!(restarted.elapsed() >= OVERLAP, "{:?}", restarted.elapsed());
+    has_written(&addons, 2).await;
+    addons.stop().await;
+
+    renew(&hub, &c.chain()).await;
+    let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
+    publishes(&hub, "c1", HOME, &[&c]).await;
+    has_written(&addons, 1).await;
+}
+
+#[tokio::test]
+async fn anchors_that_cannot_be_read_at_the_start_overlap_from_when_they_can() {
+    let (a, b) = (Authority::new("a"), Authority::new("b"));
+    let hub = hub_with_one(&a).await;
+    let addons = provisioner(&hub, &[LONG]).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    addons.stop().await;
+    renew(&hub, "not yet").await;
+    let addons = provisioner(&hub, &["--ca-overlap=1s"]).await;
+    addons.measures(&state("cluster_proxy", "no_trust_anchor"), 1.0).await;
+    // Longer than the overlap lasts, told by the renewals of the Lease: one every two seconds.
+    let mark = hub.audit().mark().await.unwrap();
+    eventually("the Lease is renewed twice", SOON, async || {
+        let requests = hub.audit().since(&mark).await.unwrap().of_user(user());
+        requests.count(|request| request.verb == "update" && request.resource == "leases") >= 2
+    })
+    .await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    let changed = Instant::now();
+    renew(&hub, &b.chain()).await;
+    publishes(&hub, "c1", HOME, &[&b]).await;
+    assert!(changed.elapsed() >= Duration::from_secs(1), "{:?}", changed.elapsed());
+    has_written(&addons, 2).await;
+}
+
+#[tokio::test]
+async fn an_anchor_that_somebody_put_into_one_profile_reaches_no_other() {
+    let (a, theirs) = (Authority::new("a"), Authority::new("theirs"));
+    let hub = hub_with_one(&a).await;
+    addon_on(&hub, "c2").await;
+    projected(TEAM, "c2").create(&hub.ocm).await.unwrap();
+    let addons = provisioner(&hub, &[LONG]).await;
+    let whole = publishes(&hub, "c1", HOME, &[&a]).await;
+    let other = publishes(&hub, "c2", HOME, &[&a]).await;
+    addons.stop().await;
+    let mut entry = provider(&whole, proxy::NAME).clone();
+    let both = k8s_openapi::ByteString(format!("{}{}", a.pem(), theirs.pem()).into_bytes());
+    entry["cluster"]["certificate-authority-data"] = serde_json::to_value(both).unwrap();
+    world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": [entry] })).await;
+
+    let _addons = provisioner(&hub, &["--ca-overlap=2s"]).await;
+    publishes(&hub, "c1", HOME, &[&a]).await;
+    let untouched = world::get(&hub.ocm, &projected(TEAM, "c2")).await.unwrap();
+    assert_eq!(untouched["metadata"]["resourceVersion"], other["metadata"]["resourceVersion"]);
+}
+
+async fn addon_on(hub: &Hub, cluster: &str) {
+    local_hub::ocm::namespace(cluster).create(&hub.ocm).await.unwrap();
+    addon(cluster).create(&hub.ocm).await.unwrap();
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_certificate_keep_what_is_published_and_are_told() {
+    let a = Authority::new("a");
+    let hub = hub_with_one(&a).await;
+    let addons = provisioner(&hub, &[LONG]).await;
+    let kept = publishes(&hub, "c1", HOME, &[&a]).await;
+    addon_on(&hub, "c2").await;
+    projected(TEAM, "c2").create(&hub.ocm).await.unwrap();
+    publishes(&hub, "c2", HOME, &[&a]).await;
+
+    let leaf = |chain: &str| chain.split_inclusive("-----END CERTIFICATE-----").next().unwrap().to_owned();
+    let many: String = (0..150).map(|number| Authority::new(&format!("authority {number}")).pem()).collect();
+    let findings = "hub_addons_findings{reason=\"NoTrustAnchor\"}";
+    for (certificates, told) in [
+        ("c2VjcmV0LWJ5dGVz", "there is no certificate in it"),
+        ("", "there is no certificate in it"),
+        (&leaf(&a.chain()), "without its issuer"),
+        (&a.pem()[..200], "malformed"),
+        (&many, "clients take less than 65536"),
+    ] {
+        renew(&hub, certificates).await;
+        addons.logs(told, told).await;
+        addons.measures(findings, 1.0).await;
+        addons.measures(&state("cluster_proxy", "no_trust_anchor"), 2.0).await;
+    }
+    let secret = serving(HOME, "").field("stringData", json!({ "other.crt": a.chain() }));
+    secret.update(&hub.ocm).await.unwrap();
+    addons.measures(findings, 1.0).await;
+    world::delete(&hub.ocm, &secret).await;
+    addons.logs("told that it is gone", "it does not exist").await;
+    eventually("every finding has an Event of its own", SOON, async || {
+        let notes = world::events(&hub.ocm, &secret, "NoTrustAnchor").await;
+        let texts = [
+            "in key \"tls.crt\": there is no certificate",
+            "without its issuer",
+            "less than 65536",
+            "not exist",
+        ];
+        texts.iter().all(|text| notes.iter().any(|note| note.contains(text)))
+    })
+    .await;
+    addons.measures(&state("cluster_proxy", "published"), 0.0).await;
+    // Nothing new is published meanwhile, and what is there stays.
+    addon_on(&hub, "c3").await;
+    projected(TEAM, "c3").create(&hub.ocm).await.unwrap();
+    addons.measures(&state("cluster_proxy", "no_trust_anchor"), 3.0).await;
+    publishes_nothing(&hub, "c3").await;
+    let now = world::get(&hub.ocm, &projected(TEAM, "c1")).await.unwrap();
+    assert_eq!(now["metadata"]["resourceVersion"], kept["metadata"]["resourceVersion"]);
+    assert!(!addons.log().contains("c2VjcmV0LWJ5dGVz"), "no byte of a Secret in the log");
+
+    serving(HOME, &a.chain()).create(&hub.ocm).await.unwrap();
+    publishes(&hub, "c3", HOME, &[&a]).await;
+    addons.measures(findings, 0.0).await;
+    addons.measures(&state("cluster_proxy", "published"), 3.0).await;
+    has_written(&addons, 3).await;
+}
+
+/// When the first of the published anchors expires.
+async fn expires(addons: &Addons, seconds: f64) {
+    addons.measures("hub_addons_trust_anchor_expiry_timestamp_seconds", seconds).await;
+}
+
+#[tokio::test]
+async fn a_gauge_says_when_the_first_anchor_expires() {
+    let (early, late) = (Authority::until("early", 2030), Authority::until("late", 2040));
+    let (in_2030, in_2040) = (1_893_456_000.0, 2_208_988_800.0);
+    let hub = hub(ListFlavour::Map).await;
+    let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
+    expires(&addons, 0.0).await;
+    install(&hub, &late, &["c1"]).await;
+    expires(&addons, in_2040).await;
+    renew(&hub, &format!("{}{}", late.chain(), early.pem())).await;
+    expires(&addons, in_2030).await;
+    renew(&hub, &late.chain()).await;
+    expires(&addons, in_2040).await;
+    // What is wrong with the Secret does not make the published ones expire any later.
+    renew(&hub, "garbage").await;
+    addons.measures("hub_addons_findings{reason=\"NoTrustAnchor\"}", 1.0).await;
+    expires(&addons, in_2040).await;
+}
+
+#[tokio::test]
+async fn every_reason_has_its_series_from_the_start() {
+    let hub = hub(ListFlavour::Map).await;
+    let addons = provisioner(&hub, &[]).await;
+    for reason in ["published", "no_configuration", "configuration_unknown", "no_addon", "addons_unknown"] {
+        addons.measures(&state("cluster_proxy", reason), 0.0).await;
+    }
+    for reason in ["no_trust_anchor", "invalid_cluster_name"] {
+        addons.measures(&state("cluster_proxy", reason), 0.0).await;
+    }
+    // Without a configuration it is told once, whatever else happens.
+    let absent = configuration(HOME);
+    world::told(&hub.ocm, &absent, "NoProxyConfiguration").await;
+    project(&hub, &["c1"]).await;
+    addons.measures(&state("cluster_proxy", "no_configuration"), 1.0).await;
+    assert_eq!(world::events(&hub.ocm, &absent, "NoProxyConfiguration").await.len(), 1);
+    addons.measures("hub_addons_events_total{result=\"published\"}", 1.0).await;
+}

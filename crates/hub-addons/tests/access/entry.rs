@@ -1,0 +1,307 @@
+//! Our entry in `status.accessProviders`: what it says, which profiles get it, and what it leaves alone.
+
+#![cfg(test)]
+
+use crate::support::proxy::{
+    self, Authority, HOME, NAME, TEAM, addon, configuration, entry, hub, hub_for_both, install, project,
+    projected, provisioner, publishes, publishes_nothing, serving,
+};
+use crate::support::shown::{condition, profile, provider};
+use crate::support::{Addons, Hub, PROFILES, USER, rights, world};
+use local_hub::{ListFlavour, LocalHub, eventually, ocm};
+use serde_json::{Value, json};
+
+/// Whether there is a null, an empty text or an empty list anywhere.
+fn has_nothing_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty() && list.iter().all(has_nothing_empty),
+        Value::Object(fields) => !fields.is_empty() && fields.values().all(has_nothing_empty),
+        _ => true,
+    }
+}
+
+async fn the_entry_says_how_to_reach_the_cluster_and_no_more(lists: ListFlavour) {
+    let hub = hub(lists).await;
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1", "c2"]).await;
+    project(&hub, &["c1", "c2", "c3"]).await;
+    let addons = provisioner(&hub, &[]).await;
+    for cluster in ["c1", "c2"] {
+        let shown = publishes(&hub, cluster, HOME, &[&authority]).await;
+        let ours = provider(&shown, NAME);
+        assert!(has_nothing_empty(ours), "{ours:#}");
+        assert_eq!(
+            ours["cluster"]["server"],
+            format!("https://cluster-proxy-addon-user.proxy:9092/{cluster}")
+        );
+        assert_eq!(shown["status"]["version"]["kubernetes"], "v1.36.3", "the projector's part is left alone");
+        assert_eq!(shown["status"]["conditions"], Value::Null, "{shown:#}");
+    }
+    let without = publishes_nothing(&hub, "c3").await;
+    assert_eq!(without["status"]["accessProviders"], Value::Null, "c3 does not have the addon");
+    addons.measures(&proxy::state("cluster_proxy", "published"), 2.0).await;
+    addons.measures(&proxy::state("cluster_proxy", "no_addon"), 1.0).await;
+}
+
+#[tokio::test]
+async fn the_entry_says_how_to_reach_the_cluster_and_no_more_in_a_map_list() {
+    the_entry_says_how_to_reach_the_cluster_and_no_more(ListFlavour::Map).await;
+}
+
+#[tokio::test]
+async fn the_entry_says_how_to_reach_the_cluster_and_no_more_in_an_atomic_list() {
+    the_entry_says_how_to_reach_the_cluster_and_no_more(ListFlavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn profiles_are_found_by_their_label_and_must_name_us_in_their_spec() {
+    let hub = hub(ListFlavour::Map).await;
+    let authority = Authority::new("authority");
+    let clusters = ["c1", "c2", "foreign", "unlabelled", "nameless", "odd", "last"];
+    install(&hub, &authority, &clusters).await;
+    let addons = provisioner(&hub, &[]).await;
+
+    let in_team = |name: &str| world::profile_of(NAME, TEAM, name);
+    let manager = "x-k8s.io/cluster-manager";
+    let cluster = "open-cluster-management.io/cluster-name";
+    ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
+    let others = [
+        // Its label says that it is ours, its spec says whose it is.
+        world::profile_of("somebody-else", TEAM, "foreign").label(manager, NAME).label(cluster, "foreign"),
+        in_team("unlabelled").label(cluster, "unlabelled"),
+        in_team("nameless").label(manager, NAME),
+        // A label value may be no cluster's name.
+        in_team("odd").label(manager, NAME).label(cluster, "Not_A.Cluster"),
+    ];
+    for object in &others {
+        object.create(&hub.ocm).await.unwrap();
+    }
+    // The profile's own name proves nothing: it says which cluster it shows.
+    in_team("c1").label(manager, NAME).label(cluster, "c2").create(&hub.ocm).await.unwrap();
+    profile(&hub.ocm, (TEAM, "c1"), "leads to c2", |profile| {
+        proxy::has_entry(profile, &proxy::server(HOME, "c2"), "c2", &[&authority])
+    })
+    .await;
+
+    in_team("last").label(manager, NAME).label(cluster, "last").create(&hub.ocm).await.unwrap();
+    publishes(&hub, "last", HOME, &[&authority]).await;
+    for object in &others {
+        let shown = world::get(&hub.ocm, object).await.unwrap();
+        assert_eq!(shown["status"], Value::Null, "{shown:#}");
+    }
+    addons.measures(&proxy::state("cluster_proxy", "published"), 2.0).await;
+    addons.measures(&proxy::state("cluster_proxy", "invalid_cluster_name"), 2.0).await;
+
+    // A label that comes makes it ours, and one that goes leaves it as it is.
+    world::merge(&hub.ocm, &others[1], &json!({ "metadata": { "labels": { manager: NAME } } })).await;
+    let before = publishes(&hub, "unlabelled", HOME, &[&authority]).await;
+    world::merge(&hub.ocm, &others[1], &json!({ "metadata": { "labels": { manager: null } } })).await;
+    addons.measures(&proxy::state("cluster_proxy", "published"), 2.0).await;
+    let after = world::get(&hub.ocm, &others[1]).await.unwrap();
+    assert_eq!(after["status"], before["status"]);
+}
+
+#[tokio::test]
+async fn the_name_the_service_and_the_port_are_what_the_administrator_says() {
+    let hub = hub(ListFlavour::Map).await;
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &[]).await;
+    project(&hub, &["c1"]).await;
+    let arguments = [
+        "--access-provider-name=mine",
+        "--cluster-proxy-service=front",
+        "--cluster-proxy-port=443",
+        "--cluster-proxy-require-addon=false",
+    ];
+    let _addons = provisioner(&hub, &arguments).await;
+    let mut wanted = entry("https://front.proxy:443/c1", "c1");
+    wanted["name"] = json!("mine");
+    profile(&hub.ocm, (TEAM, "c1"), "has the entry", |profile| {
+        let mut shown = provider(profile, "mine").clone();
+        proxy::take_anchors(&mut shown) == proxy::anchors_of(&[&authority]) && shown == wanted
+    })
+    .await;
+}
+
+/// ClusterProfile as a later version may have it: with a field in the cluster of an access provider that nobody
+/// here knows.
+async fn hub_with_a_later_profile(lists: ListFlavour) -> Hub {
+    const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
+    let builder = LocalHub::builder().without_controller_manager().lists(lists).without_crds([PROFILES]);
+    let hub = Hub::start(builder, rights::provisioner()).await;
+    let mut crd = serde_json::to_value(hub.crd(PROFILES).unwrap()).unwrap();
+    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+    let provider = format!("{status}/accessProviders/items/properties");
+    crd.pointer_mut(&provider).unwrap()["expires"] = json!({ "type": "string" });
+    let cluster = format!("{provider}/cluster/properties");
+    crd.pointer_mut(&cluster).unwrap()["region"] = json!({ "type": "object", "properties": {
+        "name": { "type": "string" }, "nothing": { "type": "string", "nullable": true },
+    } });
+    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    hub
+}
+
+async fn entries_of_others_keep_every_field(lists: ListFlavour) {
+    let hub = hub_with_a_later_profile(lists).await;
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    install(&hub, &old, &["c1"]).await;
+    let theirs = json!([
+        { "name": "aaa", "expires": "tomorrow", "cluster": {
+            "server": "https://a.example", "region": { "name": "eu", "nothing": null },
+            "insecure-skip-tls-verify": false, "certificate-authority": "/a/path", "tls-server-name": "",
+        } },
+        { "name": "zzz", "cluster": { "server": "https://z.example", "extensions": [
+            { "name": "x", "extension": { "deep": { "list": [1, 2.5, "three", {}] } } },
+        ] } },
+    ]);
+    ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
+    let made = projected(TEAM, "c1")
+        .status("accessProviders", theirs)
+        .condition("TheirsToo", "True", "Theirs", "kept")
+        .status("properties", json!([{ "name": "kept", "value": "too" }]));
+    made.create(&hub.ocm).await.unwrap();
+    let before = world::get(&hub.ocm, &made).await.unwrap();
+    assert_eq!(provider(&before, "aaa")["cluster"]["region"]["name"], "eu", "the field is served");
+    let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
+
+    let rest = |profile: &Value| {
+        let mut status = profile["status"].clone();
+        status["accessProviders"].as_array_mut().unwrap().retain(|entry| entry["name"] != NAME);
+        status
+    };
+    let shown = publishes(&hub, "c1", HOME, &[&old]).await;
+    assert_eq!(rest(&shown), before["status"]);
+    serving(HOME, &new.chain()).update(&hub.ocm).await.unwrap();
+    let shown = publishes(&hub, "c1", HOME, &[&new]).await;
+    assert_eq!(rest(&shown), before["status"]);
+    world::delete(&hub.ocm, &addon("c1")).await;
+    let shown = publishes_nothing(&hub, "c1").await;
+    assert_eq!(shown["status"], before["status"]);
+    has_said_nothing_of_the_profile(&addons);
+}
+
+/// Nothing was wrong with any profile.
+fn has_said_nothing_of_the_profile(addons: &Addons) {
+    assert!(!addons.log().contains("WriteRefused"), "{}", addons.log());
+}
+
+#[tokio::test]
+async fn entries_of_others_keep_every_field_in_a_map_list() {
+    entries_of_others_keep_every_field(ListFlavour::Map).await;
+}
+
+#[tokio::test]
+async fn entries_of_others_keep_every_field_in_an_atomic_list() {
+    entries_of_others_keep_every_field(ListFlavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn an_entry_that_somebody_edits_is_repaired() {
+    let hub = hub(ListFlavour::Atomic).await;
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1"]).await;
+    project(&hub, &["c1"]).await;
+    let addons = provisioner(&hub, &[]).await;
+    let whole = publishes(&hub, "c1", HOME, &[&authority]).await["status"]["accessProviders"][0].clone();
+    let edited = |change: &dyn Fn(&mut Value)| {
+        let mut entry = whole.clone();
+        change(&mut entry);
+        entry
+    };
+    for (writes, list) in (2..).zip([
+        json!([]),
+        json!([edited(&|entry| entry["cluster"]["server"] = json!("https://elsewhere.example"))]),
+        json!([edited(&|entry| entry["cluster"]["proxy-url"] = json!("socks5://listener.example"))]),
+        json!([edited(&|entry| entry["cluster"]["insecure-skip-tls-verify"] = json!(true))]),
+        json!([edited(&|entry| entry["cluster"]["certificate-authority-data"] = json!("bm9uZQ=="))]),
+        json!([edited(&|entry| _ = entry.as_object_mut().unwrap().remove("cluster"))]),
+        // An atomic list takes a name twice.
+        json!([whole, whole]),
+    ]) {
+        world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
+        proxy::has_written(&addons, writes).await;
+        let shown = publishes(&hub, "c1", HOME, &[&authority]).await;
+        assert_eq!(shown["status"]["accessProviders"], json!([whole]), "{list:#}");
+    }
+    has_said_nothing_of_the_profile(&addons);
+}
+
+#[tokio::test]
+async fn kinds_that_are_not_installed_do_not_hold_up_the_projector() {
+    let missing = [
+        "managedproxyconfigurations.proxy.open-cluster-management.io",
+        "managedclusteraddons.addon.open-cluster-management.io",
+    ];
+    let hub = hub_for_both(LocalHub::builder().without_crds(missing)).await;
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
+    ocm::ManagedCluster::named("c1").in_set("blue").create(&hub.ocm).await.unwrap();
+    let addons = Addons::start(&hub, &[PROFILES]).await;
+    let healthy = |profile: &Value| condition(profile, "ControlPlaneHealthy")["status"] == "True";
+    let shown = profile(&hub.ocm, (TEAM, "c1"), "is healthy", healthy).await;
+    assert_eq!(shown["status"]["accessProviders"], Value::Null, "{shown:#}");
+    addons.measures(&proxy::state("cluster_proxy", "configuration_unknown"), 1.0).await;
+    assert_eq!(addons.probe("/readyz").await.0, 200);
+
+    for name in missing {
+        hub.install_crd(&hub.crd(name).unwrap()).await.unwrap();
+    }
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1"]).await;
+    let shown = publishes(&hub, "c1", HOME, &[&authority]).await;
+    assert!(healthy(&shown), "{shown:#}");
+}
+
+#[tokio::test]
+async fn without_the_right_to_the_secret_entries_stay_and_the_projector_goes_on() {
+    let builder = LocalHub::builder().without_controller_manager();
+    let mut rules = rights::both();
+    rules.retain(|rule| rule.resources.as_deref() != Some(&["secrets".to_owned()]));
+    let hub = Hub::start(builder, rules).await;
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1", "c2"]).await;
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
+    ocm::ManagedCluster::named("c1").in_set("blue").create(&hub.ocm).await.unwrap();
+    // An entry from before the right was taken away.
+    let mut old = entry("https://cluster-proxy-addon-user.before:9092/c1", "c1");
+    old["cluster"]["certificate-authority-data"] = json!("bm9uZQ==");
+    projected(TEAM, "c1").status("accessProviders", json!([old])).create(&hub.ocm).await.unwrap();
+
+    let addons = Addons::beside(&hub, &[PROFILES]).await;
+    let healthy = |profile: &Value| condition(profile, "ControlPlaneHealthy")["status"] == "True";
+    let shown = profile(&hub.ocm, (TEAM, "c1"), "is healthy", healthy).await;
+    assert_eq!(provider(&shown, NAME), &old);
+    ocm::ManagedCluster::named("c2").in_set("blue").create(&hub.ocm).await.unwrap();
+    let shown = profile(&hub.ocm, (TEAM, "c2"), "is healthy", healthy).await;
+    assert!(provider(&shown, NAME).is_null(), "{shown:#}");
+    addons.measures(&proxy::state("cluster_proxy", "no_trust_anchor"), 2.0).await;
+    assert_eq!(addons.probe("/readyz").await.0, 200);
+
+    hub.grant(USER, rights::provisioner()).await.unwrap();
+    publishes(&hub, "c1", HOME, &[&authority]).await;
+    publishes(&hub, "c2", HOME, &[&authority]).await;
+}
+
+#[tokio::test]
+async fn an_addon_and_a_configuration_that_come_reach_profiles_at_once() {
+    let hub = hub(ListFlavour::Map).await;
+    let authority = Authority::new("authority");
+    world::create(&hub.ocm, [ocm::namespace(HOME), ocm::namespace("c1"), serving(HOME, &authority.chain())])
+        .await;
+    project(&hub, &["c1"]).await;
+    let addons = provisioner(&hub, &[]).await;
+    addons.measures(&proxy::state("cluster_proxy", "no_configuration"), 1.0).await;
+    // The configuration of another proxy, and another addon, are not ours to follow.
+    let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
+    let other = ocm::Object::new(gvk, "managedclusteraddons", Some("c1"), "other").field("spec", json!({}));
+    other.create(&hub.ocm).await.unwrap();
+    configuration(HOME).create(&hub.ocm).await.unwrap();
+    addons.measures(&proxy::state("cluster_proxy", "no_addon"), 1.0).await;
+    addon("c1").create(&hub.ocm).await.unwrap();
+    publishes(&hub, "c1", HOME, &[&authority]).await;
+    eventually("one write was enough", crate::support::SOON, async || {
+        addons.metric(proxy::WRITTEN).await == Some(1.0)
+    })
+    .await;
+}

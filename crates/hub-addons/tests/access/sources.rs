@@ -1,0 +1,256 @@
+//! The other sources of entries: a proxy that the administrator names, and the cluster's own API server.
+
+#![cfg(test)]
+
+use crate::support::proxy::{
+    self, Authority, HOME, NAME, TEAM, anchors_of, entry, has_entry, has_written, install, project,
+    projected, publishes, requests_of, state,
+};
+use crate::support::shown::{condition, profile, provider};
+use crate::support::{Addons, Hub, PROFILES, rights, user, world};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use local_hub::{ListFlavour, LocalHub, ocm};
+use serde_json::{Value, json};
+
+const STATIC: &str = "--access-provider-source=static";
+const SERVER: &str = "--access-provider-server=https://{cluster}.proxy.example:8443";
+const DIRECT: &str = "open-cluster-management-direct";
+
+/// What the provisioner needs for a source that is one named object.
+fn rules(resource: &str, name: &str) -> Vec<PolicyRule> {
+    let mut rules = rights::provisioner();
+    rules.retain(|rule| rule.resource_names.is_none());
+    rules.push(PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: Some(vec![name.to_owned()]),
+        verbs: vec!["list".to_owned(), "watch".to_owned()],
+        ..PolicyRule::default()
+    });
+    rules
+}
+
+async fn shows_static(hub: &Hub, cluster: &str, authorities: &[&Authority]) {
+    let server = format!("https://{cluster}.proxy.example:8443");
+    profile(&hub.ocm, (TEAM, cluster), "has its entry", |profile| {
+        has_entry(profile, &server, cluster, authorities)
+    })
+    .await;
+}
+
+async fn a_static_source(holder: &dyn Fn(&str) -> ocm::Object, resource: &str, reference: &str) {
+    let builder = LocalHub::builder().without_controller_manager();
+    let hub = Hub::start(builder, rules(resource, "front")).await;
+    let (a, b) = (Authority::new("a"), Authority::new("b"));
+    ocm::namespace(HOME).create(&hub.ocm).await.unwrap();
+    holder(&a.pem()).create(&hub.ocm).await.unwrap();
+    // Neither a configuration nor an addon is needed.
+    project(&hub, &["c1", "c2"]).await;
+    let mark = hub.audit().mark().await.unwrap();
+    let arguments = [proxy::ALONE, STATIC, SERVER, reference, "--ca-overlap=6s"];
+    let addons = Addons::start(&hub, &arguments).await;
+    for cluster in ["c1", "c2"] {
+        shows_static(&hub, cluster, &[&a]).await;
+    }
+    holder(&b.pem()).update(&hub.ocm).await.unwrap();
+    shows_static(&hub, "c1", &[&a, &b]).await;
+    shows_static(&hub, "c1", &[&b]).await;
+    has_written(&addons, 6).await;
+
+    world::delete(&hub.ocm, &holder("")).await;
+    let note = world::told(&hub.ocm, &holder(""), "NoTrustAnchor").await;
+    assert!(note.contains("\"bundle.pem\"") && note.contains("does not exist"), "{note}");
+    addons.measures(&state("static", "no_trust_anchor"), 2.0).await;
+    shows_static(&hub, "c1", &[&b]).await;
+    holder(&b.pem()).create(&hub.ocm).await.unwrap();
+    addons.measures(&state("static", "published"), 2.0).await;
+    has_written(&addons, 6).await;
+    let requests = requests_of(user(), &hub.audit().since(&mark).await.unwrap());
+    assert_eq!(requests.count(|request| request.code == 403), 0, "{requests}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_named_is_trusted_by_a_config_map() {
+    let holder = |text: &str| {
+        ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
+            .field("data", json!({ "bundle.pem": text }))
+    };
+    a_static_source(&holder, "configmaps", "--access-provider-ca=configmap/proxy/front/bundle.pem").await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_named_is_trusted_by_a_secret() {
+    let holder = |text: &str| {
+        ocm::Object::new(("", "v1", "Secret"), "secrets", Some(HOME), "front")
+            .field("stringData", json!({ "bundle.pem": text }))
+    };
+    a_static_source(&holder, "secrets", "--access-provider-ca=secret/proxy/front/bundle.pem").await;
+}
+
+#[tokio::test]
+async fn a_profile_whose_cluster_is_no_host_name_gets_no_other_server() {
+    let hub =
+        Hub::start(LocalHub::builder().without_controller_manager(), rules("configmaps", "front")).await;
+    let authority = Authority::new("authority");
+    ocm::namespace(HOME).create(&hub.ocm).await.unwrap();
+    ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "front")
+        .field("data", json!({ "ca": authority.pem() }))
+        .create(&hub.ocm)
+        .await
+        .unwrap();
+    project(&hub, &["c1"]).await;
+    let odd = projected(TEAM, "odd").label("open-cluster-management.io/cluster-name", "a_b");
+    odd.create(&hub.ocm).await.unwrap();
+    let arguments = [proxy::ALONE, STATIC, SERVER, "--access-provider-ca=configmap/proxy/front/ca"];
+    let addons = Addons::start(&hub, &arguments).await;
+    shows_static(&hub, "c1", &[&authority]).await;
+    addons.measures(&state("static", "invalid_cluster_name"), 1.0).await;
+    let shown = world::get(&hub.ocm, &odd).await.unwrap();
+    assert!(provider(&shown, NAME).is_null(), "{shown:#}");
+}
+
+/// URLs and the certificates that their clients should trust.
+type Configs<'a> = &'a [(&'a str, &'a str)];
+
+/// A cluster that says of itself how to reach it.
+fn cluster_at(name: &str, configs: Configs<'_>) -> ocm::Object {
+    let configs: Vec<Value> = configs
+        .iter()
+        .map(|(url, bundle)| {
+            let bundle = ByteString(bundle.as_bytes().to_vec());
+            if bundle.0.is_empty() {
+                json!({ "url": url })
+            } else {
+                json!({ "url": url, "caBundle": bundle })
+            }
+        })
+        .collect();
+    ocm::Object::from(ocm::ManagedCluster::named(name).in_set("blue")).field(
+        "spec",
+        json!({ "hubAcceptsClient": true, "leaseDurationSeconds": 60, "managedClusterClientConfigs": configs }),
+    )
+}
+
+fn has_direct(profile: &Value, server: &str, cluster: &str, authorities: &[&Authority]) -> bool {
+    let mut shown = provider(profile, DIRECT).clone();
+    let mut wanted = entry(server, cluster);
+    wanted["name"] = json!(DIRECT);
+    proxy::take_anchors(&mut shown) == anchors_of(authorities) && shown == wanted
+}
+
+async fn shows_direct(hub: &Hub, cluster: &str, server: &str, authorities: &[&Authority]) -> Value {
+    profile(&hub.ocm, (TEAM, cluster), "has its direct entry", |profile| {
+        has_direct(profile, server, cluster, authorities)
+    })
+    .await
+}
+
+async fn shows_no_direct(hub: &Hub, cluster: &str) {
+    profile(&hub.ocm, (TEAM, cluster), "has no direct entry", |profile| {
+        provider(profile, DIRECT).is_null() && !condition(profile, "ControlPlaneHealthy").is_null()
+    })
+    .await;
+}
+
+async fn hub_with_a_set(lists: ListFlavour) -> Hub {
+    let hub = proxy::hub_for_both(LocalHub::builder().lists(lists)).await;
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
+    hub
+}
+
+#[tokio::test]
+async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
+    let hub = hub_with_a_set(ListFlavour::Atomic).await;
+    let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
+    install(&hub, &of_proxy, &["c1"]).await;
+    cluster_at("c1", &[("https://api.c1.example:6443", &a.pem())]).create(&hub.ocm).await.unwrap();
+    let addons = Addons::start(&hub, &[PROFILES]).await;
+    let shown = publishes(&hub, "c1", HOME, &[&of_proxy]).await;
+    assert!(provider(&shown, DIRECT).is_null(), "the gate is off: {shown:#}");
+    addons.stop().await;
+
+    let gate = "--feature-gates=ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
+    let mark = hub.audit().mark().await.unwrap();
+    let addons = Addons::start(&hub, &[gate]).await;
+    let shown = shows_direct(&hub, "c1", "https://api.c1.example:6443", &[&a]).await;
+    assert!(has_entry(&shown, &proxy::server(HOME, "c1"), "c1", &[&of_proxy]));
+    assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
+    let cost = proxy::cost_since(&hub, &addons, &mark).await;
+    // A policy of before the upgrade may refuse the first.
+    assert_eq!(cost.writes().count(|request| request.code == 200), 1, "{cost}");
+
+    // A new profile has both.
+    install_addon(&hub, "c2").await;
+    let mark = hub.audit().mark().await.unwrap();
+    cluster_at("c2", &[("https://10.0.0.2:6443", &b.pem())]).create(&hub.ocm).await.unwrap();
+    let shown = shows_direct(&hub, "c2", "https://10.0.0.2:6443", &[&b]).await;
+    assert!(has_entry(&shown, &proxy::server(HOME, "c2"), "c2", &[&of_proxy]));
+
+    // What the cluster says anew is published at once, and what it no longer says is withdrawn.
+    cluster_at("c1", &[("https://new.c1.example", &b.pem())]).update(&hub.ocm).await.unwrap();
+    shows_direct(&hub, "c1", "https://new.c1.example", &[&b]).await;
+    cluster_at("c1", &[]).update(&hub.ocm).await.unwrap();
+    shows_no_direct(&hub, "c1").await;
+    publishes(&hub, "c1", HOME, &[&of_proxy]).await;
+    addons.measures(&state("direct", "published"), 1.0).await;
+    addons.measures(&state("direct", "no_endpoint"), 1.0).await;
+    let cost = proxy::cost_since(&hub, &addons, &mark).await;
+    let to_c1 = cost.writes().count(|request| request.name == "c1");
+    assert_eq!(to_c1, 2, "{cost}");
+}
+
+async fn install_addon(hub: &Hub, cluster: &str) {
+    ocm::namespace(cluster).create(&hub.ocm).await.unwrap();
+    proxy::addon(cluster).create(&hub.ocm).await.unwrap();
+}
+
+#[tokio::test]
+async fn addresses_that_lead_consumers_to_themselves_are_refused_and_told() {
+    let hub = hub_with_a_set(ListFlavour::Map).await;
+    let authority = Authority::new("authority");
+    let pem = authority.pem();
+    let refused: [(&str, Configs<'_>, &str); 8] = [
+        ("plain", &[("http://api.example", &pem)], "not https"),
+        ("loopback", &[("https://127.0.0.1:6443", &pem)], "loopback"),
+        ("local", &[("https://localhost:6443", &pem)], "loopback"),
+        ("link", &[("https://[fe80::1]:6443", &pem)], "link-local"),
+        ("metadata", &[("https://169.254.169.254", &pem)], "metadata"),
+        ("user", &[("https://me:hunter2@api.example", &pem)], "credential"),
+        ("untrusted", &[("https://api.example", "")], "no caBundle"),
+        ("garbage", &[("https://api.example", "garbage")], "no certificate"),
+    ];
+    for (name, configs, _) in refused {
+        cluster_at(name, configs).create(&hub.ocm).await.unwrap();
+    }
+    // The first that may be published is.
+    let second = [("https://127.0.0.1:6443", pem.as_str()), ("https://api.example:6443", pem.as_str())];
+    cluster_at("second", &second).create(&hub.ocm).await.unwrap();
+    let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
+    let addons = Addons::start(&hub, &[gates]).await;
+    shows_direct(&hub, "second", "https://api.example:6443", &[&authority]).await;
+    for (name, configs, why) in refused {
+        shows_no_direct(&hub, name).await;
+        let note = world::told(&hub.ocm, &cluster_at(name, configs), "EndpointRefused").await;
+        assert!(note.contains(why) && !note.contains("hunter2"), "{name}: {note}");
+    }
+    addons.measures(&state("direct", "no_endpoint"), 8.0).await;
+    assert!(!addons.log().contains("hunter2"));
+    addons.stop().await;
+
+    // The administrator may know better about addresses, and about nothing else.
+    let arguments = [gates, "--direct-allow-local", "--direct-access-provider-name=other"];
+    let addons = Addons::start(&hub, &arguments).await;
+    for (name, configs, _) in refused {
+        let allowed = ["loopback", "local", "link", "metadata"].contains(&name);
+        profile(&hub.ocm, (TEAM, name), "is right", |profile| {
+            let shown = provider(profile, "other");
+            if allowed { shown["cluster"]["server"] == configs[0].0 } else { shown.is_null() }
+        })
+        .await;
+    }
+    addons.measures(&state("direct", "published"), 5.0).await;
+    // The other name is another provider's entry now.
+    let shown = world::get(&hub.ocm, &projected(TEAM, "second")).await.unwrap();
+    assert!(has_direct(&shown, "https://api.example:6443", "second", &[&authority]));
+}

@@ -1,0 +1,216 @@
+//! Several writers on the same status at the same time: nothing of anybody is lost.
+
+#![cfg(test)]
+
+use std::cell::Cell;
+
+use crate::support::proxy::{
+    self, ALONE, Authority, HOME, NAME, TEAM, anchors_in, anchors_of, has_entry, hub, install, project,
+    projected, provisioner, publishes, serving,
+};
+use crate::support::shown::{condition, profile, provider};
+use crate::support::{Addons, Hub, SOON, rights, world};
+use kube::api::{Patch, PatchParams};
+use local_hub::{ListFlavour, LocalHub, eventually, ocm};
+use serde_json::{Value, json};
+
+/// How often each of the others writes.
+const ROUNDS: usize = 300;
+/// How often the trust anchors change at least.
+const CHANGES: usize = 30;
+
+/// A writer of status that takes another look when somebody was faster.
+async fn write(hub: &Hub, under_version: bool, change: impl Fn(&Value) -> Value) -> Value {
+    let object = projected(TEAM, "c1");
+    let api = object.api(&hub.ocm);
+    eventually("the status is written", SOON, async || {
+        let current = world::get(&hub.ocm, &object).await.unwrap();
+        let mut patch = json!({ "status": change(&current["status"]) });
+        if under_version {
+            patch["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+        }
+        match api.patch_status("c1", &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(written) => Ok(Some(serde_json::to_value(written).unwrap())),
+            Err(kube::Error::Api(status)) if status.code == 409 && under_version => Ok(None),
+            Err(error) => Err(error),
+        }
+    })
+    .await
+}
+
+/// Another provisioner: reads the list, sets its own entry, writes the list.
+async fn rival(hub: &Hub) {
+    let mut last = Value::Null;
+    for round in 0..ROUNDS {
+        let next = json!({ "name": "rival", "cluster": {
+            "server": format!("https://rival.example/{round}"), "disable-compression": round % 2 == 0,
+        } });
+        let written = write(hub, true, |status| {
+            let mut entries = status["accessProviders"].as_array().cloned().unwrap_or_default();
+            let at = entries.iter().position(|entry| entry["name"] == "rival");
+            let before = at.map_or(Value::Null, |at| entries.remove(at));
+            assert_eq!(before, last, "what it wrote last is still there");
+            // Sometimes in front, sometimes behind.
+            entries.insert(if round % 3 == 0 { 0 } else { entries.len() }, next.clone());
+            json!({ "accessProviders": entries })
+        })
+        .await;
+        assert!(!provider(&written, NAME).is_null(), "our entry is there all the time: {written:#}");
+        last = next;
+    }
+}
+
+/// The status that Open Cluster Management's own projector gives a profile in a round.
+fn of_projector(round: usize) -> Value {
+    let text = |what: &str| format!("{what}{round}");
+    let condition = |type_: &str| {
+        json!({ "type": type_, "status": if round.is_multiple_of(2) { "True" } else { "False" },
+            "reason": text("Round"), "message": text("round "), "lastTransitionTime": "2026-01-01T00:00:00Z" })
+    };
+    json!({
+        "version": { "kubernetes": text("v1.36.") },
+        "properties": [{ "name": "round", "value": text("") }, { "name": text("only"), "value": "now" }],
+        "conditions": [condition("ControlPlaneHealthy"), condition("Joined")],
+    })
+}
+
+/// What of a status is the projector's.
+fn projector_part(status: &Value) -> Value {
+    json!({ "version": status["version"], "properties": status["properties"], "conditions": status["conditions"] })
+}
+
+/// Open Cluster Management's own projector: merge patches of its own fields, with or without the version that it
+/// has read.
+async fn other_projector(hub: &Hub) {
+    for round in 0..ROUNDS {
+        let written = write(hub, round % 2 == 0, |status| {
+            if round > 0 {
+                assert_eq!(projector_part(status), of_projector(round - 1));
+            }
+            of_projector(round)
+        })
+        .await;
+        assert!(!provider(&written, NAME).is_null(), "our entry is there all the time: {written:#}");
+    }
+}
+
+/// The proxy's authority changes as often as our entry shows the change, until the others are done.
+async fn authorities<'a>(hub: &Hub, all: &'a [Authority], done: &Cell<usize>) -> &'a Authority {
+    let mut current = &all[0];
+    for (change, next) in all.iter().cycle().enumerate().skip(1) {
+        if change > CHANGES && done.get() == 2 {
+            break;
+        }
+        serving(HOME, &next.chain()).update(&hub.ocm).await.unwrap();
+        publishes(hub, "c1", HOME, &[next]).await;
+        current = next;
+    }
+    current
+}
+
+async fn nothing_is_lost(lists: ListFlavour) {
+    let hub = hub(lists).await;
+    let all: Vec<Authority> = ["a", "b", "c"].map(Authority::new).into();
+    install(&hub, &all[0], &["c1"]).await;
+    project(&hub, &["c1"]).await;
+    let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
+    publishes(&hub, "c1", HOME, &[&all[0]]).await;
+
+    let done = Cell::new(0);
+    let ((), (), last) = tokio::join!(
+        async {
+            rival(&hub).await;
+            done.update(|done| done + 1);
+        },
+        async {
+            other_projector(&hub).await;
+            done.update(|done| done + 1);
+        },
+        authorities(&hub, &all, &done),
+    );
+    let shown = publishes(&hub, "c1", HOME, &[last]).await;
+    assert_eq!(projector_part(&shown["status"]), of_projector(ROUNDS - 1));
+    let rival = format!("https://rival.example/{}", ROUNDS - 1);
+    assert_eq!(provider(&shown, "rival")["cluster"]["server"], rival);
+    assert_eq!(shown["status"]["accessProviders"].as_array().unwrap().len(), 2, "{shown:#}");
+    assert!(addons.metric(proxy::WRITTEN).await >= Some(f64::from(u32::try_from(CHANGES).unwrap())));
+    addons.measures("hub_addons_findings_reported_total{reason=\"WriteRefused\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_between_three_writers_of_map_lists() {
+    nothing_is_lost(ListFlavour::Map).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_between_three_writers_of_atomic_lists() {
+    nothing_is_lost(ListFlavour::Atomic).await;
+}
+
+/// A writer that knows nothing of us writes the whole list, from what it has read long ago.
+#[tokio::test]
+async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {
+    let hub = hub(ListFlavour::Atomic).await;
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1"]).await;
+    project(&hub, &["c1"]).await;
+    let addons = provisioner(&hub, &[]).await;
+    for round in 0..ROUNDS / 3 {
+        let list =
+            json!([{ "name": "theirs", "cluster": { "server": format!("https://t.example/{round}") } }]);
+        world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
+        // Not every time: it is to meet us before, while and after we write.
+        if round % 5 == 0 {
+            publishes(&hub, "c1", HOME, &[&authority]).await;
+        }
+    }
+    let shown = publishes(&hub, "c1", HOME, &[&authority]).await;
+    let theirs = format!("https://t.example/{}", ROUNDS / 3 - 1);
+    assert_eq!(provider(&shown, "theirs")["cluster"]["server"], theirs);
+    addons.measures("hub_addons_findings_reported_total{reason=\"WriteRefused\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
+    let builder = LocalHub::builder().without_controller_manager().lists(ListFlavour::Atomic);
+    let hub = Hub::start(builder, vec![]).await;
+    hub.grant("projector", rights::projector()).await.unwrap();
+    hub.grant("provisioner", rights::provisioner()).await.unwrap();
+    let all: Vec<Authority> = ["a", "b", "c"].map(Authority::new).into();
+    install(&hub, &all[0], &["c1"]).await;
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
+    let in_round = |round: usize| {
+        let cluster = ocm::ManagedCluster::named("c1").in_set("blue");
+        cluster.version(&format!("v1.36.{round}")).claim("round", &round.to_string())
+    };
+    in_round(0).create(&hub.ocm).await.unwrap();
+    let _projector = Addons::launch(
+        &hub,
+        "projector",
+        "projector",
+        &["--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false"],
+    )
+    .await;
+    let _provisioner = Addons::launch(&hub, "provisioner", "provisioner", &[ALONE, "--ca-overlap=0"]).await;
+    publishes(&hub, "c1", HOME, &[&all[0]]).await;
+
+    // Both react to something at the same moment, a hundred times.
+    let rounds = ROUNDS / 3;
+    for round in 1..=rounds {
+        let authority = &all[round % all.len()];
+        let (cluster, secret) = (in_round(round), serving(HOME, &authority.chain()));
+        let (cluster, secret) = tokio::join!(cluster.update(&hub.ocm), secret.update(&hub.ocm));
+        cluster.unwrap();
+        secret.unwrap();
+        profile(&hub.ocm, (TEAM, "c1"), "shows both", |profile| {
+            profile["status"]["version"]["kubernetes"] == format!("v1.36.{round}")
+                && anchors_in(profile) == anchors_of(&[authority])
+        })
+        .await;
+    }
+    let last = &all[rounds % all.len()];
+    let shown = publishes(&hub, "c1", HOME, &[last]).await;
+    assert!(has_entry(&shown, &proxy::server(HOME, "c1"), "c1", &[last]));
+    assert_eq!(shown["status"]["properties"], json!([{ "name": "round", "value": rounds.to_string() }]));
+    assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
+}

@@ -1,0 +1,264 @@
+//! What `deploy/examples` shows is what the programs take: the names in it belong together, and on a real hub it leads to
+//! the copies that an application's plugin asks for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::support::chart::{NAMESPACE, RELEASE, chart, helm, run};
+use crate::support::credentials::{copied, name_of, token};
+use crate::support::examples::{CLUSTERS, directory, documents};
+use crate::support::shown::sees;
+use crate::support::{Addons, Hub, SOON, rights, world};
+use cp_creds::cli::{self, Arguments, Command};
+use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, TRUE};
+use hub_core::access::DEFAULT_PROVIDER;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::ListParams;
+use local_hub::{LocalHub, eventually, ocm};
+use serde_json::Value;
+
+/// The examples, each with the namespace of its application and the account that it uses.
+const EXAMPLES: [(&str, &str, &str); 2] =
+    [("multikueue", "kueue-system", "multikueue"), ("argocd", "argocd", "argocd")];
+
+/// The names of an example's files.
+fn files(example: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory(example)).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    documents.iter().filter(|document| document["kind"] == kind).collect()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+/// Everything in a document that is called so, however deep.
+fn all_called<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get(key));
+            fields.values().for_each(|field| all_called(field, key, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| all_called(item, key, found)),
+        _ => {}
+    }
+}
+
+fn parse(words: &Value) -> Command {
+    let words = words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().into());
+    cli::parse(words).unwrap()
+}
+
+/// How an example has the plugin called: an access provider's name where there is one, and the exec configuration.
+fn calls(example: &str) -> Vec<(Option<String>, Value)> {
+    let mut calls = Vec::new();
+    for file in files(example) {
+        for document in documents(example, &file) {
+            let mut texts = vec![document.clone()];
+            let fields = ["data", "stringData"].map(|field| document[field].as_object().cloned());
+            let embedded =
+                fields.iter().flatten().flat_map(serde_json::Map::values).filter_map(Value::as_str);
+            texts.extend(embedded.filter_map(|text| serde_json::from_str(text).ok()));
+            for text in &texts {
+                for list in ["accessProviders", "providers"] {
+                    let mut found = Vec::new();
+                    all_called(text, list, &mut found);
+                    for provider in found.into_iter().flat_map(|list| list.as_array().unwrap()) {
+                        let name = provider["name"].as_str().unwrap().to_owned();
+                        calls.push((Some(name), provider["execConfig"].clone()));
+                    }
+                }
+                let mut found = Vec::new();
+                all_called(text, "execProviderConfig", &mut found);
+                calls.extend(found.into_iter().map(|exec| (None, exec.clone())));
+            }
+        }
+    }
+    calls
+}
+
+#[test]
+fn the_readme_speaks_of_every_file_that_is_there() {
+    let readme = fs::read_to_string(directory("README.md")).unwrap();
+    for (example, ..) in EXAMPLES {
+        for file in files(example) {
+            assert!(readme.contains(&format!("{example}/{file}")), "{example}/{file}");
+        }
+        let named =
+            readme.split([' ', '`', '\n']).filter_map(|word| word.strip_prefix(&format!("{example}/")));
+        for file in named {
+            assert!(files(example).contains(file), "{example}/{file}");
+        }
+    }
+}
+
+#[test]
+fn a_grant_its_accounts_and_the_charts_values_belong_together() {
+    for (example, namespace, account) in EXAMPLES {
+        let grant = documents(example, "grant.yaml");
+        let (sets, bindings) =
+            (of_kind(&grant, "ManagedClusterSet"), of_kind(&grant, "ManagedClusterSetBinding"));
+        let ([set], [binding]) = (&sets[..], &bindings[..]) else { panic!("{grant:?}") };
+        assert_eq!(binding["spec"]["clusterSet"], name(set));
+        assert_eq!(name(binding), name(set), "it grants nothing otherwise");
+        assert_eq!(binding["metadata"]["namespace"], namespace);
+        let accounts = of_kind(&grant, "ManagedServiceAccount");
+        let clusters: Vec<_> =
+            accounts.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap()).collect();
+        assert_eq!(clusters, CLUSTERS);
+        for it in accounts {
+            assert_eq!(name(it), account);
+            assert_eq!(it["metadata"]["labels"][SYNC_TO_CLUSTER_PROFILE], TRUE);
+            assert_eq!(it["metadata"]["annotations"][SYNC_TO_NAMESPACES], namespace);
+        }
+        for values in documents(example, "values.yaml") {
+            for consumer in values["consumers"].as_array().unwrap() {
+                assert_eq!(consumer["namespace"], namespace);
+                assert_eq!(consumer["managedServiceAccount"], account);
+                assert_eq!(consumer["clusters"], serde_json::json!(CLUSTERS));
+            }
+        }
+    }
+    let clusters = documents("multikueue", "clusters.yaml");
+    let profiles = of_kind(&clusters, "MultiKueueCluster");
+    let profiles: Vec<_> =
+        profiles.iter().map(|it| &it["spec"]["clusterSource"]["clusterProfileRef"]["name"]).collect();
+    assert_eq!(profiles, CLUSTERS);
+}
+
+#[test]
+fn the_plugin_is_called_as_it_takes_it_and_from_where_it_is() {
+    for (example, namespace, account) in EXAMPLES {
+        let calls = calls(example);
+        assert!(calls.iter().any(|(provider, _)| provider.is_some()), "{example}");
+        for (provider, exec) in &calls {
+            let Command::Credential(arguments) = parse(&exec["args"]) else { panic!("{exec}") };
+            assert_eq!(arguments.account, account);
+            assert!(arguments.namespace.as_deref().is_none_or(|it| it == namespace));
+            assert_eq!(exec["command"], "/plugins/cp-creds");
+            let versions = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+            assert!(versions.iter().any(|version| exec["apiVersion"] == *version), "{exec}");
+            match (provider, &arguments) {
+                (Some(name), Arguments { cluster: None, .. }) => {
+                    assert_eq!(name, DEFAULT_PROVIDER);
+                    assert_eq!(exec["provideClusterInfo"], true, "who says which cluster?");
+                }
+                (None, Arguments { cluster: Some(cluster), .. }) => assert_eq!(cluster, CLUSTERS[0]),
+                _ => panic!("{exec}"),
+            }
+        }
+        let patches: Vec<_> = files(example).into_iter().filter(|file| file.starts_with("plugin")).collect();
+        assert!(!patches.is_empty());
+        for patch in patches.iter().flat_map(|file| documents(example, file)) {
+            let pod = &patch["spec"]["template"]["spec"];
+            let (install, container) = (&pod["initContainers"][0], &pod["containers"][0]);
+            let command = install["command"].as_array().unwrap();
+            assert_eq!(command[0], "/cp-creds");
+            assert_eq!(parse(&Value::from(command[1..].to_vec())), Command::Install("/plugins".into()));
+            for mount in [&install["volumeMounts"][0], &container["volumeMounts"][0]] {
+                assert_eq!(mount["mountPath"], "/plugins");
+                assert_eq!(mount["name"], pod["volumes"][0]["name"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cluster_secret_leads_where_a_profile_does() {
+    let secret = &documents("argocd", "cluster-secret.yaml")[0];
+    let values: Value =
+        serde_saphyr::from_str(&fs::read_to_string(chart().join("values.yaml")).unwrap()).unwrap();
+    let proxy = &values["accessProvider"]["clusterProxy"];
+    let part = |key: &str| proxy[key].as_str().unwrap();
+    let server =
+        format!("https://{}.{}:{}/{}", part("service"), part("namespace"), proxy["port"], CLUSTERS[0]);
+    assert_eq!(secret["stringData"]["server"], server.as_str());
+    let config: Value = serde_json::from_str(secret["stringData"]["config"].as_str().unwrap()).unwrap();
+    let readme = fs::read_to_string(directory("README.md")).unwrap();
+    let placeholder = config["tlsClientConfig"]["caData"].as_str().unwrap();
+    assert!(readme.contains(&format!("sed \"s|{placeholder}|")), "the README fills it in");
+    assert_eq!(values["accessProvider"]["name"], DEFAULT_PROVIDER);
+
+    let providers = &documents("argocd", "providers.yaml")[0];
+    let controller = &documents("argocd", "controller-values.yaml")[0]["controller"];
+    let (volume, mount) = (&controller["extraVolumes"][0], &controller["extraVolumeMounts"][0]);
+    assert_eq!(volume["configMap"]["name"], name(providers));
+    assert_eq!(volume["name"], mount["name"]);
+    let (file, _) = providers["data"].as_object().unwrap().iter().next().unwrap();
+    let path = format!("{}/{file}", mount["mountPath"].as_str().unwrap());
+    assert_eq!(controller["clusterProfileProvidersFile"], path.as_str());
+}
+
+#[tokio::test]
+async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
+    let rules = [rights::projector(), rights::syncer()].concat();
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    let gates = "--feature-gates=ClusterProfileAccessProvider=false";
+    // Nobody else is there to say what is bound.
+    let addons = Addons::start(&hub, &[gates, "--compute-bound"]).await;
+    for cluster in CLUSTERS {
+        let managed = EXAMPLES.iter().fold(ocm::ManagedCluster::named(cluster), |managed, (example, ..)| {
+            managed.label(example, "true")
+        });
+        managed.create(&hub.ocm).await.unwrap();
+        world::create(&hub.ocm, [ocm::namespace(cluster)]).await;
+    }
+    let kubectl = hub.kubectl_with(&hub.kubeconfig_for("admin").unwrap()).unwrap();
+    for (example, namespace, account) in EXAMPLES {
+        world::create(&hub.ocm, [ocm::namespace(namespace)]).await;
+        let objects = files(example).into_iter().filter(|file| {
+            let kinds = ["ManagedClusterSet", "ConfigMap", "Secret"];
+            kinds.iter().any(|kind| !of_kind(&documents(example, file), kind).is_empty())
+        });
+        for file in objects {
+            let path = directory(example).join(file).display().to_string();
+            let arguments = ["apply", "--server-side", "--validate=strict", "--filename", &path];
+            let output = kubectl.run(&arguments).await.unwrap();
+            assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        sees(&hub.ocm, namespace, &CLUSTERS).await;
+        let tokens = CLUSTERS.map(|cluster| token(cluster, account));
+        for token in &tokens {
+            token.report(&hub.ocm).await.unwrap();
+            copied(&hub.ocm, namespace, token).await;
+        }
+
+        let values = directory(example).join("values.yaml").display().to_string();
+        let into = format!("--namespace={NAMESPACE}");
+        let chart = chart().display().to_string();
+        let template =
+            ["template", RELEASE, &chart, &into, "--values", &values, "--show-only=templates/consumers.yaml"];
+        let ended = run(helm(), None, &template).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let rights = hub.directory().join(format!("{example}.yaml"));
+        fs::write(&rights, &ended.stdout).unwrap();
+        let output = kubectl.run(&["apply", "--server-side", "--filename", rights.to_str().unwrap()]).await;
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let values = &documents(example, "values.yaml")[0]["consumers"];
+        for consumer in values.as_array().unwrap() {
+            let account = consumer["serviceAccountName"].as_str().unwrap();
+            let user = format!("system:serviceaccount:{namespace}:{account}");
+            let secrets: Api<Secret> = Api::namespaced(hub.client_like(&user, &[]).await.unwrap(), namespace);
+            for token in &tokens {
+                let copy = name_of(token);
+                eventually(&format!("{user} reads {copy}"), SOON, async || {
+                    secrets.get(&copy).await.map(drop).map_err(|error| error.to_string())
+                })
+                .await;
+            }
+            assert!(secrets.list(&ListParams::default()).await.is_err(), "{user} may read only those");
+        }
+    }
+    addons.stop().await;
+}

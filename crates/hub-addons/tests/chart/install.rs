@@ -1,0 +1,369 @@
+//! Install, upgrade and uninstall by helm on a real hub: what comes, what stays, what is said, and what is refused
+//! before anything is applied.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::collections::BTreeMap;
+
+use crate::support::chart::{
+    NAMESPACE, RELEASE, chart, helm, helm3, install, install_arguments, install_by, repository, role_binding,
+    run, start_all,
+};
+use crate::support::credentials::{copied, token};
+use crate::support::shown::sees;
+use crate::support::world::{self, get, merge};
+use crate::support::{Hub, SOON};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::discovery::{Discovery, verbs};
+use local_hub::ocm::ManagedCluster;
+use local_hub::ocm::{self, Object};
+use local_hub::{LocalHub, eventually};
+use serde_json::{Value, json};
+
+const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
+const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
+
+async fn hub() -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
+    hub
+}
+
+fn crd() -> Object {
+    let gvk = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    Object::new(gvk, "customresourcedefinitions", None, CRD)
+}
+
+async fn version_of(hub: &Hub, object: &Object) -> Value {
+    get(&hub.ocm, object).await.unwrap()["metadata"]["resourceVersion"].clone()
+}
+
+async fn uninstall(hub: &Hub) {
+    let arguments = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait"];
+    let ended = run(helm(), Some(&hub.hub), &arguments).await;
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+}
+
+/// Tries to install, and answers why helm does not.
+async fn refused(hub: &Hub, values: &[&str]) -> String {
+    let ended = run(helm(), Some(&hub.hub), &install_arguments(values)).await;
+    assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+    assert_eq!(of_the_release(hub).await, BTreeMap::new(), "{}", ended.stderr);
+    ended.stderr
+}
+
+/// Everything on the hub that carries the release's labels, as kind and names; what helm keeps of it is not counted.
+async fn of_the_release(hub: &Hub) -> BTreeMap<String, Vec<String>> {
+    let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
+    let mut found = BTreeMap::new();
+    for group in Discovery::new(hub.ocm.clone()).run().await.unwrap().groups() {
+        for (resource, capabilities) in group.recommended_resources() {
+            if !capabilities.supports_operation(verbs::LIST) {
+                continue;
+            }
+            let api: Api<DynamicObject> = Api::all_with(hub.ocm.clone(), &resource);
+            let names: Vec<String> =
+                api.list(&ours).await.unwrap().into_iter().filter_map(|it| it.metadata.name).collect();
+            if !names.is_empty() {
+                found.insert(resource.kind.clone(), names);
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn the_crd_comes_where_there_is_none_and_stays_when_the_release_goes() {
+    let builder = LocalHub::builder().without_controller_manager().without_crds([CRD]);
+    let hub = Hub::start(builder, Vec::new()).await;
+    ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
+    install(&hub, &[PROXY]).await;
+    let made = get(&hub.ocm, &crd()).await.unwrap();
+    let lists = |crd: &Value| {
+        let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+        status["properties"]["accessProviders"]["x-kubernetes-list-type"].clone()
+    };
+    assert_eq!(lists(&made), "map");
+    let theirs = world::profile_of("somebody", "default", "theirs");
+    crate::support::chart::in_force(&hub, &["manager-name"]).await;
+    assert!(get(&hub.ocm, &theirs).await.is_some());
+
+    // An upgrade reaches it, by either helm, as long as nobody else has written it.
+    let atomic = [PROXY, "crds.clusterProfileLists=atomic"];
+    install(&hub, &atomic).await;
+    assert_eq!(lists(&get(&hub.ocm, &crd()).await.unwrap()), json!(null));
+    install_by(helm3(), &hub, &[PROXY]).await;
+    assert_eq!(lists(&get(&hub.ocm, &crd()).await.unwrap()), "map");
+
+    uninstall(&hub).await;
+    let left = of_the_release(&hub).await;
+    assert_eq!(left, BTreeMap::from([("CustomResourceDefinition".to_owned(), vec![CRD.to_owned()])]));
+    assert!(get(&hub.ocm, &theirs).await.is_some(), "it took the profiles along");
+    install(&hub, &[PROXY]).await;
+
+    // Open Cluster Management takes it over: from then on it is its.
+    merge(&hub.ocm, &crd(), &json!({ "metadata": { "annotations": { "theirs": "1" } } })).await;
+    let before = version_of(&hub, &crd()).await;
+    install(&hub, &atomic).await;
+    install_by(helm3(), &hub, &atomic).await;
+    uninstall(&hub).await;
+    assert_eq!(version_of(&hub, &crd()).await, before);
+}
+
+#[tokio::test]
+async fn a_crd_that_is_there_is_left_alone() {
+    let hub = hub().await;
+    let before = version_of(&hub, &crd()).await;
+    let refusal = refused(&hub, &[PROXY, "crds.enabled=true"]).await;
+    assert!(refusal.contains(CRD), "{refusal}");
+    for values in [&[PROXY][..], &[PROXY, "crds.enabled=false"], &[PROXY]] {
+        install(&hub, values).await;
+    }
+    uninstall(&hub).await;
+    assert_eq!(version_of(&hub, &crd()).await, before);
+}
+
+#[tokio::test]
+async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
+    let hub = hub().await;
+    install(&hub, &[PROXY]).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
+    ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
+    let app = token("c1", "app");
+    app.create(&hub.ocm).await.unwrap();
+    let foreign = Object::new(("", "v1", "Secret"), "secrets", Some("team"), "foreign");
+    foreign.create(&hub.ocm).await.unwrap();
+    let running = start_all(&hub, &["profiles", "credentials"]).await;
+    sees(&hub.ocm, "team", &["c1"]).await;
+    copied(&hub.ocm, "team", &app).await;
+    for process in running {
+        process.stop().await;
+    }
+
+    let secrets: Api<Secret> = Api::all(hub.ocm.clone());
+    let users = async || {
+        let mut versions = Vec::new();
+        let copy = crate::support::credentials::copy("team", &app);
+        let source = crate::support::credentials::source(&app);
+        let profile = crate::support::credentials::profile("team", "c1");
+        let objects = [crd(), profile, ocm::bound("team", "s"), app.account(), source, copy, foreign.clone()];
+        for object in objects {
+            versions.push((object.to_string(), version_of(&hub, &object).await));
+        }
+        versions
+    };
+    let before = users().await;
+    for values in [
+        &[PROXY, "credentials.secretAccess=cluster"][..],
+        &[PROXY, "profiles.split=true", "policies.enabled=false"],
+        &[PROXY, "featureGates.clusterProfileCredSyncer=false"],
+        &[PROXY],
+    ] {
+        install(&hub, values).await;
+        assert_eq!(users().await, before, "{values:?}");
+    }
+    // What belongs to a gate has gone with it, and come again.
+    let installed = of_the_release(&hub).await;
+    assert_eq!(installed["Deployment"], ["hub-addons-credentials", "hub-addons-profiles"]);
+    install(&hub, &[PROXY, "featureGates.clusterProfileCredSyncer=false"]).await;
+    let without = of_the_release(&hub).await;
+    let left = without.values().flatten().any(|name| name.contains("credential"));
+    assert!(!left && installed != without, "{without:?}");
+    uninstall(&hub).await;
+    assert_eq!(users().await, before);
+    assert_eq!(of_the_release(&hub).await, BTreeMap::new());
+    let of_helm = ListParams::default().labels("owner=helm");
+    assert!(secrets.list(&of_helm).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn rights_that_were_handed_out_go_with_the_release() {
+    let hub = Hub::start(LocalHub::builder(), Vec::new()).await;
+    ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
+    world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
+    let binding = role_binding("default", "hub-addons-credentials-copies");
+    for _ in 0..2 {
+        install(&hub, &[PROXY]).await;
+        let running = start_all(&hub, &["profiles"]).await;
+        eventually("the RoleBinding is there", SOON, async || get(&hub.ocm, &binding).await.is_some()).await;
+        for process in running {
+            process.stop().await;
+        }
+        uninstall(&hub).await;
+        world::gone(&hub.ocm, &binding).await;
+    }
+}
+
+#[tokio::test]
+async fn pods_are_taken_where_pod_security_is_restricted() {
+    let hub = hub().await;
+    let restricted = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
+    restricted.create(&hub.ocm).await.unwrap();
+    install(&hub, &[PROXY, "profiles.split=true"]).await;
+    let deployments: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
+    let deployments = deployments.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(deployments.len(), 3);
+    for deployment in deployments {
+        let template = deployment.spec.unwrap().template;
+        let metadata = ObjectMeta { name: deployment.metadata.name, ..template.metadata.unwrap() };
+        let mut pod = Pod { metadata, spec: template.spec, ..Pod::default() };
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        pods.create(&dry_run, &pod).await.unwrap();
+        // Were it less, it would be refused.
+        pod.spec.as_mut().unwrap().containers[0].security_context = None;
+        let refusal = pods.create(&dry_run, &pod).await.unwrap_err().to_string();
+        assert!(refusal.contains("violates PodSecurity"), "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn plain_manifests_can_be_applied_as_they_are() {
+    let hub = hub().await;
+    ocm::namespace("open-cluster-management-addon").create(&hub.ocm).await.unwrap();
+    let manifests = repository().join("deploy/hub-addons.yaml").display().to_string();
+    let output = hub.kubectl(&["apply", "--filename", &manifests]).await.unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    let all = lines.lines().count();
+    assert!(all > 20 && lines.lines().all(|line| line.ends_with(" created")), "{lines}");
+}
+
+#[tokio::test]
+async fn notes_warn_of_what_stands_in_the_way() {
+    let hub = hub().await;
+    let (unbound, theirs) = ("there is no ManagedClusterSetBinding", "own gate ClusterProfile is on as well");
+    let notes = install(&hub, &[PROXY]).await;
+    assert!(notes.contains(unbound) && !notes.contains(theirs), "{notes}");
+    assert!(notes.contains("rollout status deployment/hub-addons-credentials"), "{notes}");
+
+    world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
+    ocm::namespace("open-cluster-management-hub").create(&hub.ocm).await.unwrap();
+    let deployment = |gates: &str| {
+        let labels = json!({ "app": "registration" });
+        let container = json!({
+            "name": "registration", "image": "registration", "args": ["/registration", "controller", gates],
+        });
+        let gvk = ("apps", "v1", "Deployment");
+        Object::new(gvk, "deployments", Some("open-cluster-management-hub"), "registration").field(
+            "spec",
+            json!({
+                "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+            }),
+        )
+    };
+    let off = deployment("--feature-gates=ClusterProfile=false,MyClusterProfile=true");
+    off.create(&hub.ocm).await.unwrap();
+    let notes = install(&hub, &[PROXY]).await;
+    assert!(!notes.contains("WARNING"), "{notes}");
+    deployment("--feature-gates=Other=true,ClusterProfile=true").update(&hub.ocm).await.unwrap();
+    assert!(install(&hub, &[PROXY]).await.contains(theirs));
+    world::delete(&hub.ocm, &off).await;
+
+    // The same as the operator is told it.
+    let schema =
+        json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let names = json!({
+        "kind": "ClusterManager", "listKind": "ClusterManagerList", "plural": "clustermanagers",
+        "singular": "clustermanager",
+    });
+    let definition = json!({
+        "metadata": { "name": "clustermanagers.operator.open-cluster-management.io" },
+        "spec": {
+            "group": "operator.open-cluster-management.io", "scope": "Cluster", "names": names,
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }],
+        },
+    });
+    hub.install_crd(&serde_json::from_value(definition).unwrap()).await.unwrap();
+    let gvk = ("operator.open-cluster-management.io", "v1", "ClusterManager");
+    let gates = json!({ "featureGates": [{ "feature": "ClusterProfile", "mode": "Enable" }] });
+    let manager = Object::new(gvk, "clustermanagers", None, "cluster-manager")
+        .field("spec", json!({ "registrationConfiguration": gates }));
+    manager.create(&hub.ocm).await.unwrap();
+    let notes = install(&hub, &[PROXY, "computeBound=true"]).await;
+    assert!(notes.contains(theirs) && notes.contains("computeBound is on"), "{notes}");
+    let notes = install(&hub, &[PROXY, "featureGates.clusterProfile=false", "policies.enabled=false"]).await;
+    assert!(!notes.contains(theirs) && notes.contains("the admission policies are off"), "{notes}");
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_missing_is_told_before_anything_is_applied() {
+    let hub = hub().await;
+    for (values, words) in [
+        (&[][..], "there is no namespace open-cluster-management-addon"),
+        (
+            &[
+                "accessProvider.source=static",
+                "accessProvider.static.server=https://proxy.example/{cluster}",
+                "accessProvider.static.ca.namespace=nowhere",
+                "accessProvider.static.ca.name=ca",
+            ],
+            "there is no namespace nowhere",
+        ),
+        (
+            &[
+                PROXY,
+                "consumers[0].namespace=nowhere",
+                "consumers[0].serviceAccountName=app",
+                "consumers[0].managedServiceAccount=app",
+                "consumers[0].clusters={c1}",
+            ],
+            "there is no namespace nowhere, which consumers[0] names",
+        ),
+    ] {
+        let refusal = refused(&hub, values).await;
+        assert!(refusal.contains(words), "{values:?}: {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_misspelt_gate_is_told_before_anything_is_applied() {
+    let hub = hub().await;
+    let chart = chart().display().to_string();
+    for helm in [helm(), helm3()] {
+        for mode in ["--dry-run=client", "--dry-run=server", "--create-namespace"] {
+            let set = "--set=featureGates.ClusterProfileCredSyncer=true";
+            let arguments = ["install", RELEASE, &chart, "--namespace", NAMESPACE, mode, set, "--set", PROXY];
+            let told = run(helm, Some(&hub.hub), &arguments).await;
+            assert_ne!(told.code, Some(0), "{}", told.stdout);
+            let right = "value must be 'write featureGates.clusterProfileCredSyncer'";
+            assert!(told.stderr.contains(right), "{mode}: {}", told.stderr);
+        }
+    }
+    assert_eq!(of_the_release(&hub).await, BTreeMap::new());
+}
+
+#[tokio::test]
+async fn a_consumer_may_get_the_copies_that_it_is_given_and_no_other() {
+    let hub = hub().await;
+    ocm::namespace("team").create(&hub.ocm).await.unwrap();
+    let values = [
+        PROXY,
+        "consumers[0].namespace=team",
+        "consumers[0].serviceAccountName=app",
+        "consumers[0].managedServiceAccount=reader",
+        "consumers[0].clusters={c1,c2}",
+    ];
+    install(&hub, &values).await;
+    let account = hub.service_account("team", "app").await.unwrap();
+    let client = account.client().await.unwrap();
+    let may = async |namespace: &str, name: &str| {
+        let found = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
+        !matches!(found, Err(kube::Error::Api(status)) if status.code == 403)
+    };
+    eventually("its rights are in force", SOON, async || may("team", "c1-reader").await).await;
+    for (namespace, name, right) in [
+        ("team", "c2-reader", true),
+        ("team", "c3-reader", false),
+        ("team", "c1-writer", false),
+        ("default", "c1-reader", false),
+    ] {
+        assert_eq!(may(namespace, name).await, right, "{namespace}/{name}");
+    }
+    assert!(Api::<Secret>::namespaced(client, "team").list(&ListParams::default()).await.is_err());
+}

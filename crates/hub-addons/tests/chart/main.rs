@@ -1,0 +1,15 @@
+//! The Helm chart: what it renders and refuses, and the program at work under it; its alerts and examples.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod examples;
+mod install;
+mod monitoring;
+mod policies;
+mod render;
+mod rights;
+mod values;
+mod works;

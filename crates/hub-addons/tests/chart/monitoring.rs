@@ -1,0 +1,323 @@
+//! What the chart has Prometheus and Grafana do: alerts that fire when they should and not otherwise, and panels, over
+//! series that the program really has.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+mod promql;
+mod promtool;
+mod rendered;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use crate::support::credentials::{copied, token};
+use crate::support::{Addons, Hub, SOON, chart, rights, world};
+use local_hub::{LocalHub, eventually, ocm};
+use promql::{Expression, Series};
+use promtool::promtool;
+use rendered::{Alert, alerts, alerts_of, objects, refusal};
+use serde_json::{Value, json};
+
+const ALERTS: &str = "monitoring.prometheusRule.enabled=true";
+/// Every gate is on.
+const ALL: &[&str] = &[ALERTS, "featureGates.clusterProfileDirectAccessProvider=true"];
+/// Labels that scraping gives a series.
+const GIVEN: [&str; 3] = ["namespace", "job", "pod"];
+
+fn rules(alerts: &[Value]) -> String {
+    json!({ "groups": alerts }).to_string()
+}
+
+/// Every way to choose gates, as values, and how many there are on.
+fn gates() -> impl Iterator<Item = BTreeMap<&'static str, bool>> {
+    const GATES: [&str; 4] = [
+        "clusterProfile",
+        "clusterProfileAccessProvider",
+        "clusterProfileCredSyncer",
+        "clusterProfileDirectAccessProvider",
+    ];
+    (1..1 << GATES.len()).map(|bits| {
+        GATES.into_iter().enumerate().map(|(index, gate)| (gate, bits >> index & 1 == 1)).collect()
+    })
+}
+
+#[tokio::test]
+async fn the_rules_are_what_prometheus_takes() {
+    for values in [ALL, &[ALERTS, "profiles.split=true"], &[ALERTS, "credentials.secretAccess=cluster"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("rules.yaml");
+        fs::write(&file, rules(&rendered::groups(values).await)).unwrap();
+        promtool(&["check", "rules", "--lint=all", "--lint-fatal", file.to_str().unwrap()]).await;
+    }
+}
+
+#[tokio::test]
+async fn each_alert_fires_when_it_should_and_not_otherwise() {
+    let played = include_str!("monitoring/alerts.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rules.yaml"), rules(&rendered::groups(ALL).await)).unwrap();
+    let tests = directory.path().join("alerts.yaml");
+    fs::write(&tests, played).unwrap();
+    promtool(&["test", "rules", tests.to_str().unwrap()]).await;
+
+    // The test of an alert is called by its name.
+    let played: Value = serde_saphyr::from_str(played).unwrap();
+    for alert in alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>() {
+        let tests = played["tests"].as_array().unwrap().iter();
+        let tests = tests.filter(|test| test["name"].as_str().unwrap().split(',').next() == Some(&alert));
+        let expectations = tests.flat_map(|test| test["promql_expr_test"].as_array().unwrap());
+        let fires = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}");
+        let expectations: Vec<_> = expectations.filter(|it| it["expr"] == fires.as_str()).collect();
+        let has = |fires: bool| expectations.iter().any(|it| it["exp_samples"].is_array() == fires);
+        assert!(has(true), "nothing shows that {alert} fires");
+        assert!(has(false), "nothing shows that {alert} is silent");
+    }
+}
+
+#[tokio::test]
+async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_runs() {
+    let owners = [
+        ("HubAddonsProfileBlocked", "clusterProfile", ["profiles", "projector"]),
+        ("HubAddonsTrustAnchorExpiry", "clusterProfileAccessProvider", ["profiles", "access"]),
+        ("HubAddonsAccessProviderUnknown", "clusterProfileAccessProvider", ["profiles", "access"]),
+        ("HubAddonsEndpointRefused", "clusterProfileDirectAccessProvider", ["profiles", "access"]),
+        ("HubAddonsTokenExpiry", "clusterProfileCredSyncer", ["credentials"; 2]),
+        ("HubAddonsTokenExpired", "clusterProfileCredSyncer", ["credentials"; 2]),
+        ("HubAddonsSyncLag", "clusterProfileCredSyncer", ["credentials"; 2]),
+        ("HubAddonsCredentialsWithheld", "clusterProfileCredSyncer", ["credentials"; 2]),
+    ];
+    let known = alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>();
+    let of_all = |alert: &&String| !owners.iter().any(|(owned, _, _)| owned == alert);
+    let of_all: BTreeSet<_> = known.iter().filter(of_all).collect();
+    assert_eq!(known.len(), of_all.len() + owners.len(), "an alert that is listed here is not rendered");
+    for gates in gates() {
+        for split in [false, true] {
+            let mut values: Vec<_> =
+                gates.iter().map(|(gate, is_on)| format!("featureGates.{gate}={is_on}")).collect();
+            values.extend([ALERTS.to_owned(), format!("profiles.split={split}")]);
+            let values: Vec<_> = values.iter().map(String::as_str).collect();
+            let all = objects(&values).await;
+            let (rendered, jobs) = (alerts_of(&all), rendered::jobs(&all));
+            let names: BTreeSet<_> = rendered.iter().map(Alert::name).collect();
+            for (alert, gate, components) in owners {
+                assert_eq!(names.contains(alert), gates[gate], "{alert} with {values:?}");
+                for alert in rendered.iter().filter(|it| it.name() == alert) {
+                    let job = format!("hub-addons-{}", components[usize::from(split)]);
+                    for selector in Expression::parse(alert.expression()).selectors {
+                        assert_eq!(selector.values_of("job"), [job.as_str()], "{}", alert.name());
+                    }
+                }
+            }
+            assert!(of_all.iter().all(|alert| names.contains(*alert)), "{names:?} with {values:?}");
+            // Nothing is said of what does not run, and whatever runs is looked at.
+            let selectors = |alert: &Alert| Expression::parse(alert.expression()).selectors;
+            let looks: BTreeSet<String> = rendered
+                .iter()
+                .flat_map(selectors)
+                .flat_map(|selector| {
+                    selector.values_of("job").iter().map(ToString::to_string).collect::<Vec<_>>()
+                })
+                .collect();
+            assert_eq!(looks, jobs, "with {values:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_an_election_nobody_is_missed_as_leader() {
+    let names = |alerts: Vec<Alert>| alerts.iter().map(Alert::name).collect::<BTreeSet<_>>();
+    let with = names(alerts(ALL).await);
+    let without = names(alerts(&[ALL, &["leaderElection=false", "replicas=1"]].concat()).await);
+    assert_eq!(with.difference(&without).collect::<Vec<_>>(), ["HubAddonsNoLeader"]);
+}
+
+#[tokio::test]
+async fn each_alert_says_what_to_do_here_and_in_the_runbook() {
+    let runbook = fs::read_to_string(chart::chart().join("RUNBOOK.md")).unwrap();
+    let headings: BTreeSet<_> = runbook.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let alerts = alerts(ALL).await;
+    for alert in &alerts {
+        let annotation = |name: &str| alert.0["annotations"][name].as_str().unwrap_or_default().to_owned();
+        assert!(annotation("summary").len() > 10, "{}", alert.name());
+        assert!(annotation("description").len() > 60, "{}", alert.name());
+        // What it says of itself has to be left after the aggregation.
+        let groups = Expression::parse(alert.expression()).groups;
+        let words = annotation("summary") + &annotation("description");
+        for shown in words.split("$labels.").skip(1) {
+            let label: String = shown.chars().take_while(char::is_ascii_alphanumeric).collect();
+            assert!(groups.contains(&label), "{} has no {label}", alert.name());
+        }
+        let severity = alert.0["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning"].contains(&severity), "{}", alert.name());
+    }
+    let names: BTreeSet<_> = alerts.iter().map(Alert::name).collect();
+    assert_eq!(headings, names.iter().map(String::as_str).collect());
+}
+
+#[tokio::test]
+async fn alerts_and_panels_are_about_series_that_the_program_has() {
+    let mut expressions: Vec<_> =
+        alerts(ALL).await.iter().map(|alert| Expression::parse(alert.expression())).collect();
+    expressions
+        .extend(rendered::panels(&rendered::dashboard().await).iter().map(|text| Expression::parse(text)));
+    let wanted: BTreeSet<_> = expressions.iter().flat_map(Expression::own_metrics).collect();
+    assert!(wanted.len() > 12, "{wanted:?}");
+
+    // Without the provisioner's rights, so that watches fail; and with work to do.
+    let rules = [rights::projector(), rights::syncer()].concat();
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    let gates = "--feature-gates=ClusterProfileDirectAccessProvider=true";
+    let addons = Addons::start(&hub, &[gates]).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("team"), ocm::bound("team", "team")])
+        .await;
+    ocm::ManagedCluster::named("one").in_set("team").create(&hub.ocm).await.unwrap();
+    let token = token("one", "app");
+    token.create(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "team", &token).await;
+    let series = eventually("the program has every metric that is named", SOON, async || {
+        let series = Series::parse(&addons.metrics().await);
+        let missing: Vec<_> = wanted.iter().filter(|name| series.of(name).is_empty()).collect();
+        if missing.is_empty() { Ok(Some(series)) } else { Err(format!("{missing:?}")) }
+    })
+    .await;
+
+    for expression in &expressions {
+        let mut labels: BTreeSet<_> = GIVEN.map(str::to_owned).into();
+        for selector in &expression.selectors {
+            let known = series.of(&selector.metric);
+            labels.extend(known.iter().flat_map(|labels| labels.keys().cloned()));
+            for matcher in &selector.matchers {
+                let is_ours = selector.is_own() && !GIVEN.contains(&matcher.label.as_str());
+                for value in matcher.values.iter().filter(|_| is_ours) {
+                    let is_there = known.iter().any(|labels| labels.get(&matcher.label) == Some(value));
+                    assert!(is_there, "{} never has {}={value}", selector.metric, matcher.label);
+                }
+            }
+        }
+        for label in &expression.groups {
+            assert!(labels.contains(label), "nothing in {} has the label {label}", expression.text);
+        }
+    }
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn the_dashboard_is_one_that_grafana_takes() {
+    let dashboard = rendered::dashboard().await;
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "ids are unique");
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let named = |name: &str| variables.iter().find(|it| it["name"] == name);
+    assert_eq!(named("datasource").unwrap()["type"], "datasource");
+    let container = &rendered::containers(&objects(&[]).await)[0];
+
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(x < 24 && taken.insert((x, y)), "{} lies over another panel", panel["title"]);
+            }
+        }
+        if panel["type"] == "row" {
+            continue;
+        }
+        let targets = panel["targets"].as_array().unwrap();
+        let references: BTreeSet<_> =
+            targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
+        assert!(!targets.is_empty() && references.len() == targets.len(), "{}", panel["title"]);
+        for source in targets.iter().chain([panel]).map(|it| &it["datasource"]["uid"]) {
+            assert_eq!(source, "${datasource}", "{}", panel["title"]);
+        }
+        for target in targets {
+            let expression = Expression::parse(target["expr"].as_str().unwrap());
+            // What a legend shows has to be left after the aggregation.
+            let legend = target["legendFormat"].as_str().unwrap();
+            for shown in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
+                assert!(expression.groups.contains(shown), "{legend} of {}", panel["title"]);
+            }
+            for selector in expression.selectors.iter().filter(|selector| !selector.is_own()) {
+                let values = selector.values_of("container");
+                assert!(values.iter().all(|value| value == container), "{}", expression.text);
+            }
+            for name in expression.variables() {
+                assert!(named(&name).is_some(), "${name} of {}", panel["title"]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_query_of_the_dashboard_is_promql() {
+    let panels = rendered::panels(&rendered::dashboard().await);
+    let records: Vec<_> = panels
+        .iter()
+        .enumerate()
+        .map(|(index, text)| {
+            let text = text.replace("$__rate_interval", "5m");
+            json!({ "record": format!("panel:{index}"), "expr": text })
+        })
+        .collect();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("panels.yaml");
+    fs::write(&file, rules(&[json!({ "name": "panels", "rules": records })])).unwrap();
+    promtool(&["check", "rules", file.to_str().unwrap()]).await;
+}
+
+#[tokio::test]
+async fn either_monitor_scrapes_every_component_under_the_job_that_alerts_ask_for() {
+    for (kind, value, list) in [
+        ("ServiceMonitor", "monitoring.serviceMonitor", "endpoints"),
+        ("PodMonitor", "monitoring.podMonitor", "podMetricsEndpoints"),
+    ] {
+        let enabled = format!("{value}.enabled=true");
+        let label = format!("{value}.labels.team=platform");
+        let all = objects(&[&enabled, &label, "profiles.split=true"]).await;
+        let of_kind = |kind: &str| all.iter().filter(|it| it["kind"] == kind).cloned().collect::<Vec<_>>();
+        let monitors = of_kind(kind);
+        let [monitor] = &monitors[..] else { panic!("{monitors:?}") };
+        assert_eq!(monitor["metadata"]["labels"]["team"], "platform");
+        let endpoint = &monitor["spec"][list][0];
+        assert_eq!(endpoint["port"], "metrics");
+        let relabeling = &endpoint["relabelings"][0];
+        assert_eq!(
+            relabeling["sourceLabels"],
+            json!(["__meta_kubernetes_pod_label_app_kubernetes_io_component"])
+        );
+
+        let selected = |labels: &Value| {
+            let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+            wanted.iter().all(|(key, value)| labels[key] == *value)
+        };
+        let (services, deployments) = (of_kind("Service"), of_kind("Deployment"));
+        assert_eq!(deployments.len(), 3);
+        for deployment in &deployments {
+            let pod = &deployment["spec"]["template"];
+            let labels = &pod["metadata"]["labels"];
+            let component = labels["app.kubernetes.io/component"].as_str().unwrap();
+            let job = relabeling["replacement"].as_str().unwrap().replace("$1", component);
+            assert_eq!(deployment["metadata"]["name"], job.as_str());
+            let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+            assert!(ports.iter().any(|port| port["name"] == "metrics"));
+            let service =
+                services.iter().find(|service| service["metadata"]["name"] == job.as_str()).unwrap();
+            assert_eq!(service["spec"]["ports"][0]["name"], "metrics");
+            assert!(selected(if kind == "PodMonitor" { labels } else { &service["metadata"]["labels"] }));
+        }
+    }
+    let both = ["monitoring.serviceMonitor.enabled=true", "monitoring.podMonitor.enabled=true"];
+    assert!(refusal(&both).await.contains("choose one"));
+}
+
+#[tokio::test]
+async fn nothing_of_it_is_there_by_default() {
+    let kinds = ["ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap"];
+    for object in objects(&[]).await {
+        assert!(!kinds.iter().any(|kind| object["kind"] == *kind), "{object}");
+    }
+}

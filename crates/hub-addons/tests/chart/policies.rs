@@ -1,0 +1,549 @@
+//! What the chart's admission policies refuse, whoever has the right to it, and in which words; and what they let
+//! others do. Every attempt is made without effect, in a name that the policies know, with every right there is.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::collections::BTreeMap;
+
+use crate::support::chart::Attempt::{Create, Delete, Patch, PatchStatus};
+use crate::support::chart::{
+    Attempt, MASTERS, NAMESPACE, RELEASE, cluster_role, in_force, install, opaque, role_binding, user,
+};
+use crate::support::credentials::{self, MANAGER, OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM};
+use crate::support::proxy::entry;
+use crate::support::world::{merge, merge_status, profile_of};
+use crate::support::{Hub, SOON, world};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use local_hub::ocm::{self, Object};
+use local_hub::{ListFlavour, LocalHub, eventually};
+use serde_json::{Value, json};
+
+const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
+const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+const NAMESPACES: &str = "system:serviceaccount:kube-system:namespace-controller";
+const LABEL: &str = "x-k8s.io/cluster-manager";
+
+/// Who tries what, and what of the refusal's words is expected; nothing where it is let through.
+type Case = (&'static str, Attempt, Option<&'static str>);
+
+async fn installed(builder: local_hub::HubBuilder, values: &[&str], policies: &[&str]) -> Hub {
+    let hub = Hub::start(builder, Vec::new()).await;
+    ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
+    install(&hub, &[&["accessProvider.clusterProxy.namespace=proxy"], values].concat()).await;
+    in_force(&hub, policies).await;
+    hub
+}
+
+fn lists(lists: ListFlavour) -> local_hub::HubBuilder {
+    LocalHub::builder().without_controller_manager().lists(lists)
+}
+
+/// Tries each case in the name of its user.
+async fn judged(hub: &Hub, cases: Vec<Case>) {
+    for (who, attempt, expected) in cases {
+        let name = match who {
+            "profiles" | "projector" | "access" | "credentials" => user(who),
+            other => other.to_owned(),
+        };
+        let client = hub.client_like(&name, MASTERS).await.unwrap();
+        match (attempt.by(&client).await, expected) {
+            (Ok(()), None) => {}
+            (Err(refusal), Some(words)) => {
+                assert!(
+                    refusal.contains("ValidatingAdmissionPolicy") && refusal.contains(words),
+                    "{who} {attempt:?} is refused otherwise: {refusal}"
+                );
+            }
+            (answer, expected) => panic!("{who} {attempt:?}: {answer:?}, and not {expected:?}"),
+        }
+    }
+}
+
+/// A profile of ours, with a status that others have added to, and one of somebody else's.
+async fn profiles(hub: &Hub) -> (Object, Object) {
+    let ours = credentials::profile("default", "c1");
+    let maker = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
+    let maker = if ours.create(&maker).await.is_ok() {
+        maker
+    } else {
+        let maker = hub.client_like(&user("projector"), MASTERS).await.unwrap();
+        ours.create(&maker).await.unwrap();
+        maker
+    };
+    merge_status(&maker, &ours, &json!({ "version": { "kubernetes": "v1" }, "conditions": [health()] }))
+        .await;
+    let theirs = json!({ "accessProviders": [provider("theirs", "https://theirs.example")] });
+    merge_status(&hub.ocm, &ours, &theirs).await;
+    (ours, profile_of("somebody", "default", "theirs"))
+}
+
+fn health() -> Value {
+    condition("ControlPlaneHealthy")
+}
+
+fn condition(kind: &str) -> Value {
+    json!({
+        "type": kind, "status": "True", "reason": "Because", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })
+}
+
+fn provider(name: &str, server: &str) -> Value {
+    json!({ "name": name, "cluster": { "server": server } })
+}
+
+fn labels(labels: &Value) -> Value {
+    json!({ "metadata": { "labels": labels } })
+}
+
+async fn the_writer_of_profiles_is_held_to_ours(flavour: ListFlavour) {
+    let hub = installed(
+        lists(flavour),
+        &["featureGates.clusterProfileDirectAccessProvider=true"],
+        &["profiles", "access-providers"],
+    )
+    .await;
+    let (ours, theirs) = profiles(&hub).await;
+    let foreign = provider("theirs", "https://theirs.example");
+    let our = entry("https://proxy.example/c1", "c1");
+    let direct = provider("open-cluster-management-direct", "https://c1.example");
+    let mislabelled =
+        credentials::profile("default", "c2").label("open-cluster-management.io/cluster-name", "c1");
+    let all = json!({ "version": { "kubernetes": "v2" }, "properties": [{ "name": "a", "value": "b" }] });
+    let and_theirs = json!({ "conditions": [health(), condition("Theirs")] });
+    let publish = |entries: &[&Value]| PatchStatus(ours.clone(), json!({ "accessProviders": entries }));
+    let more = provider("more", "https://a.example");
+    let is_ours = Some("only profiles of the cluster manager open-cluster-management");
+    let is_labelled = Some("a profile is labelled with its manager, and its cluster");
+    let only_providers =
+        Some("of the access providers only open-cluster-management, open-cluster-management-direct");
+    let only_conditions = Some("of the conditions only ControlPlaneHealthy, Joined");
+    let others = Some("annotations, finalizers and owners of a profile are others'");
+    judged(
+        &hub,
+        [
+            (Create(credentials::profile("default", "c2")), None),
+            (Create(credentials::profile("default", "c2").label("region", "eu")), None),
+            (Create(profile_of("somebody", "default", "c2")), is_ours),
+            (Create(profile_of(MANAGER, "default", "c2")), is_labelled),
+            (Create(mislabelled), is_labelled),
+            (Patch(ours.clone(), labels(&json!({ "region": "eu" }))), None),
+            (Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
+            (Patch(ours.clone(), labels(&json!({ LABEL: "somebody" }))), is_labelled),
+            (Patch(ours.clone(), labels(&json!({ LABEL: null }))), is_labelled),
+            (Patch(ours.clone(), json!({ "metadata": { "annotations": { "a": "b" } } })), others),
+            (Patch(ours.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })), others),
+            (Patch(theirs.clone(), labels(&json!({ "region": "eu" }))), is_ours),
+            (Patch(theirs.clone(), labels(&json!({ LABEL: MANAGER }))), is_ours),
+            (Delete(ours.clone()), None),
+            (Delete(theirs.clone()), is_ours),
+            (PatchStatus(ours.clone(), all), None),
+            (PatchStatus(ours.clone(), json!({ "conditions": [condition("Joined")] })), None),
+            (PatchStatus(ours.clone(), and_theirs), only_conditions),
+            (publish(&[&our, &foreign, &direct]), None),
+            (publish(&[&our]), only_providers),
+            (PatchStatus(ours.clone(), json!({ "accessProviders": null })), only_providers),
+            (publish(&[&foreign, &more]), only_providers),
+            (publish(&[&provider("theirs", "https://b.example")]), only_providers),
+            (PatchStatus(theirs.clone(), json!({ "version": { "kubernetes": "v2" } })), is_ours),
+        ]
+        .into_iter()
+        .map(|(attempt, expected)| ("profiles", attempt, expected))
+        .collect(),
+    )
+    .await;
+    // Ours by its spec alone is not to be deleted.
+    merge(&hub.ocm, &ours, &labels(&json!({ LABEL: null }))).await;
+    let delete = ("profiles", Delete(ours), Some("deleted only if label and spec name the manager"));
+    judged(&hub, vec![delete]).await;
+}
+
+#[tokio::test]
+async fn the_writer_of_profiles_is_held_to_ours_where_lists_are_maps() {
+    the_writer_of_profiles_is_held_to_ours(ListFlavour::Map).await;
+}
+
+#[tokio::test]
+async fn the_writer_of_profiles_is_held_to_ours_where_lists_are_atomic() {
+    the_writer_of_profiles_is_held_to_ours(ListFlavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
+    // The policies for others would refuse some of it as well.
+    let values = [
+        "profiles.split=true",
+        "policies.protectManagerName.enabled=false",
+        "policies.protectAccessProviders.enabled=false",
+    ];
+    let hub = installed(lists(ListFlavour::Atomic), &values, &["projector", "access"]).await;
+    let (ours, _) = profiles(&hub).await;
+    let foreign = provider("theirs", "https://theirs.example");
+    let our = entry("https://proxy.example/c1", "c1");
+    let only_status = Some("access providers are in the status, and nothing else is written");
+    // As much as a profile can hold: to compare it costs no more than an API server lends a policy.
+    let much: Vec<_> =
+        (0..700).map(|i| json!({ "name": format!("p{i}"), "value": "x".repeat(1024) })).collect();
+    let projector = hub.client_like(&user("projector"), MASTERS).await.unwrap();
+    merge_status(&projector, &ours, &json!({ "properties": much })).await;
+    let mut large = our.clone();
+    large["cluster"]["certificate-authority-data"] = json!("QUFB".repeat(64 * 1024 / 3));
+    judged(
+        &hub,
+        vec![
+            ("projector", PatchStatus(ours.clone(), json!({ "version": { "kubernetes": "v2" } })), None),
+            (
+                "projector",
+                PatchStatus(ours.clone(), json!({ "accessProviders": [our, foreign] })),
+                Some("of the status only version, properties, conditions"),
+            ),
+            ("access", PatchStatus(ours.clone(), json!({ "accessProviders": [large, foreign] })), None),
+            (
+                "access",
+                PatchStatus(ours.clone(), json!({ "version": { "kubernetes": "v2" } })),
+                Some("of the status only accessProviders"),
+            ),
+            (
+                "access",
+                PatchStatus(ours.clone(), json!({ "conditions": null })),
+                Some("of the status only accessProviders"),
+            ),
+            ("access", Create(credentials::profile("default", "c2")), only_status),
+            ("access", Patch(ours.clone(), labels(&json!({ "a": "b" }))), only_status),
+            ("access", Delete(ours), only_status),
+        ],
+    )
+    .await;
+}
+
+/// A Secret as the syncer makes it for an account of cluster `c1`, with its metadata edited.
+fn copy(namespace: &str, account: &str, edit: impl FnOnce(&mut Value)) -> Object {
+    let name = format!("c1-{account}");
+    let mut metadata = json!({
+        "namespace": namespace,
+        "name": name,
+        "labels": { SYNCED_FROM: name },
+        "annotations": { OF_CLUSTER: "c1", OF_ACCOUNT: account, OF_UID: "1" },
+        "ownerReferences": [owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c1")],
+    });
+    edit(&mut metadata);
+    let data = json!({ "token": "YQ==", "ca.crt": "YQ==" });
+    opaque(namespace, &name).field("metadata", metadata).field("data", data)
+}
+
+fn owner(kind: &str, version: &str, name: &str) -> Value {
+    json!({ "apiVersion": version, "kind": kind, "name": name, "uid": "1", "controller": true })
+}
+
+#[tokio::test]
+async fn the_syncer_is_held_to_its_own_kind_of_secret() {
+    let policies = ["credentials-secrets", "credentials-accounts", "access-providers"];
+    let values = ["credentials.secretAccess=cluster"];
+    let hub = installed(lists(ListFlavour::Map), &values, &policies).await;
+    let token = credentials::token("c1", "app");
+    token.create(&hub.ocm).await.unwrap();
+    let source = token.secret("");
+    // What the syncer has made, what looks like it but for its type, and what is others'.
+    let mine = copy("default", "app", |_| {});
+    let syncer = hub.client_like(&user("credentials"), MASTERS).await.unwrap();
+    let by_syncer = Some("hub-addons-credential-syncer".to_owned());
+    let params = PostParams { field_manager: by_syncer, ..PostParams::default() };
+    mine.api(&syncer).create(&params, &mine.parse().unwrap()).await.unwrap();
+    let foreign = opaque("default", "foreign");
+    let disguised = copy("default", "x", |_| {}).field("type", json!("example.com/other"));
+    // As a backup restores it: the API server's record of who wrote it is lost.
+    let restored = copy("default", "restored", |_| {});
+    // A token that its agent has marked as a copy, too.
+    let marked = copy("default", "marked", |metadata| metadata["labels"][TOKEN_LABEL] = json!("true"));
+    world::create(&hub.ocm, [foreign.clone(), disguised.clone(), restored.clone(), marked.clone()]).await;
+
+    let is_own = Some("changes and deletes only Secrets that it has made");
+    let is_opaque = Some("writes only Secrets of type Opaque");
+    let is_recorded =
+        Some("a copy is named after the cluster and the ManagedServiceAccount that its annotations record");
+    let is_owned = Some("a copy has one owner, the ClusterProfile of its cluster");
+    let is_bare = Some("a copy holds token and ca.crt and nothing else");
+    let no_token = Some("makes no Secret look like one that an agent reports a token in");
+    let protected = Some("no copy of a token goes into kube-system, kube-public, kube-node-lease");
+    let only_status = Some("only the status of a ManagedServiceAccount");
+    let one_condition = Some("no condition but SyncedToClusterProfiles");
+    let account = token.account();
+    let said = world::get(&hub.ocm, &account).await.unwrap()["status"]["conditions"].clone();
+    let and_condition = |kind: &str| {
+        let mut conditions = said.as_array().unwrap().clone();
+        conditions.push(condition(kind));
+        json!({ "conditions": conditions })
+    };
+    let elsewhere = json!({ "name": "another", "lastRefreshTimestamp": "2026-01-01T00:00:00Z" });
+    let fresh = |edit: &dyn Fn(&mut Value)| copy("default", "b", edit);
+    let owned = |owner: Value| fresh(&|metadata| metadata["ownerReferences"] = json!([owner]));
+    let long = |label: String| {
+        copy("default", &"b".repeat(100), |metadata| metadata["labels"][SYNCED_FROM] = json!(label))
+    };
+    let profile = owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c1");
+    let of_account =
+        |it: &mut Value| it["annotations"]["kubernetes.io/service-account.name"] = json!("default");
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
+    judged(
+        &hub,
+        [
+            (Create(fresh(&|_| {})), None),
+            (Create(long(format!("c1-{}-0123456789", "b".repeat(49)))), None),
+            (Create(long(format!("c2-{}-0123456789", "b".repeat(49)))), is_recorded),
+            (Create(opaque("default", "c1-b")), is_recorded),
+            (Create(fresh(&|metadata| metadata["labels"][SYNCED_FROM] = json!("c1-c"))), is_recorded),
+            (Create(fresh(&|metadata| metadata["annotations"][OF_ACCOUNT] = json!("c"))), is_recorded),
+            (Create(fresh(&|metadata| metadata["ownerReferences"] = json!(null))), is_owned),
+            (Create(fresh(&|it| it["ownerReferences"] = json!([profile, namespace]))), is_owned),
+            (Create(owned(owner("Namespace", "v1", "c1"))), is_owned),
+            (Create(owned(owner("ClusterProfile", "multicluster.x-k8s.io/v1alpha1", "c2"))), is_owned),
+            (Create(owned(owner("ClusterProfile", "example.com/v1", "c1"))), is_owned),
+            (Create(fresh(&|_| {}).field("type", json!("example.com/other"))), is_opaque),
+            // The hub would put a token of that ServiceAccount into it.
+            (
+                Create(fresh(&of_account).field("type", json!("kubernetes.io/service-account-token"))),
+                is_opaque,
+            ),
+            (Create(fresh(&|_| {}).field("data", json!({ "kubeconfig": "YQ==" }))), is_bare),
+            (Create(fresh(&|metadata| metadata["labels"][TOKEN_LABEL] = json!("true"))), no_token),
+            (Create(copy("kube-system", "b", |_| {})), protected),
+            (Create(copy("kube-public", "b", |_| {})), protected),
+            (Patch(mine.clone(), json!({ "data": { "token": "Yg==" } })), None),
+            (Patch(mine.clone(), json!({ "data": { "more": "Yg==" } })), is_bare),
+            (Patch(mine.clone(), labels(&json!({ SYNCED_FROM: "another" }))), is_recorded),
+            (Patch(mine.clone(), labels(&json!({ TOKEN_LABEL: "true" }))), no_token),
+            (Patch(mine.clone(), json!({ "metadata": { "ownerReferences": null } })), is_owned),
+            (Delete(mine), None),
+            (Patch(foreign.clone(), json!({ "data": { "token": "Yg==" } })), is_own),
+            (Patch(foreign.clone(), labels(&json!({ SYNCED_FROM: "foreign" }))), is_own),
+            (Delete(foreign), is_own),
+            (Patch(disguised.clone(), json!({ "data": { "token": "Yg==" } })), is_opaque),
+            (Delete(disguised), is_opaque),
+            (Patch(restored.clone(), json!({ "data": { "token": "Yg==" } })), None),
+            (Delete(restored), None),
+            (Delete(marked), is_own),
+            (Patch(source.clone(), json!({ "data": { "token": "Yg==" } })), is_own),
+            (Delete(source), is_own),
+            (PatchStatus(account.clone(), and_condition("SyncedToClusterProfiles")), None),
+            (PatchStatus(account.clone(), and_condition("Ours")), one_condition),
+            (PatchStatus(account.clone(), json!({ "conditions": null })), one_condition),
+            (
+                PatchStatus(account.clone(), json!({ "tokenSecretRef": elsewhere })),
+                Some("writes only conditions"),
+            ),
+            (Patch(account.clone(), labels(&json!({ ocm::SYNC_LABEL: null }))), only_status),
+            (Create(ocm::managed_service_account("c1", "b")), only_status),
+            (Delete(account), only_status),
+        ]
+        .into_iter()
+        .map(|(attempt, expected)| ("credentials", attempt, expected))
+        .collect(),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
+    let policies = ["profiles", "profiles-rolebindings", "profiles-clusterroles", "access-providers"];
+    let hub = installed(lists(ListFlavour::Map), &[], &policies).await;
+    let (copies, tokens) = (format!("{RELEASE}-credentials-copies"), format!("{RELEASE}-credentials-tokens"));
+    let labelled = |object: Object| {
+        object
+            .label("app.kubernetes.io/managed-by", "hub-addons")
+            .label("app.kubernetes.io/component", "credential-rights")
+    };
+    let right = labelled(role_binding("default", &copies));
+    let role =
+        |name: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
+    let subject = |namespace: &str, name: &str| json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
+    let of_namespace = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": copies });
+    let everybody = json!({
+        "kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated",
+    });
+    let to = |subjects: &[Value]| Create(right.clone().field("subjects", json!(subjects)));
+    let syncer = subject(NAMESPACE, &format!("{RELEASE}-credentials"));
+    ocm::namespace("made").create(&hub.ocm).await.unwrap();
+    ocm::namespace("foreign").create(&hub.ocm).await.unwrap();
+    let named = json!({ "namespace": "default", "name": copies });
+    let unowned = role_binding("default", &copies).field("metadata", named);
+    let mut metadata = serde_json::to_value(right.parse().unwrap().metadata).unwrap();
+    metadata["finalizers"] = json!(["example.com/hold"]);
+    let held = right.clone().field("metadata", metadata);
+    let is_collected = Some("goes with the ClusterRole hub-addons-credentials-copies");
+    let made = labelled(role_binding("made", &copies));
+    let foreign = role_binding("foreign", &copies);
+    world::create(&hub.ocm, [made.clone(), foreign.clone()]).await;
+
+    let by_name = Some("only RoleBindings of the name hub-addons-credentials-copies");
+    let is_labelled = Some("only RoleBindings that are labelled as its own");
+    let one_role = Some("binds only the ClusterRole hub-addons-credentials-copies");
+    let one_subject = Some("binds only the credential syncer, addons/hub-addons-credentials");
+    let protected = Some("nobody is given rights to Secrets in kube-system");
+    let none_changed = Some("makes and deletes RoleBindings, and changes none");
+    let only_rules = Some("nothing of the ClusterRole but its rules");
+    let no_other = Some("changes the ClusterRole hub-addons-credentials-tokens and no other");
+    let aggregated =
+        json!({ "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] } });
+    let named_only = Some("gives list and watch on Secrets by name, and nothing else");
+    let tokens_role = cluster_role(&tokens);
+    let ruled = |rule: Value| Patch(tokens_role.clone(), json!({ "rules": [rule] }));
+    let by = |resources: &[&str], verbs: &[&str], names: &[&str]| json!({ "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names });
+    let good = by(&["secrets"], &["list", "watch"], &["app"]);
+    judged(
+        &hub,
+        [
+            (Create(right.clone()), None),
+            (Create(labelled(role_binding("default", "another"))), by_name),
+            (Create(role_binding("default", &copies)), is_labelled),
+            (Create(labelled(unowned)), is_collected),
+            (Create(labelled(held)), is_collected),
+            (Create(right.clone().field("roleRef", role("cluster-admin"))), one_role),
+            (Create(right.clone().field("roleRef", of_namespace)), one_role),
+            (to(&[subject("default", "eve")]), one_subject),
+            (to(&[subject("eve", "hub-addons-credentials")]), one_subject),
+            (to(&[syncer, subject("default", "eve")]), one_subject),
+            (to(&[]), one_subject),
+            (to(&[everybody]), one_subject),
+            (Create(labelled(role_binding("kube-system", &copies))), protected),
+            (Patch(made.clone(), labels(&json!({ "a": "b" }))), none_changed),
+            (Delete(made), None),
+            (Delete(foreign), is_labelled),
+            (ruled(good.clone()), None),
+            (Patch(tokens_role.clone(), json!({ "rules": null })), None),
+            (ruled(by(&["secrets"], &["list", "watch"], &[])), named_only),
+            (ruled(by(&["secrets"], &["list", "watch"], &[""])), named_only),
+            (ruled(by(&["secrets"], &["get"], &["app"])), named_only),
+            (ruled(by(&["secrets"], &["*"], &["app"])), named_only),
+            (ruled(by(&["secrets", "configmaps"], &["list", "watch"], &["app"])), named_only),
+            (ruled(by(&["*"], &["list", "watch"], &["app"])), named_only),
+            (Patch(tokens_role.clone(), json!({ "rules": [good, good] })), named_only),
+            (ruled(json!({ "nonResourceURLs": ["*"], "verbs": ["list", "watch"] })), named_only),
+            (Patch(tokens_role.clone(), labels(&json!({ "a": "b" }))), only_rules),
+            (Patch(tokens_role.clone(), aggregated), only_rules),
+            (Patch(cluster_role(&copies), json!({ "rules": null })), no_other),
+            (Create(cluster_role("another")), no_other),
+            (Delete(tokens_role.clone()), no_other),
+        ]
+        .into_iter()
+        .map(|(attempt, expected)| ("profiles", attempt, expected))
+        .collect(),
+    )
+    .await;
+}
+
+async fn nobody_else_claims_our_names(flavour: ListFlavour) {
+    let values = ["policies.clusterManagers.users={mallory}", "policies.clusterManagers.groups={restorers}"];
+    let hub = installed(lists(flavour), &values, &["profiles", "manager-name", "access-providers"]).await;
+    let (ours, theirs) = profiles(&hub).await;
+    let foreign = provider("theirs", "https://theirs.example");
+    let our = entry("https://proxy.example/c1", "c1");
+    let profiles_user = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
+    merge_status(&profiles_user, &ours, &json!({ "accessProviders": [our, foreign] })).await;
+    let lure = entry("https://eve.example", "c1");
+    let marked = json!({ "metadata": { "annotations": { "a": "b" }, "finalizers": ["example.com/hold"] } });
+    let orphaned = json!({ "metadata": { "ownerReferences": null } });
+    let and_theirs = json!({ "conditions": [health(), condition("Theirs")] });
+    let more = json!({ "accessProviders": [our, provider("more", "https://a.example")] });
+    let registration = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa";
+    let claims = Some("only the cluster manager open-cluster-management makes profiles that name it");
+    let labelled =
+        Some("only profiles whose spec names the cluster manager open-cluster-management are labelled so");
+    let changes = Some("only the cluster manager open-cluster-management changes the spec of its profiles");
+    let publishes = Some("only hub-addons publishes the access provider open-cluster-management");
+    judged(
+        &hub,
+        vec![
+            ("eve", Create(credentials::profile("default", "c2")), claims),
+            ("eve", Create(profile_of(MANAGER, "default", "c2")), claims),
+            ("eve", Create(profile_of("somebody", "default", "c2").label(LABEL, MANAGER)), claims),
+            ("eve", Patch(theirs.clone(), labels(&json!({ LABEL: MANAGER }))), labelled),
+            ("eve", Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), changes),
+            ("eve", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), publishes),
+            ("eve", PatchStatus(theirs.clone(), json!({ "accessProviders": [lure] })), publishes),
+            // The syncer is no cluster manager, and neither is who only has the right.
+            ("credentials", Create(credentials::profile("default", "c2")), claims),
+            // What is nobody's in particular stays everybody's, where RBAC lets them.
+            ("eve", Create(profile_of("somebody", "default", "c2")), None),
+            ("eve", Patch(ours.clone(), marked), None),
+            ("eve", Patch(ours.clone(), labels(&json!({ LABEL: null, "a": "b" }))), None),
+            ("eve", Patch(theirs.clone(), json!({ "spec": { "displayName": "another" } })), None),
+            ("eve", PatchStatus(ours.clone(), and_theirs), None),
+            ("eve", PatchStatus(ours.clone(), more), None),
+            ("eve", PatchStatus(ours.clone(), json!({ "accessProviders": null })), None),
+            ("eve", Delete(ours.clone()), None),
+            (NAMESPACES, Delete(ours.clone()), None),
+            (COLLECTOR, Patch(ours.clone(), orphaned), None),
+            // Cluster managers may.
+            (registration, Create(credentials::profile("default", "c2")), None),
+            (registration, Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
+            ("mallory", Create(credentials::profile("default", "c2")), None),
+            ("mallory", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), None),
+        ],
+    )
+    .await;
+    let group = hub.client_like("trent", &["system:masters", "restorers"]).await.unwrap();
+    assert_eq!(Create(credentials::profile("default", "c2")).by(&group).await, Ok(()));
+    // A label that was stripped may be put back by hand.
+    merge(&hub.ocm, &ours, &labels(&json!({ LABEL: null }))).await;
+    judged(&hub, vec![("eve", Patch(ours, labels(&json!({ LABEL: MANAGER }))), None)]).await;
+}
+
+#[tokio::test]
+async fn nobody_else_claims_our_names_where_lists_are_maps() {
+    nobody_else_claims_our_names(ListFlavour::Map).await;
+}
+
+#[tokio::test]
+async fn nobody_else_claims_our_names_where_lists_are_atomic() {
+    nobody_else_claims_our_names(ListFlavour::Atomic).await;
+}
+
+/// The controller manager compiles every expression against the kinds that it is about, and says what does not fit.
+#[tokio::test]
+async fn no_expression_is_warned_of() {
+    let direct = "featureGates.clusterProfileDirectAccessProvider=true";
+    let hub = installed(LocalHub::builder(), &[direct], &[]).await;
+    let mut known = warnings(&hub).await;
+    install(&hub, &["accessProvider.clusterProxy.namespace=proxy", "profiles.split=true", direct]).await;
+    known.extend(warnings(&hub).await);
+    assert!(known.len() > 8, "{known:?}");
+    known.retain(|_, warnings| !warnings.is_empty());
+    assert!(known.is_empty(), "{known:#?}");
+
+    // One that does not fit is told.
+    let gvk = ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
+    let rule = json!({
+        "apiGroups": ["multicluster.x-k8s.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"],
+        "resources": ["clusterprofiles"],
+    });
+    let spec = json!({
+        "matchConstraints": { "resourceRules": [rule] },
+        "validations": [{ "expression": "object.spec.clusterManager.nme == 'a'" }],
+    });
+    let wrong = Object::new(gvk, "validatingadmissionpolicies", None, "wrong").field("spec", spec);
+    wrong.create(&hub.ocm).await.unwrap();
+    assert!(warnings(&hub).await["wrong"].contains("nme"));
+}
+
+/// What the policies of a hub are warned of, when all have been looked at.
+async fn warnings(hub: &Hub) -> BTreeMap<String, String> {
+    let api: Api<ValidatingAdmissionPolicy> = Api::all(hub.ocm.clone());
+    eventually("every policy is checked", SOON, async || {
+        let all = api.list(&ListParams::default()).await.unwrap().items;
+        let each = all.into_iter().map(|policy| {
+            let status = policy.status.unwrap_or_default();
+            let checked = status.observed_generation == policy.metadata.generation;
+            let warnings = status.type_checking.and_then(|checking| checking.expression_warnings);
+            let warnings = warnings.iter().flatten().map(|it| format!("{}: {}", it.field_ref, it.warning));
+            checked.then(|| (policy.metadata.name.unwrap_or_default(), warnings.collect()))
+        });
+        each.collect::<Option<BTreeMap<_, _>>>()
+    })
+    .await
+}

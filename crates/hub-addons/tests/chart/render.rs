@@ -1,0 +1,446 @@
+//! What the chart renders, without a hub: which objects and rights for which gates, and what of the values arrives
+//! where.
+//!
+//! What is rendered is recorded in `charts/hub-addons/tests/rendered.txt` and `deploy`; `hack/render.sh` records it
+//! anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::support::chart::{chart, helm, repository, run};
+use crate::support::command::hub_addons;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use hub_api::crds::{self, ListFlavour};
+use serde_json::{Value, json};
+
+/// Set by `hack/render.sh`: files are written, and not compared.
+const RECORD: &str = "HUB_ADDONS_RECORD";
+
+/// What differs most, under the name that records use.
+const VARIANTS: [(&str, &[&str]); 7] = [
+    ("default", &[]),
+    ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
+    ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
+    (
+        "the projector alone",
+        &["featureGates.clusterProfileAccessProvider=false", "featureGates.clusterProfileCredSyncer=false"],
+    ),
+    (
+        "the provisioner alone, of a proxy of one's own",
+        &[
+            "featureGates.clusterProfile=false",
+            "featureGates.clusterProfileCredSyncer=false",
+            "accessProvider.source=static",
+            "accessProvider.static.server=https://proxy.example/{cluster}",
+            "accessProvider.static.ca.namespace=proxy",
+            "accessProvider.static.ca.name=ca",
+        ],
+    ),
+    (
+        "the syncer alone",
+        &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"],
+    ),
+    (
+        "one replica, a consumer, no CRD",
+        &[
+            "replicas=1",
+            "leaderElection=false",
+            "networkPolicy.enabled=false",
+            "crds.enabled=false",
+            "consumers[0].namespace=team",
+            "consumers[0].serviceAccountName=app",
+            "consumers[0].managedServiceAccount=reader",
+            "consumers[0].clusters={c1,c2}",
+        ],
+    ),
+];
+
+fn template(release: &str, values: &[&str]) -> Vec<String> {
+    template_in("addons", release, values)
+}
+
+fn template_in(namespace: &str, release: &str, values: &[&str]) -> Vec<String> {
+    let chart = chart().display().to_string();
+    let arguments = ["template", release, &chart, "--namespace", namespace, "--kube-version=1.36.3"];
+    let values = values.iter().map(|value| format!("--set={value}"));
+    arguments.into_iter().map(str::to_owned).chain(values).collect()
+}
+
+async fn text(release: &str, values: &[&str]) -> String {
+    let ended = run(helm(), None, &template(release, values)).await;
+    assert_eq!(ended.code, Some(0), "{values:?}: {}", ended.stderr);
+    ended.stdout
+}
+
+async fn render(release: &str, values: &[&str]) -> Vec<Value> {
+    serde_saphyr::from_multiple(&text(release, values).await).unwrap()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+/// Kind, namespace and name.
+fn title(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap();
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{kind} {namespace}/{}", name(object)),
+        None => format!("{kind} {}", name(object)),
+    }
+}
+
+fn words(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn rules(object: &Value) -> &[Value] {
+    object["rules"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn pod(deployment: &Value) -> &Value {
+    &deployment["spec"]["template"]["spec"]
+}
+
+fn arguments(deployment: &Value) -> Vec<&str> {
+    words(&pod(deployment)["containers"][0]["args"])
+}
+
+/// A file that is recorded.
+fn recorded(path: &Path, text: &str) {
+    if std::env::var_os(RECORD).is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let there = std::fs::read_to_string(path).unwrap_or_default();
+    let differs = there.lines().zip(text.lines()).find(|(there, now)| there != now);
+    assert!(
+        there == text,
+        "{} is not what is rendered now ({differs:?}): see hack/render.sh",
+        path.display()
+    );
+}
+
+#[tokio::test]
+async fn objects_rights_and_arguments_are_those_recorded() {
+    let mut record = String::new();
+    for (variant, values) in VARIANTS {
+        writeln!(record, "# {variant}\n").unwrap();
+        let mut objects = render("hub-addons", values).await;
+        objects.sort_by_key(title);
+        for object in objects {
+            writeln!(record, "{}", title(&object)).unwrap();
+            for rule in rules(&object) {
+                let (verbs, names) =
+                    (words(&rule["verbs"]).join(","), words(&rule["resourceNames"]).join(","));
+                let resources = words(&rule["resources"]).join(",");
+                let group = words(&rule["apiGroups"]).join(",");
+                let names = if names.is_empty() { names } else { format!(" named {names}") };
+                let group = if group.is_empty() { group } else { format!(".{group}") };
+                writeln!(record, "  {verbs} {resources}{group}{names}").unwrap();
+            }
+            if object["kind"] == "Deployment" {
+                for argument in arguments(&object) {
+                    writeln!(record, "  {argument}").unwrap();
+                }
+            }
+        }
+        record.push('\n');
+    }
+    recorded(&chart().join("tests/rendered.txt"), &record);
+}
+
+#[tokio::test]
+async fn plain_manifests_are_those_recorded() {
+    let arguments = template_in("hub-addons", "hub-addons", &["crds.enabled=false"]);
+    let ended = run(helm(), None, &arguments).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // What is applied without helm is not helm's.
+    let of_helm = ["app.kubernetes.io/managed-by: Helm", "helm.sh/chart: "];
+    let plain =
+        ended.stdout.lines().filter(|line| !of_helm.iter().any(|of| line.trim_start().starts_with(of)));
+    let mut text = concat!(
+        "# Rendered from charts/hub-addons with its default values; hack/render.sh renders it anew.\n",
+        "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: hub-addons\n  labels:\n",
+        "    pod-security.kubernetes.io/enforce: restricted\n",
+    )
+    .to_owned();
+    plain.for_each(|line| writeln!(text, "{line}").unwrap());
+    recorded(&repository().join("deploy/hub-addons.yaml"), &text);
+}
+
+#[test]
+fn the_crds_of_the_chart_are_those_of_the_program() {
+    for (file, flavour) in [("map", ListFlavour::Map), ("atomic", ListFlavour::Atomic)] {
+        let crd = serde_saphyr::to_string(&crds::cluster_profile(flavour)).unwrap();
+        recorded(&chart().join(format!("files/clusterprofile-{file}.yaml")), &crd);
+        if flavour == ListFlavour::default() {
+            recorded(&repository().join("deploy/crd/clusterprofile.yaml"), &crd);
+        }
+    }
+}
+
+/// Every combination of what decides which rights there are.
+fn combinations() -> Vec<Vec<String>> {
+    let switches = [
+        "featureGates.clusterProfile",
+        "featureGates.clusterProfileAccessProvider",
+        "featureGates.clusterProfileCredSyncer",
+        "featureGates.clusterProfileDirectAccessProvider",
+        "profiles.split",
+    ];
+    let all = (0..1 << switches.len()).flat_map(|bits: u32| {
+        ["granted", "cluster"].map(|access| {
+            let set = |(i, name): (usize, &&str)| format!("{name}={}", bits >> i & 1 == 1);
+            let mut values: Vec<String> = switches.iter().enumerate().map(set).collect();
+            values.push(format!("credentials.secretAccess={access}"));
+            values
+        })
+    });
+    // Without a gate there is nothing to run; without the syncer it is one which Secrets it may touch.
+    let is_on = |values: &[String], gate: usize| values[gate].ends_with("true");
+    let sensible = |values: &Vec<String>| {
+        (0..4).any(|gate| is_on(values, gate)) && (is_on(values, 2) || values[5].ends_with("granted"))
+    };
+    all.filter(sensible).collect()
+}
+
+#[tokio::test]
+async fn rights_are_as_narrow_as_they_can_be_whatever_is_on() {
+    let judged = stream::iter(combinations()).map(|values| async move {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        rights_are_narrow(&values, &render("hub-addons", &values).await);
+        Ok::<_, ()>(())
+    });
+    let count = judged.buffer_unordered(4).try_fold(0, |count, ()| async move { Ok(count + 1) }).await;
+    assert_eq!(count, Ok(46));
+}
+
+fn rights_are_narrow(values: &[&str], objects: &[Value]) {
+    let is = |value: &str| values.contains(&value);
+    let (syncs, everywhere) =
+        (is("featureGates.clusterProfileCredSyncer=true"), is("credentials.secretAccess=cluster"));
+    let titles: BTreeSet<String> = objects.iter().map(title).collect();
+    assert_eq!(titles.len(), objects.len(), "{values:?}: an object is there twice");
+
+    let accounts: BTreeSet<&str> = of_kind(objects, "ServiceAccount").into_iter().map(name).collect();
+    let deployments = of_kind(objects, "Deployment");
+    let run_as: BTreeSet<&str> =
+        deployments.iter().map(|it| pod(it)["serviceAccountName"].as_str().unwrap()).collect();
+    assert_eq!(accounts, run_as, "{values:?}");
+    assert_eq!(run_as.len(), deployments.len(), "{values:?}: two Deployments share an account");
+
+    for role in of_kind(objects, "ClusterRole").into_iter().chain(of_kind(objects, "Role")) {
+        for rule in rules(role) {
+            let all = ["verbs", "resources", "apiGroups", "resourceNames"].map(|field| words(&rule[field]));
+            assert!(
+                !all.iter().flatten().any(|word| word.contains('*')),
+                "{values:?}: {} {rule}",
+                title(role)
+            );
+            let [verbs, resources, _, names] = all;
+            // Secrets: by name, or where a RoleBinding says, or everywhere where that was chosen.
+            if resources.contains(&"secrets") && names.is_empty() {
+                let expected =
+                    if everywhere { "hub-addons-credentials" } else { "hub-addons-credentials-copies" };
+                assert!(syncs && name(role) == expected, "{values:?}: {} {rule}", title(role));
+            }
+            // What would let a process give itself more.
+            let escalating = ["bind", "escalate", "impersonate"];
+            if verbs.iter().any(|verb| escalating.contains(verb)) {
+                assert!(syncs && !everywhere && names.len() == 1, "{values:?}: {} {rule}", title(role));
+                assert!(!name(role).ends_with("-credentials"), "{values:?}: the syncer gives itself rights");
+            }
+        }
+    }
+    // What may touch Secrets everywhere it is bound is bound nowhere by the chart.
+    for binding in of_kind(objects, "ClusterRoleBinding").into_iter().chain(of_kind(objects, "RoleBinding")) {
+        assert_ne!(binding["roleRef"]["name"], "hub-addons-credentials-copies");
+        for subject in binding["subjects"].as_array().unwrap() {
+            assert!(accounts.contains(subject["name"].as_str().unwrap()), "{values:?}: {}", title(binding));
+        }
+    }
+    let of_credentials = titles.iter().any(|title| title.contains("credential"));
+    assert_eq!(of_credentials, syncs, "{values:?}: {titles:?}");
+    let pinned: BTreeSet<&str> =
+        of_kind(objects, "ValidatingAdmissionPolicy").into_iter().map(name).collect();
+    let bound: BTreeSet<&str> =
+        of_kind(objects, "ValidatingAdmissionPolicyBinding").into_iter().map(name).collect();
+    assert_eq!(pinned, bound);
+    for account in accounts {
+        let is_pinned = pinned.iter().any(|policy| policy.starts_with(account));
+        assert!(is_pinned, "{values:?}: nothing says what {account} may write");
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_for_every_object_is_on_every_object() {
+    let values = [
+        "commonLabels.team=hub",
+        "commonAnnotations.note=ours",
+        "podLabels.pod=label",
+        "podAnnotations.pod=annotation",
+        "extraEnv[0].name=RUST_BACKTRACE",
+        "extraEnv[0].value=full",
+        "extraArgs={--kubeconfig=/hub/config}",
+        "image.registry=registry.example:5000/",
+        "image.tag=v9",
+        "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
+        "imagePullSecrets[0].name=pull",
+        "priorityClassName=system-cluster-critical",
+        "nodeSelector.disk=ssd",
+        "tolerations[0].operator=Exists",
+        "serviceAccount.annotations.role=arn",
+        "consumers[0].namespace=team",
+        "consumers[0].serviceAccountName=app",
+        "consumers[0].managedServiceAccount=reader",
+        "consumers[0].allSecretsInNamespace=true",
+    ];
+    let objects = render("hub-addons", &values).await;
+    for object in &objects {
+        let metadata = &object["metadata"];
+        assert_eq!(metadata["labels"]["team"], "hub", "{}", title(object));
+        assert_eq!(metadata["labels"]["app.kubernetes.io/part-of"], "hub-addons", "{}", title(object));
+        assert_eq!(metadata["annotations"]["note"], "ours", "{}", title(object));
+    }
+    for account in of_kind(&objects, "ServiceAccount") {
+        assert_eq!(account["metadata"]["annotations"]["role"], "arn");
+        assert_eq!(account["automountServiceAccountToken"], false);
+    }
+    for deployment in of_kind(&objects, "Deployment") {
+        let metadata = &deployment["spec"]["template"]["metadata"];
+        assert_eq!(
+            (&metadata["labels"]["pod"], &metadata["annotations"]["pod"]),
+            (&"label".into(), &"annotation".into())
+        );
+        let (pod, container) = (pod(deployment), &pod(deployment)["containers"][0]);
+        let digest = "0123456789".repeat(6) + "0123";
+        assert_eq!(container["image"], format!("registry.example:5000/hub-addons@sha256:{digest}"));
+        assert_eq!(container["env"][0]["name"], "RUST_BACKTRACE");
+        assert_eq!(arguments(deployment).last(), Some(&"--kubeconfig=/hub/config"));
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+        assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+        assert_eq!(pod["nodeSelector"]["disk"], "ssd");
+        assert_eq!(pod["tolerations"][0]["operator"], "Exists");
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        let sources = &pod["volumes"][0]["projected"]["sources"];
+        assert_eq!(sources[0]["serviceAccountToken"]["expirationSeconds"], 3600);
+        assert_eq!(pod["topologySpreadConstraints"].as_array().unwrap().len(), 2);
+        for probe in ["livenessProbe", "readinessProbe"] {
+            assert_eq!(container[probe]["httpGet"]["port"], "probes");
+        }
+    }
+}
+
+/// The program takes what the Deployments say: what it complains of is the hub, which is not there.
+#[tokio::test]
+async fn the_program_takes_the_arguments_of_every_deployment() {
+    let more: &[&str] = &[
+        "computeBound=true",
+        "propagateLabels={region,team.example.com/*}",
+        "credentials.requireSyncNamespaces=true",
+        "accessProvider.name=mine",
+        "accessProvider.caOverlap=0",
+        "accessProvider.clusterProxy.service=user",
+        "accessProvider.clusterProxy.port=443",
+        "accessProvider.clusterProxy.requireAddon=false",
+        "accessProvider.direct.name=direct",
+        "accessProvider.direct.allowLocal=true",
+        "featureGates.clusterProfileDirectAccessProvider=true",
+        "log.format=json",
+        "log.level=hub_runtime=debug",
+        "clusterManagerName=mine",
+    ];
+    for (variant, values) in VARIANTS.into_iter().chain([("other values", more)]) {
+        for deployment in of_kind(&render("hub-addons", values).await, "Deployment") {
+            let mut arguments = arguments(deployment);
+            arguments.push("--kubeconfig=/nonexistent/hub");
+            // Ports of this machine are not the program's own.
+            arguments.retain(|argument| !argument.contains("bind-address"));
+            arguments.extend(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+            let ended = hub_addons(&arguments, &[]).await;
+            let complains = ended.stderr.contains("cannot use the kubeconfig");
+            assert!(ended.code == Some(1) && complains, "{variant} {arguments:?}: {}", ended.stderr);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_for_one_object_is_there_and_nowhere_else() {
+    let values = [
+        "replicas=3",
+        "profiles.resources.limits.memory=1Gi",
+        "credentials.resources.limits.memory=2Gi",
+        "podDisruptionBudget.maxUnavailable=50%",
+        "topologySpreadConstraints[0].topologyKey=rack",
+        "terminationGracePeriodSeconds=60",
+        "networkPolicy.apiServerPorts={8443}",
+        "networkPolicy.apiServerCidrs={10.0.0.0/8}",
+        "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
+        "policies.validationActions={Warn,Audit}",
+        "policies.protectedNamespaces={vault}",
+    ];
+    let objects = render("hub-addons", &values).await;
+    for (deployment, memory) in of_kind(&objects, "Deployment").into_iter().zip(["1Gi", "2Gi"]) {
+        assert_eq!(deployment["spec"]["replicas"], 3);
+        assert_eq!(pod(deployment)["containers"][0]["resources"]["limits"]["memory"], memory);
+        assert_eq!(pod(deployment)["topologySpreadConstraints"], json!([{ "topologyKey": "rack" }]));
+        assert_eq!(pod(deployment)["terminationGracePeriodSeconds"], 60);
+    }
+    let budgets = of_kind(&objects, "PodDisruptionBudget");
+    assert!(budgets.len() == 2 && budgets.iter().all(|it| it["spec"]["maxUnavailable"] == "50%"));
+    let policy = &of_kind(&objects, "NetworkPolicy")[0]["spec"];
+    assert_eq!(
+        policy["ingress"][0]["from"],
+        json!([{ "podSelector": { "matchLabels": { "app": "prometheus" } } }])
+    );
+    let to_api_server = json!({
+        "ports": [{ "protocol": "TCP", "port": 8443 }], "to": [{ "ipBlock": { "cidr": "10.0.0.0/8" } }],
+    });
+    assert_eq!(policy["egress"][1], to_api_server);
+    for binding in of_kind(&objects, "ValidatingAdmissionPolicyBinding") {
+        assert_eq!(binding["spec"]["validationActions"], json!(["Warn", "Audit"]));
+    }
+    let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
+    assert!(policies.contains("in ['vault']") && !policies.contains("kube-system"));
+}
+
+/// Names that people, and Open Cluster Management's own charts, may give releases.
+#[tokio::test]
+async fn names_are_our_own_and_fit_whatever_the_release_is_called() {
+    for release in ["cluster-proxy", "managed-serviceaccount", "my-hub-addons", &"very-long-".repeat(6)[..53]]
+    {
+        let objects = render(release, &["featureGates.clusterProfileDirectAccessProvider=true"]).await;
+        for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+            let (name, title) = (name(object), title(object));
+            let fits = match object["kind"].as_str().unwrap() {
+                "Deployment" | "Service" | "ServiceAccount" => 63,
+                _ => 253,
+            };
+            assert!(name.len() <= fits, "{title} is too long");
+            let labels = object["metadata"]["labels"].as_object().unwrap();
+            assert!(labels.values().all(|value| value.as_str().unwrap().len() <= 63), "{title}");
+            // Of a long name the beginning is left.
+            let own = if release.starts_with("very") { "very-long-" } else { "hub-addons" };
+            assert!(name.contains(own), "{title} could be another chart's");
+        }
+    }
+}
+
+#[test]
+fn the_chart_is_of_the_programs_version() {
+    let chart: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(chart().join("Chart.yaml")).unwrap()).unwrap();
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}

@@ -1,0 +1,179 @@
+//! What credential rights do: they give the syncer its own.
+
+use local_hub::{eventually, ocm};
+use serde_json::{Value, json};
+
+use super::host::waits_for;
+use super::trial::{Trial, grant, tokens_role};
+use crate::support::proxy::TEAM;
+use crate::support::world::{self, get, merge};
+use crate::support::{SOON, chart};
+
+/// A namespace in which a set is bound gets its RoleBinding.
+pub async fn grants(t: &mut Trial) {
+    t.take().await;
+    let name = t.name.clone();
+    t.binds(&name).await;
+    t.is_refused().await;
+    says_so(t).await;
+    t.later_names().await;
+    assert_eq!(get(&t.hub.ocm, &grant(&name)).await, None);
+    t.give().await;
+    let binding = ocm::bound(&name, &name);
+    world::delete(&t.hub.ocm, &binding).await;
+    binding.create(&t.hub.ocm).await.unwrap();
+    t.is_granted(&name).await;
+}
+
+/// A RoleBinding that gives something else is made anew.
+pub async fn makes_anew(t: &mut Trial) {
+    let name = t.name.clone();
+    t.binds(&name).await;
+    t.is_granted(&name).await;
+    t.take().await;
+    let grant = grant(&name);
+    merge(&t.hub.ocm, &grant, &json!({ "subjects": null })).await;
+    t.is_refused().await;
+    says_so(t).await;
+    t.later_names().await;
+    assert_eq!(get(&t.hub.ocm, &grant).await.unwrap()["subjects"], Value::Null);
+    t.give().await;
+    t.touch(&grant).await;
+    t.is_granted(&name).await;
+}
+
+/// The names of those who ask are in the role of tokens.
+pub async fn names(t: &mut Trial) {
+    t.take().await;
+    let name = t.name.clone();
+    t.asks(&name).await;
+    t.is_refused().await;
+    says_so(t).await;
+    t.later_grants().await;
+    assert!(!t.is_named(&name).await);
+    t.give().await;
+    t.later_names().await;
+    t.becomes_named(&name).await;
+}
+
+/// There is no Event of it: whom would it be on?
+async fn says_so(t: &Trial) {
+    let (verb, resource) = t.right.asked();
+    let text = format!("cannot {verb} {resource}");
+    eventually("it says what it lacks", SOON, async || {
+        let log = t.process().log();
+        log.lines().any(|line| line.contains(&text) && line.contains("the syncer lacks a right until this"))
+    })
+    .await;
+}
+
+/// What there is has to be known before it begins; `watch` is how the process calls it.
+pub async fn begins(t: &mut Trial, watch: &str) {
+    t.stop().await;
+    let name = t.name.clone();
+    t.binds(&name).await;
+    t.asks(&name).await;
+    t.take_before_start().await;
+    waits_for(t, watch).await;
+    assert_eq!(get(&t.hub.ocm, &grant(&name)).await, None);
+    assert!(!t.is_named(&name).await);
+    t.give().await;
+    t.is_granted(&name).await;
+    t.becomes_named(&name).await;
+}
+
+/// A set that is made is in force where it is bound.
+pub async fn follows_sets(t: &mut Trial) {
+    let name = t.name.clone();
+    world::create(&t.hub.ocm, [ocm::namespace(&name), ocm::bound(&name, &name)]).await;
+    t.take_and_restart().await;
+    ocm::cluster_set(&name).create(&t.hub.ocm).await.unwrap();
+    appears(t, &name).await;
+}
+
+/// A namespace in which a set is bound is seen.
+pub async fn follows_bindings(t: &mut Trial) {
+    t.take_and_restart().await;
+    let name = t.name.clone();
+    t.binds(&name).await;
+    appears(t, &name).await;
+}
+
+/// The RoleBinding of a namespace comes with the right, and not before.
+async fn appears(t: &mut Trial, namespace: &str) {
+    t.later_names().await;
+    assert_eq!(get(&t.hub.ocm, &grant(namespace)).await, None);
+    t.give().await;
+    t.is_granted(namespace).await;
+}
+
+/// The accounts that ask are known.
+pub async fn knows_accounts(t: &mut Trial) {
+    t.stop().await;
+    let name = t.name.clone();
+    t.asks(&name).await;
+    t.take_and_restart().await;
+    t.later_grants().await;
+    assert!(!t.is_named(&name).await);
+    t.give().await;
+    t.becomes_named(&name).await;
+}
+
+/// An account that asks later is seen.
+pub async fn follows_accounts(t: &mut Trial) {
+    t.take_and_restart().await;
+    let name = t.name.clone();
+    t.asks(&name).await;
+    t.later_grants().await;
+    assert!(!t.is_named(&name).await);
+    t.give().await;
+    t.becomes_named(&name).await;
+}
+
+/// A RoleBinding that was changed by hand is mended.
+pub async fn follows_grants(t: &mut Trial) {
+    let name = t.name.clone();
+    t.binds(&name).await;
+    t.is_granted(&name).await;
+    t.take_and_restart().await;
+    let grant = grant(&name);
+    merge(&t.hub.ocm, &grant, &json!({ "subjects": null })).await;
+    t.later_names().await;
+    assert_eq!(get(&t.hub.ocm, &grant).await.unwrap()["subjects"], Value::Null);
+    t.give().await;
+    t.is_granted(&name).await;
+}
+
+/// RoleBindings go with the role that they give: where that is made anew, they are.
+pub async fn follows_copies_role(t: &mut Trial) {
+    t.take_and_restart().await;
+    let role = chart::cluster_role(&format!("{}-credentials-copies", chart::RELEASE));
+    let before = get(&t.hub.ocm, &role).await.unwrap();
+    world::delete(&t.hub.ocm, &role).await;
+    let metadata = json!({
+        "name": role.name(), "labels": before["metadata"]["labels"], "annotations": before["metadata"]["annotations"],
+    });
+    let anew = role.clone().field("metadata", metadata).field("rules", before["rules"].clone());
+    anew.create(&t.hub.ocm).await.unwrap();
+    let uid = get(&t.hub.ocm, &role).await.unwrap()["metadata"]["uid"].clone();
+    t.later_names().await;
+    assert_ne!(owner(t).await, uid);
+    t.give().await;
+    eventually("the RoleBinding goes with the new role", SOON, async || owner(t).await == uid).await;
+}
+
+/// What the RoleBinding of the first namespace goes with.
+async fn owner(t: &Trial) -> Value {
+    let grant = get(&t.hub.ocm, &grant(TEAM)).await.unwrap_or_default();
+    grant["metadata"]["ownerReferences"][0]["uid"].clone()
+}
+
+/// Names that were taken out of the role by hand are put back.
+pub async fn follows_tokens_role(t: &mut Trial) {
+    t.take_and_restart().await;
+    merge(&t.hub.ocm, &tokens_role(), &json!({ "rules": [] })).await;
+    t.later_grants().await;
+    assert!(!t.is_named("app").await);
+    t.give().await;
+    t.becomes_named("app").await;
+}

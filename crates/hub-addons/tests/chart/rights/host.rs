@@ -1,0 +1,170 @@
+//! What every process does: it leads, it begins when it knows what there is, and it tells what is amiss.
+
+use std::collections::BTreeSet;
+
+use local_hub::eventually;
+use local_hub::ocm::{self, ServiceAccountToken};
+use serde_json::json;
+
+use super::trial::{Trial, grant, shown};
+use crate::support::SOON;
+use crate::support::chart::opaque;
+use crate::support::credentials::{copied, copy, token};
+use crate::support::proxy::{HOME, TEAM, configuration};
+use crate::support::world::{self, events, get, merge, told};
+
+const WORKING: &str = "every watch has its first list";
+
+/// What a process is seen by: something that it does for a cluster of this trial.
+struct Seen {
+    token: Option<ServiceAccountToken>,
+}
+
+impl Seen {
+    /// There is something to do, while nobody is there to do it.
+    async fn of(t: &Trial) -> Self {
+        let name = &t.name;
+        if t.component == "rights" {
+            t.binds(name).await;
+        } else {
+            t.joins(name).await;
+        }
+        let token = if t.component == "credentials" { Some(t.has_token(name).await) } else { None };
+        Self { token }
+    }
+
+    async fn is_not_done(&self, t: &Trial) {
+        let done = match t.component {
+            "credentials" => t.copy(self.token.as_ref().unwrap()).await.is_some(),
+            "access" => !t.entry(&t.name).await.is_null(),
+            "rights" => get(&t.hub.ocm, &grant(&t.name)).await.is_some(),
+            _ => get(&t.hub.ocm, &shown(&t.name)).await.is_some(),
+        };
+        assert!(!done, "without {} it works:\n{}", t.right, t.process().log());
+    }
+
+    async fn comes(&self, t: &Trial) {
+        match t.component {
+            "credentials" => drop(copied(&t.hub.ocm, TEAM, self.token.as_ref().unwrap()).await),
+            "access" => t.has_entry(&t.name).await,
+            "rights" => t.is_granted(&t.name).await,
+            _ => t.has_profile(TEAM, &t.name).await,
+        }
+    }
+}
+
+/// A process cannot lead.
+pub async fn leads(t: &mut Trial) {
+    t.stop().await;
+    if t.right.verb == "create" {
+        // As where nobody has led before.
+        world::delete(&t.hub.ocm, &t.lease()).await;
+    }
+    let seen = Seen::of(t).await;
+    t.take_before_start().await;
+    t.process().logs("no leader", "cannot stand for election, trying again").await;
+    t.is_refused().await;
+    assert_eq!(t.process().lines_with(WORKING), 0, "{}", t.process().log());
+    seen.is_not_done(t).await;
+    t.give().await;
+    t.process().works().await;
+    seen.comes(t).await;
+}
+
+/// A process has to know of all objects of a kind before it begins; `watch` is what it calls them.
+pub async fn begins(t: &mut Trial, watch: &str) {
+    t.stop().await;
+    let seen = Seen::of(t).await;
+    t.take_before_start().await;
+    waits_for(t, watch).await;
+    seen.is_not_done(t).await;
+    t.give().await;
+    t.process().works().await;
+    seen.comes(t).await;
+}
+
+/// Waits until a process lacks the list of one kind and nothing else, and says so.
+pub async fn waits_for(t: &Trial, watch: &str) {
+    t.is_refused().await;
+    let process = t.process();
+    process.logs("without a list", &format!("cannot watch {watch}, trying again")).await;
+    eventually("it lacks one list", SOON, async || {
+        let (code, text) = process.probe("/readyz").await;
+        let lacks: BTreeSet<_> = text.lines().filter(|line| line.starts_with("[-]")).collect();
+        let one = lacks == BTreeSet::from([&*format!("[-] {watch}: waiting for the first list")]);
+        if code == 503 && one { Ok(()) } else { Err(text) }
+    })
+    .await;
+    assert_eq!(process.lines_with(WORKING), 0, "{}", process.log());
+}
+
+/// What is amiss is told by no Event; what that is, depends on who would.
+pub async fn tells(t: &mut Trial) {
+    const FAILED: &str = "hub_addons_events_total{result=\"failed\"}";
+    t.take().await;
+    let before = t.process().metric(FAILED).await.unwrap_or_default();
+    let name = t.name.clone();
+    let (about, reason) = goes_wrong(t, &name).await;
+    t.process().measures_at_least(FAILED, before + 1.0).await;
+    assert!(events(&t.hub.ocm, &about, reason).await.is_empty());
+    t.give().await;
+    mended(t, &name).await;
+    // What has failed is not told again.
+    let name = t.fresh();
+    let (about, reason) = goes_wrong(t, &name).await;
+    told(&t.hub.ocm, &about, reason).await;
+    mended(t, &name).await;
+}
+
+async fn goes_wrong(t: &Trial, name: &str) -> (ocm::Object, &'static str) {
+    match t.component {
+        // A Secret of somebody else stands where a copy belongs.
+        "credentials" => {
+            opaque(TEAM, &format!("{name}-app")).create(&t.hub.ocm).await.unwrap();
+            t.joins(name).await;
+            (copy(TEAM, &t.has_token(name).await), "ForeignSecret")
+        }
+        // The proxy's configuration makes no sense.
+        "access" => {
+            let patch = json!({ "spec": { "proxyServer": { "namespace": "No Namespace" } } });
+            merge(&t.hub.ocm, &configuration(HOME), &patch).await;
+            (configuration(HOME), "Unreadable")
+        }
+        // A set picks nothing that makes sense.
+        "rights" => {
+            let nothing = json!({ "matchExpressions": [{ "key": "a", "operator": "About" }] });
+            let set = ocm::selecting_cluster_set(name, &nothing);
+            set.create(&t.hub.ocm).await.unwrap();
+            (set, "InvalidSelector")
+        }
+        // A profile of somebody else stands where ours belongs.
+        _ => {
+            let theirs = world::profile_of("somebody", TEAM, name);
+            theirs.create(&t.hub.ocm).await.unwrap();
+            t.joins(name).await;
+            (theirs, "ForeignProfile")
+        }
+    }
+}
+
+async fn mended(t: &mut Trial, name: &str) {
+    match t.component {
+        "credentials" => {
+            world::delete(&t.hub.ocm, &opaque(TEAM, &format!("{name}-app"))).await;
+            copied(&t.hub.ocm, TEAM, &token(name, "app")).await;
+        }
+        "rights" => world::delete(&t.hub.ocm, &ocm::cluster_set(name)).await,
+        "access" => {
+            let patch = json!({ "spec": { "proxyServer": { "namespace": HOME } } });
+            merge(&t.hub.ocm, &configuration(HOME), &patch).await;
+            // It is over when the new one is published.
+            t.later_publishes().await;
+            let findings = "hub_addons_findings{reason=\"Unreadable\"}";
+            t.process().measures(findings, 0.0).await;
+        }
+        _ => {
+            world::delete(&t.hub.ocm, &shown(name)).await;
+            t.has_profile(TEAM, name).await;
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What the credential syncer does.
+
+use local_hub::ocm;
+use serde_json::{Value, json};
+
+use super::trial::{FLEET, Trial};
+use crate::support::credentials::{
+    CONDITION, SYNCED_FROM, condition, copied, copy, name_of, rotated, withdrawn, withheld,
+};
+use crate::support::proxy::TEAM;
+use crate::support::world::{self, get, merge};
+
+/// A token is copied where there is none.
+pub async fn copies(t: &mut Trial) {
+    t.take().await;
+    let name = t.name.clone();
+    t.joins(&name).await;
+    let token = t.has_token(&name).await;
+    t.tells_refusal(&copy(TEAM, &token)).await;
+    t.later_copies().await;
+    assert_eq!(t.copy(&token).await, None);
+    t.give().await;
+    let token = rotated(&token, 1);
+    token.report(&t.hub.ocm).await.unwrap();
+    copied(&t.hub.ocm, TEAM, &token).await;
+}
+
+/// A copy that lost its label is not watched, and known again when it is in the way of another.
+pub async fn meets(t: &mut Trial) {
+    let name = t.name.clone();
+    t.joins(&name).await;
+    let token = t.has_token(&name).await;
+    copied(&t.hub.ocm, TEAM, &token).await;
+    t.take().await;
+    let bare = json!({ "metadata": { "labels": null, "annotations": null, "ownerReferences": null } });
+    merge(&t.hub.ocm, &copy(TEAM, &token), &bare).await;
+    t.tells_refusal(&copy(TEAM, &token)).await;
+    t.later_copies().await;
+    assert_eq!(t.copy(&token).await.unwrap()["metadata"]["labels"][SYNCED_FROM], Value::Null);
+    t.give().await;
+    let token = rotated(&token, 1);
+    token.report(&t.hub.ocm).await.unwrap();
+    copied(&t.hub.ocm, TEAM, &token).await;
+}
+
+/// A rotated token is copied.
+pub async fn renews(t: &mut Trial) {
+    t.take().await;
+    let before = t.copy(t.base()).await.unwrap()["data"].clone();
+    let token = t.rotates().await;
+    t.tells_refusal(&copy(TEAM, &token)).await;
+    t.later_reports().await;
+    assert_eq!(t.copy(&token).await.unwrap()["data"], before);
+    t.give().await;
+    t.later_copies().await;
+}
+
+/// A copy ends with its grant.
+pub async fn revokes(t: &mut Trial) {
+    let name = t.name.clone();
+    t.joins(&name).await;
+    let token = t.has_token(&name).await;
+    copied(&t.hub.ocm, TEAM, &token).await;
+    t.take().await;
+    world::delete(&t.hub.ocm, &t.cluster(&name, FLEET)).await;
+    t.tells_refusal(&copy(TEAM, &token)).await;
+    t.later_copies().await;
+    assert!(t.copy(&token).await.is_some());
+    t.give().await;
+    t.touch(&copy(TEAM, &token)).await;
+    withdrawn(&t.hub.ocm, TEAM, &token).await;
+}
+
+/// An account whose token is not where it should be says so.
+pub async fn reports(t: &mut Trial) {
+    t.take().await;
+    let name = t.name.clone();
+    let token = t.has_token(&name).await;
+    t.is_refused().await;
+    let text = format!("cannot patch_status managedserviceaccounts {name}/app");
+    t.process().logs("refused", &text).await;
+    t.later_copies().await;
+    assert_eq!(condition(&t.hub.ocm, &token).await, Value::Null, "{CONDITION}");
+    t.give().await;
+    t.touch(&token.account()).await;
+    withheld(&t.hub.ocm, &token, "NotGranted").await;
+}
+
+/// A cluster that joins, by its profile, has copies of its tokens.
+pub async fn follows_clusters(t: &mut Trial) {
+    t.take_and_restart().await;
+    let name = t.name.clone();
+    t.joins(&name).await;
+    let token = t.has_token(&name).await;
+    t.is_projected(&name).await;
+    t.later_copies().await;
+    assert_eq!(t.copy(&token).await, None);
+    t.give().await;
+    copied(&t.hub.ocm, TEAM, &token).await;
+}
+
+/// A set that is made grants what it picks.
+pub async fn follows_sets(t: &mut Trial) {
+    let name = t.name.clone();
+    world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&name, &name), ocm::bound(&name, &name)])
+        .await;
+    let token = t.has_token(&name).await;
+    t.take_and_restart().await;
+    ocm::cluster_set(&name).create(&t.hub.ocm).await.unwrap();
+    appears(t, &name, &token).await;
+}
+
+/// A namespace in which a set is bound has copies.
+pub async fn follows_bindings(t: &mut Trial) {
+    let name = t.name.clone();
+    world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&name, &name), ocm::cluster_set(&name)])
+        .await;
+    let token = t.has_token(&name).await;
+    t.take_and_restart().await;
+    ocm::bound(&name, &name).create(&t.hub.ocm).await.unwrap();
+    appears(t, &name, &token).await;
+}
+
+/// The syncer finds the namespaces in which it has been given the right to copies.
+pub async fn follows_grants(t: &mut Trial) {
+    t.take_and_restart().await;
+    let name = t.name.clone();
+    t.binds(&name).await;
+    t.cluster(&name, &name).create(&t.hub.ocm).await.unwrap();
+    let token = t.has_token(&name).await;
+    appears(t, &name, &token).await;
+}
+
+/// The copy in a namespace of its own comes with the right, and not before.
+async fn appears(t: &mut Trial, namespace: &str, token: &ocm::ServiceAccountToken) {
+    t.has_profile(namespace, namespace).await;
+    t.later_copies().await;
+    assert_eq!(get(&t.hub.ocm, &copy(namespace, token)).await, None);
+    t.give().await;
+    copied(&t.hub.ocm, namespace, token).await;
+}
+
+/// The accounts are known.
+pub async fn knows_accounts(t: &mut Trial) {
+    let leaving = t.fresh();
+    t.joins(&leaving).await;
+    let old = t.has_token(&leaving).await;
+    copied(&t.hub.ocm, TEAM, &old).await;
+    t.stop().await;
+    let name = t.name.clone();
+    t.joins(&name).await;
+    let token = t.has_token(&name).await;
+    t.is_projected(&name).await;
+    t.take_and_restart().await;
+    // A grant that ends ends the copy, whatever is known of the account.
+    world::delete(&t.hub.ocm, &t.cluster(&leaving, FLEET)).await;
+    withdrawn(&t.hub.ocm, TEAM, &old).await;
+    assert_eq!(t.copy(&token).await, None);
+    t.give().await;
+    copied(&t.hub.ocm, TEAM, &token).await;
+}
+
+/// An account that asks later has copies.
+pub async fn follows_accounts(t: &mut Trial) {
+    let name = t.name.clone();
+    t.joins(&name).await;
+    t.take_and_restart().await;
+    let token = t.has_token(&name).await;
+    t.later_copies().await;
+    assert_eq!(t.copy(&token).await, None);
+    t.give().await;
+    copied(&t.hub.ocm, TEAM, &token).await;
+}
+
+/// Copies, and where the syncer may read them all also tokens, are known.
+pub async fn knows_secrets(t: &mut Trial) {
+    t.stop().await;
+    let name = t.name.clone();
+    t.joins(&name).await;
+    let token = t.has_token(&name).await;
+    t.take_and_restart().await;
+    t.is_projected(&name).await;
+    t.later_reports().await;
+    assert_eq!(t.copy(&token).await, None, "{}", name_of(&token));
+    t.give().await;
+    copied(&t.hub.ocm, TEAM, &token).await;
+}
+
+/// A copy that was changed by hand is mended.
+pub async fn follows_secrets(t: &mut Trial) {
+    t.take_and_restart().await;
+    t.is_refused_copies().await;
+    merge(&t.hub.ocm, &copy(TEAM, t.base()), &json!({ "data": { "more": "bW9yZQ==" } })).await;
+    t.later_reports().await;
+    assert!(t.is_edited().await);
+    t.give().await;
+    copied(&t.hub.ocm, TEAM, t.base()).await;
+}

@@ -1,0 +1,209 @@
+//! The chart's values: what is misspelt or makes no sense is refused in words, before anything is applied; the schema
+//! knows every value and the README tells of each.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::support::chart::{chart, helm, helm3, run};
+use crate::support::command::Ended;
+use serde_json::Value;
+
+/// What helm says of values by a command, and that it fails.
+async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
+    let sets = values.iter().map(|value| format!("--set={value}"));
+    let chart = chart().display().to_string();
+    let arguments: Vec<String> =
+        command.iter().copied().map(str::to_owned).chain([chart]).chain(sets).collect();
+    let Ended { code, stdout, stderr } = run(helm, None, &arguments).await;
+    assert_ne!(code, Some(0), "{command:?} takes {values:?}");
+    stdout + &stderr
+}
+
+#[tokio::test]
+async fn a_misspelt_gate_is_told_which_one_is_meant_by_every_command() {
+    let commands: [&[&str]; 3] = [&["template", "it"], &["lint"], &["install", "it", "--dry-run=client"]];
+    for (wrong, right) in [
+        ("ClusterProfile", "write featureGates.clusterProfile'"),
+        ("clusterProfiles", "write featureGates.clusterProfile'"),
+        ("ClusterProfileAccessProvider", "write featureGates.clusterProfileAccessProvider'"),
+        ("clusterProfileAccessProviders", "write featureGates.clusterProfileAccessProvider'"),
+        ("ClusterProfileCredSyncer", "write featureGates.clusterProfileCredSyncer'"),
+        ("clusterProfileCredsSyncer", "write featureGates.clusterProfileCredSyncer'"),
+        ("clusterProfileCredentialSyncer", "write featureGates.clusterProfileCredSyncer'"),
+        ("ClusterProfileDirectAccessProvider", "write featureGates.clusterProfileDirectAccessProvider'"),
+        ("ClusterProfileCredRights", "write credentials.secretAccess: granted'"),
+        ("clusterProfil", "no such gate; there are clusterProfile, clusterProfileAccessProvider"),
+    ] {
+        let value = format!("featureGates.{wrong}=true");
+        // The dry run of helm 3 needs a hub.
+        for (helm, commands) in [(helm(), &commands[..]), (helm3(), &commands[..2])] {
+            for command in commands {
+                let told = refusal(helm, command, &[&value]).await;
+                assert!(told.contains(wrong) && told.contains(right), "{command:?} {wrong}: {told}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
+    let cases: [(&[&str], &str); 53] = [
+        (&["replica=3"], "'replica' not allowed"),
+        (&["featureGate.clusterProfile=true"], "write featureGates'"),
+        (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
+        (&["clusterManagerName=a b"], "/clusterManagerName"),
+        (&["clusterManagerName="], "/clusterManagerName"),
+        (&["computeBound=1"], "/computeBound"),
+        (&["propagateLabels={*}"], "/propagateLabels/0"),
+        (&["profiles.spilt=true"], "'spilt' not allowed"),
+        (&["profiles.resources.limit.cpu=1"], "'limit' not allowed"),
+        (&["resources.limits.memroy=1Gi"], "'memroy' not allowed"),
+        (&["resources.limits.memory=1GB"], "/resources/limits/memory"),
+        (&["credentials.secretAccess=all"], "'granted', 'cluster'"),
+        (&["credentials.requireSyncNamespace=true"], "'requireSyncNamespace' not allowed"),
+        (&["accessProvider.source=cluster-proxy"], "'clusterProxy', 'static'"),
+        (&["accessProvider.caOverlap=10"], "/accessProvider/caOverlap"),
+        (&["accessProvider.clusterProxy.port=0"], "/accessProvider/clusterProxy/port"),
+        (&["accessProvider.clusterProxy.namespaces=a"], "'namespaces' not allowed"),
+        (&["accessProvider.static.server=http://a/{cluster}"], "/accessProvider/static/server"),
+        (&["accessProvider.static.ca.kind=Secret"], "'configmap', 'secret'"),
+        (&["accessProvider.direct.nam=a"], "'nam' not allowed"),
+        (&["consumers[0].namespace=a"], "missing properties 'serviceAccountName', 'managedServiceAccount'"),
+        (&["consumers[0].name=a"], "'name' not allowed"),
+        (&["crds.enabled=maybe"], "/crds/enabled"),
+        (&["crds.clusterProfileLists=set"], "'map', 'atomic'"),
+        (&["policies.enable=false"], "'enable' not allowed"),
+        (&["policies.validationActions={Refuse}"], "'Deny', 'Warn', 'Audit'"),
+        (&["policies.validationActions={}"], "/policies/validationActions"),
+        (&["policies.protectManagerName.users={a}"], "'users' not allowed"),
+        (&["policies.clusterManagers.users[0]=a'b"], "/policies/clusterManagers/users/0"),
+        (&["policies.clusterManagers.serviceAccounts[0].name=a"], "missing property 'namespace'"),
+        (&["policies.protectedNamespaces={Kube}"], "/policies/protectedNamespaces/0"),
+        (&["image.digest=sha256:abc"], "/image/digest"),
+        (&["image.pullPolicy=always"], "'Always', 'IfNotPresent', 'Never'"),
+        (&["image.name=a"], "'name' not allowed"),
+        (&["imagePullSecrets={a}"], "/imagePullSecrets/0"),
+        (&["replicas=-1"], "/replicas"),
+        (&["log.format=xml"], "'text', 'json'"),
+        (&["log.levle=debug"], "'levle' not allowed"),
+        (&["serviceAccount.create=false"], "'create' not allowed"),
+        (&["podDisruptionBudget.minAvailable=1"], "'minAvailable' not allowed"),
+        (&["podLabels.a=b c"], "/podLabels/a"),
+        (&["extraArgs={debug}"], "/extraArgs/0"),
+        (&["extraEnv[0].value=a"], "missing property 'name'"),
+        (&["networkPolicy.apiServerCidrs={10.0.0.1}"], "/networkPolicy/apiServerCidrs/0"),
+        (&["monitoring.serviceMonitor.enable=true"], "'enable' not allowed"),
+        (&["monitoring.prometheusRule.syncLagSeconds=0"], "/monitoring/prometheusRule/syncLagSeconds"),
+        (&["nameOverride=A"], "/nameOverride"),
+        // What only the values together show, a template says.
+        (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level itself"),
+        (&["leaderElection=false"], "with leaderElection=false set replicas=1"),
+        (&["accessProvider.source=static"], "accessProvider.source=static needs accessProvider.static."),
+        (
+            &[
+                "featureGates.clusterProfileDirectAccessProvider=true",
+                "accessProvider.direct.name=open-cluster-management",
+            ],
+            "two access providers need two names",
+        ),
+        (
+            &[
+                "featureGates.clusterProfile=false",
+                "featureGates.clusterProfileAccessProvider=false",
+                "featureGates.clusterProfileCredSyncer=false",
+            ],
+            "every feature gate is off",
+        ),
+        (
+            &[
+                "consumers[0].namespace=a",
+                "consumers[0].serviceAccountName=a",
+                "consumers[0].managedServiceAccount=a",
+            ],
+            "names no clusters",
+        ),
+    ];
+    for (values, words) in cases {
+        let told = refusal(helm(), &["template", "it"], values).await;
+        assert!(told.contains(words), "{values:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn consumers_are_said_once() {
+    let of = |index: usize| {
+        ["namespace=team", "serviceAccountName=app", "managedServiceAccount=app", "clusters={c1}"]
+            .map(|value| format!("consumers[{index}].{value}"))
+    };
+    let values = [of(0), of(1)].concat();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let told = refusal(helm(), &["template", "it"], &values).await;
+    assert!(told.contains("consumers[1] says again what consumers[0] has said"), "{told}");
+}
+
+/// Every level of the schema that is not Kubernetes' own refuses what it does not know.
+#[test]
+fn the_schema_closes_every_object() {
+    let schema = std::fs::read_to_string(chart().join("values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let mut open = Vec::new();
+    walk(&schema, "", &mut |path, node| {
+        if node["type"] == "object" && node["additionalProperties"].is_null() {
+            open.push(path.to_owned());
+        }
+    });
+    let of_kubernetes = [
+        "/definitions/kubernetesObjects/items",
+        "/properties/affinity",
+        "/properties/extraEnv/items/properties/valueFrom",
+        "/properties/global",
+    ];
+    assert_eq!(open, of_kubernetes);
+}
+
+fn walk(node: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
+    visit(path, node);
+    match node {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(key, it)| walk(it, &format!("{path}/{key}"), visit));
+        }
+        Value::Array(items) => items.iter().for_each(|it| walk(it, path, visit)),
+        _ => {}
+    }
+}
+
+/// The schema knows every value, and the README tells of each.
+#[test]
+fn every_value_is_told_of() {
+    let read = |file: &str| std::fs::read_to_string(chart().join(file)).unwrap();
+    let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
+    let mut leaves = BTreeMap::new();
+    leaves_of(&values, "", &mut leaves);
+    let readme = read("README.md");
+    let told: BTreeMap<&str, &str> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .filter_map(|(name, rest)| Some((name, rest.strip_prefix('`')?.split_once("` |")?.0)))
+        .collect();
+    let leaves: BTreeMap<&str, &str> =
+        leaves.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let wrong: Vec<_> = told.iter().filter(|told| !leaves.iter().any(|leaf| leaf == *told)).collect();
+    let missing: Vec<_> = leaves.iter().filter(|leaf| !told.iter().any(|told| told == *leaf)).collect();
+    assert!(wrong.is_empty() && missing.is_empty(), "the README has {wrong:?} and not {missing:?}");
+}
+
+fn leaves_of(value: &Value, name: &str, leaves: &mut BTreeMap<String, String>) {
+    match value.as_object() {
+        Some(fields) if !fields.is_empty() && !name.ends_with("abels") => {
+            for (key, field) in fields {
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                leaves_of(field, &name, leaves);
+            }
+        }
+        _ => {
+            leaves.insert(name.to_owned(), value.to_string());
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The chart installed by helm into a hub, and the program as its Deployments say, with the rights that it rendered and
+//! under its policies: profiles, access providers and copies appear, follow their sources, are mended and go, and no
+//! write is refused.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::collections::BTreeSet;
+
+use crate::support::chart::{self, NAMESPACE, RELEASE, in_force, install, refused_writes, start_all};
+use crate::support::credentials::{
+    OF_CLUSTER, SYNCED_FROM, content, copied, copy, label, rotated, source, token, withdrawn, withheld,
+};
+use crate::support::proxy::{Authority, HOME, NAME, TEAM, addon, anchors_of, publishes, take_anchors};
+use crate::support::shown::{condition, profile, provider, sees};
+use crate::support::world::{self, get, merge, merge_status};
+use crate::support::{Hub, SOON, proxy};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::Api;
+use kube::api::ListParams;
+use local_hub::{ListFlavour, LocalHub, eventually, ocm};
+use serde_json::{Value, json};
+
+/// Where the proxy of these tests is.
+const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
+const DIRECT: &str = "open-cluster-management-direct";
+
+/// A hub with a proxy, and the chart on it with these values.
+async fn installed(lists: ListFlavour, values: &[&str], policies: &[&str]) -> (Hub, Authority) {
+    let builder = LocalHub::builder().without_controller_manager().lists(lists);
+    let hub = Hub::start(builder, Vec::new()).await;
+    let authority = Authority::new("first");
+    proxy::install(&hub, &authority, &["c1", "c2"]).await;
+    install(&hub, &[&[PROXY][..], values].concat()).await;
+    in_force(&hub, policies).await;
+    (hub, authority)
+}
+
+/// A cluster with everything that a profile shows.
+fn cluster(name: &str) -> ocm::ManagedCluster {
+    ocm::ManagedCluster::named(name)
+        .in_set("fleet")
+        .label("region", "eu")
+        .version("v1.34.1")
+        .claim("id.k8s.io", name)
+}
+
+async fn granted(hub: &Hub) {
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::namespace("other"), ocm::cluster_set("fleet")]).await;
+    cluster("c1").create(&hub.ocm).await.unwrap();
+    world::create(&hub.ocm, [ocm::bound(TEAM, "fleet")]).await;
+}
+
+/// What projector and provisioner do in the life of a profile, each write of theirs once.
+async fn profiles_live(hub: &Hub, first: &Authority) {
+    profile(&hub.ocm, (TEAM, "c1"), "has its status", |profile| {
+        condition(profile, "ControlPlaneHealthy")["status"] == "True"
+            && profile["status"]["version"]["kubernetes"] == "v1.34.1"
+            && profile["metadata"]["labels"]["region"] == "eu"
+    })
+    .await;
+    publishes(hub, "c1", HOME, &[first]).await;
+
+    // Others write beside us, and their parts stay.
+    let shown = world::profile_of(NAME, TEAM, "c1");
+    let foreign = json!({ "name": "theirs", "cluster": { "server": "https://theirs.example" } });
+    let now = get(&hub.ocm, &shown).await.unwrap();
+    let mut providers = now["status"]["accessProviders"].as_array().unwrap().clone();
+    providers.push(foreign);
+    let mut conditions = now["status"]["conditions"].as_array().unwrap().clone();
+    conditions.push(json!({
+        "type": "Theirs", "status": "True", "reason": "Theirs", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }));
+    merge_status(&hub.ocm, &shown, &json!({ "accessProviders": providers, "conditions": conditions })).await;
+    merge(
+        &hub.ocm,
+        &shown,
+        &json!({ "metadata": { "annotations": { "theirs": "1" }, "finalizers": ["example.com/theirs"] } }),
+    )
+    .await;
+
+    // The source changes, and every field with it.
+    cluster("c1")
+        .label("region", "us")
+        .version("v1.35.0")
+        .claim("more", "1")
+        .condition("ManagedClusterConditionAvailable", "False", "Down")
+        .update(&hub.ocm)
+        .await
+        .unwrap();
+    let second = Authority::new("second");
+    merge(&hub.ocm, &proxy::serving(HOME, ""), &json!({ "stringData": { "tls.crt": second.chain() } })).await;
+    let changed = profile(&hub.ocm, (TEAM, "c1"), "follows its sources", |profile| {
+        condition(profile, "ControlPlaneHealthy")["status"] == "False"
+            && profile["status"]["version"]["kubernetes"] == "v1.35.0"
+            && profile["metadata"]["labels"]["region"] == "us"
+            && take_anchors(&mut provider(profile, NAME).clone()) == anchors_of(&[first, &second])
+    })
+    .await;
+    assert_eq!(condition(&changed, "Theirs")["status"], "True");
+    assert_eq!(provider(&changed, "theirs")["cluster"]["server"], "https://theirs.example");
+    assert_eq!(changed["metadata"]["annotations"]["theirs"], "1");
+
+    // A hand at work, which the policies let through where it claims nothing.
+    merge(&hub.ocm, &shown, &json!({ "metadata": { "labels": null } })).await;
+    merge_status(&hub.ocm, &shown, &json!({ "version": null, "accessProviders": null })).await;
+    profile(&hub.ocm, (TEAM, "c1"), "is mended", |profile| {
+        profile["metadata"]["labels"]["x-k8s.io/cluster-manager"] == NAME
+            && profile["status"]["version"]["kubernetes"] == "v1.35.0"
+            && !provider(profile, NAME).is_null()
+    })
+    .await;
+    world::let_go(&hub.ocm, &shown).await;
+
+    // Another cluster comes, to where another manager's profile stands, and goes; the addon is withdrawn, the proxy goes.
+    let theirs = world::profile_of("somebody", TEAM, "c2");
+    theirs.create(&hub.ocm).await.unwrap();
+    cluster("c2").create(&hub.ocm).await.unwrap();
+    world::told(&hub.ocm, &theirs, "ForeignProfile").await;
+    world::delete(&hub.ocm, &theirs).await;
+    sees(&hub.ocm, TEAM, &["c1", "c2"]).await;
+    world::delete(&hub.ocm, &cluster("c2").into()).await;
+    sees(&hub.ocm, TEAM, &["c1"]).await;
+    world::delete(&hub.ocm, &addon("c1")).await;
+    profile(&hub.ocm, (TEAM, "c1"), "has no entry", |profile| provider(profile, NAME).is_null()).await;
+    world::delete(&hub.ocm, &proxy::configuration(HOME)).await;
+    world::told(&hub.ocm, &proxy::configuration(HOME), "NoProxyConfiguration").await;
+}
+
+/// What the syncer does in the life of a copy, each write of its once.
+async fn copies_live(hub: &Hub) {
+    let app = token("c1", "app");
+    app.create(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, TEAM, &app).await;
+    // A name that its label cannot hold.
+    let long = token("c1", "long-".repeat(20).trim_end_matches('-'));
+    long.create(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, TEAM, &long).await;
+    let app = rotated(&app, 1);
+    app.report(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, TEAM, &app).await;
+
+    for patch in [
+        json!({ "data": { "token": null, "more": "bW9yZQ==" } }),
+        json!({ "metadata": { "labels": { SYNCED_FROM: null } } }),
+        json!({ "metadata": { "annotations": { OF_CLUSTER: "another" } } }),
+        json!({ "metadata": { "labels": null, "annotations": null, "ownerReferences": null } }),
+    ] {
+        merge(&hub.ocm, &copy(TEAM, &app), &patch).await;
+        copied(&hub.ocm, TEAM, &app).await;
+    }
+    // Only another object can be right again.
+    merge(&hub.ocm, &copy(TEAM, &app), &json!({ "immutable": true, "data": { "token": "ZnJvemVu" } })).await;
+    eventually("the copy is made anew", SOON, async || {
+        get(&hub.ocm, &copy(TEAM, &app)).await.is_some_and(|copy| copy["immutable"].is_null())
+    })
+    .await;
+    copied(&hub.ocm, TEAM, &app).await;
+
+    // An account without a token says so, and no more when it has one.
+    world::delete(&hub.ocm, &source(&app)).await;
+    withdrawn(&hub.ocm, TEAM, &app).await;
+    withheld(&hub.ocm, &app, "NoToken").await;
+    app.report(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, TEAM, &app).await;
+    content(&hub.ocm, &app).await;
+
+    // What a finalizer holds is emptied.
+    world::hold(&hub.ocm, &copy(TEAM, &long), world::HOLD).await;
+    label(&hub.ocm, &long, None).await;
+    eventually("the held copy is emptied", SOON, async || {
+        get(&hub.ocm, &copy(TEAM, &long)).await.is_some_and(|copy| copy["data"].is_null())
+    })
+    .await;
+    world::let_go(&hub.ocm, &copy(TEAM, &long)).await;
+
+    // Somebody else's Secret stands where a copy belongs, and is left alone.
+    let stands = token("c1", "stands");
+    chart::opaque(TEAM, "c1-stands").create(&hub.ocm).await.unwrap();
+    stands.create(&hub.ocm).await.unwrap();
+    world::told(&hub.ocm, &copy(TEAM, &stands), "ForeignSecret").await;
+    world::delete(&hub.ocm, &stands.account()).await;
+
+    // Another namespace, and the end of the grant.
+    ocm::bound("other", "fleet").create(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "other", &app).await;
+    world::delete(&hub.ocm, &ocm::bound("other", "fleet")).await;
+    withdrawn(&hub.ocm, "other", &app).await;
+    copied(&hub.ocm, TEAM, &app).await;
+}
+
+async fn nothing_was_refused(hub: &Hub, components: &[&'static str]) {
+    for component in components {
+        let refused = refused_writes(hub, component).await;
+        assert!(refused.is_empty(), "{component}: {refused}");
+    }
+}
+
+/// What no request of these tests shows, and `chart_rights` does: what is asked where the answer to a create was lost, and
+/// RBAC's own checks of what is handed out, without which no write of a right would have succeeded.
+const UNSEEN: [&str; 3] = ["get clusterprofiles", "bind clusterroles", "escalate clusterroles"];
+
+/// A right that nothing has used is too much.
+async fn every_right_is_used(hub: &Hub, components: &[&'static str]) {
+    let requests = hub.audit().requests().await.unwrap();
+    let cluster_roles: Api<ClusterRole> = Api::all(hub.ocm.clone());
+    let roles: Api<Role> = Api::all(hub.ocm.clone());
+    let ours = ListParams::default().labels("app.kubernetes.io/instance=hub-addons");
+    let everywhere = cluster_roles.list(&ours).await.unwrap().into_iter();
+    let mut given: Vec<_> = everywhere.map(|it| (it.metadata.name.unwrap(), None, it.rules)).collect();
+    let somewhere = roles.list(&ours).await.unwrap().into_iter();
+    given.extend(somewhere.map(|it| (it.metadata.name.unwrap(), it.metadata.namespace, it.rules)));
+    let mut unused = BTreeSet::new();
+    for component in components {
+        let of_component = requests.of_user(&chart::user(component)).matching(|request| request.code < 300);
+        let prefix = format!("{RELEASE}-{component}");
+        for (role, namespace, rules) in given.iter().filter(|(name, ..)| name.starts_with(&prefix)) {
+            for (verb, group, resource, name) in rules.iter().flatten().flat_map(rights_of) {
+                let used = of_component.count(|request| {
+                    let (kind, sub) = resource.split_once('/').unwrap_or((&resource, ""));
+                    (&*request.verb, &*request.group, &*request.resource) == (&*verb, &*group, kind)
+                        && request.subresource == sub
+                        && name.as_ref().is_none_or(|name| *name == request.name)
+                        && namespace.as_ref().is_none_or(|namespace| *namespace == request.namespace)
+                });
+                if used == 0 && !UNSEEN.contains(&format!("{verb} {resource}").as_str()) {
+                    unused.insert(format!("{role}: {verb} {resource} {}", name.unwrap_or_default()));
+                }
+            }
+        }
+    }
+    assert!(unused.is_empty(), "{unused:#?}");
+}
+
+/// The single rights of a rule: verb, group, resource and name.
+fn rights_of(rule: &PolicyRule) -> Vec<(String, String, String, Option<String>)> {
+    let names: Vec<Option<String>> = match &rule.resource_names {
+        Some(names) => names.iter().cloned().map(Some).collect(),
+        None => vec![None],
+    };
+    let mut rights = Vec::new();
+    for verb in &rule.verbs {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                let right =
+                    |name: &Option<String>| (verb.clone(), group.clone(), resource.clone(), name.clone());
+                rights.extend(names.iter().map(right));
+            }
+        }
+    }
+    rights
+}
+
+/// The names that the role of the tokens has, or `*` for all.
+async fn token_names(hub: &Hub) -> Vec<String> {
+    let api: Api<ClusterRole> = Api::all(hub.ocm.clone());
+    let role = api.get(&format!("{RELEASE}-credentials-tokens")).await.unwrap();
+    let rules = role.rules.unwrap_or_default();
+    rules.into_iter().flat_map(|rule| rule.resource_names.unwrap_or(vec!["*".to_owned()])).collect()
+}
+
+const POLICIES: [&str; 7] = [
+    "profiles",
+    "profiles-rolebindings",
+    "profiles-clusterroles",
+    "credentials-secrets",
+    "credentials-accounts",
+    "manager-name",
+    "access-providers",
+];
+
+async fn works_as_installed(lists: ListFlavour) {
+    let (hub, authority) = installed(lists, &["propagateLabels={region}"], &POLICIES).await;
+    let components = ["profiles", "credentials"];
+    granted(&hub).await;
+    let all = start_all(&hub, &components).await;
+    profiles_live(&hub, &authority).await;
+    copies_live(&hub).await;
+
+    // What gives the syncer its rights is mended as well, and has no right to a Secret itself.
+    eventually("one token is named", SOON, async || token_names(&hub).await == ["app"]).await;
+    let binding = chart::role_binding(TEAM, &format!("{RELEASE}-credentials-copies"));
+    merge(&hub.ocm, &binding, &json!({ "subjects": null })).await;
+    eventually("the RoleBinding is made anew", SOON, async || {
+        get(&hub.ocm, &binding).await.is_some_and(|binding| binding["subjects"].is_array())
+    })
+    .await;
+    // An upgrade leaves them as they are: none is taken from the syncer, not even for a moment.
+    let role = ocm::Object::new(
+        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+        "clusterroles",
+        None,
+        "hub-addons-credentials-tokens",
+    );
+    let version = |role: Value| role["metadata"]["resourceVersion"].clone();
+    let before = version(get(&hub.ocm, &role).await.unwrap());
+    install(&hub, &[PROXY, "propagateLabels={region}"]).await;
+    chart::install_by(chart::helm3(), &hub, &[PROXY, "propagateLabels={region}"]).await;
+    assert_eq!(token_names(&hub).await, ["app"]);
+    assert_eq!(version(get(&hub.ocm, &role).await.unwrap()), before, "an upgrade has written it");
+    label(&hub.ocm, &token("c1", "app"), None).await;
+    withdrawn(&hub.ocm, TEAM, &token("c1", "app")).await;
+    eventually("no token is named", SOON, async || token_names(&hub).await.is_empty()).await;
+
+    nothing_was_refused(&hub, &components).await;
+    every_right_is_used(&hub, &components).await;
+    let profiles = hub.audit().requests().await.unwrap().of_user(&chart::user("profiles"));
+    let secrets = profiles.matching(|r| r.resource == "secrets" && r.namespace != HOME);
+    assert!(secrets.is_empty(), "{secrets}");
+    drop(all);
+}
+
+#[tokio::test]
+async fn what_is_installed_works_where_lists_are_maps() {
+    works_as_installed(ListFlavour::Map).await;
+}
+
+#[tokio::test]
+async fn what_is_installed_works_where_lists_are_atomic() {
+    works_as_installed(ListFlavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn four_gates_in_three_processes_and_rights_to_all_secrets_work() {
+    let values = [
+        "profiles.split=true",
+        "credentials.secretAccess=cluster",
+        "featureGates.clusterProfileDirectAccessProvider=true",
+        "propagateLabels={region}",
+    ];
+    let policies = [
+        "projector",
+        "access",
+        "credentials-secrets",
+        "credentials-accounts",
+        "manager-name",
+        "access-providers",
+    ];
+    let (hub, authority) = installed(ListFlavour::Atomic, &values, &policies).await;
+    let components = ["projector", "access", "credentials"];
+    granted(&hub).await;
+    let _all = start_all(&hub, &components).await;
+    let config = json!({
+        "url": "https://c1.example:6443", "caBundle": ByteString(Authority::new("c1").pem().into_bytes()),
+    });
+    let direct = json!({ "spec": { "managedClusterClientConfigs": [config] } });
+    merge(&hub.ocm, &cluster("c1").into(), &direct).await;
+    profile(&hub.ocm, (TEAM, "c1"), "has a direct entry", |profile| {
+        provider(profile, DIRECT)["cluster"]["server"] == "https://c1.example:6443"
+    })
+    .await;
+    profiles_live(&hub, &authority).await;
+    copies_live(&hub).await;
+    // Its source has gone on the way.
+    profile(&hub.ocm, (TEAM, "c1"), "has no direct entry", |profile| provider(profile, DIRECT).is_null())
+        .await;
+    nothing_was_refused(&hub, &components).await;
+    every_right_is_used(&hub, &components).await;
+}
+
+#[tokio::test]
+async fn the_syncer_beside_a_projector_of_open_cluster_management_works() {
+    let values = ["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"];
+    let policies =
+        ["rights-rolebindings", "rights-clusterroles", "credentials-secrets", "credentials-accounts"];
+    let (hub, _) = installed(ListFlavour::Atomic, &values, &policies).await;
+    let components = ["rights", "credentials"];
+    granted(&hub).await;
+    let profile = crate::support::credentials::profile;
+    world::create(&hub.ocm, [profile(TEAM, "c1"), profile("other", "c1")]).await;
+    let _all = start_all(&hub, &components).await;
+    copies_live(&hub).await;
+    nothing_was_refused(&hub, &components).await;
+    assert_eq!(
+        get(
+            &hub.ocm,
+            &ocm::Object::new(
+                ("apps", "v1", "Deployment"),
+                "deployments",
+                Some(NAMESPACE),
+                "hub-addons-profiles"
+            )
+        )
+        .await,
+        None
+    );
+}

@@ -1,0 +1,117 @@
+//! The syncer beside the controllers that collect what has no owner and end namespaces, and beside the projector; on a
+//! real hub.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::time::Duration;
+
+use crate::support::credentials::{
+    collected_scene, copied, profile, rotated, secrets, source, team, token, withdrawn, withheld,
+};
+use crate::support::shown::{names, sees};
+use crate::support::world::{HOLD, create, delete, events, get, gone, hold, let_go};
+use crate::support::{Addons, Hub, SOON, rights};
+use local_hub::{LocalHub, eventually, ocm};
+
+#[tokio::test]
+async fn a_namespace_made_anew_gets_its_copies() {
+    let scene = collected_scene().await;
+    team(&scene.ocm, "round", &["round-1"]).await;
+    let token = token("round-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "round", &token).await;
+    let namespace = ocm::namespace("round");
+    delete(&scene.ocm, &namespace).await;
+    eventually("the namespace is gone", Duration::from_mins(1), async || {
+        get(&scene.ocm, &namespace).await.is_none()
+    })
+    .await;
+    create(&scene.ocm, [namespace, profile("round", "round-1"), ocm::bound("round", "round")]).await;
+    copied(&scene.ocm, "round", &token).await;
+}
+
+#[tokio::test]
+async fn a_profile_recreated_at_once_owns_the_copy_again_though_others_collect_it() {
+    let scene = collected_scene().await;
+    team(&scene.ocm, "collected", &["collected-1"]).await;
+    let token = token("collected-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "collected", &token).await;
+    for _ in 0..8 {
+        delete(&scene.ocm, &profile("collected", "collected-1")).await;
+        profile("collected", "collected-1").create(&scene.ocm).await.unwrap();
+        copied(&scene.ocm, "collected", &token).await;
+    }
+    // One more, collected late, would be made good as well: what is there in the end is right.
+    scene.caught_up().await;
+    copied(&scene.ocm, "collected", &token).await;
+
+    // An account that goes takes its Secret along, and both its copy.
+    delete(&scene.ocm, &token.account()).await;
+    withdrawn(&scene.ocm, "collected", &token).await;
+    gone(&scene.ocm, &source(&token)).await;
+    // An account that comes back at once under its name has its new token copied.
+    let token = rotated(&token, 1);
+    for round in 2..5 {
+        token.create(&scene.ocm).await.unwrap();
+        copied(&scene.ocm, "collected", &token).await;
+        delete(&scene.ocm, &token.account()).await;
+        let token = rotated(&token, round);
+        token.account().create(&scene.ocm).await.unwrap();
+        token.report(&scene.ocm).await.unwrap();
+        copied(&scene.ocm, "collected", &token).await;
+        delete(&scene.ocm, &token.account()).await;
+        gone(&scene.ocm, &source(&token)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_profile_that_somebody_holds_in_its_end_has_no_copy() {
+    let scene = collected_scene().await;
+    team(&scene.ocm, "holding", &["holding-1"]).await;
+    let token = token("holding-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "holding", &token).await;
+    let profile = profile("holding", "holding-1");
+    hold(&scene.ocm, &profile, HOLD).await;
+    delete(&scene.ocm, &profile).await;
+    withdrawn(&scene.ocm, "holding", &token).await;
+    withheld(&scene.ocm, &token, "NoProfile").await;
+    let_go(&scene.ocm, &profile).await;
+    gone(&scene.ocm, &profile).await;
+    profile.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "holding", &token).await;
+}
+
+#[tokio::test]
+async fn beside_the_projector_a_cluster_that_comes_gets_profile_and_token() {
+    let mut rules = rights::both();
+    rules.extend(rights::syncer());
+    let hub = Hub::start(LocalHub::builder(), rules).await;
+    let addons = Addons::start(&hub, &[]).await;
+    let fleet = ocm::Fleet::of(10, 2);
+    fleet.create(&hub.ocm).await.unwrap();
+    let tokens: Vec<_> = fleet.clusters.iter().map(|cluster| token(cluster, "app")).collect();
+    ocm::create_tokens(&hub.ocm, tokens.clone()).await.unwrap();
+    for namespace in &fleet.namespaces {
+        for token in &tokens {
+            copied(&hub.ocm, namespace, token).await;
+        }
+    }
+    // A profile deleted by hand is made anew, and the copy with it.
+    delete(&hub.ocm, &profile("fleet-00", "cluster-0003")).await;
+    copied(&hub.ocm, "fleet-00", &tokens[3]).await;
+    eventually("profile and copy are there", SOON, async || {
+        names(&hub.ocm, "fleet-00").await.len() == 10 && secrets(&hub.ocm, "fleet-00").await.len() == 10
+    })
+    .await;
+    copied(&hub.ocm, "fleet-00", &tokens[3]).await;
+    delete(&hub.ocm, &ocm::bound("fleet-01", "fleet")).await;
+    for token in &tokens {
+        withdrawn(&hub.ocm, "fleet-01", token).await;
+    }
+    sees(&hub.ocm, "fleet-01", &[]).await;
+    assert_eq!(secrets(&hub.ocm, "fleet-00").await.len(), 10);
+    assert!(events(&hub.ocm, &tokens[0].account(), "CredentialWithheld").await.is_empty());
+    addons.stop().await;
+}

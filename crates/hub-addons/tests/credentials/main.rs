@@ -1,0 +1,18 @@
+//! The credential syncer, on real hubs: which tokens are copied where, and what takes the copies away.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod authority;
+mod collected;
+mod cost;
+mod names;
+mod outages;
+mod repair;
+mod revocation;
+mod rights;
+mod secrecy;
+mod source;
+mod status;

@@ -1,0 +1,196 @@
+//! What the syncer makes of copies that somebody has edited or deleted, on a real hub: while it looks and while it
+//! does not.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::credentials::{
+    OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, copied, copy, hub, profile, rotated, scene, syncer, team,
+    token, withdrawn,
+};
+use crate::support::world::{delete, get, merge};
+use futures::future::join_all;
+use k8s_openapi::ByteString;
+use kube::Client;
+use local_hub::ocm::{self, ServiceAccountToken};
+use serde_json::{Value, json};
+
+/// What can be done to a copy.
+enum Edit {
+    Merge(Value),
+    /// Takes another owner in beside the profile.
+    AddOwner,
+    /// Has it claim to be an account's that splits the same name elsewhere.
+    Reassign,
+    /// Makes its data unchangeable, other data than it should have.
+    Freeze,
+    Delete,
+}
+
+fn edits() -> Vec<(&'static str, Edit)> {
+    let data = |key: &str, value: Option<&[u8]>| {
+        let value = value.map(|bytes| ByteString(bytes.to_vec()));
+        Edit::Merge(json!({ "data": { key: value } }))
+    };
+    let labels = |value: Value| Edit::Merge(json!({ "metadata": { "labels": value } }));
+    let annotations = |value: Value| Edit::Merge(json!({ "metadata": { "annotations": value } }));
+    vec![
+        ("token", data("token", Some(b"another"))),
+        ("authority", data("ca.crt", Some(b"another"))),
+        ("no-token", data("token", None)),
+        ("no-authority", data("ca.crt", None)),
+        ("more", data("kubeconfig", Some(b"more"))),
+        ("nothing", Edit::Merge(json!({ "data": null }))),
+        ("no-label", labels(json!({ SYNCED_FROM: null }))),
+        ("label", labels(json!({ SYNCED_FROM: "another" }))),
+        ("no-annotations", annotations(json!(null))),
+        ("no-cluster", annotations(json!({ OF_CLUSTER: null }))),
+        ("cluster", annotations(json!({ OF_CLUSTER: "another" }))),
+        ("no-account", annotations(json!({ OF_ACCOUNT: null }))),
+        ("account", annotations(json!({ OF_ACCOUNT: "another" }))),
+        ("no-uid", annotations(json!({ OF_UID: null }))),
+        ("uid", annotations(json!({ OF_UID: "another" }))),
+        ("other", Edit::Reassign),
+        (
+            "nothing-of-ours",
+            Edit::Merge(
+                json!({ "metadata": { "labels": null, "annotations": null, "ownerReferences": null } }),
+            ),
+        ),
+        ("no-owner", Edit::Merge(json!({ "metadata": { "ownerReferences": [] } }))),
+        ("owners", Edit::AddOwner),
+        ("frozen", Edit::Freeze),
+        ("deleted", Edit::Delete),
+    ]
+}
+
+impl Edit {
+    /// Whether only another object can be right again. A copy of an account that is not there goes, whoever has the
+    /// name then.
+    fn ends_it(&self) -> bool {
+        matches!(self, Self::Freeze | Self::Reassign | Self::Delete)
+    }
+
+    async fn make(&self, client: &Client, token: &ServiceAccountToken) {
+        let copy = copy("edited", token);
+        let patch = match self {
+            Self::Delete => return delete(client, &copy).await,
+            Self::Merge(patch) => patch.clone(),
+            Self::Reassign => {
+                json!({ "metadata": { "annotations": { OF_CLUSTER: "edited", OF_ACCOUNT: "1-other" } } })
+            }
+            Self::Freeze => json!({ "immutable": true, "data": { "token": ByteString(b"frozen".to_vec()) } }),
+            Self::AddOwner => {
+                let shown = get(client, &copy).await.unwrap();
+                let mut owners = shown["metadata"]["ownerReferences"].as_array().unwrap().clone();
+                let uid = get(client, &ocm::namespace("edited")).await.unwrap()["metadata"]["uid"].clone();
+                owners.push(json!({ "apiVersion": "v1", "kind": "Namespace", "name": "edited", "uid": uid }));
+                json!({ "metadata": { "ownerReferences": owners } })
+            }
+        };
+        merge(client, &copy, &patch).await;
+    }
+}
+
+/// One account for every edit, each with its copy.
+async fn accounts(client: &Client) -> Vec<(Edit, ServiceAccountToken, Value)> {
+    team(client, "edited", &["edited-1"]).await;
+    let accounts: Vec<_> = edits().into_iter().map(|(name, edit)| (edit, token("edited-1", name))).collect();
+    ocm::create_tokens(client, accounts.iter().map(|(_, token)| token.clone())).await.unwrap();
+    join_all(accounts.into_iter().map(async |(edit, token)| {
+        let copy = copied(client, "edited", &token).await;
+        (edit, token, copy)
+    }))
+    .await
+}
+
+/// What is only edited is mended, and not replaced: whoever watches it sees no end.
+async fn are_mended(client: &Client, accounts: &[(Edit, ServiceAccountToken, Value)]) {
+    for (edit, token, before) in accounts {
+        let now = copied(client, "edited", token).await;
+        let same = now["metadata"]["uid"] == before["metadata"]["uid"];
+        assert_eq!(same, !edit.ends_it(), "{before} {now}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_edited_or_deleted_by_hand_is_restored() {
+    let scene = scene().await;
+    let accounts = accounts(&scene.ocm).await;
+    for (edit, token, _) in &accounts {
+        edit.make(&scene.ocm, token).await;
+    }
+    are_mended(&scene.ocm, &accounts).await;
+}
+
+#[tokio::test]
+async fn a_copy_edited_or_deleted_while_nobody_looked_is_restored() {
+    let hub = hub().await;
+    let addons = syncer(&hub, &[]).await;
+    let accounts = accounts(&hub.ocm).await;
+    addons.stop().await;
+    for (edit, token, _) in &accounts {
+        edit.make(&hub.ocm, token).await;
+    }
+    let addons = syncer(&hub, &[]).await;
+    are_mended(&hub.ocm, &accounts).await;
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn what_others_put_on_a_copy_stays() {
+    let scene = scene().await;
+    team(&scene.ocm, "kept", &["kept-1"]).await;
+    let token = token("kept-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "kept", &token).await;
+    let theirs = json!({ "metadata": {
+        "labels": { "argocd.argoproj.io/secret-type": "cluster" }, "annotations": { "example.com/note": "theirs" },
+    }});
+    merge(&scene.ocm, &copy("kept", &token), &theirs).await;
+    let token = rotated(&token, 1);
+    token.report(&scene.ocm).await.unwrap();
+    let shown = copied(&scene.ocm, "kept", &token).await;
+    assert_eq!(shown["metadata"]["labels"]["argocd.argoproj.io/secret-type"], "cluster");
+    assert_eq!(shown["metadata"]["annotations"]["example.com/note"], "theirs");
+}
+
+#[tokio::test]
+async fn an_unchangeable_copy_stays_until_its_token_changes() {
+    let scene = scene().await;
+    team(&scene.ocm, "frozen", &["frozen-1"]).await;
+    let token = token("frozen-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "frozen", &token).await;
+    merge(&scene.ocm, &copy("frozen", &token), &json!({ "immutable": true })).await;
+    let before = copied(&scene.ocm, "frozen", &token).await;
+    // What is not data can be mended.
+    merge(&scene.ocm, &copy("frozen", &token), &json!({ "metadata": { "ownerReferences": [] } })).await;
+    let now = copied(&scene.ocm, "frozen", &token).await;
+    assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
+
+    let token = rotated(&token, 1);
+    token.report(&scene.ocm).await.unwrap();
+    let now = copied(&scene.ocm, "frozen", &token).await;
+    assert_ne!(now["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(now["immutable"], json!(null));
+}
+
+#[tokio::test]
+async fn a_profile_recreated_at_once_owns_the_copy_again() {
+    let scene = scene().await;
+    team(&scene.ocm, "again", &["again-1"]).await;
+    let token = token("again-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    let before = copied(&scene.ocm, "again", &token).await;
+    for _ in 0..5 {
+        delete(&scene.ocm, &profile("again", "again-1")).await;
+        profile("again", "again-1").create(&scene.ocm).await.unwrap();
+        // With the new uid as its one owner: that is a part of being right.
+        let now = copied(&scene.ocm, "again", &token).await;
+        assert_ne!(now["metadata"]["ownerReferences"], before["metadata"]["ownerReferences"]);
+    }
+    delete(&scene.ocm, &profile("again", "again-1")).await;
+    withdrawn(&scene.ocm, "again", &token).await;
+    profile("again", "again-1").create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "again", &token).await;
+}

@@ -1,0 +1,300 @@
+//! What takes a copy away, on a real hub: while the syncer looks and while it does not. Copies that the change does
+//! not concern are not touched.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::credentials::{
+    caught_up, copied, copy, hub, label, narrow, profile, scene, source, syncer, team, token, withdrawn,
+};
+use crate::support::world::{HOLD, create, delete, get, hold, let_go, merge_status, told};
+use futures::future::join_all;
+use kube::Client;
+use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
+use serde_json::{Value, json};
+
+/// Everything that can be over.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    LabelRemoved,
+    LabelFalse,
+    AnnotationNarrowed,
+    AccountDeleted,
+    TokenElsewhere,
+    SourceDeleted,
+    SourceUnlabelled,
+    SourceDisowned,
+    BindingDeleted,
+    BindingUnbound,
+    SetReselected,
+    SetDeleted,
+    ClusterLeft,
+    ClusterDeleting,
+    ClusterDeleted,
+    ProfileDeleted,
+}
+
+use Change::{
+    AccountDeleted, AnnotationNarrowed, BindingDeleted, BindingUnbound, ClusterDeleted, ClusterDeleting,
+    ClusterLeft, LabelFalse, LabelRemoved, ProfileDeleted, SetDeleted, SetReselected, SourceDeleted,
+    SourceDisowned, SourceUnlabelled, TokenElsewhere,
+};
+
+const CHANGES: [Change; 16] = [
+    LabelRemoved,
+    LabelFalse,
+    AnnotationNarrowed,
+    AccountDeleted,
+    TokenElsewhere,
+    SourceDeleted,
+    SourceUnlabelled,
+    SourceDisowned,
+    BindingDeleted,
+    BindingUnbound,
+    SetReselected,
+    SetDeleted,
+    ClusterLeft,
+    ClusterDeleting,
+    ClusterDeleted,
+    ProfileDeleted,
+];
+
+/// Two namespaces, two sets of the same two clusters, each bound in one of them, and an account in each cluster:
+/// four copies, of which a change takes some away.
+struct World {
+    change: Change,
+    namespaces: [String; 2],
+    tokens: [ServiceAccountToken; 2],
+}
+
+fn set(name: &str, picked: &str) -> Object {
+    ocm::selecting_cluster_set(name, &json!({ "matchLabels": { "picked": picked } }))
+}
+
+fn cluster(name: &str, picked: &str) -> ManagedCluster {
+    ManagedCluster::named(name).label("picked", picked)
+}
+
+impl World {
+    async fn create(client: &Client, change: Change) -> Self {
+        let name = format!("{change:?}").to_lowercase();
+        let namespaces = [format!("{name}-a"), format!("{name}-b")];
+        let clusters = [format!("{name}-1"), format!("{name}-2")];
+        let tokens = clusters.each_ref().map(|cluster| token(cluster, "app"));
+        for namespace in &namespaces {
+            create(client, [ocm::namespace(namespace), set(namespace, &name)]).await;
+            create(client, [ocm::bound(namespace, namespace)]).await;
+            ocm::create_all(client, clusters.iter().map(|it| profile(namespace, it))).await.unwrap();
+        }
+        ocm::create_all(client, clusters.iter().map(|it| cluster(it, &name))).await.unwrap();
+        ocm::create_tokens(client, tokens.clone()).await.unwrap();
+        Self { change, namespaces, tokens }
+    }
+
+    /// The copies by whether the change takes them away.
+    fn copies(&self, goes: bool) -> Vec<(&str, &ServiceAccountToken)> {
+        let concerns = |namespace: usize, cluster: usize| match self.change {
+            AnnotationNarrowed | ProfileDeleted => (namespace, cluster) == (0, 0),
+            BindingDeleted | BindingUnbound | SetReselected | SetDeleted => namespace == 0,
+            _ => cluster == 0,
+        };
+        let all = [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter();
+        let chosen = all.filter(|(namespace, cluster)| concerns(*namespace, *cluster) == goes);
+        chosen
+            .map(|(namespace, cluster)| (self.namespaces[namespace].as_str(), &self.tokens[cluster]))
+            .collect()
+    }
+
+    /// The copies that stay, as they are.
+    async fn rest(&self, client: &Client) -> Vec<Value> {
+        join_all(self.copies(false).into_iter().map(|(namespace, token)| copied(client, namespace, token)))
+            .await
+    }
+
+    async fn are_there(&self, client: &Client) {
+        for (namespace, token) in self.copies(true) {
+            copied(client, namespace, token).await;
+        }
+    }
+
+    async fn are_gone(&self, client: &Client) {
+        for (namespace, token) in self.copies(true) {
+            withdrawn(client, namespace, token).await;
+        }
+    }
+
+    async fn make(&self, client: &Client) {
+        let (namespace, token) = (&*self.namespaces[0], &self.tokens[0]);
+        let account = token.account();
+        let leaving = cluster(account.namespace().unwrap(), "left");
+        let binding = ocm::bound(namespace, namespace);
+        match self.change {
+            LabelRemoved => label(client, token, None).await,
+            LabelFalse => label(client, token, Some("false")).await,
+            AnnotationNarrowed => narrow(client, token, Some(&self.namespaces[1])).await,
+            AccountDeleted => delete(client, &account).await,
+            TokenElsewhere => {
+                let reference = json!({ "name": "another", "lastRefreshTimestamp": "2026-01-01T00:00:00Z" });
+                merge_status(client, &account, &json!({ "tokenSecretRef": reference })).await;
+            }
+            SourceDeleted => delete(client, &source(token)).await,
+            SourceUnlabelled => {
+                let patch = json!({ "metadata": { "labels": null } });
+                crate::support::world::merge(client, &source(token), &patch).await;
+            }
+            SourceDisowned => {
+                let patch = json!({ "metadata": { "ownerReferences": null } });
+                crate::support::world::merge(client, &source(token), &patch).await;
+            }
+            BindingDeleted => delete(client, &binding).await,
+            BindingUnbound => ocm::unbound(namespace, namespace).update(client).await.unwrap(),
+            SetReselected => set(namespace, "nobody").update(client).await.unwrap(),
+            SetDeleted => delete(client, &set(namespace, "")).await,
+            ClusterLeft => leaving.update(client).await.unwrap(),
+            ClusterDeleting => {
+                hold(client, &leaving.clone().into(), HOLD).await;
+                delete(client, &leaving.into()).await;
+            }
+            ClusterDeleted => delete(client, &leaving.into()).await,
+            ProfileDeleted => {
+                delete(client, &profile(namespace, account.namespace().unwrap())).await;
+            }
+        }
+    }
+}
+
+async fn worlds(client: &Client) -> Vec<World> {
+    let worlds = join_all(CHANGES.map(|change| World::create(client, change))).await;
+    for world in &worlds {
+        world.are_there(client).await;
+    }
+    worlds
+}
+
+#[tokio::test]
+async fn a_copy_goes_when_what_it_rests_on_is_over() {
+    let scene = scene().await;
+    for world in worlds(&scene.ocm).await {
+        let rest = world.rest(&scene.ocm).await;
+        world.make(&scene.ocm).await;
+        world.are_gone(&scene.ocm).await;
+        assert_eq!(world.rest(&scene.ocm).await, rest, "{:?}", world.change);
+    }
+}
+
+#[tokio::test]
+async fn a_copy_goes_at_the_start_when_what_it_rests_on_was_over_before() {
+    let hub = hub().await;
+    let addons = syncer(&hub, &[]).await;
+    let worlds = worlds(&hub.ocm).await;
+    let before = join_all(worlds.iter().map(|world| world.rest(&hub.ocm))).await;
+    addons.stop().await;
+    join_all(worlds.iter().map(|world| world.make(&hub.ocm))).await;
+    let addons = syncer(&hub, &[]).await;
+    for world in &worlds {
+        world.are_gone(&hub.ocm).await;
+    }
+    caught_up(&hub.ocm, "later").await;
+    assert_eq!(join_all(worlds.iter().map(|world| world.rest(&hub.ocm))).await, before);
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn a_copy_goes_after_an_outage_when_what_it_rests_on_was_over_in_it() {
+    let hub = hub().await;
+    let addons = syncer(&hub, &["--leader-elect=false"]).await;
+    let worlds = worlds(&hub.ocm).await;
+    let before = join_all(worlds.iter().map(|world| world.rest(&hub.ocm))).await;
+    // Its watches end here, and before it can begin others, all this has happened; and a new API server remembers
+    // no history.
+    addons.signal("STOP").await;
+    hub.stop_api_server().await.unwrap();
+    hub.start_api_server().await.unwrap();
+    join_all(worlds.iter().map(|world| world.make(&hub.ocm))).await;
+    hub.stop_api_server().await.unwrap();
+    addons.signal("CONT").await;
+    let unavailable = "hub_addons_watch_errors_total{resource=\"secrets (copies)\",category=\"unavailable\"}";
+    addons.measures_at_least(unavailable, 2.0).await;
+    hub.start_api_server().await.unwrap();
+    for world in &worlds {
+        world.are_gone(&hub.ocm).await;
+    }
+    caught_up(&hub.ocm, "later").await;
+    assert_eq!(join_all(worlds.iter().map(|world| world.rest(&hub.ocm))).await, before);
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least() {
+    let scene = scene().await;
+    team(&scene.ocm, "held", &["held-1"]).await;
+    let token = token("held-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "held", &token).await;
+    let copy = copy("held", &token);
+    hold(&scene.ocm, &copy, HOLD).await;
+    label(&scene.ocm, &token, None).await;
+    let emptied = async || {
+        local_hub::eventually("the copy is empty", crate::support::SOON, async || {
+            get(&scene.ocm, &copy).await.unwrap()["data"].is_null()
+        })
+        .await;
+    };
+    emptied().await;
+    told(&scene.ocm, &copy, "CopyTerminating").await;
+
+    // One that is wanted again still ends, and is not filled.
+    label(&scene.ocm, &token, Some("true")).await;
+    scene.caught_up().await;
+    assert!(get(&scene.ocm, &copy).await.unwrap()["data"].is_null());
+    let_go(&scene.ocm, &copy).await;
+    copied(&scene.ocm, "held", &token).await;
+}
+
+#[tokio::test]
+async fn a_held_copy_that_somebody_else_deletes_is_emptied_when_its_token_is_withdrawn() {
+    let scene = scene().await;
+    team(&scene.ocm, "ending", &["ending-1"]).await;
+    let token = token("ending-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "ending", &token).await;
+    let copy = copy("ending", &token);
+    hold(&scene.ocm, &copy, HOLD).await;
+    delete(&scene.ocm, &copy).await;
+    told(&scene.ocm, &copy, "CopyTerminating").await;
+    // It may have its token, so it keeps it to its end.
+    assert!(get(&scene.ocm, &copy).await.unwrap()["data"]["token"].is_string());
+    delete(&scene.ocm, &ocm::bound("ending", "ending")).await;
+    local_hub::eventually("the copy is empty", crate::support::SOON, async || {
+        get(&scene.ocm, &copy).await.unwrap()["data"].is_null()
+    })
+    .await;
+    let_go(&scene.ocm, &copy).await;
+    crate::support::world::gone(&scene.ocm, &copy).await;
+}
+
+#[tokio::test]
+async fn a_copy_disowned_while_nobody_looked_is_not_found_until_it_is_granted_again() {
+    let hub = hub().await;
+    let addons = syncer(&hub, &[]).await;
+    team(&hub.ocm, "lost", &["lost-1"]).await;
+    let token = token("lost-1", "app");
+    token.create(&hub.ocm).await.unwrap();
+    let before = copied(&hub.ocm, "lost", &token).await;
+    addons.stop().await;
+    // Nothing tells it from other Secrets now but the record of who wrote it, and no list can ask for that.
+    let nothing_of_ours = json!({ "labels": null, "annotations": null, "ownerReferences": null });
+    crate::support::world::merge(&hub.ocm, &copy("lost", &token), &json!({ "metadata": nothing_of_ours }))
+        .await;
+    delete(&hub.ocm, &ocm::bound("lost", "lost")).await;
+    let addons = syncer(&hub, &[]).await;
+    caught_up(&hub.ocm, "later").await;
+    let now = get(&hub.ocm, &copy("lost", &token)).await.unwrap();
+    assert_eq!(now["data"], before["data"]);
+
+    ocm::bound("lost", "lost").create(&hub.ocm).await.unwrap();
+    let now = copied(&hub.ocm, "lost", &token).await;
+    assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
+    delete(&hub.ocm, &ocm::bound("lost", "lost")).await;
+    withdrawn(&hub.ocm, "lost", &token).await;
+    addons.stop().await;
+}

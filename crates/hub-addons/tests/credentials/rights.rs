@@ -1,0 +1,212 @@
+//! The syncer with rights to no Secret but those that it needs, which another process gives it that has none.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use crate::support::shown::sees;
+use crate::support::{Addons, Hub, SOON, USER, rights, world};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use local_hub::ocm::ServiceAccountToken;
+use local_hub::{LocalHub, eventually, ocm};
+use serde_json::{Value, json};
+
+const SUBJECT: (&str, &str) = ("addons", "syncer");
+const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
+                        ClusterProfileCredRights=true";
+const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
+
+/// A role that the syncer's ServiceAccount has, or is to be given.
+async fn role(client: &Client, name: &str, rules: Value) {
+    let role = json!({ "metadata": { "name": name }, "rules": rules });
+    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    Api::<ClusterRole>::all(client.clone()).create(&PostParams::default(), &role).await.unwrap();
+}
+
+/// What an installation sets up: the two roles, of which one is bound and has no rule yet.
+async fn install(hub: &Hub) {
+    let verbs = ["create", "delete", "get", "list", "patch", "watch"];
+    role(
+        &hub.ocm,
+        "hub-addons-copies",
+        json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs }]),
+    )
+    .await;
+    role(&hub.ocm, "hub-addons-tokens", json!([])).await;
+    let binding = ocm::Object::new(
+        ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
+        "clusterrolebindings",
+        None,
+        "tokens",
+    )
+    .field(
+        "roleRef",
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "hub-addons-tokens" }),
+    )
+    .field("subjects", json!([{ "kind": "ServiceAccount", "namespace": SUBJECT.0, "name": SUBJECT.1 }]));
+    binding.create(&hub.ocm).await.unwrap();
+}
+
+/// A cluster in a set of its own name, with a token.
+async fn cluster_with_token(client: &Client, name: &str, account: &str) {
+    world::create(client, [ocm::cluster_set(name), ocm::ManagedCluster::named(name).in_set(name).into()])
+        .await;
+    ServiceAccountToken::of(name, account).synced().create(client).await.unwrap();
+}
+
+async fn has_copies(client: &Client, namespace: &str, names: &[&str]) {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let ours = ListParams::default().labels("authentication.open-cluster-management.io/synced-from");
+    eventually(&format!("{namespace} has the copies {names:?}"), SOON, async || {
+        let mut found: Vec<String> =
+            api.list(&ours).await.unwrap().into_iter().filter_map(|secret| secret.metadata.name).collect();
+        found.sort();
+        if found == names { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+}
+
+async fn token_names(client: &Client) -> Vec<String> {
+    let role = Api::<ClusterRole>::all(client.clone()).get("hub-addons-tokens").await.unwrap();
+    let rules = role.rules.unwrap_or_default();
+    assert!(rules.len() <= 1, "{rules:?}");
+    // A rule without names is one for all.
+    rules.into_iter().flat_map(|rule| rule.resource_names.unwrap_or(vec!["*".to_owned()])).collect()
+}
+
+async fn tokens_are(client: &Client, names: &[&str]) {
+    eventually(&format!("the role names {names:?}"), SOON, async || token_names(client).await == names).await;
+}
+
+async fn is_allowed(client: &Client, namespace: &str) -> bool {
+    match Api::<Secret>::namespaced(client.clone(), namespace).list(&ListParams::default()).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) if status.code == 403 => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_that_ask() {
+    let mut rules = rights::projector();
+    rules.extend(rights::credential_rights());
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    install(&hub).await;
+    let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
+    hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
+    cluster_with_token(&hub.ocm, "c1", "app").await;
+    ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
+
+    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
+    let _profiles = Addons::beside(&hub, &[PROFILES, &subject]).await;
+    let granted = [SYNCER, "--credential-secret-access=granted", "--leader-elect=false"];
+    let syncer = Addons::launch_with(&hub, "syncer", account.kubeconfig(), &granted).await;
+    has_copies(&hub.ocm, "team", &["c1-app"]).await;
+    tokens_are(&hub.ocm, &["app"]).await;
+
+    // Another namespace, another account, another cluster: each gets its right, and its copies, as it comes.
+    cluster_with_token(&hub.ocm, "c2", "web").await;
+    ocm::bound("other", "c2").create(&hub.ocm).await.unwrap();
+    has_copies(&hub.ocm, "other", &["c2-web"]).await;
+    tokens_are(&hub.ocm, &["app", "web"]).await;
+    ocm::bound("other", "c1").create(&hub.ocm).await.unwrap();
+    has_copies(&hub.ocm, "other", &["c1-app", "c2-web"]).await;
+
+    // Nothing else is within reach.
+    let client = account.client().await.unwrap();
+    for (namespace, allowed) in [("team", true), ("other", true), ("c1", false), ("kube-system", false)] {
+        assert_eq!(is_allowed(&client, namespace).await, allowed, "{namespace}");
+    }
+    let everywhere = Api::<Secret>::all(client.clone()).list(&ListParams::default()).await;
+    assert!(everywhere.is_err(), "every Secret of the hub is within reach");
+
+    // A rotation, a hand at work, a grant that ends.
+    ServiceAccountToken::of("c1", "app").token(b"rotated").report(&hub.ocm).await.unwrap();
+    for namespace in ["team", "other"] {
+        let api: Api<Secret> = Api::namespaced(hub.ocm.clone(), namespace);
+        eventually(&format!("{namespace} has the new token"), SOON, async || {
+            api.get("c1-app").await.unwrap().data.unwrap()["token"].0 == b"rotated"
+        })
+        .await;
+    }
+    world::delete(&hub.ocm, &ocm::Object::new(("", "v1", "Secret"), "secrets", Some("team"), "c1-app")).await;
+    has_copies(&hub.ocm, "team", &["c1-app"]).await;
+    world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
+    has_copies(&hub.ocm, "team", &[]).await;
+    has_copies(&hub.ocm, "other", &["c1-app", "c2-web"]).await;
+    world::merge(
+        &hub.ocm,
+        &ocm::managed_service_account("c2", "web"),
+        &json!({ "metadata": { "labels": { ocm::SYNC_LABEL: null } } }),
+    )
+    .await;
+    has_copies(&hub.ocm, "other", &["c1-app"]).await;
+    tokens_are(&hub.ocm, &["app"]).await;
+
+    // What happened while the syncer was down is made good.
+    syncer.stop().await;
+    ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
+    world::delete(&hub.ocm, &ocm::bound("other", "c1")).await;
+    sees(&hub.ocm, "other", &["c2"]).await;
+    let syncer = Addons::launch_with(&hub, "syncer-again", account.kubeconfig(), &granted).await;
+    has_copies(&hub.ocm, "team", &["c1-app"]).await;
+    has_copies(&hub.ocm, "other", &[]).await;
+
+    // Also where no binding is left. Nobody collects garbage on this hub.
+    syncer.stop().await;
+    world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
+    sees(&hub.ocm, "team", &[]).await;
+    let _syncer = Addons::launch_with(&hub, "syncer-at-last", account.kubeconfig(), &granted).await;
+    has_copies(&hub.ocm, "team", &[]).await;
+
+    // Who gives the rights has asked for no Secret itself.
+    let requests = hub.audit().requests().await.unwrap().of_user(USER);
+    assert_eq!(requests.count(|r| r.resource == "secrets"), 0, "{requests}");
+}
+
+#[tokio::test]
+async fn a_right_that_was_changed_by_hand_is_given_anew() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
+    install(&hub).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
+    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
+    let alone = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
+                 ClusterProfileCredSyncer=false,ClusterProfileCredRights=true";
+    let _rights = Addons::beside(&hub, &[alone, &subject]).await;
+    let bindings: Api<RoleBinding> = Api::namespaced(hub.ocm.clone(), "team");
+    let is_right = async || {
+        let found = bindings.get_opt("hub-addons-copies").await.unwrap();
+        let subjects = found.and_then(|binding| binding.subjects).unwrap_or_default();
+        subjects.len() == 1 && subjects[0].name == SUBJECT.1
+    };
+    eventually("the binding is there", SOON, is_right).await;
+
+    let object = ocm::Object::new(
+        ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
+        "rolebindings",
+        Some("team"),
+        "hub-addons-copies",
+    );
+    let eve =
+        json!({ "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "eve" }] });
+    world::merge(&hub.ocm, &object, &eve).await;
+    eventually("the binding is right again", SOON, is_right).await;
+    world::delete(&hub.ocm, &object).await;
+    eventually("the binding is there again", SOON, is_right).await;
+
+    let role = ocm::Object::new(
+        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+        "clusterroles",
+        None,
+        "hub-addons-tokens",
+    );
+    let all = json!({ "rules": [{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] }] });
+    world::merge(&hub.ocm, &role, &all).await;
+    tokens_are(&hub.ocm, &[]).await;
+}

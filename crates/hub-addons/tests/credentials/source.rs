@@ -1,0 +1,221 @@
+//! Which Secret's token is copied and what of it, and how a new token gets to where the old one is; on a real hub.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::credentials::{
+    Scene, content, copied, copy, narrow, profile, rotated, scene, secret, secrets, source, team, token,
+    withdrawn, withheld,
+};
+use crate::support::world::{create, delete, get, merge, merge_status};
+use k8s_openapi::ByteString;
+use local_hub::ocm::{self, ServiceAccountToken};
+use serde_json::json;
+
+/// A token that the agent would report, but for what a test changes of it.
+async fn reported(scene: &Scene, token: &ServiceAccountToken, change: impl Fn(ocm::Object) -> ocm::Object) {
+    let account = token.account();
+    ocm::namespace(account.namespace().unwrap()).create(&scene.ocm).await.unwrap();
+    account.create(&scene.ocm).await.unwrap();
+    let uid = get(&scene.ocm, &account).await.unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    change(token.secret(&uid)).create(&scene.ocm).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_secret_that_the_agent_has_not_made_for_the_account_is_not_copied() {
+    let scene = scene().await;
+    let clusters = ["src-label", "src-type", "src-owner", "src-uid", "src-right"];
+    team(&scene.ocm, "src", &clusters).await;
+    let tokens = clusters.map(|cluster| token(cluster, "app"));
+    reported(&scene, &tokens[0], |secret| secret.label(ocm::TOKEN_LABEL, "false")).await;
+    reported(&scene, &tokens[1], |secret| secret.field("type", json!("example.com/another"))).await;
+    for (token, owner) in [(&tokens[2], None), (&tokens[3], Some("another"))] {
+        let account = token.account();
+        ocm::namespace(account.namespace().unwrap()).create(&scene.ocm).await.unwrap();
+        account.create(&scene.ocm).await.unwrap();
+        token.secret(owner.unwrap_or("another")).create(&scene.ocm).await.unwrap();
+        if owner.is_none() {
+            let patch = json!({ "metadata": { "ownerReferences": null } });
+            merge(&scene.ocm, &source(token), &patch).await;
+        }
+    }
+    tokens[4].create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "src", &tokens[4]).await;
+    for (token, reason) in tokens.iter().zip(["NoToken", "ForeignToken", "ForeignToken", "ForeignToken"]) {
+        withheld(&scene.ocm, token, reason).await;
+    }
+    assert_eq!(secrets(&scene.ocm, "src").await, ["src-right-app"]);
+
+    // The agent, when it looks at it.
+    for token in [&tokens[0], &tokens[2], &tokens[3]] {
+        token.report(&scene.ocm).await.unwrap();
+        copied(&scene.ocm, "src", token).await;
+        content(&scene.ocm, token).await;
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_names_another_secret_is_refused() {
+    let scene = scene().await;
+    team(&scene.ocm, "ref", &["ref-1"]).await;
+    let [token, other] = ["app", "other"].map(|account| token("ref-1", account));
+    ocm::create_tokens(&scene.ocm, [token.clone(), other.clone()]).await.unwrap();
+    copied(&scene.ocm, "ref", &token).await;
+    // Neither the token that is named nor the account's own.
+    let reference = |name: &str| {
+        let reference = json!({ "name": name, "lastRefreshTimestamp": "2026-01-01T00:00:00Z" });
+        json!({ "tokenSecretRef": reference })
+    };
+    merge_status(&scene.ocm, &token.account(), &reference("other")).await;
+    withdrawn(&scene.ocm, "ref", &token).await;
+    withheld(&scene.ocm, &token, "TokenElsewhere").await;
+    copied(&scene.ocm, "ref", &other).await;
+    merge_status(&scene.ocm, &token.account(), &reference("app")).await;
+    copied(&scene.ocm, "ref", &token).await;
+    content(&scene.ocm, &token).await;
+    merge_status(&scene.ocm, &token.account(), &json!({ "tokenSecretRef": null })).await;
+    scene.caught_up().await;
+    copied(&scene.ocm, "ref", &token).await;
+}
+
+#[tokio::test]
+async fn nothing_but_token_and_authority_is_copied() {
+    let scene = scene().await;
+    team(&scene.ocm, "more", &["more-1", "more-2"]).await;
+    let [token, bare] = ["more-1", "more-2"].map(|cluster| token(cluster, "app"));
+    let more = json!({ "data": { "kubeconfig": "eA==", "huge": ByteString(vec![b'x'; 900_000]) } });
+    reported(&scene, &token, |secret| secret.field("stringData", json!({ "namespace": "x" }))).await;
+    copied(&scene.ocm, "more", &token).await;
+    merge(&scene.ocm, &source(&token), &more).await;
+    let token = rotated(&token, 1);
+    merge(&scene.ocm, &source(&token), &json!({ "data": { "token": ByteString(token.token_bytes()) } }))
+        .await;
+    // Right in everything: these two and no others.
+    copied(&scene.ocm, "more", &token).await;
+
+    // A cluster whose API server has a certificate that everybody trusts.
+    bare.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "more", &bare).await;
+    merge(&scene.ocm, &source(&bare), &json!({ "data": { "ca.crt": null } })).await;
+    local_hub::eventually("the copy has no authority", crate::support::SOON, async || {
+        let shown = get(&scene.ocm, &copy("more", &bare)).await.unwrap();
+        shown["data"] == json!({ "token": ByteString(bare.token_bytes()) })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_token_that_is_none_keeps_the_copy_and_the_next_one_replaces_it() {
+    let scene = scene().await;
+    let long = vec![b'a'; 65 * 1024];
+    let broken: [(&str, &[u8]); 6] = [
+        ("no-utf8", &[0xff, 0xfe, b'a']),
+        ("line", b"with a\nline end"),
+        ("empty", b""),
+        ("zero", b"a\0b"),
+        ("huge", &long),
+        ("no", b""),
+    ];
+    team(&scene.ocm, "bad", &["bad-1"]).await;
+    let tokens = broken.map(|(account, _)| token("bad-1", account));
+    let good = token("bad-1", "good");
+    ocm::create_tokens(&scene.ocm, tokens.iter().cloned().chain([good.clone()])).await.unwrap();
+    let mut before = Vec::new();
+    for token in &tokens {
+        before.push(copied(&scene.ocm, "bad", token).await);
+    }
+    for (token, (account, bytes)) in tokens.iter().zip(broken) {
+        let bytes = (account != "no").then(|| ByteString(bytes.to_vec()));
+        merge(&scene.ocm, &source(token), &json!({ "data": { "token": bytes } })).await;
+    }
+    // The others go on.
+    let good = rotated(&good, 1);
+    good.report(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "bad", &good).await;
+    for (token, before) in tokens.iter().zip(&before) {
+        let message = withheld(&scene.ocm, token, "UnusableToken").await;
+        assert!(message.contains("a copy that is there stays"), "{message}");
+        assert_eq!(get(&scene.ocm, &copy("bad", token)).await.as_ref(), Some(before));
+    }
+    for token in &tokens {
+        let token = rotated(token, 1);
+        token.report(&scene.ocm).await.unwrap();
+        copied(&scene.ocm, "bad", &token).await;
+        content(&scene.ocm, &token).await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_none_makes_no_copy_and_keeps_none_where_it_may_not_be() {
+    let scene = scene().await;
+    team(&scene.ocm, "none", &["none-1"]).await;
+    let [empty, huge] = ["empty", "huge"].map(|account| token("none-1", account));
+    // As much as a Secret takes.
+    let most = vec![b'a'; 1024 * 1024 - ocm::MADE_UP_CA.len()];
+    let (empty, huge) = (empty.token(b""), huge.token(&most));
+    ocm::create_tokens(&scene.ocm, [empty.clone(), huge.clone()]).await.unwrap();
+    for token in [&empty, &huge] {
+        withheld(&scene.ocm, token, "UnusableToken").await;
+    }
+    assert!(secrets(&scene.ocm, "none").await.is_empty());
+
+    let good = rotated(&empty, 1);
+    good.report(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "none", &good).await;
+    merge(&scene.ocm, &source(&good), &json!({ "data": { "token": "" } })).await;
+    withheld(&scene.ocm, &good, "UnusableToken").await;
+    narrow(&scene.ocm, &good, Some("elsewhere")).await;
+    withdrawn(&scene.ocm, "none", &good).await;
+}
+
+#[tokio::test]
+async fn a_new_token_reaches_every_namespace() {
+    let scene = scene().await;
+    team(&scene.ocm, "rot", &["rot-1"]).await;
+    let others: Vec<String> = (0..6).map(|number| format!("rot-{number}")).collect();
+    for namespace in &others {
+        create(&scene.ocm, [ocm::namespace(&format!("{namespace}-ns"))]).await;
+        let namespace = format!("{namespace}-ns");
+        create(&scene.ocm, [profile(&namespace, "rot-1"), ocm::bound(&namespace, "rot")]).await;
+    }
+    let first = token("rot-1", "app");
+    first.create(&scene.ocm).await.unwrap();
+    for round in 0..4 {
+        let token = if round == 0 { first.clone() } else { rotated(&first, round) };
+        token.report(&scene.ocm).await.unwrap();
+        for namespace in &others {
+            copied(&scene.ocm, &format!("{namespace}-ns"), &token).await;
+        }
+        copied(&scene.ocm, "rot", &token).await;
+    }
+    // As it does when many are written at once: the last one counts.
+    for round in 10..30 {
+        rotated(&first, round).report(&scene.ocm).await.unwrap();
+    }
+    for namespace in &others {
+        copied(&scene.ocm, &format!("{namespace}-ns"), &rotated(&first, 29)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_account_deleted_and_made_anew_is_another_account() {
+    let scene = scene().await;
+    team(&scene.ocm, "anew", &["anew-1"]).await;
+    let first = token("anew-1", "app");
+    first.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "anew", &first).await;
+    for round in 0..3 {
+        let token = rotated(&first, round);
+        delete(&scene.ocm, &token.account()).await;
+        token.account().create(&scene.ocm).await.unwrap();
+        // The Secret of the one before is there until somebody collects it, and is not its.
+        if round == 0 {
+            withheld(&scene.ocm, &token, "ForeignToken").await;
+            withdrawn(&scene.ocm, "anew", &token).await;
+        }
+        delete(&scene.ocm, &secret("anew-1", "app")).await;
+        token.report(&scene.ocm).await.unwrap();
+        // With the new uid: that is a part of being right.
+        copied(&scene.ocm, "anew", &token).await;
+    }
+    content(&scene.ocm, &first).await;
+}

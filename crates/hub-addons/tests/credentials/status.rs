@@ -1,0 +1,240 @@
+//! What people hear of tokens that are not where they should be: conditions, Events and metrics, on a real hub.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::credentials::{
+    CONDITION, QUEUE, SYNCER, cluster, condition, content, copied, hub, label, narrow, profile, rotated,
+    scene, source, syncer, team, token, withdrawn, withheld,
+};
+use crate::support::world::{create, delete, events, get, merge, merge_status, profile_of, told};
+use crate::support::{Addons, Hub, SOON, rights};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use local_hub::{LocalHub, eventually, ocm};
+use serde_json::json;
+
+const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
+const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
+
+fn counted(state: &str) -> String {
+    format!("hub_addons_credentials{{state=\"{state}\"}}")
+}
+
+#[tokio::test]
+async fn an_account_says_why_its_token_is_missing_until_it_is_there() {
+    let scene = scene().await;
+    team(&scene.ocm, "why", &["why-1", "why-2"]).await;
+    let [granted, silent, elsewhere, invalid] =
+        ["granted", "silent", "elsewhere", "invalid"].map(|account| token("why-1", account));
+    let (nowhere, unprofiled) = (token("why-nowhere", "app"), token("why-2", "app"));
+    let invalid = invalid.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, "why,NOT-ONE");
+    let elsewhere = elsewhere.annotation(ocm::SYNC_NAMESPACES_ANNOTATION, "why,why-elsewhere");
+    delete(&scene.ocm, &profile("why", "why-2")).await;
+    create(&scene.ocm, [cluster("why-nowhere", "nobody-binds")]).await;
+    let all = [&granted, &elsewhere, &invalid, &nowhere, &unprofiled];
+    ocm::create_tokens(&scene.ocm, all.map(Clone::clone)).await.unwrap();
+    silent.account().create(&scene.ocm).await.unwrap();
+
+    let message = withheld(&scene.ocm, &nowhere, "NotGranted").await;
+    assert!(message.contains("no ManagedClusterSetBinding"), "{message}");
+    let message = withheld(&scene.ocm, &elsewhere, "NotGranted").await;
+    assert!(message.starts_with("why-elsewhere: "), "{message}");
+    withheld(&scene.ocm, &invalid, "InvalidNamespace").await;
+    let message = withheld(&scene.ocm, &silent, "NoToken").await;
+    assert!(message.starts_with("why: "), "{message}");
+    withheld(&scene.ocm, &unprofiled, "NoProfile").await;
+    let note = told(&scene.ocm, &silent.account(), "CredentialWithheld").await;
+    assert!(note.starts_with("NoToken: why: "), "{note}");
+    for token in [&granted, &elsewhere, &invalid] {
+        copied(&scene.ocm, "why", token).await;
+    }
+    assert!(condition(&scene.ocm, &granted).await.is_null());
+
+    // A reason that changes is no transition.
+    let since = condition(&scene.ocm, &silent).await["lastTransitionTime"].clone();
+    let uid = get(&scene.ocm, &silent.account()).await.unwrap()["metadata"]["uid"].clone();
+    silent.clone().token(b"").secret(uid.as_str().unwrap()).create(&scene.ocm).await.unwrap();
+    withheld(&scene.ocm, &silent, "UnusableToken").await;
+    assert_eq!(condition(&scene.ocm, &silent).await["lastTransitionTime"], since);
+    silent.report(&scene.ocm).await.unwrap();
+    profile("why", "why-2").create(&scene.ocm).await.unwrap();
+    narrow(&scene.ocm, &elsewhere, Some("why")).await;
+    narrow(&scene.ocm, &invalid, None).await;
+    label(&scene.ocm, &nowhere, None).await;
+    for token in [&silent, &unprofiled, &elsewhere, &invalid, &nowhere] {
+        content(&scene.ocm, token).await;
+    }
+    for token in [&silent, &unprofiled] {
+        copied(&scene.ocm, "why", token).await;
+    }
+}
+
+#[tokio::test]
+async fn what_others_say_on_an_account_stays() {
+    let scene = scene().await;
+    team(&scene.ocm, "said", &["said-1"]).await;
+    let token = token("said-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "said", &token).await;
+    let others = async || {
+        let account = get(&scene.ocm, &token.account()).await.unwrap();
+        let status = account["status"].clone();
+        let conditions = status["conditions"].as_array().unwrap().iter();
+        let theirs: Vec<_> = conditions.filter(|entry| entry["type"] != CONDITION).cloned().collect();
+        (theirs, status["expirationTimestamp"].clone(), status["tokenSecretRef"].clone())
+    };
+    let before = others().await;
+    assert_eq!(before.0.len(), 2);
+    narrow(&scene.ocm, &token, Some("said,nowhere")).await;
+    withheld(&scene.ocm, &token, "NotGranted").await;
+    assert_eq!(others().await, before);
+    narrow(&scene.ocm, &token, None).await;
+    content(&scene.ocm, &token).await;
+    assert_eq!(others().await, before);
+
+    // One that somebody takes away or writes otherwise is written again.
+    narrow(&scene.ocm, &token, Some("said,nowhere")).await;
+    withheld(&scene.ocm, &token, "NotGranted").await;
+    merge_status(&scene.ocm, &token.account(), &json!({ "conditions": before.0 })).await;
+    withheld(&scene.ocm, &token, "NotGranted").await;
+    assert_eq!(others().await, before);
+}
+
+#[tokio::test]
+async fn trouble_that_is_over_soon_is_not_said() {
+    let scene = scene().await;
+    // As it comes about: the account, then its token, then the grant, then the profile.
+    create(&scene.ocm, [ocm::namespace("brief"), ocm::cluster_set("brief"), cluster("brief-1", "brief")])
+        .await;
+    let token = token("brief-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    create(&scene.ocm, [ocm::bound("brief", "brief"), profile("brief", "brief-1")]).await;
+    copied(&scene.ocm, "brief", &token).await;
+    // Another's, which lasts, is said after the time in which this one's would have been.
+    let lasting = crate::support::credentials::token("brief-1", "lasting");
+    lasting.account().create(&scene.ocm).await.unwrap();
+    withheld(&scene.ocm, &lasting, "NoToken").await;
+    assert!(events(&scene.ocm, &token.account(), "CredentialWithheld").await.is_empty());
+    assert!(condition(&scene.ocm, &token).await.is_null());
+}
+
+#[tokio::test]
+async fn the_profile_of_another_cluster_manager_carries_no_copy() {
+    let scene = scene().await;
+    team(&scene.ocm, "theirs", &["theirs-1"]).await;
+    delete(&scene.ocm, &profile("theirs", "theirs-1")).await;
+    let theirs = profile_of("another", "theirs", "theirs-1").label("x-k8s.io/cluster-manager", "another");
+    theirs.create(&scene.ocm).await.unwrap();
+    let token = token("theirs-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    withheld(&scene.ocm, &token, "ForeignProfile").await;
+    assert!(crate::support::credentials::secrets(&scene.ocm, "theirs").await.is_empty());
+    delete(&scene.ocm, &theirs).await;
+    profile("theirs", "theirs-1").create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "theirs", &token).await;
+    content(&scene.ocm, &token).await;
+}
+
+#[tokio::test]
+async fn metrics_say_how_many_copies_there_are_and_why_the_others_are_not() {
+    let hub = hub().await;
+    team(&hub.ocm, "many", &["many-1", "many-2"]).await;
+    create(&hub.ocm, [ocm::namespace("more"), profile("more", "many-1"), ocm::bound("more", "many")]).await;
+    let [first, second] = ["many-1", "many-2"].map(|cluster| token(cluster, "app"));
+    create(&hub.ocm, ["many-1", "many-2"].map(ocm::namespace)).await;
+    create(&hub.ocm, [first.account(), second.account(), token("many-2", "silent").account()]).await;
+    // It knows all this before the tokens come: each copy takes from then on.
+    let addons = syncer(&hub, &[]).await;
+    addons.measures(&counted("no_token"), 6.0).await;
+    for state in ["synced", "foreign_secret", "no_profile"] {
+        addons.measures(&counted(state), 0.0).await;
+    }
+    assert_eq!(addons.metric(EXPIRY).await, None);
+    addons.measures(SYNCS, 0.0).await;
+
+    let soon = Timestamp::now() + SignedDuration::from_hours(1);
+    first.clone().expires(soon).report(&hub.ocm).await.unwrap();
+    second.report(&hub.ocm).await.unwrap();
+    // Two of the first, one of the second; the other namespace has no profile of the second's cluster.
+    addons.measures(&counted("synced"), 3.0).await;
+    addons.measures(&counted("no_profile"), 1.0).await;
+    addons.measures(&counted("no_token"), 2.0).await;
+    addons.measures(SYNCS, 3.0).await;
+    let expiry = addons.metric(EXPIRY).await.unwrap();
+    assert!((1.0..=3600.0).contains(&expiry), "{expiry}");
+
+    first.report(&hub.ocm).await.unwrap();
+    addons.measures(SYNCS, 5.0).await;
+    eventually("the first end is far", SOON, async || addons.metric(EXPIRY).await > Some(1e6)).await;
+
+    // What no longer is anybody's place is no longer counted.
+    delete(&hub.ocm, &ocm::bound("more", "many")).await;
+    addons.measures(&counted("synced"), 2.0).await;
+    addons.measures(&counted("no_profile"), 0.0).await;
+    addons.measures(&counted("no_token"), 1.0).await;
+    ocm::ManagedCluster::named("many-2").update(&hub.ocm).await.unwrap();
+    addons.measures(&counted("no_token"), 0.0).await;
+    addons.measures(&counted("synced"), 1.0).await;
+    delete(&hub.ocm, &first.account()).await;
+    addons.measures(&counted("synced"), 0.0).await;
+    eventually("there is no end", SOON, async || addons.metric(EXPIRY).await.is_none()).await;
+    addons.measures(QUEUE, 0.0).await;
+    addons.stop().await;
+}
+
+/// The rights of the syncer but for some on these resources.
+fn without(resources: &[&str]) -> Vec<PolicyRule> {
+    let mut rules = rights::syncer();
+    rules.retain(|rule| !rule.resources.iter().flatten().any(|one| resources.contains(&one.as_str())));
+    rules
+}
+
+#[tokio::test]
+async fn without_the_right_to_tell_tokens_are_copied_all_the_same() {
+    let builder = LocalHub::builder().without_controller_manager();
+    let hub = Hub::start(builder, without(&["managedserviceaccounts/status", "events"])).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    team(&hub.ocm, "mute", &["mute-1"]).await;
+    let [token, silent] = ["app", "silent"].map(|account| token("mute-1", account));
+    create(&hub.ocm, [ocm::namespace("mute-1"), silent.account()]).await;
+    let refused =
+        "hub_addons_reconcile_errors_total{controller=\"managedserviceaccounts\",category=\"forbidden\"}";
+    addons.measures(refused, 1.0).await;
+    addons.measures_at_least("hub_addons_events_total{result=\"failed\"}", 1.0).await;
+    token.create(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "mute", &token).await;
+    let token = rotated(&token, 1);
+    token.report(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "mute", &token).await;
+    merge(&hub.ocm, &source(&token), &json!({ "metadata": { "labels": null } })).await;
+    withdrawn(&hub.ocm, "mute", &token).await;
+    addons.measures(&counted("no_token"), 2.0).await;
+    assert_eq!(addons.lines_with("mute-1/silent"), 2, "an Event's line and a refusal's: {}", addons.log());
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_right_to_write_copies_it_is_said_once_and_not_tried_hot() {
+    let builder = LocalHub::builder().without_controller_manager();
+    let mut rules = without(&["secrets"]);
+    rules.push(PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["secrets".to_owned()]),
+        verbs: ["get", "list", "watch"].map(str::to_owned).to_vec(),
+        ..PolicyRule::default()
+    });
+    let hub = Hub::start(builder, rules).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    team(&hub.ocm, "barred", &["barred-1"]).await;
+    let token = token("barred-1", "app");
+    token.create(&hub.ocm).await.unwrap();
+    let copy = crate::support::credentials::copy("barred", &token);
+    let note = told(&hub.ocm, &copy, "WriteRefused").await;
+    assert!(note.contains("cannot create resource \"secrets\""), "{note}");
+    let lasting = crate::support::credentials::token("barred-1", "lasting");
+    lasting.account().create(&hub.ocm).await.unwrap();
+    withheld(&hub.ocm, &lasting, "NoToken").await;
+    let asked = hub.audit().requests().await.unwrap().of_user(crate::support::USER);
+    assert!(asked.count(|request| request.verb == "create" && request.resource == "secrets") <= 4, "{asked}");
+    addons.stop().await;
+}

@@ -1,0 +1,144 @@
+//! The command line of `hub-addons`, and what it says when it cannot run.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::command::{Ended, hub_addons};
+use crate::support::{Addons, Hub, rights, shown};
+use local_hub::{CrdSet, ListFlavour, LocalHub, ocm};
+
+/// Runs `hub-addons run` where it can serve nothing and so cannot be in anybody's way.
+async fn run(arguments: &[&str]) -> Ended {
+    let mut all = vec!["run", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+    all.extend(arguments);
+    hub_addons(&all, &[]).await
+}
+
+#[tokio::test]
+async fn wrong_flags_are_refused_with_what_would_be_right() {
+    const GATES: &str = "known gates: ClusterProfile (default true), ClusterProfileAccessProvider (default true), \
+                         ClusterProfileCredSyncer (default true), ClusterProfileDirectAccessProvider (default false)";
+    for (flag, hint) in [
+        ("--feature-gates=ClusterProfiles=true", GATES),
+        ("--feature-gates=ClusterProfile=yes", GATES),
+        ("--feature-gates=ClusterProfile", GATES),
+        ("--cluster-manager-name=a b", "label value"),
+        ("--propagate-labels=*", "label key"),
+        ("--metrics-bind-address=localhost", "IP:PORT"),
+        ("--log-format=xml", "text, json"),
+        ("--log-level=loud=very", "--log-level"),
+        ("--leader-elect=perhaps", "true, false"),
+        ("--no-such-flag", "--no-such-flag"),
+    ] {
+        let ended = hub_addons(&["run", flag], &[]).await;
+        assert_eq!(ended.code, Some(2), "{flag}: {ended:?}");
+        // The help wraps lines where a terminal would.
+        let stderr = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(stderr.contains(hint), "{flag}: {stderr}");
+        assert_eq!(ended.stdout, "", "{flag}");
+    }
+    let ended = hub_addons(&["run"], &[("HUB_ADDONS_FEATURE_GATES", "Cluster=true")]).await;
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("unknown feature gate \"Cluster\""), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn what_keeps_it_from_running_is_one_clear_line() {
+    let directory = std::env::temp_dir().join(format!("hub-addons-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("--kubeconfig={}", path.display())
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("--health-probe-bind-address={}", taken.local_addr().unwrap());
+    let contextless =
+        "apiVersion: v1\nkind: Config\ncurrent-context: gone\nclusters: []\ncontexts: []\nusers: []\n";
+    for (arguments, text) in [
+        (
+            vec!["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false".to_owned()],
+            "every feature gate is off",
+        ),
+        (vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned()], "/nonexistent/kubeconfig"),
+        // Whatever else is to be logged, or not.
+        (
+            vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned(), "--log-level=hub_runtime=debug".to_owned()],
+            "/nonexistent/kubeconfig",
+        ),
+        (vec![format!("--kubeconfig={}", directory.display())], "cannot use the kubeconfig"),
+        (vec![file("garbage", "{ this is: [no kubeconfig")], "cannot use the kubeconfig"),
+        (vec![file("empty", "")], "cannot use the kubeconfig"),
+        (vec![file("contextless", contextless)], "cannot use the kubeconfig"),
+        (vec![], "--kubeconfig names another file"),
+        (vec![taken.clone()], "cannot listen on 127.0.0.1:"),
+    ] {
+        let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut all = vec!["run", "--metrics-bind-address=0"];
+        if !given.contains(&taken.as_str()) {
+            all.push("--health-probe-bind-address=0");
+        }
+        all.extend(&given);
+        let ended = hub_addons(&all, &[]).await;
+        assert_eq!(ended.code, Some(1), "{given:?}: {ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{given:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{given:?}: {}", ended.stderr);
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn help_and_version_are_told() {
+    for arguments in [&["version"][..], &["--version"], &["run", "--version"]] {
+        let ended = hub_addons(arguments, &[]).await;
+        assert_eq!(ended.code, Some(0));
+        assert!(ended.stdout.starts_with("hub-addons"), "{ended:?}");
+        assert!(ended.stdout.trim_end().ends_with(env!("CARGO_PKG_VERSION")), "{ended:?}");
+    }
+    let help = run(&["--help"]).await;
+    assert_eq!(help.code, Some(0));
+    for flag in
+        ["--feature-gates", "--compute-bound", "HUB_ADDONS_LEADER_ELECT", "ClusterProfileAccessProvider"]
+    {
+        assert!(help.stdout.contains(flag), "{flag}: {}", help.stdout);
+    }
+}
+
+#[tokio::test]
+async fn the_crds_that_it_prints_make_a_hub_that_it_works_on() {
+    let builder = || LocalHub::builder().crds(CrdSet::None).without_controller_manager();
+    let hubs = LocalHub::start_many([builder(), builder().lists(ListFlavour::Atomic)]).await.unwrap();
+    for (hub, lists) in hubs.into_iter().zip(["map", "atomic"]) {
+        let printed = hub_addons(&["crds", "--cluster-profile-lists", lists], &[]).await;
+        assert_eq!(printed.code, Some(0), "{}", printed.stderr);
+        let file = hub.directory().join("crds.yaml");
+        std::fs::write(&file, printed.stdout).unwrap();
+        let applied = hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        let waited = hub
+            .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])
+            .await
+            .unwrap();
+        assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
+
+        let hub = Hub::with_rights(hub, rights::projector()).await;
+        // A hub without Open Cluster Management: nobody writes the condition Bound.
+        let addons = hub.projector(&["--compute-bound"]).await;
+        let cluster = ocm::ManagedCluster::named("alone").in_set("alone").claim("id.k8s.io", "alone");
+        let objects = [
+            ocm::namespace("alone"),
+            ocm::cluster_set("alone"),
+            ocm::binding("alone", "alone"),
+            cluster.into(),
+        ];
+        crate::support::world::create(&hub.ocm, objects).await;
+        let profile = shown::profile(&hub.ocm, ("alone", "alone"), "has properties", |profile| {
+            profile["status"]["properties"].is_array()
+        })
+        .await;
+        assert_eq!(shown::condition(&profile, "Joined")["status"], "True");
+        // A binding without its set is not bound.
+        crate::support::world::delete(&hub.ocm, &ocm::cluster_set("alone")).await;
+        shown::sees(&hub.ocm, "alone", &[]).await;
+        Addons::stop(addons).await;
+    }
+}

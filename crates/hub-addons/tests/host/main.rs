@@ -1,0 +1,11 @@
+//! The program around its controllers, on real hubs: command line, election, probes, and trouble.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod command;
+mod election;
+mod probes;
+mod trouble;

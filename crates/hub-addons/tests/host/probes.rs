@@ -1,0 +1,143 @@
+//! What machines are told of the program, on a real hub: probes, metrics, and logs that can be parsed.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::shown::sees;
+use crate::support::{Addons, Hub, USER, rights, world};
+use local_hub::{LocalHub, ocm};
+use serde_json::Value;
+
+const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+const CLUSTERS: &str = "managedclusters.cluster.open-cluster-management.io";
+const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
+
+#[tokio::test]
+async fn a_missing_crd_is_waited_for_and_told_and_picked_up_when_it_appears() {
+    let builder = LocalHub::builder().without_controller_manager().without_crds([CLUSTERS, PROFILES]);
+    let hub = Hub::start(builder, rights::projector()).await;
+    let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
+    for resource in ["managedclusters", "clusterprofiles"] {
+        let series =
+            format!("hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"not_found\"}}");
+        // Not only once.
+        addons.measures_at_least(&series, 4.0).await;
+        let line =
+            format!("waiting for the CustomResourceDefinition of {resource}: the hub does not serve it");
+        assert_eq!(addons.lines_with(&line), 1, "{}", addons.log());
+    }
+    let (code, text) = addons.probe("/readyz").await;
+    assert_eq!(code, 503);
+    assert!(text.contains("[-] managedclusters: waiting for the first list"), "{text}");
+    assert!(text.contains("[-] clusterprofiles: waiting for the first list"), "{text}");
+    assert!(text.contains("[+] managedclustersets: ok"), "{text}");
+    assert_eq!(addons.probe("/livez").await, (200, "ok\n".to_owned()), "a restart would not help");
+
+    hub.install_crd(&hub.crd(CLUSTERS).unwrap()).await.unwrap();
+    addons.measures("hub_addons_watch_synced{resource=\"managedclusters\"}", 1.0).await;
+    assert_eq!(addons.probe("/readyz").await.0, 503, "one is still missing");
+    let fleet = ocm::Fleet::of(3, 1);
+    fleet.create(&hub.ocm).await.unwrap();
+    hub.install_crd(&hub.crd(PROFILES).unwrap()).await.unwrap();
+    sees(&hub.ocm, "fleet-00", &["cluster-0000", "cluster-0001", "cluster-0002"]).await;
+    let (code, text) = addons.probe("/readyz").await;
+    assert_eq!(code, 200, "{text}");
+    assert_eq!(addons.lines_with("watching managedclusters again"), 1, "{}", addons.log());
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_logs_and_probes_tell_machines_what_they_ask() {
+    let hub = Hub::for_projector().await;
+    let addons = hub.projector(&["--log-format=json"]).await;
+    let fleet = ocm::Fleet::of(2, 1);
+    fleet.create(&hub.ocm).await.unwrap();
+    sees(&hub.ocm, "fleet-00", &["cluster-0000", "cluster-0001"]).await;
+    let broken = serde_json::json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] });
+    world::create(&hub.ocm, [ocm::selecting_cluster_set("broken", &broken)]).await;
+    addons.measures("hub_addons_events_total{result=\"published\"}", 1.0).await;
+
+    // The series that an operator's alerts and dashboards name.
+    let metrics = addons.metrics().await;
+    for series in [
+        "hub_addons_build_info{version=\"",
+        "hub_addons_leader 1",
+        "hub_addons_queue_depth{controller=\"clusterprofiles\"}",
+        "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"create\",result=\"ok\"} 2",
+        "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}",
+        "hub_addons_write_duration_seconds_count{resource=\"clusterprofiles\",verb=\"create\"} 2",
+        "hub_addons_reconcile_errors_total{controller=\"clusterprofiles\",category=\"forbidden\"} 0",
+        "hub_addons_reconcile_errors_total{controller=\"clusterprofiles\",category=\"conflict\"}",
+        "hub_addons_conflicts_total{resource=\"clusterprofiles\"}",
+        "hub_addons_findings{reason=\"InvalidSelector\"} 1",
+        "hub_addons_findings{reason=\"ClaimSkipped\"} 0",
+        "hub_addons_findings_reported_total{reason=\"InvalidSelector\"} 1",
+        "hub_addons_watch_synced{resource=\"managedclusters\"} 1",
+    ] {
+        assert!(metrics.lines().any(|line| line.starts_with(series)), "{series} is missing in\n{metrics}");
+    }
+    assert!(metrics.ends_with("# EOF\n"));
+    assert_eq!(addons.probe("/nothing").await.0, 404);
+
+    addons.signal("TERM").await;
+    assert_eq!(addons.exit_status().await, Some(0));
+    let log = addons.log();
+    let lines: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    for line in &lines {
+        assert!(line["timestamp"].is_string() && line["level"].is_string(), "{line}");
+        assert!(line["message"].is_string(), "{line}");
+    }
+    assert!(lines.iter().any(|line| line["level"] == "WARN" && line["reason"] == "InvalidSelector"), "{log}");
+    assert!(
+        lines.iter().any(|line| line["message"] == "created" && line["profile"] == "fleet-00/cluster-0000")
+    );
+}
+
+#[tokio::test]
+async fn no_token_is_in_any_log_whatever_goes_wrong() {
+    let hub = Hub::for_projector().await;
+    let kubeconfig = std::fs::read_to_string(hub.kubeconfig_for(USER).unwrap()).unwrap();
+    let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token:")).unwrap();
+    let token = token.trim().trim_matches('"');
+    assert!(token.len() >= 32);
+
+    let unreachable = hub.directory().join("unreachable.kubeconfig");
+    let nowhere = kubeconfig.replace(&hub.url(), "https://127.0.0.1:1");
+    assert_ne!(nowhere, kubeconfig);
+    std::fs::write(&unreachable, nowhere).unwrap();
+    let broken = hub.directory().join("broken.kubeconfig");
+    std::fs::write(&broken, format!("{kubeconfig}\n]{token}")).unwrap();
+
+    for format in ["text", "json"] {
+        let format = format!("--log-format={format}");
+        let addons = hub.projector(&[&format]).await;
+        let name = format!("seen-{}", &format[13..]);
+        crate::support::shared::caught_up(&hub.ocm, &name).await;
+        addons.signal("TERM").await;
+        addons.exit_status().await;
+        assert!(addons.log().contains("created"));
+        assert!(!addons.log().contains(token), "{}", addons.log());
+
+        let lost =
+            Addons::launch_with(&hub, "lost", &unreachable, &[PROJECTOR, &format, "--leader-elect=false"])
+                .await;
+        lost.logs("without a hub", "cannot watch managedclusters").await;
+        lost.signal("TERM").await;
+        assert_eq!(lost.exit_status().await, Some(0), "{}", lost.log());
+        assert!(!lost.log().contains(token), "{}", lost.log());
+    }
+    let kubeconfig = format!("--kubeconfig={}", broken.display());
+    let ended = crate::support::command::hub_addons(
+        &[
+            "run",
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address=0",
+            "--log-level=trace",
+            &kubeconfig,
+        ],
+        &[],
+    )
+    .await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(!ended.stderr.contains(token), "{}", ended.stderr);
+}

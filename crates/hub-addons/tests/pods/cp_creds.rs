@@ -1,0 +1,238 @@
+//! The plugin as an application's Pod uses it: brought in as `deploy/examples` has it, with the token of the Pod's own
+//! ServiceAccount and the rights that the chart renders for consumers, on a hub where the chart is installed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::time::Duration;
+
+use crate::support::chart::{self, NAMESPACE};
+use crate::support::credentials::{copied, token};
+use crate::support::examples::{CLUSTERS, directory, documents};
+use crate::support::pods::{IMAGE, image, plugin_image};
+use crate::support::proxy::NAME;
+use crate::support::shown::{profile, provider};
+use crate::support::world;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use local_hub::ocm::ServiceAccountToken;
+use local_hub::{LocalHub, Pods, eventually, ocm};
+use serde_json::{Value, json};
+
+/// The example, the application's namespace and account there, and as whom it reaches its clusters.
+const EXAMPLE: &str = "multikueue";
+const APPLICATION: &str = "kueue-system";
+const ACCOUNT: &str = "kueue-controller-manager";
+const MSA: &str = "multikueue";
+/// A namespace where no set is bound, and where an account has the right all the same.
+const UNBOUND: &str = "unbound";
+/// For what starts several Pods.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+struct Stage {
+    // In this order: the runner ends before the hub does.
+    pods: Pods,
+    client: Client,
+    tokens: [ServiceAccountToken; 2],
+    _running: LocalHub,
+}
+
+impl Stage {
+    /// A hub with the example's grant, and the chart installed with its values. `None` where no Pods can run.
+    async fn start() -> Option<Self> {
+        let (image, plugin) = (image().await?, plugin_image().await?);
+        let hub = LocalHub::builder().workloads().start().await.unwrap();
+        let patch = &documents(EXAMPLE, "plugin.yaml")[0]["spec"]["template"]["spec"];
+        let called = patch["initContainers"][0]["image"].as_str().unwrap();
+        let pods = Pods::on(&hub).unwrap().image(IMAGE, image).image(called, plugin).start().await.unwrap();
+        let client = hub.client_as("admin").await.unwrap();
+        for namespace in [NAMESPACE, APPLICATION, UNBOUND] {
+            let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+            let namespaces: Api<Namespace> = Api::all(client.clone());
+            let namespace = object(json!({ "metadata": { "name": namespace, "labels": labels } }));
+            namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        }
+        for cluster in CLUSTERS {
+            world::create(&client, [ocm::namespace(cluster)]).await;
+            ocm::ManagedCluster::named(cluster).label(EXAMPLE, "true").create(&client).await.unwrap();
+        }
+        let grant = directory(EXAMPLE).join("grant.yaml").display().to_string();
+        let kubectl = hub.kubectl_with(&hub.kubeconfig_for("admin").unwrap()).unwrap();
+        let applied = kubectl.run(&["apply", "--filename", &grant]).await.unwrap();
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        let tokens = CLUSTERS.map(|cluster| token(cluster, MSA));
+        for token in &tokens {
+            token.report(&client).await.unwrap();
+        }
+        install(&hub).await;
+        for token in &tokens {
+            copied(&client, APPLICATION, token).await;
+        }
+        Some(Self { pods, client, tokens, _running: hub })
+    }
+
+    /// What client-go tells the plugin of a cluster, out of its profile.
+    async fn question(&self, cluster: &str) -> Value {
+        let shown = profile(&self.client, (APPLICATION, cluster), "has an access provider", |profile| {
+            !provider(profile, NAME).is_null()
+        });
+        let mut stanza = provider(&shown.await, NAME)["cluster"].clone();
+        let extensions = stanza.as_object_mut().unwrap().remove("extensions").unwrap();
+        assert_eq!(extensions[0]["name"], "client.authentication.k8s.io/exec");
+        stanza["config"] = extensions[0]["extension"].clone();
+        json!({
+            "apiVersion": exec()["apiVersion"],
+            "kind": "ExecCredential",
+            "spec": { "cluster": stanza, "interactive": false },
+        })
+    }
+
+    /// The template of an application's Pods, after the example's patch has brought the plugin in; its program is the
+    /// plugin itself, asked about a cluster and called as the example calls it.
+    async fn template(&self, namespace: &str, account: &str, question: &Value) -> Value {
+        let exec = exec();
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        if accounts.get_opt(account).await.unwrap().is_none() {
+            let account = object(json!({ "metadata": { "name": account } }));
+            accounts.create(&PostParams::default(), &account).await.unwrap();
+        }
+        let patch = &documents(EXAMPLE, "plugin.yaml")[0];
+        let pod = json!({
+            "serviceAccountName": account,
+            "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": patch["spec"]["template"]["spec"]["containers"][0]["name"],
+                // Any would do, and this one holds nothing that helps.
+                "image": patch["spec"]["template"]["spec"]["initContainers"][0]["image"],
+                "command": [exec["command"]],
+                "args": exec["args"],
+                "env": [{ "name": "KUBERNETES_EXEC_INFO", "value": question.to_string() }],
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "readOnlyRootFilesystem": true,
+                    "capabilities": { "drop": ["ALL"] },
+                },
+            }],
+        });
+        let labels = json!({ "app": account });
+        let deployment = json!({
+            "metadata": { "generateName": "application-" },
+            "spec": {
+                "replicas": 0,
+                "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": pod },
+            },
+        });
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
+        let made = deployments.create(&PostParams::default(), &object(deployment)).await.unwrap();
+        let params = PatchParams::default();
+        let patched = deployments.patch(&made.name_any(), &params, &Patch::Strategic(patch)).await.unwrap();
+        serde_json::to_value(patched.spec.unwrap().template).unwrap()
+    }
+
+    /// Runs a Pod of a template once, and answers how it ended and what its program wrote.
+    async fn run(&self, namespace: &str, template: &Value) -> (String, String) {
+        let mut template = template.clone();
+        template["metadata"]["generateName"] = json!("application-");
+        template["spec"]["restartPolicy"] = json!("Never");
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pod = pods.create(&PostParams::default(), &object(template)).await.unwrap().name_any();
+        let phase = eventually(&format!("{pod} ends"), PATIENCE, async || {
+            let status = pods.get(&pod).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+            match status.phase.as_deref() {
+                Some(phase @ ("Succeeded" | "Failed")) => Ok(Some(phase.to_owned())),
+                _ => Err(format!("{status:?}")),
+            }
+        })
+        .await;
+        (phase, self.pods.logs(namespace, &pod, "manager"))
+    }
+}
+
+/// The chart with the example's values, and with those that this hub needs.
+async fn install(hub: &LocalHub) {
+    let (registry, image) = IMAGE.split_once('/').unwrap();
+    let (repository, tag) = image.split_once(':').unwrap();
+    let mut arguments = chart::install_arguments(&[
+        &format!("image.registry={registry},image.repository={repository},image.tag={tag}"),
+        "replicas=1,computeBound=true",
+        "accessProvider.source=static,accessProvider.static.server=https://proxy.example:9092/{cluster}",
+        // A certificate that every namespace has.
+        &format!(
+            "accessProvider.static.ca.namespace={APPLICATION},accessProvider.static.ca.name=kube-root-ca.crt"
+        ),
+        // The right without the grant.
+        &format!("consumers[1].namespace={UNBOUND},consumers[1].serviceAccountName={ACCOUNT}"),
+        &format!("consumers[1].managedServiceAccount={MSA},consumers[1].clusters={{{}}}", CLUSTERS.join(",")),
+    ]);
+    arguments.push(format!("--values={}", directory(EXAMPLE).join("values.yaml").display()));
+    let ended = chart::run(chart::helm(), Some(hub), &arguments).await;
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let deployments: Api<Deployment> = Api::namespaced(hub.client_as("admin").await.unwrap(), NAMESPACE);
+    eventually("what is installed is available", PATIENCE, async || {
+        let list = deployments.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let statuses: Vec<_> = list.into_iter().map(|it| it.status.unwrap_or_default()).collect();
+        let available = |count: Option<i32>| count == Some(1);
+        if statuses.len() == 2 && statuses.iter().all(|status| available(status.available_replicas)) {
+            Ok(Some(()))
+        } else {
+            Err(format!("{statuses:?}"))
+        }
+    })
+    .await;
+}
+
+/// How the example has its application call the plugin.
+fn exec() -> Value {
+    let configuration = documents(EXAMPLE, "configuration.yaml").remove(0);
+    configuration["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"].clone()
+}
+
+fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The same without an initContainer: the volume is the image.
+fn by_image_volume(template: &Value) -> Value {
+    let mut template = template.clone();
+    let spec = template["spec"].as_object_mut().unwrap();
+    let install = spec.remove("initContainers").unwrap();
+    let volume = &mut spec["volumes"][0];
+    assert_eq!(volume["name"], "cp-creds");
+    *volume = json!({ "name": "cp-creds", "image": { "reference": install[0]["image"] } });
+    template
+}
+
+#[tokio::test]
+async fn an_application_s_pod_gets_the_tokens_of_its_clusters_and_nobody_else_s_does() {
+    let Some(stage) = Stage::start().await else { return };
+    for (cluster, token) in CLUSTERS.iter().zip(&stage.tokens) {
+        let installed = stage.template(APPLICATION, ACCOUNT, &stage.question(cluster).await).await;
+        for template in [&installed, &by_image_volume(&installed)] {
+            let (phase, said) = stage.run(APPLICATION, template).await;
+            assert_eq!(phase, "Succeeded", "{said}");
+            let answer: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+            assert_eq!(answer["kind"], "ExecCredential");
+            assert_eq!(answer["apiVersion"], exec()["apiVersion"]);
+            assert_eq!(answer["status"]["token"], String::from_utf8(token.token_bytes()).unwrap());
+            assert!(
+                answer["status"]["expirationTimestamp"].is_string(),
+                "client-go asks again only after it"
+            );
+        }
+    }
+
+    // Another account beside it, and the same account where it has the right and no set is bound.
+    let question = stage.question(CLUSTERS[0]).await;
+    for (namespace, account, why) in [(APPLICATION, "another", "HTTP 403"), (UNBOUND, ACCOUNT, "HTTP 404")] {
+        let (phase, said) = stage.run(namespace, &stage.template(namespace, account, &question).await).await;
+        assert_eq!(phase, "Failed", "{said}");
+        let line = format!("failed to get synced credential secret {namespace}/{}-{MSA}", CLUSTERS[0]);
+        assert!(said.lines().count() == 1 && said.contains(&line) && said.contains(why), "{said}");
+    }
+}

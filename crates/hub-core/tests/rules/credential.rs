@@ -1,0 +1,9 @@
+//! What becomes of credentials.
+
+mod authority;
+mod changes;
+mod keeping;
+mod laws;
+mod names;
+mod repair;
+mod report;

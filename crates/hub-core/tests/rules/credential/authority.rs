@@ -1,0 +1,290 @@
+//! What makes a copy of a token: a binding that grants the cluster, an account that asks, and the Secret that its
+//! own agent has written. The scene is account `kueue` of cluster `c1` and namespace `team`.
+
+#![cfg(test)]
+
+use hub_api::labels::{
+    CLUSTER_MANAGER, CLUSTER_NAME, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
+};
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::plan::CopyAction;
+use hub_core::credential::source::Unusable;
+use hub_core::credential::state::State;
+use serde_json::{Value, json};
+
+use crate::support::credential::{
+    World, account, account_key, base64, place, profile, scene, scene_place, scene_with, scene_without, token,
+};
+use crate::support::{NOON, binding, broken, condition, exclusive, member, unreadable, with};
+
+/// How it stands with the scene's account in `team`; and whether a copy is made says the same.
+fn state(world: &World) -> State {
+    let plan = world.plan(&scene_place());
+    let state = world.state(&scene_place(), &account_key("c1", "kueue")).unwrap_or(State::NotAsked);
+    assert_eq!(matches!(plan.action, CopyAction::Create(_)), state == State::Synced, "{plan:?}");
+    assert!(matches!(plan.action, CopyAction::Create(_) | CopyAction::Nothing), "{plan:?}");
+    state
+}
+
+fn annotated(namespaces: &str) -> Vec<Value> {
+    scene_with(
+        "ManagedServiceAccount",
+        &json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: namespaces } } }),
+    )
+}
+
+#[test]
+fn a_copy_holds_token_and_certificates_hangs_on_the_profile_and_says_whose_it_is() {
+    let CopyAction::Create(made) = World::of(scene()).plan(&scene_place()).action else { panic!("no copy") };
+    assert_eq!(
+        serde_json::to_value(made).unwrap(),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "namespace": "team",
+                "name": "c1-kueue",
+                "labels": { "authentication.open-cluster-management.io/synced-from": "c1-kueue" },
+                "annotations": {
+                    "authentication.open-cluster-management.io/cluster-name": "c1",
+                    "authentication.open-cluster-management.io/managed-serviceaccount": "kueue",
+                    "authentication.open-cluster-management.io/managed-serviceaccount-uid":
+                        "uid-of-account-c1/kueue",
+                },
+                "ownerReferences": [{
+                    "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "name": "c1",
+                    "uid": "uid-of-profile-team/c1", "controller": true,
+                }],
+            },
+            "type": "Opaque",
+            "data": { "ca.crt": base64("ca-of-c1"), "token": base64("token-of-c1/kueue") },
+        })
+    );
+}
+
+#[test]
+fn without_a_grant_profile_and_account_get_nothing() {
+    let refusals = [
+        scene_without("ManagedClusterSetBinding"),
+        scene_without("ManagedClusterSet"),
+        scene_without("ManagedCluster"),
+        scene_with("ManagedCluster", &json!({ "metadata": { "labels": null } })),
+        scene_with("ManagedCluster", &json!({ "metadata": { "deletionTimestamp": NOON } })),
+        scene_with("ManagedClusterSetBinding", &json!({ "metadata": { "namespace": "ops" } })),
+        scene_with("ManagedClusterSetBinding", &json!({ "spec": { "clusterSet": "other" } })),
+        scene_with(
+            "ManagedClusterSetBinding",
+            &json!({ "status": { "conditions": [condition("Bound", "False", "NoSuchSet")] } }),
+        ),
+    ];
+    for objects in refusals {
+        assert_eq!(state(&World::of(objects.clone())), State::NotGranted, "{objects:?}");
+    }
+}
+
+#[test]
+fn a_profile_that_somebody_made_grants_nothing_whatever_its_labels_say() {
+    for labels in [
+        json!({ CLUSTER_MANAGER: "open-cluster-management", CLUSTER_NAME: "c1" }),
+        json!({ "multicluster.x-k8s.io/clusterset": "prod" }),
+        json!({ SYNC_TO_CLUSTER_PROFILE: "true", IS_MANAGED_SERVICE_ACCOUNT: "true" }),
+    ] {
+        let forged = with(profile("mallory", "c1"), &json!({ "metadata": { "labels": labels } }));
+        let mut world = World::of(scene());
+        world.arrive(&forged);
+        world.settle();
+        assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()]);
+        assert_eq!(
+            world.state(&place("mallory", "c1-kueue"), &account_key("c1", "kueue")),
+            Some(State::NotGranted)
+        );
+    }
+}
+
+#[test]
+fn a_grant_that_is_not_known_makes_nothing() {
+    let broken_set =
+        scene_without("ManagedClusterSet").into_iter().chain([broken("prod")]).collect::<Vec<_>>();
+    let unreadable_binding = scene_without("ManagedClusterSetBinding")
+        .into_iter()
+        .chain([unreadable(binding("team", "prod"))])
+        .collect::<Vec<_>>();
+    for objects in [broken_set, unreadable_binding] {
+        assert_eq!(state(&World::of(objects)), State::GrantUnknown);
+    }
+}
+
+#[test]
+fn an_account_without_further_word_goes_to_every_granted_namespace_and_no_other() {
+    let mut world = World::of(scene());
+    for object in [binding("ops", "prod"), profile("ops", "c1"), exclusive("dev"), binding("lab", "dev")] {
+        world.arrive(&object);
+    }
+    world.arrive(&profile("lab", "c1"));
+    world.settle();
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("ops", "c1-kueue"), &scene_place()]);
+}
+
+#[test]
+fn only_the_label_value_true_asks() {
+    for value in ["True", "TRUE", "1", "yes", "", "false", " true"] {
+        let label = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: value } } });
+        let world = World::of(scene_with("ManagedServiceAccount", &label));
+        assert_eq!(state(&world), State::NotAsked, "{value:?}");
+    }
+    let unlabelled = json!({ "metadata": { "labels": null } });
+    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &unlabelled))), State::NotAsked);
+}
+
+#[test]
+fn an_account_that_is_being_deleted_asks_no_more() {
+    let deleting = json!({ "metadata": { "deletionTimestamp": NOON } });
+    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &deleting))), State::NotAsked);
+}
+
+#[test]
+fn the_annotation_narrows_and_an_empty_one_narrows_to_nothing() {
+    for (annotation, expected) in [
+        ("team", State::Synced),
+        ("ops, team", State::Synced),
+        ("ops", State::OutOfScope),
+        ("teams,tea", State::OutOfScope),
+        ("*", State::OutOfScope),
+        ("TEAM", State::OutOfScope),
+        (",", State::OutOfScope),
+        ("", State::OutOfScope),
+    ] {
+        assert_eq!(state(&World::of(annotated(annotation))), expected, "{annotation:?}");
+    }
+}
+
+#[test]
+fn the_annotation_never_widens_what_is_granted() {
+    let mut world = World::of(annotated("team,kube-system"));
+    world.arrive(&profile("kube-system", "c1"));
+    world.settle();
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()]);
+}
+
+#[test]
+fn a_hub_can_ask_for_the_annotation() {
+    let settings = || SyncSettings { require_namespaces: true, ..SyncSettings::default() };
+    assert_eq!(state(&World::set_up(settings(), scene())), State::OutOfScope);
+    assert_eq!(state(&World::set_up(settings(), annotated("team"))), State::Synced);
+    assert_eq!(state(&World::set_up(settings(), annotated(""))), State::OutOfScope);
+}
+
+#[test]
+fn only_the_secret_that_the_accounts_agent_has_made_is_copied() {
+    let owner = |uid: &str| json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v1", "kind": "ManagedServiceAccount", "name": "kueue", "uid": uid }] } });
+    for patch in [
+        json!({ "metadata": { "labels": null } }),
+        json!({ "metadata": { "labels": { IS_MANAGED_SERVICE_ACCOUNT: "True" } } }),
+        json!({ "type": "kubernetes.io/service-account-token" }),
+        json!({ "type": null }),
+        json!({ "metadata": { "ownerReferences": null } }),
+        owner("uid-of-an-earlier-account"),
+    ] {
+        assert_eq!(state(&World::of(scene_with("Secret", &patch))), State::ForeignToken, "{patch}");
+    }
+    let one_of_two = json!({ "metadata": { "ownerReferences": [
+        { "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x" },
+        { "apiVersion": "v1", "kind": "ManagedServiceAccount", "name": "kueue", "uid": "uid-of-account-c1/kueue" },
+    ] } });
+    assert_eq!(state(&World::of(scene_with("Secret", &one_of_two))), State::Synced);
+}
+
+#[test]
+fn the_token_of_a_later_account_is_not_that_of_the_earlier_one() {
+    let reborn = json!({ "metadata": { "uid": "uid-of-a-later-account" } });
+    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &reborn))), State::ForeignToken);
+}
+
+#[test]
+fn a_secret_of_another_name_is_not_read_whatever_the_status_says() {
+    let elsewhere = json!({ "status": { "tokenSecretRef": { "name": "cluster-admin" } } });
+    let mut world = World::of(scene_with("ManagedServiceAccount", &elsewhere));
+    // Even where it looks like the account's own.
+    let lure = with(token("c1", "kueue"), &json!({ "metadata": { "name": "cluster-admin" } }));
+    world.arrive(&lure);
+    assert_eq!(state(&world), State::TokenElsewhere);
+    world.settle();
+    assert!(world.secrets.is_empty());
+}
+
+#[test]
+fn a_status_that_names_no_secret_yet_does_not_hold_up_the_secret_that_is_there() {
+    let silent = json!({ "status": null });
+    assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &silent))), State::Synced);
+}
+
+#[test]
+fn only_token_and_certificates_are_copied() {
+    let more = json!({ "data": { "admin.conf": base64("all the rest"), "namespace": base64("x") } });
+    let mut world = World::of(scene_with("Secret", &more));
+    world.settle();
+    let expected = json!({ "ca.crt": base64("ca-of-c1"), "token": base64("token-of-c1/kueue") });
+    assert_eq!(world.secret(&scene_place())["data"], expected);
+
+    let mut world = World::of(scene_with("Secret", &json!({ "data": { "ca.crt": null } })));
+    world.settle();
+    assert_eq!(world.secret(&scene_place())["data"], json!({ "token": base64("token-of-c1/kueue") }));
+}
+
+#[test]
+fn what_is_missing_is_said_and_nothing_is_made() {
+    let two_lines = json!({ "data": { "token": base64("two\nlines") } });
+    let states = [
+        (scene_without("ManagedServiceAccount"), State::NotAsked),
+        (scene_without("Secret"), State::NoToken),
+        (scene_without("ClusterProfile"), State::NoProfile),
+        (
+            scene_with("ClusterProfile", &json!({ "metadata": { "deletionTimestamp": NOON } })),
+            State::NoProfile,
+        ),
+        (
+            scene_with(
+                "ClusterProfile",
+                &json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } }),
+            ),
+            State::ForeignProfile,
+        ),
+        (
+            scene_with("Secret", &json!({ "data": { "token": "" } })),
+            State::UnusableToken(Unusable::EmptyToken),
+        ),
+        (scene_with("Secret", &json!({ "data": null })), State::UnusableToken(Unusable::NoToken)),
+        (scene_with("Secret", &two_lines), State::UnusableToken(Unusable::NotPrintable)),
+        (scene_with("Secret", &json!({ "data": "text" })), State::UnusableToken(Unusable::Unreadable)),
+        (scene_with("ManagedServiceAccount", &json!({ "status": "text" })), State::AccountUnknown),
+    ];
+    for (objects, expected) in states {
+        assert_eq!(state(&World::of(objects)), expected);
+    }
+}
+
+#[test]
+fn a_profile_whose_label_was_stripped_is_still_taken_for_ours() {
+    let stripped = json!({ "metadata": { "labels": null } });
+    assert_eq!(state(&World::of(scene_with("ClusterProfile", &stripped))), State::Synced);
+}
+
+#[test]
+fn one_account_has_its_own_copy_beside_that_of_another() {
+    let mut world = World::of(scene());
+    for object in [member("c2", "prod"), profile("team", "c2")] {
+        world.arrive(&object);
+    }
+    for (cluster, name) in [("c1", "argocd"), ("c2", "kueue")] {
+        world.arrive(&account(cluster, name));
+        world.arrive(&token(cluster, name));
+    }
+    world.settle();
+    for (name, token) in [
+        ("c1-argocd", "token-of-c1/argocd"),
+        ("c1-kueue", "token-of-c1/kueue"),
+        ("c2-kueue", "token-of-c2/kueue"),
+    ] {
+        assert_eq!(world.secret(&place("team", name))["data"]["token"], base64(token), "{name}");
+    }
+}

@@ -1,0 +1,224 @@
+//! No change goes unnoticed: whoever looks only at the places that the index names for a change sees every plan that
+//! the change has changed, and every account of which there is something else to say.
+
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::names::{AccountKey, SecretKey};
+use hub_core::credential::plan::{CopyAction, CopyPlan};
+use hub_core::credential::report::{Report, report};
+use hub_core::credential::state::State;
+use hub_core::fleet::Touched;
+use hub_core::note::Note;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::arbitrary_credentials::{Change, Hub, accounts, change, hub, places};
+use crate::support::credential::{
+    Arrival, World, account, account_key, names, place, profile, scene, scene_place, token,
+};
+use crate::support::{NOON, binding, by_labels, key, member, with};
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// What a plan does and says. That an account asks for nothing somewhere is neither.
+type Told = (CopyAction, Vec<Note>, Vec<(AccountKey, State)>);
+
+fn told(plan: CopyPlan) -> Told {
+    let states = plan.states.into_iter().filter(|(_, state)| state.is_counted()).collect();
+    (plan.action, plan.notes, states)
+}
+
+fn plans(world: &World) -> BTreeMap<SecretKey, Told> {
+    places().into_iter().map(|place| (place.clone(), told(world.plan(&place)))).collect()
+}
+
+fn reports(world: &World) -> BTreeMap<AccountKey, Option<Report>> {
+    accounts().map(|key| (key.clone(), report(&world.index, &world.fleet, &key))).collect()
+}
+
+/// What has to be looked at again.
+#[derive(Debug, Default)]
+struct Named {
+    places: BTreeSet<SecretKey>,
+    accounts: BTreeSet<AccountKey>,
+}
+
+/// Makes a change and asks the index what has to be looked at, as a controller does: for an account or its token
+/// before and after, for a profile after, for a copy that copy, for the fleet what it touches.
+fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
+    match change {
+        Change::AccountsListed => {
+            world.index.accounts_listed();
+        }
+        Change::SourcesListed => {
+            world.index.sources_listed(None);
+        }
+        Change::Secret(index, secret) => {
+            let place = places().swap_remove(*index);
+            let changed = match secret {
+                Some(secret) => world.put(secret.clone()),
+                None => world.remove(&place),
+            };
+            let places = changed.then_some(place).into_iter().collect();
+            return Named { places, ..Named::default() };
+        }
+        Change::Object(index, object) => {
+            let before = std::mem::replace(&mut hub.objects[*index], object.clone());
+            let Some(subject) = object.as_ref().or(before.as_ref()).cloned() else { return Named::default() };
+            return arrive_or_leave(world, &subject, object.is_some());
+        }
+    }
+    Named { places: world.index.places(&world.fleet), accounts: accounts().collect() }
+}
+
+fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
+    let (namespace, name) = names(subject);
+    let account = account_key(namespace, name);
+    let mut named = Named::default();
+    let of_account = matches!(subject["kind"].as_str(), Some("ManagedServiceAccount" | "Secret"));
+    if of_account {
+        named.places.extend(world.index.places_of(&world.fleet, &account));
+        named.accounts.insert(account.clone());
+    }
+    let arrival = if arrives { world.arrive(subject) } else { world.leave(subject) };
+    match arrival {
+        Arrival::Changes(false) => return Named::default(),
+        Arrival::Changes(true) if of_account => {
+            named.places.extend(world.index.places_of(&world.fleet, &account));
+        }
+        Arrival::Changes(true) => {
+            named.places.extend(world.index.places_at(&world.fleet, &key(namespace, name)));
+        }
+        Arrival::Touches(touched) => {
+            let (places, accounts) = world.index.concerned(&world.fleet, &touched);
+            named.places.extend(places);
+            named.accounts.extend(accounts);
+        }
+    }
+    named
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// A place that is not named has the plan that it had, or one that neither does nor says anything any more.
+    #[test]
+    fn a_change_names_every_place_whose_plan_it_changes(mut hub in hub(), changes in vec(change(), 1..10)) {
+        let mut world = hub.world();
+        let (mut plans_before, mut reports_before) = (plans(&world), reports(&world));
+        for change in &changes {
+            let named = make(&mut world, &mut hub, change);
+            let (plans_after, reports_after) = (plans(&world), reports(&world));
+            for (place, after) in &plans_after {
+                let is_over = *after == told(CopyPlan::default());
+                prop_assert!(
+                    named.places.contains(place) || *after == plans_before[place] || is_over,
+                    "{place} after {change:?}: {:?}, then {after:?}", plans_before[place]
+                );
+            }
+            let of_places: BTreeSet<_> = named
+                .places
+                .iter()
+                .flat_map(|place| plans_before[place].2.iter().chain(&plans_after[place].2))
+                .map(|(account, _)| account)
+                .collect();
+            for (account, after) in &reports_after {
+                prop_assert!(
+                    named.accounts.contains(account) || of_places.contains(account) || *after == reports_before[account],
+                    "{account} after {change:?}: {:?}, then {after:?}", reports_before[account]
+                );
+            }
+            (plans_before, reports_before) = (plans_after, reports_after);
+        }
+    }
+
+    /// Whatever there is to do anywhere, the list of all places has it.
+    #[test]
+    fn the_list_of_all_places_misses_nothing_to_do_or_to_say(hub in hub()) {
+        let world = hub.world();
+        let all = world.index.places(&world.fleet);
+        for (place, told_there) in plans(&world) {
+            prop_assert!(all.contains(&place) || told_there == told(CopyPlan::default()), "{place}: {told_there:?}");
+        }
+    }
+}
+
+#[test]
+fn what_no_plan_reads_of_an_account_changes_nothing() {
+    let mut world = World::of(scene());
+    let same = [
+        json!({ "metadata": { "resourceVersion": "9" } }),
+        json!({ "metadata": { "annotations": { "example.com/note": "x" } } }),
+        json!({ "metadata": { "labels": { "example.com/team": "x" } } }),
+        json!({ "spec": { "rotation": { "enabled": true } } }),
+        json!({ "status": { "conditions": [] } }),
+        json!({ "status": { "expirationTimestamp": NOON } }),
+    ];
+    for patch in same {
+        assert_eq!(world.arrive(&with(account("c1", "kueue"), &patch)), Arrival::Changes(false), "{patch}");
+        world.arrive(&account("c1", "kueue"));
+    }
+    for object in [token("c1", "kueue"), profile("team", "c1")] {
+        let patch =
+            json!({ "metadata": { "annotations": { "example.com/note": "x" }, "resourceVersion": "9" } });
+        assert_eq!(world.arrive(&with(object.clone(), &patch)), Arrival::Changes(false), "{object}");
+    }
+}
+
+#[test]
+fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
+    let mut world = World::of(scene());
+    for object in [member("c2", "prod"), profile("team", "c2"), account("c2", "kueue"), token("c2", "kueue")]
+    {
+        world.arrive(&object);
+    }
+    world.settle();
+    let (named, accounts) = world.index.concerned(&world.fleet, &Touched::Cluster("c1".into()));
+    assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_place()]);
+    assert_eq!(accounts, [account_key("c1", "kueue")]);
+    assert_eq!(world.index.concerned(&world.fleet, &Touched::Nothing), (BTreeSet::new(), vec![]));
+    let places = world.index.places_of(&world.fleet, &account_key("c2", "kueue"));
+    assert!(places.iter().all(|named| *named == place("team", "c2-kueue")), "{places:?}");
+}
+
+#[test]
+fn a_copy_in_a_namespace_that_no_binding_is_left_in_is_found() {
+    let mut world = World::of(scene());
+    world.settle();
+    let left = world.leave(&binding("team", "prod"));
+    let Arrival::Touches(touched) = left else { panic!("{left:?}") };
+    let (named, _) = world.index.concerned(&world.fleet, &touched);
+    assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_place()]);
+    assert!(world.index.places(&world.fleet).contains(&scene_place()));
+    assert!(world.index.places_of(&world.fleet, &account_key("c1", "kueue")).contains(&scene_place()));
+    assert!(world.index.places_at(&world.fleet, &key("team", "c1")).contains(&scene_place()));
+}
+
+#[test]
+fn a_cluster_that_leaves_before_its_copy_was_made_names_the_place_for_whoever_shares_it() {
+    let mut world = World::of([
+        member("a", "prod"),
+        member("a-b", "prod"),
+        by_labels(
+            "prod",
+            &json!({ "matchLabels": { "cluster.open-cluster-management.io/clusterset": "prod" } }),
+        ),
+        binding("team", "prod"),
+    ]);
+    for (cluster, name) in [("a", "b-c"), ("a-b", "c")] {
+        world.arrive(&account(cluster, name));
+        world.arrive(&token(cluster, name));
+        world.arrive(&profile("team", cluster));
+    }
+    let shared = place("team", "a-b-c");
+    let CopyAction::Create(first) = world.plan(&shared).action else { panic!("no copy") };
+    let Arrival::Touches(touched) = world.arrive(&member("a", "dev")) else { panic!("no cluster") };
+    let CopyAction::Create(second) = world.plan(&shared).action else { panic!("no copy") };
+    assert_ne!(first, second);
+    assert!(world.index.concerned(&world.fleet, &touched).0.contains(&shared));
+}

@@ -1,0 +1,450 @@
+//! What takes a copy away and what keeps it: everything that is clearly so takes, everything that is not known
+//! keeps, and where both meet the clear "no" decides. The scene is a copy of `c1/kueue` in `team`.
+
+#![cfg(test)]
+
+use hub_api::labels::{
+    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT,
+    SYNCED_CLUSTER,
+};
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::plan::{CopyAction, CopyPlan};
+use hub_core::credential::source::Unusable;
+use hub_core::credential::state::State;
+use serde_json::{Value, json};
+
+use crate::support::credential::{
+    World, account, account_key, account_uid, base64, observe, place, profile, scene, scene_place,
+    scene_with, scene_without, token,
+};
+use crate::support::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
+
+/// A change of the scene: objects that come, and objects that go.
+#[derive(Debug, Clone, Default)]
+struct Change {
+    come: Vec<Value>,
+    go: Vec<Value>,
+}
+
+fn come(object: Value) -> Change {
+    Change { come: vec![object], ..Change::default() }
+}
+
+fn go(object: Value) -> Change {
+    Change { go: vec![object], ..Change::default() }
+}
+
+fn edit(object: Value, patch: &Value) -> Change {
+    come(with(object, patch))
+}
+
+fn make(world: &mut World, change: &Change) {
+    for object in &change.come {
+        world.arrive(object);
+    }
+    for object in &change.go {
+        world.leave(object);
+    }
+}
+
+fn metadata(patch: &Value) -> Value {
+    json!({ "metadata": patch })
+}
+
+/// Everything that is a clear "no", and how it is told.
+fn revocations() -> Vec<(&'static str, Change, State)> {
+    let asking = || account("c1", "kueue");
+    let unbound = json!({ "status": { "conditions": [condition("Bound", "False", "NoSuchSet")] } });
+    let elsewhere = json!({ "status": { "tokenSecretRef": { "name": "other" } } });
+    vec![
+        (
+            "label removed",
+            edit(asking(), &metadata(&json!({ "labels": { SYNC_TO_CLUSTER_PROFILE: null } }))),
+            State::NotAsked,
+        ),
+        (
+            "label false",
+            edit(asking(), &metadata(&json!({ "labels": { SYNC_TO_CLUSTER_PROFILE: "false" } }))),
+            State::NotAsked,
+        ),
+        (
+            "annotation narrowed",
+            edit(asking(), &metadata(&json!({ "annotations": { SYNC_TO_NAMESPACES: "ops" } }))),
+            State::OutOfScope,
+        ),
+        (
+            "annotation emptied",
+            edit(asking(), &metadata(&json!({ "annotations": { SYNC_TO_NAMESPACES: "" } }))),
+            State::OutOfScope,
+        ),
+        (
+            "account deleting",
+            edit(asking(), &metadata(&json!({ "deletionTimestamp": NOON }))),
+            State::NotAsked,
+        ),
+        ("account gone", go(asking()), State::NotAsked),
+        ("account made anew", edit(asking(), &metadata(&json!({ "uid": "another" }))), State::ForeignToken),
+        ("token elsewhere", edit(asking(), &elsewhere), State::TokenElsewhere),
+        ("token gone", go(token("c1", "kueue")), State::NoToken),
+        (
+            "token without label",
+            edit(token("c1", "kueue"), &metadata(&json!({ "labels": { IS_MANAGED_SERVICE_ACCOUNT: null } }))),
+            State::ForeignToken,
+        ),
+        (
+            "token of nobody",
+            edit(token("c1", "kueue"), &metadata(&json!({ "ownerReferences": null }))),
+            State::ForeignToken,
+        ),
+        ("binding gone", go(binding("team", "prod")), State::NotGranted),
+        ("binding not in force", edit(binding("team", "prod"), &unbound), State::NotGranted),
+        ("set gone", go(exclusive("prod")), State::NotGranted),
+        (
+            "set selects others",
+            come(by_labels("prod", &json!({ "matchLabels": { "env": "prod" } }))),
+            State::NotGranted,
+        ),
+        ("cluster in another set", come(member("c1", "dev")), State::NotGranted),
+        (
+            "cluster leaving",
+            edit(member("c1", "prod"), &metadata(&json!({ "deletionTimestamp": NOON }))),
+            State::NotGranted,
+        ),
+        ("cluster gone", go(member("c1", "prod")), State::NotGranted),
+        ("profile gone", go(profile("team", "c1")), State::NoProfile),
+        (
+            "profile deleting",
+            edit(profile("team", "c1"), &metadata(&json!({ "deletionTimestamp": NOON }))),
+            State::NoProfile,
+        ),
+    ]
+}
+
+/// Everything that is not known, and how it is told.
+fn doubts() -> Vec<(&'static str, Change, State)> {
+    let unreadable_account = edit(account("c1", "kueue"), &json!({ "status": { "conditions": "text" } }));
+    let token_with = |patch: &Value| edit(token("c1", "kueue"), patch);
+    vec![
+        ("set broken", come(broken("prod")), State::Synced),
+        ("set unreadable", come(unreadable(exclusive("prod"))), State::Synced),
+        ("binding unreadable", come(unreadable(binding("team", "prod"))), State::Synced),
+        ("account unreadable", unreadable_account, State::AccountUnknown),
+        (
+            "token unreadable",
+            token_with(&json!({ "data": "text" })),
+            State::UnusableToken(Unusable::Unreadable),
+        ),
+        (
+            "token empty",
+            token_with(&json!({ "data": { "token": "" } })),
+            State::UnusableToken(Unusable::EmptyToken),
+        ),
+        ("no token", token_with(&json!({ "data": null })), State::UnusableToken(Unusable::NoToken)),
+        (
+            "token broken",
+            token_with(&json!({ "data": { "token": base64("a b") } })),
+            State::UnusableToken(Unusable::NotPrintable),
+        ),
+    ]
+}
+
+fn kueue() -> hub_api::names::AccountKey {
+    account_key("c1", "kueue")
+}
+
+fn assert_deleted(world: &World, state: State, what: &str) {
+    let CopyPlan { action, states, notes } = world.plan(&scene_place());
+    assert_eq!(action, CopyAction::Delete(world.version(&scene_place())), "{what}");
+    assert!(states.is_empty() || states == [(kueue(), state)], "{what}: {states:?}");
+    assert_eq!(notes, [], "{what}");
+}
+
+#[test]
+fn every_way_of_revocation_deletes_the_copy_of_exactly_this_version() {
+    for (what, change, state) in revocations() {
+        let mut world = World::settled_scene();
+        make(&mut world, &change);
+        assert_deleted(&world, state, what);
+        world.settle();
+        assert!(world.secrets.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn what_was_revoked_while_nobody_watched_goes_too() {
+    for (what, change, state) in revocations() {
+        let left = World::settled_scene().secret(&scene_place()).clone();
+        let mut world = World::of(scene());
+        make(&mut world, &change);
+        world.put(left);
+        assert_deleted(&world, state, what);
+    }
+}
+
+#[test]
+fn a_copy_of_which_nothing_is_left_goes() {
+    let mut world = World::of([]);
+    world.put(World::settled_scene().secret(&scene_place()).clone());
+    assert_deleted(&world, State::NotAsked, "an empty hub");
+    assert!(world.index.places(&world.fleet).contains(&scene_place()));
+}
+
+#[test]
+fn a_hub_that_comes_to_ask_for_the_annotation_takes_back_what_has_none() {
+    let left = World::settled_scene().secret(&scene_place()).clone();
+    let mut world =
+        World::set_up(SyncSettings { require_namespaces: true, ..SyncSettings::default() }, scene());
+    world.put(left);
+    assert_deleted(&world, State::OutOfScope, "the option");
+}
+
+#[test]
+fn one_of_two_bindings_is_enough() {
+    let mut world = World::settled_scene();
+    world.arrive(&by_labels("all", &json!({})));
+    world.arrive(&binding("team", "all"));
+    world.leave(&binding("team", "prod"));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.leave(&binding("team", "all"));
+    assert_deleted(&world, State::NotGranted, "the last one");
+}
+
+#[test]
+fn what_is_not_known_keeps_the_copy() {
+    for (what, change, state) in doubts() {
+        let mut world = World::settled_scene();
+        let before = world.secret(&scene_place()).clone();
+        make(&mut world, &change);
+        let CopyPlan { action, states, notes } = world.plan(&scene_place());
+        assert_eq!((action, states, notes), (CopyAction::Nothing, vec![(kueue(), state)], vec![]), "{what}");
+        world.settle();
+        assert_eq!(world.secret(&scene_place()), &before, "{what}");
+    }
+}
+
+#[test]
+fn what_is_not_known_makes_no_copy() {
+    for (what, change, _) in doubts() {
+        let mut world = World::of(scene());
+        make(&mut world, &change);
+        world.settle();
+        assert!(world.secrets.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn one_clear_no_takes_the_copy_whatever_is_not_known() {
+    for (doubt, unknown, _) in doubts() {
+        for (no, change, state) in revocations() {
+            // A change of the object that is in doubt would end the doubt.
+            let same = |one: &Value, other: &Value| {
+                one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
+            };
+            let touched: Vec<_> = change.come.iter().chain(&change.go).collect();
+            if unknown.come.iter().any(|object| touched.iter().any(|other| same(object, other))) {
+                continue;
+            }
+            let mut world = World::settled_scene();
+            make(&mut world, &unknown);
+            make(&mut world, &change);
+            // A broken selector does not say that the cluster left the set.
+            if doubt.starts_with("set") && no == "cluster in another set" {
+                assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+                continue;
+            }
+            // Nor does an unreadable token say whose it is.
+            if doubt == "token unreadable" && no == "account made anew" {
+                assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+                continue;
+            }
+            assert_deleted(&world, state, &format!("{doubt}, {no}"));
+        }
+    }
+}
+
+#[test]
+fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
+    world.put(World::settled_scene().secret(&scene_place()).clone());
+    world.index.copies_listed(None);
+    world.index.sources_listed(None);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::AccountUnknown));
+
+    world.leave(&profile("team", "c1"));
+    assert_deleted(&world, State::NoProfile, "but a profile that is gone is");
+    world.arrive(&profile("team", "c1"));
+    world.leave(&binding("team", "prod"));
+    assert_deleted(&world, State::NotGranted, "and so is a grant");
+    world.arrive(&binding("team", "prod"));
+    world.leave(&token("c1", "kueue"));
+    assert_deleted(&world, State::NoToken, "and a token, where all of those are known");
+    world.arrive(&token("c1", "kueue"));
+    world.index.accounts_listed();
+    assert_deleted(&world, State::NotAsked, "and the account once all are known");
+}
+
+#[test]
+fn a_copy_without_a_record_waits_for_the_accounts_to_be_listed() {
+    let stripped = json!({ "metadata": { "annotations": { SYNCED_CLUSTER: null, SYNCED_ACCOUNT: null }, "labels": null } });
+    let left = with(World::settled_scene().secret(&scene_place()).clone(), &stripped);
+    assert!(observe(&left).is_ours && observe(&left).record.is_none());
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
+    world.put(left);
+    world.index.sources_listed(None);
+    world.index.copies_listed(None);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.index.accounts_listed();
+    assert_deleted(&world, State::NotAsked, "nobody is left whose it could be");
+}
+
+#[test]
+fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("Secret"));
+    world.put(World::settled_scene().secret(&scene_place()).clone());
+    world.index.copies_listed(None);
+    world.index.accounts_listed();
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::TokenUnknown));
+    world.index.sources_listed(None);
+    assert_deleted(&world, State::NoToken, "all are known");
+}
+
+#[test]
+fn before_every_copy_is_known_nothing_is_planned_and_that_is_said() {
+    let mut world = World::unlisted(SyncSettings::default(), scene());
+    world.index.accounts_listed();
+    world.index.sources_listed(None);
+    let unread = |state| CopyPlan { states: vec![(kueue(), state)], ..CopyPlan::default() };
+    assert_eq!(world.plan(&scene_place()), unread(State::CopiesUnknown));
+    world.put(World::settled_scene().secret(&scene_place()).clone());
+    world.leave(&binding("team", "prod"));
+    assert_eq!(world.plan(&scene_place()), unread(State::NotGranted));
+    world.index.copies_listed(None);
+    assert_deleted(&world, State::NotGranted, "all are known");
+}
+
+#[test]
+fn a_copy_under_a_grant_that_is_not_known_is_kept_true() {
+    let mut world = World::settled_scene();
+    world.arrive(&broken("prod"));
+    world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+    world.settle();
+    assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
+    world.remove(&scene_place());
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "but not made anew");
+}
+
+#[test]
+fn a_copy_that_could_not_be_made_anew_is_not_deleted_to_be_replaced() {
+    let foreign_profile = json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } });
+    for change in [come(broken("prod")), edit(profile("team", "c1"), &foreign_profile)] {
+        let mut world = World::settled_scene();
+        world.edit(&scene_place(), &json!({ "immutable": true }));
+        world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+        make(&mut world, &change);
+        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{change:?}");
+        assert_ne!(world.state(&scene_place(), &kueue()), Some(State::Synced), "{change:?}");
+        // Once it could be made anew, it is.
+        make(&mut world, &Change { come: scene_without("Secret"), go: vec![] });
+        world.settle();
+        assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
+    }
+}
+
+#[test]
+fn a_rotated_token_is_copied_and_nothing_of_the_old_one_stays() {
+    let mut world = World::settled_scene();
+    world.arrive(&with(
+        token("c1", "kueue"),
+        &json!({ "data": { "token": base64("rotated"), "ca.crt": null } }),
+    ));
+    world.settle();
+    assert_eq!(world.secret(&scene_place())["data"], json!({ "token": base64("rotated") }));
+    assert_eq!(world.version(&scene_place()).resource_version, "2");
+}
+
+#[test]
+fn a_copy_moves_to_a_profile_with_a_new_uid() {
+    let mut world = World::settled_scene();
+    world.arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
+    world.settle();
+    let secret = world.secret(&scene_place());
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
+    assert_eq!(secret["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+    assert_eq!(secret["metadata"]["resourceVersion"], "2", "in one write");
+}
+
+#[test]
+fn a_profile_that_goes_and_comes_back_gets_its_copy_back() {
+    let mut world = World::settled_scene();
+    world.leave(&profile("team", "c1"));
+    world.settle();
+    assert!(world.secrets.is_empty());
+    world.arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
+    world.settle();
+    let secret = world.secret(&scene_place());
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
+}
+
+#[test]
+fn an_account_made_anew_gets_a_copy_of_its_own_token() {
+    let mut world = World::settled_scene();
+    world.arrive(&with(account("c1", "kueue"), &metadata(&json!({ "uid": "another" }))));
+    world.settle();
+    assert!(world.secrets.is_empty(), "the token is still the earlier account's");
+    let owner =
+        json!([{ "apiVersion": "v1", "kind": "ManagedServiceAccount", "name": "kueue", "uid": "another" }]);
+    world.arrive(&with(token("c1", "kueue"), &metadata(&json!({ "ownerReferences": owner }))));
+    world.settle();
+    let annotations = &world.secret(&scene_place())["metadata"]["annotations"];
+    assert_eq!(
+        annotations["authentication.open-cluster-management.io/managed-serviceaccount-uid"],
+        "another"
+    );
+    assert_ne!(account_uid("c1", "kueue"), "another");
+}
+
+#[test]
+fn a_copy_deleted_by_hand_is_made_again() {
+    let mut world = World::settled_scene();
+    let data = world.secret(&scene_place())["data"].clone();
+    world.remove(&scene_place());
+    world.settle();
+    assert_eq!(world.secret(&scene_place())["data"], data);
+}
+
+#[test]
+fn two_clusters_that_swap_sets_swap_namespaces() {
+    let set_of = |cluster: &str, set: &str| member(cluster, set);
+    let mut world =
+        World::of([exclusive("red"), exclusive("blue"), binding("reds", "red"), binding("blues", "blue")]);
+    for (cluster, set) in [("c1", "red"), ("c2", "blue")] {
+        world.arrive(&set_of(cluster, set));
+        world.arrive(&account(cluster, "x"));
+        world.arrive(&token(cluster, "x"));
+        world.arrive(&profile("reds", cluster));
+        world.arrive(&profile("blues", cluster));
+    }
+    world.settle();
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("blues", "c2-x"), &place("reds", "c1-x")]);
+    world.arrive(&set_of("c1", "blue"));
+    world.arrive(&set_of("c2", "red"));
+    world.settle();
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("blues", "c1-x"), &place("reds", "c2-x")]);
+}
+
+#[test]
+fn a_doubt_in_one_set_holds_up_no_other() {
+    let mut world = World::of(scene());
+    for object in [broken("other"), binding("team", "other"), member("c2", "other"), profile("team", "c2")] {
+        world.arrive(&object);
+    }
+    for object in [account("c2", "kueue"), token("c2", "kueue")] {
+        world.arrive(&object);
+    }
+    world.settle();
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()]);
+    world.arrive(&scene_with("ManagedCluster", &metadata(&json!({ "labels": null })))[0]);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "it may be in the broken one now");
+}

@@ -1,0 +1,367 @@
+//! What holds for the copies of every hub, however it came to be and whatever was done to them.
+
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT, SYNCED_CLUSTER};
+use hub_api::names::{AccountKey, SecretKey};
+use hub_core::credential::copy::FIELD_MANAGER;
+use hub_core::credential::plan::CopyAction;
+use hub_core::grant::{Grant, decide};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+use crate::support::arbitrary_credentials::{Hub, accounts, hub, objects, places};
+use crate::support::credential::{World, account_key, base64};
+use crate::support::{key, with};
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// Whose token a Secret says that it holds.
+fn recorded(secret: &Value) -> AccountKey {
+    let annotations = &secret["metadata"]["annotations"];
+    account_key(text(annotations, SYNCED_CLUSTER), text(annotations, SYNCED_ACCOUNT))
+}
+
+/// Whether we made a Secret, from what is on it.
+fn is_ours(secret: &Value) -> bool {
+    let metadata = &secret["metadata"];
+    let by_us = metadata["managedFields"]
+        .as_array()
+        .is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == FIELD_MANAGER));
+    let name = &metadata["name"];
+    let says_so = recorded(secret).copy_name() == *name
+        && metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == *name;
+    by_us || says_so
+}
+
+fn is_terminating(secret: &Value) -> bool {
+    !secret["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// A hub, and what is asked of a copy there, from its objects.
+struct Judge<'a> {
+    hub: &'a Hub,
+    world: &'a World,
+}
+
+impl Judge<'_> {
+    fn account(&self, key: &AccountKey) -> Option<&Value> {
+        self.hub.find("ManagedServiceAccount", key.cluster.as_str(), key.account.as_str())
+    }
+
+    fn token(&self, key: &AccountKey) -> Option<&Value> {
+        self.hub.find("Secret", key.cluster.as_str(), key.account.as_str())
+    }
+
+    fn profile(&self, place: &SecretKey, account: &AccountKey) -> Option<&Value> {
+        self.hub.find("ClusterProfile", place.namespace.as_str(), account.cluster.as_str())
+    }
+
+    fn grant(&self, place: &SecretKey, account: &AccountKey) -> Grant {
+        decide(&self.world.fleet, &key(place.namespace.as_str(), account.cluster.as_str()))
+    }
+
+    /// Whether nothing says clearly that the account must not have a copy there.
+    fn may_be(&self, place: &SecretKey, account: &AccountKey) -> bool {
+        let metadata = |object: Option<&Value>| object.map(|object| object["metadata"].clone());
+        let asks = metadata(self.account(account)).map_or(!self.hub.accounts_listed, |metadata| {
+            let namespaces = metadata["annotations"][SYNC_TO_NAMESPACES].as_str();
+            metadata["labels"][SYNC_TO_CLUSTER_PROFILE] == "true"
+                && metadata["deletionTimestamp"].is_null()
+                && namespaces.map_or(!self.hub.require_namespaces, |namespaces| {
+                    namespaces.split(',').any(|namespace| namespace == place.namespace.as_str())
+                })
+        });
+        let own_name = |account: &Value| match account["status"]["tokenSecretRef"]["name"].as_str() {
+            Some(name) => name == account["metadata"]["name"],
+            None => true,
+        };
+        let has_token = self.token(account).map_or(!self.hub.sources_listed, |token| {
+            let uid = self.account(account).map(|account| &account["metadata"]["uid"]);
+            let owner = &token["metadata"]["ownerReferences"][0]["uid"];
+            let is_agents = token["type"] == "Opaque" && token["metadata"]["labels"] != json!({});
+            let readable = !token["data"].is_string();
+            !readable || is_agents && uid.is_none_or(|uid| uid == owner)
+        });
+        let profile = metadata(self.profile(place, account));
+        asks && has_token
+            && self.grant(place, account) != Grant::Refused
+            && self.account(account).is_none_or(own_name)
+            && profile.is_some_and(|profile| profile["deletionTimestamp"].is_null())
+    }
+
+    /// Whether the account and its token can be read, so that nothing is in doubt but perhaps the grant.
+    fn is_readable(&self, account: &AccountKey) -> bool {
+        self.account(account).is_some_and(|account| !account["status"].is_string())
+            && self
+                .token(account)
+                .is_some_and(|token| token["data"]["token"].as_str().is_some_and(|token| !token.is_empty()))
+    }
+
+    /// Whether a new copy could be made there.
+    fn could_be_made(&self, place: &SecretKey, account: &AccountKey) -> bool {
+        let manager = |profile: &Value| {
+            let manager = &profile["metadata"]["labels"]["x-k8s.io/cluster-manager"];
+            manager.is_null() || manager == "open-cluster-management"
+        };
+        self.grant(place, account) == Grant::Granted && self.profile(place, account).is_some_and(manager)
+    }
+
+    /// What is wrong with a copy as the one of this account.
+    fn faults(&self, place: &SecretKey, secret: &Value, account: &AccountKey) -> Vec<&'static str> {
+        let (metadata, none) = (&secret["metadata"], Value::Null);
+        let token = self.token(account).map_or(&none, |token| &token["data"]);
+        let mut data = json!({ "token": token["token"], "ca.crt": token["ca.crt"] });
+        data.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let owners = json!([{
+            "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "controller": true,
+            "name": account.cluster.as_str(),
+            "uid": self.profile(place, account).map_or(&none, |profile| &profile["metadata"]["uid"]),
+        }]);
+        let uid = self.account(account).map_or(&none, |account| &account["metadata"]["uid"]);
+        let annotations = &metadata["annotations"];
+        [
+            ("data", secret["data"] == data),
+            ("type", secret["type"] == "Opaque"),
+            ("record", recorded(secret) == *account),
+            (
+                "uid",
+                annotations["authentication.open-cluster-management.io/managed-serviceaccount-uid"] == *uid,
+            ),
+            ("owner", metadata["ownerReferences"] == owners),
+            (
+                "label",
+                metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == *place.name,
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(what, right)| (!right).then_some(what))
+        .collect()
+    }
+}
+
+/// The Secrets, without what an API server gives them.
+fn contents(world: &World) -> BTreeMap<SecretKey, Value> {
+    let server = json!({ "metadata": { "uid": null, "resourceVersion": null } });
+    world.secrets.iter().map(|(place, secret)| (place.clone(), with(secret.clone(), &server))).collect()
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// That the writing comes to an end, that every write differs from what is there and is one that an API server
+    /// takes, is what settling asks.
+    #[test]
+    fn after_what_is_planned_is_written_nothing_is_left_to_do(hub in hub()) {
+        let mut world = hub.world();
+        world.settle();
+        for place in places() {
+            prop_assert_eq!(world.plan(&place).action, CopyAction::Nothing, "{}", place);
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_not_ours_keeps_every_byte(hub in hub()) {
+        let mut world = hub.world();
+        let before = world.secrets.clone();
+        world.settle();
+        for (place, secret) in before.iter().filter(|(_, secret)| !is_ours(secret)) {
+            prop_assert_eq!(world.secret(place), secret);
+        }
+    }
+
+    /// What is there in the end is the copy of an account that may have it there, and of one piece; or it is as it
+    /// was, since it is not known what it should be.
+    #[test]
+    fn what_is_ours_is_right_or_as_it_was_where_something_is_not_known(hub in hub()) {
+        let mut world = hub.world();
+        let before = world.secrets.clone();
+        world.settle();
+        let judge = Judge { hub: &hub, world: &world };
+        for (place, secret) in world.secrets.iter().filter(|(_, secret)| is_ours(secret)) {
+            let mut holders: Vec<_> = accounts().filter(|account| account.copy_name() == *place.name).collect();
+            let is_recorded = holders.contains(&recorded(secret));
+            if is_recorded {
+                holders = vec![recorded(secret)];
+            }
+            let may_be = holders.iter().any(|account| judge.may_be(place, account));
+            if is_terminating(secret) {
+                let empty = secret["data"].is_null() || secret["immutable"] == true;
+                prop_assert!(empty || may_be || !hub.accounts_listed, "{place} is full: {secret}");
+                continue;
+            }
+            prop_assert!(may_be || !hub.accounts_listed, "{place} may not be there: {secret}");
+            let right = holders.iter().any(|account| {
+                judge.may_be(place, account) && judge.faults(place, secret, account).is_empty()
+            });
+            let frozen = secret["immutable"] == true || secret["type"] != "Opaque";
+            let doubtful = (!is_recorded && !hub.accounts_listed) || holders.iter().any(|account| {
+                !judge.is_readable(account) || frozen && !judge.could_be_made(place, account)
+            });
+            let as_it_was = before.get(place) == Some(secret);
+            prop_assert!(right || as_it_was && doubtful, "{place}: {secret}");
+        }
+    }
+
+    #[test]
+    fn a_copy_that_should_be_there_is_there(hub in hub()) {
+        let mut world = hub.world();
+        world.settle();
+        let judge = Judge { hub: &hub, world: &world };
+        for place in places() {
+            let wanted = accounts().filter(|account| account.copy_name() == *place.name).find(|account| {
+                judge.may_be(&place, account)
+                    && judge.is_readable(account)
+                    && judge.could_be_made(&place, account)
+            });
+            prop_assert!(wanted.is_none() || world.secrets.contains_key(&place), "{place} of {wanted:?}");
+        }
+    }
+
+    /// Versions came late, in between and in another order; what counts in the end is what is there.
+    #[test]
+    fn where_no_copy_was_the_copies_depend_only_on_what_is_there(
+        hub in hub(), earlier in objects(), order in Just((0..33).collect::<Vec<usize>>()).prop_shuffle(),
+    ) {
+        let mut straight = hub.knowing(hub.objects.iter().flatten());
+        prop_assert_eq!(order.len(), hub.objects.len());
+        let mut lived = hub.knowing(earlier.iter().rev().flatten());
+        for index in order {
+            match (&hub.objects[index], &earlier[index]) {
+                (Some(object), _) => drop(lived.arrive(object)),
+                (None, Some(gone)) => drop(lived.leave(gone)),
+                (None, None) => {}
+            }
+        }
+        straight.settle();
+        lived.settle();
+        prop_assert_eq!(&straight.secrets, &lived.secrets);
+    }
+
+    /// An account comes or goes; the copies of other clusters do not notice, but for a name that both share.
+    #[test]
+    fn an_account_matters_to_no_other_cluster_but_by_a_shared_name(
+        hub in hub(), account in select(accounts().collect::<Vec<_>>()),
+    ) {
+        let mut without = hub.clone();
+        for object in &mut without.objects {
+            let is_its = |object: &Value| {
+                matches!(object["kind"].as_str(), Some("ManagedServiceAccount" | "Secret"))
+                    && crate::support::credential::names(object) == (account.cluster.as_str(), account.account.as_str())
+            };
+            object.take_if(|object| is_its(object));
+        }
+        let (mut with_it, mut without_it) = (hub.world(), without.world());
+        with_it.settle();
+        without_it.settle();
+        let others = |world: &World| {
+            let mut contents = contents(world);
+            contents.retain(|place, _| *place.name != account.copy_name());
+            contents
+        };
+        prop_assert_eq!(others(&with_it), others(&without_it));
+    }
+
+    /// A world that has settled is turned into another one, with what is left of it.
+    #[test]
+    fn a_hub_that_changed_ends_as_safe_as_one_that_began_so(hub in hub(), next in objects()) {
+        let mut world = hub.world();
+        world.settle();
+        for (before, after) in hub.objects.iter().zip(&next) {
+            match (before, after) {
+                (_, Some(object)) => drop(world.arrive(object)),
+                (Some(gone), None) => drop(world.leave(gone)),
+                (None, None) => {}
+            }
+        }
+        world.settle();
+        let hub = Hub { objects: next, ..hub };
+        let judge = Judge { hub: &hub, world: &world };
+        for (place, secret) in &world.secrets {
+            if !is_ours(secret) || is_terminating(secret) || !hub.accounts_listed {
+                continue;
+            }
+            let may_be = accounts()
+                .filter(|account| account.copy_name() == *place.name)
+                .any(|account| judge.may_be(place, &account));
+            prop_assert!(may_be, "{place}: {secret}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_planned_or_known_shows_a_token(hub in hub(), at in any::<Index>()) {
+        let world = hub.world();
+        let places = places();
+        let plan = world.plan(at.get(&places));
+        let shown = format!("{plan:?} {:?}", world.index);
+        for secret in ["token-of-", "rotated-", "mallory's", "ca-of-"] {
+            // Three bytes make four letters, so this is how the text begins in base64 whatever follows.
+            let whole = secret.len() / 3 * 3;
+            for form in [secret, &base64(&secret[..whole])] {
+                prop_assert!(!shown.contains(form), "{form} in {shown}");
+            }
+        }
+    }
+}
+
+/// The laws say something only about what the hubs hold.
+#[test]
+fn hubs_hold_every_state_every_action_and_every_finding() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = BTreeSet::new();
+    let mut shared = 0;
+    for _ in 0..200 {
+        let hub = hub().new_tree(&mut runner).unwrap().current();
+        let world = hub.world();
+        for place in places() {
+            let plan = world.plan(&place);
+            seen.insert(match plan.action {
+                CopyAction::Nothing => "nothing",
+                CopyAction::Create(_) => "create",
+                CopyAction::Patch(_) => "patch",
+                CopyAction::Delete(_) => "delete",
+            });
+            seen.extend(plan.notes.iter().map(|note| note.reason.as_str()));
+            seen.extend(plan.states.iter().map(|(_, state)| state.as_str()));
+            shared += usize::from(plan.states.len() > 1);
+        }
+    }
+    let expected = [
+        "CopyNameTaken",
+        "CopyTerminating",
+        "ForeignSecret",
+        "account_unknown",
+        "create",
+        "delete",
+        "foreign_profile",
+        "foreign_secret",
+        "foreign_token",
+        "grant_unknown",
+        "name_taken",
+        "no_profile",
+        "no_token",
+        "not_asked",
+        "not_granted",
+        "nothing",
+        "out_of_scope",
+        "patch",
+        "synced",
+        "terminating",
+        "token_elsewhere",
+        "token_unknown",
+        "unusable_token",
+    ];
+    assert_eq!(seen.iter().copied().collect::<Vec<_>>(), expected);
+    assert!(shared > 200, "{shared} shared names");
+}

@@ -1,0 +1,340 @@
+//! Two accounts whose copies have one name, and names that are too long. `a` with `b-c` and `a-b` with `c` both have
+//! the copy `a-b-c`.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_api::labels::{self, SYNCED_ACCOUNT, SYNCED_CLUSTER, SYNCED_FROM};
+use hub_api::names::{AccountKey, SecretKey};
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::plan::{CopyAction, CopyPlan};
+use hub_core::credential::report::report;
+use hub_core::credential::state::State;
+use hub_core::note::Reason;
+use serde_json::{Value, json};
+
+use crate::support::credential::{World, account, account_key, base64, place, profile, token};
+use crate::support::{binding, by_labels, cluster, exclusive, member, with};
+
+const FIRST: (&str, &str) = ("a", "b-c");
+const SECOND: (&str, &str) = ("a-b", "c");
+
+fn key((cluster, account): (&str, &str)) -> AccountKey {
+    account_key(cluster, account)
+}
+
+fn shared() -> SecretKey {
+    place("team", "a-b-c")
+}
+
+/// Both clusters in `team`, without accounts.
+fn neighbourhood() -> [Value; 6] {
+    [
+        member("a", "prod"),
+        member("a-b", "prod"),
+        exclusive("prod"),
+        binding("team", "prod"),
+        profile("team", "a"),
+        profile("team", "a-b"),
+    ]
+}
+
+/// A hub of which they are all that there is.
+fn neighbours() -> World {
+    World::of(neighbourhood())
+}
+
+fn arrive(world: &mut World, (cluster, name): (&str, &str)) {
+    world.arrive(&account(cluster, name));
+    world.arrive(&token(cluster, name));
+}
+
+/// Whose token the shared copy holds, by its data, its record and its owner, which agree.
+fn held_by(world: &World) -> Option<(&'static str, &'static str)> {
+    let secret = world.secrets.get(&shared())?;
+    let holds = |(cluster, name): &(&str, &str)| {
+        secret["data"]["token"] == base64(&format!("token-of-{cluster}/{name}"))
+    };
+    let holder = [FIRST, SECOND].into_iter().find(holds).expect("a token of one of them");
+    let metadata = &secret["metadata"];
+    assert_eq!(metadata["annotations"][SYNCED_CLUSTER], holder.0);
+    assert_eq!(metadata["annotations"][SYNCED_ACCOUNT], holder.1);
+    assert_eq!(metadata["ownerReferences"][0]["name"], holder.0);
+    assert_eq!(metadata["labels"][SYNCED_FROM], "a-b-c");
+    Some(holder)
+}
+
+#[test]
+fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
+    for (first, second) in [(FIRST, SECOND), (SECOND, FIRST)] {
+        let mut world = neighbours();
+        arrive(&mut world, first);
+        world.settle();
+        let before = world.secret(&shared()).clone();
+        arrive(&mut world, second);
+        world.settle();
+        assert_eq!(held_by(&world), Some(first));
+        assert_eq!(world.secret(&shared()), &before, "not a byte");
+
+        let CopyPlan { states, notes, .. } = world.plan(&shared());
+        assert_eq!(states.len(), 2);
+        assert!(states.contains(&(key(first), State::Synced)), "{states:?}");
+        assert!(states.contains(&(key(second), State::NameTaken)), "{states:?}");
+        assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyNameTaken]);
+        for told in [key(first), key(second)] {
+            assert!(notes[0].message.contains(&told.to_string()), "{notes:?}");
+        }
+        assert_eq!(report(&world.index, &world.fleet, &key(first)), None);
+        assert_eq!(report(&world.index, &world.fleet, &key(second)).unwrap().reason, "NameTaken");
+    }
+}
+
+#[test]
+fn the_second_follows_after_the_first_has_left_in_whatever_way() {
+    for (first, second) in [(FIRST, SECOND), (SECOND, FIRST)] {
+        let ways: [&dyn Fn(&mut World); 4] = [
+            &|world| drop(world.leave(&account(first.0, first.1))),
+            &|world| drop(world.leave(&token(first.0, first.1))),
+            &|world| drop(world.leave(&profile("team", first.0))),
+            &|world| drop(world.arrive(&member(first.0, "dev"))),
+        ];
+        for leave in ways {
+            let mut world = neighbours();
+            arrive(&mut world, first);
+            world.settle();
+            arrive(&mut world, second);
+            leave(&mut world);
+            // One Secret goes and another comes: a reader never sees one whose owner changes under it.
+            assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
+            assert_eq!(world.plan(&shared()).notes, [], "nobody is in the way any more");
+            world.settle();
+            assert_eq!(held_by(&world), Some(second));
+            assert_eq!(world.state(&shared(), &key(second)), Some(State::Synced));
+        }
+    }
+}
+
+#[test]
+fn of_two_that_are_there_at_once_the_older_account_gets_the_name() {
+    let created = |(cluster, name): (&str, &str), time: &Value| {
+        with(account(cluster, name), &json!({ "metadata": { "creationTimestamp": time } }))
+    };
+    let (may, june, never) = (json!("2026-05-01T00:00:00Z"), json!("2026-06-01T00:00:00Z"), json!(null));
+    for (of_first, of_second, winner) in [
+        (&may, &june, FIRST),
+        (&june, &may, SECOND),
+        (&never, &june, SECOND),
+        (&june, &never, FIRST),
+        // Of the same age, or of none: by name.
+        (&may, &may, FIRST),
+        (&never, &never, FIRST),
+    ] {
+        let accounts = [created(FIRST, of_first), created(SECOND, of_second)];
+        for order in [[0, 1], [1, 0]] {
+            let mut world = neighbours();
+            for (cluster, name) in [FIRST, SECOND] {
+                world.arrive(&token(cluster, name));
+            }
+            for index in order {
+                world.arrive(&accounts[index]);
+            }
+            world.settle();
+            assert_eq!(held_by(&world), Some(winner), "{of_first} {of_second} {order:?}");
+        }
+    }
+}
+
+#[test]
+fn an_older_account_that_may_not_have_the_copy_holds_no_name() {
+    let mut world = neighbours();
+    arrive(&mut world, FIRST);
+    arrive(&mut world, SECOND);
+    world.leave(&token(FIRST.0, FIRST.1));
+    world.settle();
+    assert_eq!(held_by(&world), Some(SECOND));
+    assert_eq!(world.state(&shared(), &key(FIRST)), Some(State::NoToken));
+}
+
+#[test]
+fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
+    let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
+    world.arrive(&account(FIRST.0, FIRST.1));
+    arrive(&mut world, SECOND);
+    world.index.accounts_listed();
+    world.index.copies_listed(None);
+    // Tokens are listed by the names of accounts, one after the other.
+    world.index.sources_listed(Some(SECOND.1.into()));
+    assert_eq!(world.plan(&shared()).action, CopyAction::Nothing);
+    assert_eq!(world.state(&shared(), &key(FIRST)), Some(State::TokenUnknown));
+    world.index.sources_listed(Some(FIRST.1.into()));
+    world.settle();
+    assert_eq!(held_by(&world), Some(SECOND), "it has none");
+}
+
+#[test]
+fn the_name_is_shared_only_in_namespaces_that_see_both() {
+    let mut world = neighbours();
+    for object in
+        [by_labels("all", &json!({})), binding("ops", "dev"), exclusive("dev"), profile("ops", "a-b")]
+    {
+        world.arrive(&object);
+    }
+    world.arrive(&member("a-b", "dev"));
+    arrive(&mut world, FIRST);
+    arrive(&mut world, SECOND);
+    world.settle();
+    assert_eq!(held_by(&world), Some(FIRST));
+    let elsewhere = world.secret(&place("ops", "a-b-c"));
+    assert_eq!(elsewhere["data"]["token"], base64("token-of-a-b/c"));
+}
+
+#[test]
+fn a_copy_without_a_record_is_whose_profile_it_hangs_on() {
+    let stripped = json!({ "metadata": { "annotations": null } });
+    for (first, second) in [(FIRST, SECOND), (SECOND, FIRST)] {
+        let mut world = neighbours();
+        arrive(&mut world, first);
+        world.settle();
+        arrive(&mut world, second);
+        world.edit(&shared(), &stripped);
+        world.settle();
+        assert_eq!(held_by(&world), Some(first));
+    }
+}
+
+#[test]
+fn a_copy_without_a_record_goes_if_whose_profile_it_hangs_on_may_not_have_it() {
+    let mut world = neighbours();
+    arrive(&mut world, FIRST);
+    world.settle();
+    arrive(&mut world, SECOND);
+    world.edit(&shared(), &json!({ "metadata": { "annotations": null } }));
+    world.leave(&token(FIRST.0, FIRST.1));
+    // Of the other little is known, but it is not the other's copy.
+    world.arrive(&with(token(SECOND.0, SECOND.1), &json!({ "data": { "token": "" } })));
+    assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
+    world.settle();
+    assert!(world.secrets.is_empty());
+}
+
+#[test]
+fn a_copy_that_does_not_say_at_all_whose_it_is_becomes_that_of_the_first_it_could_be() {
+    let stripped = json!({ "metadata": { "annotations": null, "ownerReferences": null } });
+    let mut world = neighbours();
+    arrive(&mut world, SECOND);
+    world.settle();
+    arrive(&mut world, FIRST);
+    world.edit(&shared(), &stripped);
+    world.settle();
+    assert_eq!(held_by(&world), Some(FIRST), "with its own token");
+}
+
+#[test]
+fn a_forged_record_never_leaves_the_token_of_one_account_under_the_name_of_another() {
+    let forged = json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "a-b", SYNCED_ACCOUNT: "c" } } });
+    // Whether the other may be there or not, what is there in the end is of one piece.
+    for other_asks in [true, false] {
+        let mut world = neighbours();
+        arrive(&mut world, FIRST);
+        world.settle();
+        if other_asks {
+            arrive(&mut world, SECOND);
+        }
+        world.edit(&shared(), &forged);
+        world.settle();
+        assert_eq!(held_by(&world), Some(if other_asks { SECOND } else { FIRST }));
+    }
+}
+
+#[test]
+fn the_account_of_a_copy_is_judged_though_others_of_the_name_are_all_that_is_known() {
+    let mut left = neighbours();
+    arrive(&mut left, FIRST);
+    left.settle();
+    let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
+    arrive(&mut world, SECOND);
+    world.put(left.secret(&shared()).clone());
+    world.index.copies_listed(None);
+    assert_eq!(world.plan(&shared()).action, CopyAction::Nothing, "the other may yet be shown");
+    world.index.accounts_listed();
+    world.index.sources_listed(None);
+    assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
+    world.settle();
+    assert_eq!(held_by(&world), Some(SECOND));
+}
+
+/// A hub that grants a cluster to `team` and has this account of it.
+fn hub(cluster_name: &str, account_name: &str) -> World {
+    World::of([
+        cluster(cluster_name, &json!({})),
+        by_labels("all", &json!({})),
+        binding("team", "all"),
+        profile("team", cluster_name),
+        account(cluster_name, account_name),
+        token(cluster_name, account_name),
+    ])
+}
+
+#[test]
+fn a_long_name_shortens_the_label_and_nothing_else() {
+    for length in [55, 56, 57, 100, 246] {
+        let name = "x".repeat(length);
+        let mut world = hub("berlin", &name);
+        world.settle();
+        let place = place("team", &format!("berlin-{name}"));
+        let metadata = &world.secret(&place)["metadata"];
+        assert_eq!(metadata["annotations"][SYNCED_CLUSTER], "berlin");
+        assert_eq!(metadata["annotations"][SYNCED_ACCOUNT], name);
+        let label = metadata["labels"][SYNCED_FROM].as_str().unwrap();
+        assert!(labels::is_valid_value(label), "{label}");
+        assert_eq!(label.len(), (length + 7).min(63));
+        assert_eq!(label == &*place.name, length <= 56, "{label}");
+    }
+}
+
+#[test]
+fn long_names_that_begin_alike_have_labels_of_their_own() {
+    let mut seen = BTreeSet::new();
+    for end in ["a", "b", "ab", "a.b", "a-b"] {
+        let name = format!("{}{end}", "x".repeat(80));
+        let mut world = hub("berlin", &name);
+        world.settle();
+        let secret = world.secret(&place("team", &format!("berlin-{name}")));
+        assert!(seen.insert(secret["metadata"]["labels"][SYNCED_FROM].as_str().unwrap().to_owned()));
+    }
+}
+
+#[test]
+fn a_label_cut_at_a_dot_or_dash_is_still_a_label() {
+    for at in 40..60 {
+        for sign in ["-", "."] {
+            let name = format!("{}{sign}{}", "x".repeat(at), "y".repeat(60));
+            let mut world = hub("berlin", &name);
+            world.settle();
+            assert_eq!(world.secrets.len(), 1, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_name_too_long_for_a_secret_is_refused_and_reported() {
+    for (length, fits) in [(246, true), (247, false), (253, false)] {
+        let name = "x".repeat(length);
+        let mut world = hub("berlin", &name);
+        let place = place("team", &format!("berlin-{name}"));
+        let expected = if fits { State::Synced } else { State::NameTooLong };
+        assert_eq!(world.state(&place, &account_key("berlin", &name)), Some(expected));
+        let told = report(&world.index, &world.fleet, &account_key("berlin", &name)).map(|it| it.reason);
+        assert_eq!(told, (!fits).then_some("NameTooLong"));
+        world.settle();
+        assert_eq!(world.secrets.len(), usize::from(fits));
+    }
+}
+
+#[test]
+fn dots_in_an_accounts_name_are_part_of_it() {
+    let mut world = hub("berlin", "a.b");
+    world.settle();
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("team", "berlin-a.b")]);
+}

@@ -1,0 +1,372 @@
+//! What is done to a Secret that stands where a copy belongs: ours is repaired whatever was done to it, one that is
+//! not ours is never touched, and one that is being deleted is emptied where its token may not be. The scene is
+//! the copy of `c1/kueue` in `team`.
+
+#![cfg(test)]
+
+use hub_api::labels::{SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER, SYNCED_FROM};
+use hub_core::credential::copy::FIELD_MANAGER;
+use hub_core::credential::plan::{CopyAction, CopyPlan};
+use hub_core::credential::state::State;
+use hub_core::note::Reason;
+use serde_json::{Value, json};
+
+use crate::support::credential::{
+    World, account_key, base64, observe, scene, scene_place, scene_with, scene_without, stranger, token,
+};
+use crate::support::{NOON, binding, broken, with};
+
+/// What the API server keeps of an object beside what we write.
+fn content(secret: &Value) -> Value {
+    let server = json!({ "metadata": { "uid": null, "resourceVersion": null, "managedFields": null } });
+    with(secret.clone(), &server)
+}
+
+fn our_copy() -> Value {
+    World::settled_scene().secret(&scene_place()).clone()
+}
+
+/// Merge patches that somebody laid over the copy, each on a part of its own.
+fn edits() -> Vec<Value> {
+    let annotation = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
+    let owner = |patch: Value| {
+        let ours = our_copy()["metadata"]["ownerReferences"][0].clone();
+        json!({ "metadata": { "ownerReferences": [with(ours, &patch)] } })
+    };
+    let another = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x" });
+    let and_another = json!([our_copy()["metadata"]["ownerReferences"][0], another]);
+    vec![
+        json!({ "data": { "token": base64("mallory's") } }),
+        json!({ "data": { "token": "" } }),
+        json!({ "data": { "token": null } }),
+        json!({ "data": { "ca.crt": base64("mallory's") } }),
+        json!({ "data": { "ca.crt": null } }),
+        json!({ "data": { "more": base64("x"), "still-more": "" } }),
+        json!({ "data": null }),
+        json!({ "metadata": { "labels": { SYNCED_FROM: "c2-kueue" } } }),
+        json!({ "metadata": { "labels": { SYNCED_FROM: "" } } }),
+        json!({ "metadata": { "labels": null } }),
+        annotation(SYNCED_CLUSTER, json!("c2")),
+        annotation(SYNCED_CLUSTER, json!("")),
+        annotation(SYNCED_CLUSTER, json!(null)),
+        annotation(SYNCED_ACCOUNT, json!("argocd")),
+        annotation(SYNCED_ACCOUNT, json!(null)),
+        annotation(SYNCED_ACCOUNT_UID, json!("another")),
+        annotation(SYNCED_ACCOUNT_UID, json!(null)),
+        json!({ "metadata": { "annotations": null } }),
+        owner(json!({ "uid": "another" })),
+        owner(json!({ "name": "c2" })),
+        owner(json!({ "controller": false })),
+        owner(json!({ "controller": null })),
+        owner(json!({ "kind": "ConfigMap" })),
+        owner(json!({ "apiVersion": "example.com/v1" })),
+        json!({ "metadata": { "ownerReferences": and_another } }),
+        json!({ "metadata": { "ownerReferences": [another] } }),
+        json!({ "metadata": { "ownerReferences": [] } }),
+        json!({ "metadata": { "ownerReferences": null } }),
+        json!({ "metadata": { "labels": null, "annotations": null, "ownerReferences": null }, "data": null }),
+    ]
+}
+
+#[test]
+fn every_part_of_a_copy_that_somebody_edited_is_repaired_by_one_complete_patch() {
+    for edit in edits() {
+        let mut world = World::settled_scene();
+        world.edit(&scene_place(), &edit);
+        assert_ne!(content(world.secret(&scene_place())), content(&our_copy()), "no edit: {edit}");
+        let action = world.plan(&scene_place()).action;
+        assert!(matches!(action, CopyAction::Patch(_)), "{edit}: {action:?}");
+        world.write(&scene_place(), &action);
+        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{edit}");
+        assert_eq!(content(world.secret(&scene_place())), content(&our_copy()), "{edit}");
+    }
+}
+
+#[test]
+fn a_repair_is_for_exactly_the_version_that_was_seen() {
+    let mut world = World::settled_scene();
+    world.edit(&scene_place(), &json!({ "data": { "token": base64("x") } }));
+    let CopyAction::Patch(patch) = world.plan(&scene_place()).action else { panic!("no patch") };
+    let patch = serde_json::to_value(patch).unwrap();
+    assert_eq!(patch["metadata"]["uid"], "uid-1");
+    assert_eq!(patch["metadata"]["resourceVersion"], "2");
+}
+
+#[test]
+fn what_others_added_beside_ours_is_kept_and_costs_no_write() {
+    let beside = json!({
+        "metadata": {
+            "labels": { "example.com/team": "x" }, "annotations": { "example.com/note": "y" },
+            "finalizers": ["example.com/hold"],
+        },
+        "immutable": true,
+    });
+    let mut world = World::settled_scene();
+    world.edit(&scene_place(), &beside);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.edit(&scene_place(), &json!({ "metadata": { "labels": { SYNCED_FROM: "x" } } }));
+    world.settle();
+    assert_eq!(content(world.secret(&scene_place())), content(&with(our_copy(), &beside)));
+}
+
+#[test]
+fn a_later_version_of_the_profiles_api_in_the_owner_reference_costs_no_write() {
+    let mut owner = our_copy()["metadata"]["ownerReferences"][0].clone();
+    owner["apiVersion"] = json!("multicluster.x-k8s.io/v1beta1");
+    let mut world = World::settled_scene();
+    world.edit(&scene_place(), &json!({ "metadata": { "ownerReferences": [owner] } }));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn data_that_can_no_longer_change_is_replaced_by_a_new_secret() {
+    let mut world = World::settled_scene();
+    world.edit(&scene_place(), &json!({ "immutable": true, "data": { "token": base64("x") } }));
+    let action = world.plan(&scene_place()).action;
+    assert_eq!(action, CopyAction::Delete(world.version(&scene_place())));
+    world.write(&scene_place(), &action);
+    let action = world.plan(&scene_place()).action;
+    assert!(matches!(action, CopyAction::Create(_)), "{action:?}");
+    world.write(&scene_place(), &action);
+    assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn a_copy_of_another_type_is_replaced_since_a_type_cannot_change() {
+    for type_ in ["kubernetes.io/service-account-token", "kubernetes.io/tls", "example.com/x"] {
+        let mut world = World::of(scene());
+        world.put(with(our_copy(), &json!({ "type": type_ })));
+        assert_eq!(
+            world.plan(&scene_place()).action,
+            CopyAction::Delete(world.version(&scene_place())),
+            "{type_}"
+        );
+        world.settle();
+        assert_eq!(content(world.secret(&scene_place())), content(&our_copy()), "{type_}");
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_be_read_is_written_anew() {
+    let mut world = World::settled_scene();
+    world.edit(&scene_place(), &json!({ "data": { "token": 7 } }));
+    world.settle();
+    assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
+}
+
+#[test]
+fn a_secret_is_ours_by_who_wrote_it_or_by_label_and_record_together() {
+    let not_by_us =
+        json!({ "metadata": { "managedFields": [{ "manager": "velero", "operation": "Update" }] } });
+    let stripped = json!({ "metadata": { "annotations": null, "labels": null } });
+    let name_only = json!({ "metadata": { "annotations": null } });
+    let label_only_gone = json!({ "metadata": { "labels": null } });
+    let other_label = json!({ "metadata": { "labels": { SYNCED_FROM: "c1-other" } } });
+    for (what, secret, ours) in [
+        ("as it was made", our_copy(), true),
+        ("stripped, but written by us", with(our_copy(), &stripped), true),
+        ("restored from a backup", with(our_copy(), &not_by_us), true),
+        ("restored and stripped", with(with(our_copy(), &not_by_us), &stripped), false),
+        ("restored without annotations", with(with(our_copy(), &not_by_us), &name_only), false),
+        ("restored without label", with(with(our_copy(), &not_by_us), &label_only_gone), false),
+        ("restored with another label", with(with(our_copy(), &not_by_us), &other_label), false),
+        ("a stranger's", stranger("team", "c1-kueue"), false),
+    ] {
+        assert_eq!(observe(&secret).is_ours, ours, "{what}");
+    }
+}
+
+#[test]
+fn a_record_that_does_not_go_with_the_name_is_none() {
+    let restored = json!({ "metadata": { "managedFields": null } });
+    for patch in [
+        json!({ "metadata": { "name": "c1-argocd" } }),
+        json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "c2" } } }),
+        json!({ "metadata": { "annotations": { SYNCED_ACCOUNT: "argocd" } } }),
+        json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "c1-kueue", SYNCED_ACCOUNT: "" } } }),
+    ] {
+        let copied = with(with(our_copy(), &restored), &patch);
+        assert_eq!(observe(&copied).record, None, "{patch}");
+        assert!(!observe(&copied).is_ours, "{patch}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_copy_under_another_name_is_left_alone() {
+    let mut world = World::settled_scene();
+    let copied = json!({ "metadata": { "name": "c1-mine", "managedFields": null } });
+    world.put(with(our_copy(), &copied));
+    let before = world.secrets.clone();
+    world.settle();
+    assert_eq!(world.secrets, before);
+}
+
+/// Secrets that we did not make, in the states that a Secret can be in.
+fn strangers() -> Vec<Value> {
+    let stranger = stranger("team", "c1-kueue");
+    let patches = [
+        json!({}),
+        json!({ "immutable": true }),
+        json!({ "type": "kubernetes.io/tls" }),
+        json!({ "data": null }),
+        json!({ "data": { "token": 7 } }),
+        json!({ "data": { "token": base64("token-of-c1/kueue"), "ca.crt": base64("ca-of-c1"), "password": null } }),
+        json!({ "metadata": { "labels": { SYNCED_FROM: "c1-kueue" } } }),
+        json!({ "metadata": { "annotations": { SYNCED_CLUSTER: "c1", SYNCED_ACCOUNT: "kueue", SYNCED_ACCOUNT_UID: "x" } } }),
+        json!({ "metadata": { "ownerReferences": our_copy()["metadata"]["ownerReferences"] } }),
+        json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } }),
+        json!({ "metadata": { "managedFields": null } }),
+    ];
+    patches.iter().map(|patch| with(stranger.clone(), patch)).collect()
+}
+
+#[test]
+fn a_secret_that_we_did_not_make_is_never_written_in_any_state() {
+    let hubs: [(Vec<Value>, State); 6] = [
+        (scene(), State::ForeignSecret),
+        (scene_without("ManagedServiceAccount"), State::NotAsked),
+        (scene_without("Secret"), State::NoToken),
+        (scene_without("ManagedClusterSetBinding"), State::NotGranted),
+        (scene_with("ManagedServiceAccount", &json!({ "status": 7 })), State::AccountUnknown),
+        (
+            scene_without("ManagedClusterSet").into_iter().chain([broken("prod")]).collect(),
+            State::GrantUnknown,
+        ),
+    ];
+    for secret in strangers() {
+        for (objects, state) in &hubs {
+            let mut world = World::of(objects.clone());
+            world.put(secret.clone());
+            let CopyPlan { action, states, notes } = world.plan(&scene_place());
+            assert_eq!(action, CopyAction::Nothing, "{secret}");
+            assert!(states.iter().all(|(_, told)| told == state), "{states:?} {secret}");
+            let reasons: Vec<_> = notes.iter().map(|note| note.reason).collect();
+            let expected = if *state == State::ForeignSecret { vec![Reason::ForeignSecret] } else { vec![] };
+            assert_eq!(reasons, expected, "{secret}");
+            world.settle();
+            assert_eq!(world.secret(&scene_place()), &secret);
+        }
+    }
+}
+
+#[test]
+fn the_note_on_a_stranger_names_the_account_whose_token_belongs_there() {
+    let mut world = World::of(scene());
+    world.put(stranger("team", "c1-kueue"));
+    let notes = world.plan(&scene_place()).notes;
+    assert!(notes[0].message.contains("ManagedServiceAccount c1/kueue"), "{notes:?}");
+    world.remove(&scene_place());
+    world.settle();
+    assert_eq!(world.secret(&scene_place())["data"]["token"], base64("token-of-c1/kueue"), "once it is gone");
+}
+
+/// The scene with its copy on its way out, held by a finalizer.
+fn terminating() -> World {
+    let mut world = World::settled_scene();
+    let deleting = json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } });
+    world.edit(&scene_place(), &deleting);
+    world
+}
+
+fn assert_terminating(world: &World) {
+    let CopyPlan { states, notes, .. } = world.plan(&scene_place());
+    assert_eq!(states, [(account_key("c1", "kueue"), State::Terminating)]);
+    assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyTerminating]);
+}
+
+#[test]
+fn a_copy_that_is_being_deleted_is_left_alone_where_it_may_be() {
+    let mut world = terminating();
+    assert_terminating(&world);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    // Not even repaired: it goes.
+    world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+    assert_terminating(&world);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    // And made anew once it is gone.
+    world.remove(&scene_place());
+    world.settle();
+    assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
+}
+
+#[test]
+fn a_copy_that_is_being_deleted_is_emptied_where_it_may_not_be() {
+    let mut world = terminating();
+    world.leave(&binding("team", "prod"));
+    let action = world.plan(&scene_place()).action;
+    assert!(matches!(action, CopyAction::Patch(_)), "{action:?}");
+    world.write(&scene_place(), &action);
+    assert_eq!(world.secret(&scene_place())["data"], Value::Null);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "once");
+    // Even if it may be there again, it is not filled again, and nothing is created over it.
+    world.arrive(&binding("team", "prod"));
+    assert_terminating(&world);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn a_revoked_copy_that_a_finalizer_holds_is_deleted_and_emptied() {
+    let mut world = World::settled_scene();
+    world.edit(&scene_place(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    world.leave(&token("c1", "kueue"));
+    world.settle();
+    let secret = world.secret(&scene_place());
+    assert_eq!(secret["metadata"]["deletionTimestamp"], NOON);
+    assert_eq!(secret["data"], Value::Null);
+}
+
+#[test]
+fn a_copy_that_is_being_deleted_and_cannot_be_emptied_is_left() {
+    let mut world = terminating();
+    world.edit(&scene_place(), &json!({ "immutable": true }));
+    world.leave(&binding("team", "prod"));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn a_copy_that_is_being_deleted_stays_full_while_it_is_not_known_whether_it_may_be_there() {
+    let mut world = terminating();
+    world.arrive(&broken("prod"));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.arrive(&with(token("c1", "kueue"), &json!({ "data": "text" })));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn no_byte_of_a_secret_is_shown() {
+    let secrets = ["token-of-c1/kueue", "ca-of-c1", "mallory's"];
+    let mut shown = Vec::new();
+    let mut world = World::of(scene());
+    for edit in [
+        vec![json!({})],
+        edits(),
+        vec![json!({ "immutable": true, "data": { "token": base64("mallory's") } })],
+    ]
+    .concat()
+    {
+        shown.push(format!("{:?}", world.plan(&scene_place())));
+        world.settle();
+        world.edit(&scene_place(), &edit);
+        shown.push(format!("{:?} {:?}", world.plan(&scene_place()), world.index));
+        shown.push(format!("{:?}", observe(world.secret(&scene_place()))));
+    }
+    world.put(with(
+        stranger("team", "c1-kueue"),
+        &json!({ "data": { "token": base64("mallory's") }, "metadata": { "annotations": { "applied": base64("mallory's") } } }),
+    ));
+    shown.push(format!("{:?} {:?}", world.plan(&scene_place()), world.index));
+    for text in shown {
+        for secret in secrets {
+            let bytes = format!("{:?}", secret.as_bytes());
+            for form in [secret.to_owned(), base64(secret), bytes.trim_matches(['[', ']']).to_owned()] {
+                assert!(!text.contains(&form), "{secret} in {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_field_manager_is_a_contract_with_what_is_already_written() {
+    assert_eq!(FIELD_MANAGER, "hub-addons-credential-syncer");
+}

@@ -1,0 +1,309 @@
+//! What is said of an account whose token is not everywhere it should be, and how it becomes a condition.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_api::labels::{CLUSTER_MANAGER, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES};
+use hub_core::credential::account::CONDITION_SYNCED;
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::report::{Report, conditions, report};
+use hub_core::credential::source::Unusable;
+use hub_core::credential::state::State;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::support::credential::{
+    World, account_key, base64, profile, scene, scene_place, scene_with, scene_without, stranger,
+};
+use crate::support::{NOON, binding, broken, condition};
+
+fn told(world: &World) -> Option<Report> {
+    report(&world.index, &world.fleet, &account_key("c1", "kueue"))
+}
+
+/// Reason and message.
+fn said(objects: Vec<Value>) -> Option<(&'static str, String)> {
+    told(&World::of(objects)).map(|report| (report.reason, report.message))
+}
+
+fn annotated(namespaces: &str) -> Vec<Value> {
+    scene_with(
+        "ManagedServiceAccount",
+        &json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: namespaces } } }),
+    )
+}
+
+#[test]
+fn where_everything_is_as_asked_nothing_is_said() {
+    let mut world = World::of(scene());
+    assert_eq!(told(&world), None, "before the copy is made");
+    world.settle();
+    assert_eq!(told(&world), None);
+    assert_eq!(said(annotated("team")), None);
+}
+
+#[test]
+fn of_an_account_that_asks_for_nothing_nothing_is_said() {
+    assert_eq!(said(scene_without("ManagedServiceAccount")), None);
+    let label = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: "yes" } } });
+    assert_eq!(said(scene_with("ManagedServiceAccount", &label)), None);
+    let deleting = json!({ "metadata": { "deletionTimestamp": NOON } });
+    assert_eq!(said(scene_with("ManagedServiceAccount", &deleting)), None);
+}
+
+#[test]
+fn every_trouble_is_said_with_its_namespace() {
+    let foreign = json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } });
+    let broken_set = scene_without("ManagedClusterSet").into_iter().chain([broken("prod")]).collect();
+    let cases = [
+        (scene_without("Secret"), State::NoToken),
+        (scene_without("ClusterProfile"), State::NoProfile),
+        (scene_with("ClusterProfile", &foreign), State::ForeignProfile),
+        (
+            scene_with("ManagedServiceAccount", &json!({ "status": { "tokenSecretRef": { "name": "x" } } })),
+            State::TokenElsewhere,
+        ),
+        (scene_with("ManagedServiceAccount", &json!({ "status": 7 })), State::AccountUnknown),
+        (scene_with("Secret", &json!({ "metadata": { "ownerReferences": null } })), State::ForeignToken),
+        (
+            scene_with("Secret", &json!({ "data": { "token": "" } })),
+            State::UnusableToken(Unusable::EmptyToken),
+        ),
+        (broken_set, State::GrantUnknown),
+    ];
+    for (objects, state) in cases {
+        assert_eq!(said(objects), Some((state.reason(), format!("team: {state}"))));
+    }
+    let mut world = World::of(scene());
+    world.put(stranger("team", "c1-kueue"));
+    assert_eq!(told(&world).unwrap().reason, "ForeignSecret");
+}
+
+#[test]
+fn an_account_that_goes_nowhere_hears_why() {
+    for (objects, reason, text) in [
+        (scene_without("ManagedClusterSetBinding"), "NotGranted", "no ManagedClusterSetBinding grants"),
+        (scene_without("ManagedCluster"), "NotGranted", "no ManagedClusterSetBinding grants"),
+        (annotated(""), "OutOfScope", "the annotation names no namespace"),
+        (annotated("*"), "OutOfScope", r#"what is no namespace: "*""#),
+        (annotated("ops"), "NotGranted", "ops: no ManagedClusterSetBinding grants the cluster"),
+    ] {
+        let (said, message) = said(objects).unwrap();
+        assert_eq!(said, reason);
+        assert!(message.contains(text), "{message}");
+    }
+    let settings = SyncSettings { require_namespaces: true, ..SyncSettings::default() };
+    let told = told(&World::set_up(settings, scene())).unwrap();
+    assert_eq!(told.reason, "OutOfScope");
+    assert!(told.message.contains(SYNC_TO_NAMESPACES), "{told:?}");
+}
+
+#[test]
+fn who_names_a_namespace_expects_a_copy_there_and_who_names_none_expects_one_somewhere() {
+    let mut world = World::of(annotated("team,ops,nobody"));
+    world.arrive(&binding("ops", "other"));
+    assert_eq!(told(&world).unwrap().message, "nobody, ops: no ManagedClusterSetBinding grants the cluster");
+    let mut world = World::of(scene());
+    world.arrive(&binding("ops", "other"));
+    assert_eq!(told(&world), None);
+}
+
+#[test]
+fn a_namespace_whose_secrets_cannot_be_read_is_said_and_keeps_no_other_from_being_judged() {
+    let mut world = World::unlisted(SyncSettings::default(), scene());
+    world.arrive(&binding("ops", "prod"));
+    world.index.accounts_listed();
+    world.index.sources_listed(None);
+    world.index.copies_listed(Some("ops".into()));
+    assert_eq!(
+        told(&world).unwrap().message,
+        format!("team: {}. ops: {}", State::CopiesUnknown, State::NoProfile)
+    );
+}
+
+#[test]
+fn entries_that_are_no_namespaces_are_said_beside_what_works() {
+    let (reason, message) = said(annotated("team,TEAM,../x")).unwrap();
+    assert_eq!(reason, "InvalidNamespace");
+    assert_eq!(message, r#"the annotation names what is no namespace: "../x", "TEAM""#);
+}
+
+#[test]
+fn several_troubles_are_said_in_one_order_and_the_first_is_the_reason() {
+    let mut world = World::of(annotated("team,lab,ops,Nowhere"));
+    world.arrive(&binding("lab", "prod"));
+    world.leave(&profile("team", "c1"));
+    world.put(stranger("lab", "c1-kueue"));
+    world.arrive(&profile("lab", "c1"));
+    let Report { reason, message } = told(&world).unwrap();
+    assert_eq!(reason, "NotGranted");
+    let sentences: Vec<_> = message.split(". ").collect();
+    assert_eq!(
+        sentences,
+        [
+            format!("ops: {}", State::NotGranted),
+            format!("team: {}", State::NoProfile),
+            format!("lab: {}", State::ForeignSecret),
+            r#"the annotation names what is no namespace: "Nowhere""#.to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn of_many_namespaces_ten_are_named_and_the_others_counted() {
+    for (count, end) in [(10, "n19: "), (11, "n19 and 1 more: "), (40, "n19 and 30 more: ")] {
+        let mut world = World::of(scene_without("ManagedClusterSetBinding"));
+        for number in 10..10 + count {
+            world.arrive(&binding(&format!("n{number}"), "prod"));
+        }
+        let message = told(&world).unwrap().message;
+        assert!(message.contains(end), "{message}");
+    }
+}
+
+#[test]
+fn whatever_an_annotation_says_the_message_is_one_that_a_condition_can_have() {
+    let long = "\u{1F980}\u{7}".repeat(10_000);
+    let many = (0..10_000).map(|number| format!("N{number}")).collect::<Vec<_>>().join(",");
+    let namespaces = (0..10_000).map(|number| format!("n{number}")).collect::<Vec<_>>().join(",");
+    for annotation in [long, many, namespaces] {
+        let (reason, message) = said(annotated(&annotation)).unwrap();
+        assert!(message.chars().count() <= 32_768, "{} characters", message.chars().count());
+        assert!(!message.is_empty() && reason.chars().all(|c| c.is_ascii_alphabetic()));
+    }
+}
+
+#[test]
+fn what_is_said_is_the_same_in_whatever_order_things_arrived() {
+    let mut objects = annotated("team,lab,ops,Nowhere");
+    objects.push(binding("lab", "prod"));
+    let forwards = said(objects.clone());
+    objects.reverse();
+    assert_eq!(said(objects), forwards);
+}
+
+#[test]
+fn every_state_that_is_counted_is_in_the_list_of_metrics_once() {
+    let counted: BTreeSet<_> = State::COUNTED.iter().map(|state| state.as_str()).collect();
+    assert_eq!(counted.len(), State::COUNTED.len());
+    assert!(State::COUNTED.iter().all(|state| state.is_counted()));
+    for state in [State::NotAsked, State::OutOfScope, State::NotGranted] {
+        assert!(!state.is_counted() && !counted.contains(state.as_str()), "{state:?}");
+    }
+    for why in [Unusable::EmptyToken, Unusable::CaTooLong, Unusable::Unreadable] {
+        assert!(counted.contains(State::UnusableToken(why).as_str()));
+    }
+}
+
+fn trouble(reason: &'static str, message: &str) -> Report {
+    Report { reason, message: message.to_owned() }
+}
+
+fn now() -> Timestamp {
+    "2026-06-01T08:00:00.75Z".parse().unwrap()
+}
+
+/// Conditions of others, in shapes that a rewrite could lose something of.
+fn others() -> Vec<Value> {
+    vec![
+        condition("TokenReported", "True", "TokenReported"),
+        json!({ "type": "SecretCreated", "status": "Unknown", "stranger": { "b": [1.5, null], "a": "" } }),
+        condition("TokenReported", "False", "Twice"),
+        json!({ "status": "True" }),
+        json!("no entry"),
+    ]
+}
+
+fn ours(conditions: &[Value]) -> Vec<&Value> {
+    conditions.iter().filter(|entry| entry["type"] == CONDITION_SYNCED).collect()
+}
+
+#[test]
+fn a_trouble_becomes_one_condition_behind_those_of_others() {
+    let list = conditions(&others(), Some(&trouble("NoToken", "team: none")), now()).unwrap();
+    assert_eq!(list[..others().len()], others());
+    assert_eq!(
+        list[others().len()..],
+        [json!({
+            "type": "SyncedToClusterProfiles", "status": "False", "reason": "NoToken", "message": "team: none",
+            "lastTransitionTime": "2026-06-01T08:00:00Z",
+        })]
+    );
+}
+
+#[test]
+fn where_nothing_is_to_be_said_and_nothing_was_nothing_is_written() {
+    assert_eq!(conditions(&[], None, now()), None);
+    assert_eq!(conditions(&others(), None, now()), None);
+}
+
+#[test]
+fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows() {
+    let earlier = |patch: Value| {
+        let entry = json!({
+            "type": CONDITION_SYNCED, "status": "False", "reason": "NoToken", "message": "team: none",
+            "lastTransitionTime": NOON,
+        });
+        crate::support::with(entry, &patch)
+    };
+    let ours_before = [
+        vec![],
+        vec![earlier(json!({}))],
+        vec![earlier(json!({})), earlier(json!({ "reason": "NoProfile" }))],
+        vec![earlier(json!({ "status": "True" }))],
+        vec![earlier(json!({ "status": null, "reason": 7, "lastTransitionTime": null }))],
+        vec![earlier(json!({ "message": null }))],
+    ];
+    let reports = [
+        None,
+        Some(trouble("NoToken", "team: none")),
+        Some(trouble("NoProfile", "")),
+        Some(trouble("X", "y")),
+    ];
+    for before in &ours_before {
+        for at in 0..=others().len() {
+            let mut shown = others();
+            shown.splice(at..at, before.iter().cloned());
+            for report in &reports {
+                let Some(list) = conditions(&shown, report.as_ref(), now()) else {
+                    assert_eq!(ours(&shown).len(), usize::from(report.is_some()), "{shown:?}");
+                    continue;
+                };
+                let not_ours: Vec<_> =
+                    list.iter().filter(|entry| entry["type"] != CONDITION_SYNCED).cloned().collect();
+                assert_eq!(not_ours, others());
+                assert_eq!(ours(&list).len(), usize::from(report.is_some()));
+                assert_eq!(conditions(&list, report.as_ref(), now()), None, "{list:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_new_reason_is_no_transition_and_a_new_status_is() {
+    let entry = |status: &str| json!({ "type": CONDITION_SYNCED, "status": status, "reason": "NoToken", "message": "x", "lastTransitionTime": NOON });
+    let time = |status: &str| {
+        let list = conditions(&[entry(status)], Some(&trouble("NoProfile", "y")), now()).unwrap();
+        assert_eq!(list[0]["reason"], "NoProfile");
+        list[0]["lastTransitionTime"].clone()
+    };
+    assert_eq!(time("False"), NOON);
+    assert_eq!(time("True"), "2026-06-01T08:00:00Z");
+    assert_eq!(time("Unknown"), "2026-06-01T08:00:00Z");
+}
+
+#[test]
+fn no_byte_of_a_token_is_said() {
+    let secret = "sEcReT";
+    for data in [
+        json!({ "token": base64(&format!("{secret}\n")) }),
+        json!({ "token": { secret: 1 } }),
+        json!({ secret: 7 }),
+        json!(secret),
+    ] {
+        let world = World::of(scene_with("Secret", &json!({ "data": data })));
+        let text = format!("{:?} {:?} {:?}", told(&world), world.plan(&scene_place()), world.index);
+        assert!(!text.contains(secret) && !text.contains(&base64(secret)), "{text}");
+    }
+}

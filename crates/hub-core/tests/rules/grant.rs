@@ -1,0 +1,368 @@
+//! Which cluster belongs in which namespace, told by example; what each change touches is in `touched.rs`.
+
+#![cfg(test)]
+
+use hub_core::fleet::{BoundSource, Fleet, ObservedCluster};
+use hub_core::grant::{Grant, decide, verdicts};
+use hub_core::note::Reason;
+use serde_json::{Value, json};
+
+use crate::support::{
+    IN_SET, arrive, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, fleet_where,
+    key, leave, member, set, unreadable, with,
+};
+
+/// What the namespace `team` may see of cluster `c1`.
+fn c1_in_team(fleet: &Fleet) -> Grant {
+    decide(fleet, &key("team", "c1"))
+}
+
+/// The clusters that a namespace may see.
+fn granted_to(fleet: &Fleet, namespace: &str) -> Vec<String> {
+    let granted = |name: &&_| decide(fleet, &key(namespace, str::to_owned(name).as_str())) == Grant::Granted;
+    let names: Vec<String> = fleet.cluster_names().map(ToString::to_string).collect();
+    names.iter().map(String::as_str).filter(granted).map(str::to_owned).collect()
+}
+
+/// What every binding of the namespace `team` says about cluster `c1`.
+fn explained(fleet: &Fleet) -> Vec<String> {
+    let key = key("team", "c1");
+    verdicts(fleet, &key).map(|(name, verdict)| format!("{name}: {verdict}")).collect()
+}
+
+#[test]
+fn a_cluster_whose_label_names_the_bound_set_is_granted() {
+    for selector in [
+        json!({ "selectorType": "ExclusiveClusterSetLabel" }),
+        json!({ "selectorType": "" }),
+        json!({}),
+        json!({ "selectorType": "ExclusiveClusterSetLabel", "labelSelector": { "matchLabels": { "a": "b" } } }),
+    ] {
+        let fleet = fleet([member("c1", "prod"), set("prod", &selector), binding("team", "prod")]);
+        assert_eq!(c1_in_team(&fleet), Grant::Granted, "{selector}");
+    }
+    let no_spec = with(exclusive("prod"), &json!({ "spec": null }));
+    assert_eq!(c1_in_team(&fleet([member("c1", "prod"), no_spec, binding("team", "prod")])), Grant::Granted);
+}
+
+#[test]
+fn a_cluster_in_another_set_or_in_none_is_refused() {
+    for labels in [json!({ IN_SET: "dev" }), json!({ IN_SET: "" }), json!({ "prod": "prod" }), json!(null)] {
+        let fleet =
+            fleet([cluster("c1", &labels), exclusive("prod"), exclusive("dev"), binding("team", "prod")]);
+        assert_eq!(c1_in_team(&fleet), Grant::Refused, "{labels}");
+    }
+}
+
+#[test]
+fn a_label_selector_picks_by_labels_where_none_picks_nothing_and_an_empty_one_everything() {
+    let prod = json!({ "env": "prod" });
+    let requirement = |operator: &str, values: Value| json!({ "matchExpressions": [{ "key": "env", "operator": operator, "values": values }] });
+    for (selector, labels, grant) in [
+        (json!(null), &prod, Grant::Refused),
+        (json!({}), &prod, Grant::Granted),
+        (json!({}), &json!(null), Grant::Granted),
+        (json!({ "matchLabels": {}, "matchExpressions": [] }), &json!(null), Grant::Granted),
+        (json!({ "matchLabels": { "env": "prod" } }), &prod, Grant::Granted),
+        (json!({ "matchLabels": { "env": "dev" } }), &prod, Grant::Refused),
+        (json!({ "matchLabels": { "env": "prod", "region": "eu" } }), &prod, Grant::Refused),
+        (requirement("In", json!(["dev", "prod"])), &prod, Grant::Granted),
+        (requirement("NotIn", json!(["prod"])), &prod, Grant::Refused),
+        (requirement("NotIn", json!(["prod"])), &json!(null), Grant::Granted),
+        (requirement("Exists", json!(null)), &prod, Grant::Granted),
+        (requirement("DoesNotExist", json!([])), &prod, Grant::Refused),
+        // The label of exclusive sets is a label like any other here.
+        (json!({ "matchLabels": { IN_SET: "prod" } }), &json!({ IN_SET: "prod" }), Grant::Granted),
+    ] {
+        let fleet = fleet([cluster("c1", labels), by_labels("all", &selector), binding("team", "all")]);
+        assert_eq!(c1_in_team(&fleet), grant, "{selector} {labels}");
+    }
+}
+
+#[test]
+fn without_a_binding_in_the_namespace_nothing_is_granted() {
+    let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("other", "prod")]);
+    assert_eq!(c1_in_team(&fleet), Grant::Refused);
+    assert_eq!(decide(&fleet, &key("other", "c1")), Grant::Granted);
+}
+
+/// Bindings that OCM has not, or not yet, put in force.
+fn unbound() -> Vec<Value> {
+    let with_conditions =
+        |conditions: Value| with(binding("team", "prod"), &json!({ "status": { "conditions": conditions } }));
+    vec![
+        with(binding("team", "prod"), &json!({ "status": null })),
+        with_conditions(json!(null)),
+        with_conditions(json!([])),
+        with_conditions(json!([condition("Bound", "False", "ClusterSetNotFound")])),
+        with_conditions(json!([condition("Bound", "Unknown", "Waiting")])),
+        with_conditions(json!([condition("Bound", "true", "NotATruth")])),
+        with_conditions(json!([condition("Ready", "True", "AnotherType")])),
+    ]
+}
+
+#[test]
+fn a_binding_whose_condition_bound_is_not_true_grants_nothing() {
+    for binding in unbound() {
+        let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding.clone()]);
+        assert_eq!(c1_in_team(&fleet), Grant::Refused, "{binding}");
+        assert_eq!(explained(&fleet), ["prod: the binding is not Bound"]);
+    }
+}
+
+#[test]
+fn a_stand_alone_hub_takes_a_binding_for_bound_when_its_set_exists() {
+    let computed = |objects: Vec<Value>| c1_in_team(&fleet_where(BoundSource::Computed, objects));
+    for binding in unbound() {
+        let prod = [member("c1", "prod"), exclusive("prod"), binding.clone()];
+        assert_eq!(computed(prod.to_vec()), Grant::Granted, "{binding}");
+        assert_eq!(computed(vec![member("c1", "prod"), binding.clone()]), Grant::Refused, "{binding}");
+        let mismatched = with(binding, &json!({ "metadata": { "name": "dev" } }));
+        let both = vec![member("c1", "prod"), exclusive("prod"), exclusive("dev"), mismatched];
+        assert_eq!(computed(both), Grant::Refused);
+    }
+}
+
+#[test]
+fn a_binding_whose_name_is_not_the_name_of_its_set_grants_neither_of_the_two() {
+    for (name, cluster_set) in [("prod", "dev"), ("dev", "prod"), ("prod", "")] {
+        let binding = with(binding("team", name), &json!({ "spec": { "clusterSet": cluster_set } }));
+        let fleet =
+            fleet([member("c1", "prod"), member("c2", "dev"), exclusive("prod"), exclusive("dev"), binding]);
+        assert_eq!(granted_to(&fleet, "team"), [""; 0], "{name} binds {cluster_set}");
+        let (_, binding) = fleet.bindings_in(&"team".into()).next().unwrap();
+        let notes = binding.notes(&name.into());
+        assert_eq!(notes.len(), 1);
+        assert_eq!(notes[0].reason, Reason::BindingNameMismatch);
+        assert!(notes[0].message.contains(&format!("{cluster_set:?}")), "{}", notes[0].message);
+    }
+    let no_spec = with(binding("team", "prod"), &json!({ "spec": null }));
+    assert_eq!(c1_in_team(&fleet([member("c1", "prod"), exclusive("prod"), no_spec])), Grant::Refused);
+}
+
+#[test]
+fn a_set_that_is_missing_grants_nothing_until_it_comes_and_again_when_it_goes() {
+    let mut fleet = fleet([member("c1", "prod"), binding("team", "prod")]);
+    assert_eq!(c1_in_team(&fleet), Grant::Refused);
+    assert_eq!(explained(&fleet), ["prod: the hub has no such ManagedClusterSet"]);
+    arrive(&mut fleet, &exclusive("prod"));
+    assert_eq!(c1_in_team(&fleet), Grant::Granted);
+    leave(&mut fleet, &exclusive("prod"));
+    assert_eq!(c1_in_team(&fleet), Grant::Refused);
+}
+
+#[test]
+fn a_cluster_that_is_leaving_or_gone_is_refused() {
+    let mut fleet = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    assert_eq!(c1_in_team(&fleet), Grant::Refused);
+    assert_eq!(explained(&fleet), ["prod: the ManagedCluster is being deleted"]);
+    leave(&mut fleet, &member("c1", "prod"));
+    assert_eq!(c1_in_team(&fleet), Grant::Refused);
+    assert_eq!(explained(&fleet), ["prod: the hub has no such ManagedCluster"]);
+    arrive(&mut fleet, &member("c1", "prod"));
+    assert_eq!(c1_in_team(&fleet), Grant::Granted);
+}
+
+#[test]
+fn several_bindings_make_a_union_with_each_cluster_once() {
+    let mut fleet = fleet([
+        member("c1", "prod"),
+        cluster("c2", &json!({ "env": "dev" })),
+        cluster("c3", &json!({ IN_SET: "prod", "env": "dev" })),
+        member("c4", "elsewhere"),
+        exclusive("prod"),
+        by_labels("developers", &json!({ "matchLabels": { "env": "dev" } })),
+        binding("team", "prod"),
+        binding("team", "developers"),
+    ]);
+    assert_eq!(granted_to(&fleet, "team"), ["c1", "c2", "c3"]);
+    leave(&mut fleet, &binding("team", "prod"));
+    assert_eq!(granted_to(&fleet, "team"), ["c2", "c3"]);
+    leave(&mut fleet, &binding("team", "developers"));
+    assert_eq!(granted_to(&fleet, "team"), [""; 0]);
+    assert_eq!(fleet.namespaces().count(), 0);
+}
+
+#[test]
+fn clusters_that_swap_sets_swap_namespaces() {
+    let mut fleet = fleet([
+        member("c1", "red"),
+        member("c2", "blue"),
+        exclusive("red"),
+        exclusive("blue"),
+        binding("reds", "red"),
+        binding("blues", "blue"),
+    ]);
+    assert_eq!(
+        (granted_to(&fleet, "reds"), granted_to(&fleet, "blues")),
+        (vec!["c1".into()], vec!["c2".into()])
+    );
+    arrive(&mut fleet, &member("c1", "blue"));
+    arrive(&mut fleet, &member("c2", "red"));
+    assert_eq!(
+        (granted_to(&fleet, "reds"), granted_to(&fleet, "blues")),
+        (vec!["c2".into()], vec!["c1".into()])
+    );
+}
+
+#[test]
+fn a_selector_that_kubernetes_would_not_parse_leaves_the_grant_unknown() {
+    let expression = |key: &str, operator: &str, values: Value| {
+        json!({ "selectorType": "LabelSelector", "labelSelector": {
+            "matchExpressions": [{ "key": key, "operator": operator, "values": values }],
+        } })
+    };
+    for selector in [
+        json!({ "selectorType": "ClusterClaims" }),
+        json!({ "selectorType": "labelselector", "labelSelector": {} }),
+        expression("env", "Like", json!(["x"])),
+        expression("env", "", json!(["x"])),
+        expression("env", "In", json!([])),
+        expression("env", "Exists", json!(["x"])),
+        expression("not a key", "Exists", json!([])),
+        expression("env", "In", json!(["not a value"])),
+        json!({ "selectorType": "LabelSelector", "labelSelector": { "matchLabels": { "-": "x" } } }),
+        json!({ "selectorType": "LabelSelector", "labelSelector": { "matchLabels": { "env": "a/b" } } }),
+    ] {
+        let fleet = fleet([member("c1", "prod"), set("prod", &selector), binding("team", "prod")]);
+        assert_eq!(c1_in_team(&fleet), Grant::Unknown, "{selector}");
+        assert_eq!(explained(&fleet), ["prod: the set's selector cannot be used"]);
+        let notes = fleet.set(&"prod".into()).unwrap().notes();
+        assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::InvalidSelector]);
+    }
+}
+
+#[test]
+fn a_set_that_cannot_be_read_leaves_the_grant_unknown() {
+    let fleet = fleet([member("c1", "prod"), unreadable(exclusive("prod")), binding("team", "prod")]);
+    assert_eq!(c1_in_team(&fleet), Grant::Unknown);
+    let notes = fleet.set(&"prod".into()).unwrap().notes();
+    assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::Unreadable]);
+}
+
+#[test]
+fn an_unknown_set_matters_only_where_nothing_else_decides() {
+    let odd = || [broken("odd"), binding("team", "odd"), exclusive("prod")];
+    for (more, grant, why) in [
+        (vec![member("c1", "prod")], Grant::Unknown, "it could pick the cluster"),
+        (vec![member("c1", "prod"), binding("team", "prod")], Grant::Granted, "another binding grants it"),
+        (vec![member("c1", "dev"), binding("team", "prod")], Grant::Unknown, "the other binding does not"),
+        (vec![deleting(member("c1", "prod"))], Grant::Refused, "the cluster is leaving"),
+        (vec![], Grant::Refused, "there is no such cluster"),
+        (
+            vec![member("c1", "prod"), with(binding("team", "odd"), &json!({ "status": null }))],
+            Grant::Refused,
+            "the binding is not in force",
+        ),
+        (
+            vec![
+                member("c1", "prod"),
+                with(binding("team", "odd"), &json!({ "spec": { "clusterSet": "prod" } })),
+            ],
+            Grant::Refused,
+            "the binding has the wrong name",
+        ),
+    ] {
+        let fleet = fleet(odd().into_iter().chain(more));
+        assert_eq!(c1_in_team(&fleet), grant, "{why}");
+        assert_eq!(decide(&fleet, &key("other", "c1")), Grant::Refused, "another namespace is not concerned");
+    }
+}
+
+#[test]
+fn a_binding_that_cannot_be_read_is_doubtful_only_for_the_clusters_of_the_set_that_has_its_name() {
+    let doubtful = || unreadable(binding("team", "prod"));
+    for bound in [BoundSource::Status, BoundSource::Computed] {
+        for (objects, grant, why) in [
+            (vec![member("c1", "prod"), exclusive("prod")], Grant::Unknown, "the set picks the cluster"),
+            (vec![member("c1", "dev"), exclusive("prod")], Grant::Refused, "the set does not pick it"),
+            (vec![member("c1", "prod")], Grant::Refused, "there is no such set"),
+            (vec![deleting(member("c1", "prod")), exclusive("prod")], Grant::Refused, "it is leaving"),
+            (vec![member("c1", "dev"), broken("prod")], Grant::Unknown, "the set is unknown, too"),
+            (
+                vec![
+                    member("c1", "prod"),
+                    exclusive("prod"),
+                    by_labels("all", &json!({})),
+                    binding("team", "all"),
+                ],
+                Grant::Granted,
+                "another binding grants it",
+            ),
+        ] {
+            let fleet = fleet_where(bound, objects.into_iter().chain([doubtful()]));
+            assert_eq!(c1_in_team(&fleet), grant, "{why}");
+        }
+    }
+    let fleet = fleet([doubtful()]);
+    let (name, binding) = fleet.bindings_in(&"team".into()).next().unwrap();
+    assert!(binding.terms.is_err());
+    assert_eq!(binding.notes(name).iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::Unreadable]);
+}
+
+#[test]
+fn a_cluster_that_cannot_be_read_is_granted_by_the_metadata_that_can() {
+    let of = |cluster: Value| fleet([cluster, exclusive("prod"), binding("team", "prod")]);
+    for (cluster, grant) in [
+        (unreadable(member("c1", "prod")), Grant::Granted),
+        (unreadable(member("c1", "dev")), Grant::Refused),
+        (unreadable(deleting(member("c1", "prod"))), Grant::Refused),
+    ] {
+        let fleet = of(cluster.clone());
+        assert_eq!(c1_in_team(&fleet), grant, "{cluster}");
+        assert!(fleet.cluster(&"c1".into()).unwrap().state.is_err());
+    }
+}
+
+#[test]
+fn every_binding_explains_itself() {
+    let fleet = fleet([
+        member("c1", "granted"),
+        exclusive("granted"),
+        exclusive("other"),
+        exclusive("unbound"),
+        by_labels("doubtful", &json!({})),
+        broken("broken"),
+        binding("team", "granted"),
+        binding("team", "other"),
+        binding("team", "missing"),
+        binding("team", "broken"),
+        with(binding("team", "unbound"), &json!({ "status": null })),
+        with(binding("team", "misnamed"), &json!({ "spec": { "clusterSet": "granted" } })),
+        unreadable(binding("team", "doubtful")),
+    ]);
+    assert_eq!(
+        explained(&fleet),
+        [
+            "broken: the set's selector cannot be used",
+            "doubtful: the binding cannot be read",
+            "granted: granted",
+            "misnamed: the binding's name is not the name of its set",
+            "missing: the hub has no such ManagedClusterSet",
+            "other: the set does not select the cluster",
+            "unbound: the binding is not Bound",
+        ]
+    );
+}
+
+#[test]
+fn a_person_hears_of_a_cluster_that_cannot_be_shown_as_it_is() {
+    let reasons = |object: Value| -> Vec<Reason> {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let fleet = fleet([object]);
+        let name = name.as_str().into();
+        fleet
+            .cluster(&name)
+            .map(|cluster: &ObservedCluster| cluster.notes(&name))
+            .unwrap()
+            .iter()
+            .map(|note| note.reason)
+            .collect()
+    };
+    let bad_claim = json!({ "status": { "clusterClaims": [{ "name": "empty" }] } });
+    assert_eq!(reasons(cluster("c1", &json!(null))), []);
+    assert_eq!(reasons(cluster(&"x".repeat(63), &json!(null))), []);
+    assert_eq!(reasons(cluster(&"x".repeat(64), &json!(null))), [Reason::NameTooLong]);
+    assert_eq!(reasons(unreadable(cluster("c1", &json!(null)))), [Reason::Unreadable]);
+    assert_eq!(reasons(with(cluster("c1", &json!(null)), &bad_claim)), [Reason::ClaimSkipped]);
+}

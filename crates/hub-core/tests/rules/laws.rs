@@ -1,0 +1,298 @@
+//! What holds for every fleet and every profile, however they came to be.
+
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::cluster_profile::AccessProvider;
+use hub_api::names::ProfileKey;
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::grant::{Grant, decide};
+use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
+use hub_core::project::{self, ProjectionSettings};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+use crate::support::api::{Settled, projection_of, settle, settle_projection};
+use crate::support::arbitrary::{Hub, Past, hub, hub_and_steps, keys, pasts};
+use crate::support::limits::{emptiness, faults};
+use crate::support::portions::{has_our_label, has_our_spec, is_terminating, of_others, of_ours};
+use crate::support::{fleet_where, with};
+
+/// Every case is about all the profiles that a hub can have. Failures are not kept in files: those that
+/// matter become examples.
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// A hub with its profiles as they are when we look at them.
+#[derive(Debug)]
+struct Scene {
+    settings: ProjectionSettings,
+    fleet: Fleet,
+    profiles: BTreeMap<ProfileKey, Option<Value>>,
+}
+
+impl Scene {
+    fn new(hub: Hub, pasts: &BTreeMap<ProfileKey, Past>) -> Self {
+        let fleet = hub.fleet();
+        let profile = |(key, past): (&ProfileKey, &Past)| (key.clone(), past.profile(&hub, &fleet, key));
+        Self { profiles: pasts.iter().map(profile).collect(), fleet, settings: hub.settings }
+    }
+
+    fn grant(&self, key: &ProfileKey) -> Grant {
+        decide(&self.fleet, key)
+    }
+
+    fn share(&self, key: &ProfileKey) -> Share {
+        project::share(&self.fleet, key, &self.settings)
+    }
+
+    fn plan(&self, key: &ProfileKey) -> ProfilePlan {
+        projection_of(&self.fleet, key, &self.settings, self.profiles[key].as_ref())
+    }
+
+    /// What these owners make of the profile.
+    fn settle(&self, key: &ProfileKey, object: Option<Value>, shares: &[Share]) -> Settled {
+        settle(key, &self.settings.manager, object, shares)
+    }
+
+    /// What the projector makes of the profile.
+    fn project(&self, key: &ProfileKey) -> Settled {
+        settle_projection(&self.fleet, key, &self.settings, self.profiles[key].clone())
+    }
+
+    /// What the projector makes where no profile is.
+    fn project_anew(&self, key: &ProfileKey) -> Settled {
+        settle_projection(&self.fleet, key, &self.settings, None)
+    }
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    (hub(1..=1), pasts()).prop_map(|(hub, pasts)| Scene::new(hub, &pasts))
+}
+
+/// What an owner of one access provider wants, in a process that does not project.
+fn provisioner() -> impl Strategy<Value = Share> {
+    let provider = |server: &str| -> AccessProvider {
+        serde_json::from_value(json!({ "name": "ours", "cluster": { "server": server } })).unwrap()
+    };
+    let wanted = prop_oneof![
+        4 => Just(Some(provider("https://proxy/a"))), 1 => Just(Some(provider("https://new"))), 1 => Just(None),
+    ];
+    wanted.prop_map(|provider| {
+        let access_providers = BTreeMap::from([("ours".to_owned(), provider)]);
+        Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
+    })
+}
+
+/// What every decision is at the moment.
+fn decisions(fleet: &Fleet, settings: &ProjectionSettings) -> BTreeMap<ProfileKey, (Grant, Share)> {
+    let decision = |key: ProfileKey| {
+        let decision = (decide(fleet, &key), project::share(fleet, &key, settings));
+        (key, decision)
+    };
+    keys().into_iter().map(decision).collect()
+}
+
+fn covers(touched: &Touched, key: &ProfileKey) -> bool {
+    match touched {
+        Touched::Nothing => false,
+        Touched::Cluster(cluster) => *cluster == key.cluster,
+        Touched::Namespaces(namespaces) => namespaces.contains(&key.namespace),
+    }
+}
+
+/// A profile without the number of its writes.
+fn content(object: Option<Value>) -> Option<Value> {
+    object.map(|object| with(object, &json!({ "metadata": { "resourceVersion": null } })))
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// One write for the object and one for its status. That each of them changes something, and that a plan
+    /// after them is empty, is what settling asks.
+    #[test]
+    fn no_profile_takes_more_than_two_writes(scene in scene()) {
+        for key in keys() {
+            let writes = scene.project(&key).writes;
+            prop_assert!(writes.len() <= 2, "{key}: {writes:?}");
+        }
+    }
+
+    #[test]
+    fn our_portion_of_a_profile_is_the_same_whatever_stood_there(scene in scene()) {
+        for (key, profile) in &scene.profiles {
+            let out_of_reach =
+                |profile: &Value| !has_our_spec(profile, &scene.settings) || is_terminating(profile);
+            if profile.as_ref().is_some_and(out_of_reach) {
+                continue;
+            }
+            if let Some(new) = scene.project_anew(key).object {
+                let now = scene.project(key).object;
+                prop_assert!(now.is_some());
+                let now = of_ours(&now.unwrap_or_default(), &scene.settings);
+                prop_assert_eq!(now, of_ours(&new, &scene.settings), "{}", key);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_keeps_every_byte(scene in scene()) {
+        for (key, before) in &scene.profiles {
+            let Some(before) = before else { continue };
+            let Settled { object: Some(after), writes } = scene.project(key) else { continue };
+            prop_assert_eq!(of_others(before, &scene.settings), of_others(&after, &scene.settings), "{}", key);
+            if !has_our_spec(before, &scene.settings) || is_terminating(before) {
+                prop_assert_eq!(writes, []);
+                prop_assert_eq!(before, &after);
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_is_deleted_only_if_label_and_spec_name_us(scene in scene()) {
+        for (key, profile) in &scene.profiles {
+            let ours = profile.as_ref().is_some_and(|profile| {
+                has_our_label(profile, &scene.settings) && has_our_spec(profile, &scene.settings)
+            });
+            let deletes = matches!(scene.plan(key).action, ProfileAction::Delete(_));
+            prop_assert!(ours || !deletes, "{key} is not ours");
+        }
+    }
+
+    #[test]
+    fn granted_is_never_deleted_refused_is_never_made_and_unknown_is_neither(scene in scene()) {
+        for key in keys() {
+            let (grant, action) = (scene.grant(&key), scene.plan(&key).action);
+            let makes = matches!(action, ProfileAction::Create(_));
+            let deletes = matches!(action, ProfileAction::Delete(_));
+            prop_assert!(!makes || grant == Grant::Granted, "{key} is {grant:?} and made");
+            prop_assert!(!deletes || grant == Grant::Refused, "{key} is {grant:?} and deleted");
+        }
+    }
+
+    #[test]
+    fn what_we_write_passes_both_crds_and_says_nothing_empty(scene in scene()) {
+        for key in keys() {
+            let Settled { object: Some(made), writes } = scene.project_anew(&key) else { continue };
+            prop_assert_eq!(faults(&made), [""; 0], "{}", key);
+            for write in writes {
+                let written = match write {
+                    ProfileAction::Create(profile) => serde_json::to_value(profile).unwrap(),
+                    ProfileAction::PatchStatus(_, patch) => patch,
+                    other => panic!("{other:?} for a new profile"),
+                };
+                prop_assert_eq!(emptiness(&written), [""; 0], "{}", written);
+            }
+        }
+    }
+
+    #[test]
+    fn owners_may_be_asked_in_any_order(scene in scene(), provisioner in provisioner()) {
+        for (key, profile) in &scene.profiles {
+            let [one, other] = [[scene.share(key), provisioner.clone()], [provisioner.clone(), scene.share(key)]];
+            prop_assert_eq!(
+                scene.settle(key, profile.clone(), &one), scene.settle(key, profile.clone(), &other), "{}", key
+            );
+        }
+    }
+
+    #[test]
+    fn two_owners_in_one_process_make_the_same_as_apart_and_save_a_write(
+        scene in scene(), provisioner in provisioner(),
+    ) {
+        let statuses = |settled: &Settled| {
+            settled.writes.iter().filter(|write| matches!(write, ProfileAction::PatchStatus(..))).count()
+        };
+        for (key, profile) in &scene.profiles {
+            let together = scene.settle(key, profile.clone(), &[scene.share(key), provisioner.clone()]);
+            let first = scene.project(key);
+            let second = scene.settle(key, first.object.clone(), std::slice::from_ref(&provisioner));
+            let third = scene.settle(key, second.object.clone(), &[scene.share(key)]);
+            prop_assert_eq!(third.writes, [], "the projector has nothing to say to the provider of {}", key);
+
+            let saved = statuses(&first).min(statuses(&second));
+            prop_assert_eq!(together.writes.len() + saved, first.writes.len() + second.writes.len());
+            prop_assert_eq!(content(together.object), content(second.object), "{}", key);
+        }
+    }
+
+    /// Versions come late, in between and again; what counts in the end is what is there.
+    #[test]
+    fn grants_and_plans_do_not_depend_on_what_arrived_when(
+        (hub, steps) in hub_and_steps(), pasts in pasts(),
+    ) {
+        let mut lived = Fleet::new(hub.bound);
+        for step in &steps {
+            step.take(&mut lived);
+        }
+        let last = hub.histories.iter().filter_map(|history| history.last().cloned().flatten());
+        let reversed = fleet_where(hub.bound, last.rev());
+        let straight = Scene::new(hub, &pasts);
+        for other in [lived, reversed] {
+            let decided = decisions(&other, &straight.settings);
+            prop_assert_eq!(decided, decisions(&straight.fleet, &straight.settings));
+            for (key, profile) in &straight.profiles {
+                let plan = projection_of(&other, key, &straight.settings, profile.as_ref());
+                prop_assert_eq!(plan, straight.plan(key), "{}", key);
+            }
+        }
+    }
+
+    /// Whoever looks only where a change touched sees every decision that changed.
+    #[test]
+    fn a_change_touches_every_decision_that_it_changes((hub, steps) in hub_and_steps()) {
+        let mut fleet = Fleet::new(hub.bound);
+        let mut before = decisions(&fleet, &hub.settings);
+        for step in &steps {
+            let touched = step.take(&mut fleet);
+            let after = decisions(&fleet, &hub.settings);
+            for (key, decision) in &after {
+                prop_assert!(before[key] == *decision || covers(&touched, key), "{key} after {step:?}");
+            }
+            prop_assert_eq!(step.take(&mut fleet), Touched::Nothing, "again: {:?}", step);
+            before = after;
+        }
+    }
+}
+
+/// The laws say something only about what the scenes hold.
+#[test]
+fn scenes_hold_every_grant_every_action_and_every_finding() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = BTreeSet::new();
+    for _ in 0..200 {
+        let scene = scene().new_tree(&mut runner).unwrap().current();
+        for key in keys() {
+            let ProfilePlan { action, notes } = scene.plan(&key);
+            let action = match action {
+                ProfileAction::Nothing => "nothing",
+                ProfileAction::Create(_) => "create",
+                ProfileAction::PatchObject(..) => "patch object",
+                ProfileAction::PatchStatus(..) => "patch status",
+                ProfileAction::Delete(_) => "delete",
+            };
+            seen.insert(format!("{:?}: {action}", scene.grant(&key)));
+            seen.extend(notes.iter().map(|note| note.reason.as_str().to_owned()));
+        }
+    }
+    let expected = [
+        "ForeignProfile",
+        "Granted: create",
+        "Granted: nothing",
+        "Granted: patch object",
+        "Granted: patch status",
+        "ProfileTerminating",
+        "Refused: delete",
+        "Refused: nothing",
+        "Unknown: nothing",
+        "Unknown: patch object",
+        "Unknown: patch status",
+        "UnlabelledProfile",
+    ];
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}

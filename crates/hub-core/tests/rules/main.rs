@@ -1,0 +1,14 @@
+//! Every rule of the decisions, by tables and properties.
+
+#![cfg(test)]
+
+mod support;
+
+mod access;
+mod credential;
+mod grant;
+mod laws;
+mod neighbours;
+mod plan;
+mod touched;
+mod trust;

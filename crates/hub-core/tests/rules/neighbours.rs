@@ -1,0 +1,253 @@
+//! How the owners of a profile get along with each other and with what strangers wrote into it.
+
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+
+use hub_api::cluster_profile::AccessProvider;
+use hub_core::fleet::Fleet;
+use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
+use hub_core::project::{self, ProjectionSettings};
+use serde_json::{Value, json};
+
+use crate::support::api::{Settled, plan_of, settle, settle_projection};
+use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
+
+/// A fleet that grants `c1` to `team`.
+fn granted() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
+}
+
+/// What the projector makes of a profile.
+fn projected(object: Option<Value>) -> Settled {
+    settle_projection(&granted(), &key("team", "c1"), &ProjectionSettings::default(), object)
+}
+
+/// The profile with nothing left to do.
+fn settled() -> Value {
+    projected(None).object.unwrap()
+}
+
+/// Everything but the resourceVersion, which says how often somebody wrote.
+fn content(object: &Value) -> Value {
+    with(object.clone(), &json!({ "metadata": { "resourceVersion": null } }))
+}
+
+/// An access provider as JSON.
+fn provider(name: &str, server: &str) -> Value {
+    json!({ "name": name, "cluster": { "server": server } })
+}
+
+/// The share of an owner of one access provider, in a process that does not project; without a server it
+/// withdraws its provider.
+fn provisioner(name: &str, server: Option<&str>) -> Share {
+    let entry: Option<AccessProvider> =
+        server.map(|server| serde_json::from_value(provider(name, server)).unwrap());
+    let access_providers = BTreeMap::from([(name.to_owned(), entry)]);
+    Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
+}
+
+/// What that owner alone plans for a profile.
+fn provision(object: Option<&Value>, share: Share) -> ProfilePlan {
+    plan_of(&key("team", "c1"), &ProjectionSettings::default().manager, object, [share])
+}
+
+/// What that owner alone makes of a profile.
+fn provisioned(object: Value, share: Share) -> Settled {
+    settle(&key("team", "c1"), &ProjectionSettings::default().manager, Some(object), &[share])
+}
+
+#[test]
+fn what_strangers_wrote_is_still_there_after_everything_of_ours_was_repaired() {
+    let ours = settled();
+    let strange_condition =
+        with(condition("Ready.example.com", "False", "No"), &json!({ "x": { "y": [1, 2.5] } }));
+    let strange_provider =
+        with(provider("eks", "https://eks"), &json!({ "cluster": { "new-field": { "a": true } } }));
+    let strange = json!({
+        "metadata": {
+            "annotations": { "example.com/note": "x", "empty": "" },
+            "labels": { "example.com/tier": "1", "empty": "" },
+            "finalizers": ["argocd.example.com/hold"],
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b" }],
+        },
+        "spec": { "taints": [{ "key": "a" }] },
+        "status": {
+            "version": { "kubernetes": ours["status"]["version"]["kubernetes"], "other": "v2" },
+            "conditions": [strange_condition, ours["status"]["conditions"][1], ours["status"]["conditions"][0]],
+            "accessProviders": [strange_provider],
+            "credentialProviders": [provider("old", "https://old")],
+            "later": { "field": [] },
+        },
+    });
+    let beside = with(ours.clone(), &strange);
+    assert_eq!(projected(Some(beside.clone())).writes, [], "nothing of ours differs");
+
+    let spoilt = with(
+        beside.clone(),
+        &json!({
+            "metadata": { "labels": { "x-k8s.io/cluster-manager": null } },
+            "spec": { "displayName": "spoilt" },
+            "status": {
+                "version": { "kubernetes": "v0" },
+                "properties": null,
+                "conditions": [strange_condition, condition("Joined", "False", "No"), ours["status"]["conditions"][0]],
+            },
+        }),
+    );
+    let repaired = projected(Some(spoilt));
+    assert_eq!(content(&repaired.object.unwrap()), content(&beside));
+    assert_eq!(repaired.writes.len(), 2);
+}
+
+#[test]
+fn a_version_that_is_withdrawn_leaves_the_versions_of_others() {
+    let silent = with(member("c1", "prod"), &json!({ "status": { "version": null } }));
+    let fleet = fleet([silent, exclusive("prod"), binding("team", "prod")]);
+    let shared = with(settled(), &json!({ "status": { "version": { "other": "v2" } } }));
+    let left = settle_projection(&fleet, &key("team", "c1"), &ProjectionSettings::default(), Some(shared));
+    assert_eq!(left.object.unwrap()["status"]["version"], json!({ "other": "v2" }));
+    assert_eq!(left.writes.len(), 1);
+}
+
+#[test]
+fn a_status_of_another_shape_is_repaired_without_loss_to_others() {
+    let stranger = condition("Ready", "True", "Yes");
+    let twice = condition("Joined", "Unknown", "Twice");
+    let nameless = json!({ "status": "True", "reason": "NoType" });
+    let right = settled()["status"].clone();
+    for (status, conditions_of_others) in [
+        (json!(null), vec![]),
+        (json!("broken"), vec![]),
+        (json!(7), vec![]),
+        (json!([right]), vec![]),
+        (json!({ "version": "v1", "properties": {}, "conditions": "none" }), vec![]),
+        (json!({ "conditions": { "type": "Joined" }, "properties": "none" }), vec![]),
+        (json!({ "version": { "kubernetes": ["v1"] }, "conditions": [] , "properties": [null] }), vec![]),
+        (
+            json!({ "conditions": [null, 7, "Joined", []] }),
+            vec![json!(null), json!(7), json!("Joined"), json!([])],
+        ),
+        (json!({ "conditions": [nameless, stranger] }), vec![nameless.clone(), stranger.clone()]),
+        (
+            json!({ "conditions": [{ "type": 7 }, { "type": null }] }),
+            vec![json!({ "type": 7 }), json!({ "type": null })],
+        ),
+        (json!({ "conditions": [twice, stranger, twice, twice] }), vec![stranger.clone()]),
+        (
+            json!({ "conditions": [right["conditions"][1], stranger, right["conditions"][1], stranger] }),
+            vec![stranger.clone(), stranger.clone()],
+        ),
+        (
+            json!({ "properties": [
+                { "name": "id.k8s.io", "value": "id-c1" }, { "name": "id.k8s.io", "value": "id-c1" }, { "value": "x" }, 7,
+            ] }),
+            vec![],
+        ),
+    ] {
+        let mut object = settled();
+        object["status"] = status.clone();
+        let repaired = projected(Some(object));
+        assert_eq!(repaired.writes.len(), 1, "{status}");
+        let now = &repaired.object.unwrap()["status"];
+        assert_eq!(now["version"]["kubernetes"], right["version"]["kubernetes"], "{status}");
+        assert_eq!(now["properties"], right["properties"], "{status}");
+        let (mut ours, mut others) = (Vec::new(), Vec::new());
+        for condition in now["conditions"].as_array().unwrap() {
+            let is_ours = matches!(condition["type"].as_str(), Some("ControlPlaneHealthy" | "Joined"));
+            if is_ours { ours.push(condition.clone()) } else { others.push(condition.clone()) }
+        }
+        ours.sort_by_key(ToString::to_string);
+        assert_eq!(Value::Array(others), Value::Array(conditions_of_others), "{status}");
+        let mut expected = right["conditions"].as_array().unwrap().clone();
+        expected.sort_by_key(ToString::to_string);
+        assert_eq!(ours, expected, "{status}");
+    }
+}
+
+#[test]
+fn an_entry_of_ours_stays_where_it_stands_and_a_new_one_goes_to_the_end() {
+    let providers =
+        json!([provider("a", "https://a"), provider("ours", "https://old"), provider("z", "https://z")]);
+    let object = with(settled(), &json!({ "status": { "accessProviders": providers } }));
+    let names = |settled: Settled| -> Vec<String> {
+        let list = settled.object.unwrap()["status"]["accessProviders"].as_array().unwrap().clone();
+        list.iter()
+            .map(|provider| format!("{} {}", provider["name"], provider["cluster"]["server"]))
+            .collect()
+    };
+    assert_eq!(
+        names(provisioned(object.clone(), provisioner("ours", Some("https://new")))),
+        [r#""a" "https://a""#, r#""ours" "https://new""#, r#""z" "https://z""#]
+    );
+    assert_eq!(
+        names(provisioned(object.clone(), provisioner("b", Some("https://b")))),
+        [r#""a" "https://a""#, r#""ours" "https://old""#, r#""z" "https://z""#, r#""b" "https://b""#]
+    );
+    assert_eq!(
+        names(provisioned(object, provisioner("ours", None))),
+        [r#""a" "https://a""#, r#""z" "https://z""#]
+    );
+}
+
+#[test]
+fn an_owner_that_withdraws_the_last_provider_takes_the_list_with_it() {
+    let object =
+        with(settled(), &json!({ "status": { "accessProviders": [provider("ours", "https://a")] } }));
+    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } =
+        provision(Some(&object), provisioner("ours", None))
+    else {
+        panic!("nothing is withdrawn")
+    };
+    assert_eq!(patch, json!({ "status": { "accessProviders": null } }));
+    assert_eq!(provision(Some(&settled()), provisioner("ours", None)).action, ProfileAction::Nothing);
+}
+
+#[test]
+fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_our_label_and_spec() {
+    let share = || provisioner("ours", Some("https://proxy/c1"));
+    assert_eq!(provision(None, share()), ProfilePlan::default(), "there is no profile to write into");
+    for edit in [
+        json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": null } } }),
+        json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "other" } } }),
+        json!({ "spec": { "clusterManager": { "name": "other" } } }),
+        json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/hold"] } }),
+    ] {
+        assert_eq!(provision(Some(&with(settled(), &edit)), share()), ProfilePlan::default(), "{edit}");
+    }
+    // What else differs is the projector's business.
+    let drifted = with(settled(), &json!({ "spec": { "displayName": "x" }, "status": { "version": null } }));
+    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } = provision(Some(&drifted), share())
+    else {
+        panic!("nothing is provided")
+    };
+    assert_eq!(patch, json!({ "status": { "accessProviders": [provider("ours", "https://proxy/c1")] } }));
+}
+
+#[test]
+fn two_owners_in_one_process_cost_a_new_profile_two_writes_and_in_two_processes_three() {
+    let key = key("team", "c1");
+    let settings = ProjectionSettings::default();
+    let projector = || project::share(&granted(), &key, &settings);
+    let provisioner = || provisioner("ours", Some("https://proxy/c1"));
+    let one = settle(&key, &settings.manager, None, &[projector(), provisioner()]);
+    let other = settle(&key, &settings.manager, None, &[provisioner(), projector()]);
+    assert_eq!(one, other);
+    assert_eq!(one.writes.len(), 2);
+
+    let first = projected(None);
+    let second = provisioned(first.object.unwrap(), provisioner());
+    assert_eq!(first.writes.len() + second.writes.len(), 3);
+    assert_eq!(content(&second.object.unwrap()), content(&one.object.unwrap()));
+}
+
+#[test]
+fn a_profile_that_is_refused_goes_with_what_all_owners_put_into_it() {
+    let refused = fleet([member("c1", "prod"), exclusive("prod")]);
+    let key = key("team", "c1");
+    let settings = ProjectionSettings::default();
+    let shares = [provisioner("ours", Some("https://proxy/c1")), project::share(&refused, &key, &settings)];
+    let gone = settle(&key, &settings.manager, Some(settled()), &shares);
+    assert_eq!(gone.object, None);
+    assert_eq!(gone.writes.len(), 1);
+}

@@ -1,0 +1,465 @@
+//! What the projector plans for one profile, told by example: cluster `c1` and namespace `team`.
+//! How it gets along with what others wrote is in `neighbours.rs`.
+
+#![cfg(test)]
+
+use hub_core::fleet::Fleet;
+use hub_core::note::{Note, Reason};
+use hub_core::profile::{ProfileAction, ProfilePlan, Version};
+use hub_core::project::ProjectionSettings;
+use serde_json::{Value, json};
+
+use crate::support::api::{projection_of, settle_projection};
+use crate::support::limits::{emptiness, faults};
+use crate::support::{
+    IN_SET, NOON, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, key, member,
+    unreadable, with,
+};
+
+/// A fleet that grants `c1` to `team`, with a merge patch in the cluster.
+fn granted(patch: &Value) -> Fleet {
+    fleet([with(member("c1", "prod"), patch), exclusive("prod"), binding("team", "prod")])
+}
+
+/// A fleet that does not say whether `c1` is granted to `team`.
+fn unknown(patch: &Value) -> Fleet {
+    fleet([with(member("c1", "prod"), patch), broken("prod"), binding("team", "prod")])
+}
+
+/// A fleet that refuses `c1` to `team`.
+fn refused() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod")])
+}
+
+/// The plan for a profile that is there.
+fn plan(fleet: &Fleet, profile: &Value) -> ProfilePlan {
+    projection_of(fleet, &key("team", "c1"), &ProjectionSettings::default(), Some(profile))
+}
+
+/// The plan where no profile is there.
+fn plan_for_none(fleet: &Fleet) -> ProfilePlan {
+    projection_of(fleet, &key("team", "c1"), &ProjectionSettings::default(), None)
+}
+
+/// The profile as it is when `granted(patch)` has been written, with nothing left to do.
+fn settled(patch: &Value) -> Value {
+    settle_projection(&granted(patch), &key("team", "c1"), &ProjectionSettings::default(), None)
+        .object
+        .unwrap()
+}
+
+/// The profile of the cluster as it comes, with a merge patch in it that others wrote.
+fn edited(patch: &Value) -> Value {
+    with(settled(&json!({})), patch)
+}
+
+/// What the settled profile is at, which a plan gives back as its precondition.
+fn version() -> Version {
+    Version { uid: "uid-of-new-profile".to_owned(), resource_version: "2".to_owned() }
+}
+
+fn nothing() -> ProfilePlan {
+    ProfilePlan::default()
+}
+
+fn reasons(notes: &[Note]) -> Vec<Reason> {
+    notes.iter().map(|note| note.reason).collect()
+}
+
+#[test]
+fn a_granted_cluster_gets_a_profile_with_labels_and_spec_in_the_first_write() {
+    let ProfilePlan { action: ProfileAction::Create(profile), notes } = plan_for_none(&granted(&json!({})))
+    else {
+        panic!("nothing is created")
+    };
+    assert_eq!(notes, []);
+    assert_eq!(
+        serde_json::to_value(profile).unwrap(),
+        json!({
+            "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+            "kind": "ClusterProfile",
+            "metadata": {
+                "namespace": "team",
+                "name": "c1",
+                "labels": {
+                    "x-k8s.io/cluster-manager": "open-cluster-management",
+                    "open-cluster-management.io/cluster-name": "c1",
+                    "multicluster.x-k8s.io/clusterset": "prod",
+                },
+            },
+            "spec": {
+                "displayName": "c1", "clusterManager": { "name": "open-cluster-management" },
+            },
+        })
+    );
+}
+
+#[test]
+fn the_second_write_is_the_status_and_there_is_no_third() {
+    let settled =
+        settle_projection(&granted(&json!({})), &key("team", "c1"), &ProjectionSettings::default(), None);
+    assert_eq!(settled.writes.len(), 2);
+    let of_creation = Version { uid: "uid-of-new-profile".to_owned(), resource_version: "1".to_owned() };
+    let status = json!({ "status": {
+        "version": { "kubernetes": "v1.36.3" },
+        "properties": [
+            { "name": "id.k8s.io", "value": "id-c1" },
+            { "name": "platform.open-cluster-management.io", "value": "AWS" },
+        ],
+        "conditions": [
+            {
+                "type": "ControlPlaneHealthy", "status": "True", "reason": "ManagedClusterAvailable",
+                "message": "ManagedClusterConditionAvailable is True", "lastTransitionTime": NOON,
+            },
+            {
+                "type": "Joined", "status": "True", "reason": "ManagedClusterJoined",
+                "message": "ManagedClusterJoined is True", "lastTransitionTime": NOON,
+            },
+        ],
+    } });
+    assert_eq!(settled.writes[1], ProfileAction::PatchStatus(of_creation, status));
+}
+
+#[test]
+fn the_manager_that_we_are_is_in_label_and_spec() {
+    let settings =
+        ProjectionSettings { manager: "fleet-7".parse().unwrap(), ..ProjectionSettings::default() };
+    let settled = settle_projection(&granted(&json!({})), &key("team", "c1"), &settings, None);
+    let profile = settled.object.unwrap();
+    assert_eq!(profile["spec"]["clusterManager"]["name"], "fleet-7");
+    assert_eq!(profile["metadata"]["labels"]["x-k8s.io/cluster-manager"], "fleet-7");
+    assert_eq!(reasons(&plan(&granted(&json!({})), &profile).notes), [Reason::ForeignProfile]);
+}
+
+#[test]
+fn a_cluster_that_is_refused_unknown_or_unreadable_gets_no_profile() {
+    assert_eq!(plan_for_none(&refused()), nothing());
+    assert_eq!(plan_for_none(&unknown(&json!({}))), nothing());
+    let unread = fleet([unreadable(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    assert_eq!(plan_for_none(&unread), nothing());
+}
+
+#[test]
+fn a_cluster_whose_name_is_no_label_value_gets_no_profile() {
+    let long = "x".repeat(64);
+    let fleet = fleet([member(&long, "prod"), exclusive("prod"), binding("team", "prod")]);
+    assert_eq!(projection_of(&fleet, &key("team", &long), &ProjectionSettings::default(), None), nothing());
+}
+
+#[test]
+fn only_the_part_of_the_status_that_differs_is_written() {
+    let down = condition("ManagedClusterConditionAvailable", "Unknown", "LeaseExpired");
+    let joined = condition("ManagedClusterJoined", "True", "ManagedClusterJoined");
+    for (cluster, field, value) in [
+        (json!({ "version": { "kubernetes": "v1.37.0" } }), "version", json!({ "kubernetes": "v1.37.0" })),
+        (json!({ "version": null }), "version", json!({ "kubernetes": null })),
+        (
+            json!({ "clusterClaims": [{ "name": "a", "value": "1" }] }),
+            "properties",
+            json!([{ "name": "a", "value": "1" }]),
+        ),
+        (json!({ "clusterClaims": [] }), "properties", json!(null)),
+        (
+            json!({ "conditions": [down, joined] }),
+            "conditions",
+            json!([
+                {
+                    "type": "ControlPlaneHealthy", "status": "Unknown", "reason": "LeaseExpired",
+                    "message": "ManagedClusterConditionAvailable is Unknown", "lastTransitionTime": NOON,
+                },
+                settled(&json!({}))["status"]["conditions"][1],
+            ]),
+        ),
+    ] {
+        let fleet = granted(&json!({ "status": cluster }));
+        let patch = json!({ "status": { field: value } });
+        assert_eq!(
+            plan(&fleet, &settled(&json!({}))),
+            ProfilePlan { action: ProfileAction::PatchStatus(version(), patch), notes: vec![] },
+            "{cluster}"
+        );
+    }
+}
+
+#[test]
+fn where_nothing_differs_nothing_is_written() {
+    assert_eq!(plan(&granted(&json!({})), &settled(&json!({}))), nothing());
+    let bare = json!({ "status": null, "spec": null, "metadata": { "creationTimestamp": null } });
+    assert_eq!(plan(&granted(&bare), &settled(&bare)), nothing());
+}
+
+#[test]
+fn the_order_of_claims_properties_and_conditions_is_no_difference() {
+    let profile = settled(&json!({}));
+    let reversed = |list: &Value| {
+        let mut list = list.as_array().unwrap().clone();
+        list.reverse();
+        Value::Array(list)
+    };
+    for field in ["properties", "conditions"] {
+        let turned =
+            with(profile.clone(), &json!({ "status": { field: reversed(&profile["status"][field]) } }));
+        assert_ne!(turned, profile);
+        assert_eq!(plan(&granted(&json!({})), &turned), nothing(), "{field}");
+    }
+    let status = member("c1", "prod")["status"].clone();
+    for field in ["clusterClaims", "conditions"] {
+        let turned = granted(&json!({ "status": { field: reversed(&status[field]) } }));
+        assert_eq!(plan(&turned, &profile), nothing(), "{field}");
+        assert_eq!(plan_for_none(&turned), plan_for_none(&granted(&json!({}))));
+    }
+}
+
+#[test]
+fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
+    let cluster_set = "multicluster.x-k8s.io/clusterset";
+    for (edit, repair) in [
+        (
+            json!({ "metadata": { "labels": { cluster_set: "dev" } } }),
+            json!({ "metadata": { "labels": { cluster_set: "prod" } } }),
+        ),
+        (
+            json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": null } } }),
+            json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "open-cluster-management" } } }),
+        ),
+        (
+            json!({ "metadata": { "labels": { "open-cluster-management.io/cluster-name": "c2" } } }),
+            json!({ "metadata": { "labels": { "open-cluster-management.io/cluster-name": "c1" } } }),
+        ),
+        (
+            json!({ "metadata": { "labels": null } }),
+            json!({ "metadata": { "labels": {
+                "x-k8s.io/cluster-manager": "open-cluster-management",
+                "open-cluster-management.io/cluster-name": "c1",
+                cluster_set: "prod",
+            } } }),
+        ),
+        (json!({ "spec": { "displayName": "C 1" } }), json!({ "spec": { "displayName": "c1" } })),
+        (json!({ "spec": { "displayName": null } }), json!({ "spec": { "displayName": "c1" } })),
+        (
+            json!({ "metadata": { "labels": { cluster_set: null } }, "spec": { "displayName": "" }, "status": null }),
+            json!({ "metadata": { "labels": { cluster_set: "prod" } }, "spec": { "displayName": "c1" } }),
+        ),
+    ] {
+        for fleet in [granted(&json!({})), unknown(&json!({}))] {
+            let ProfilePlan { action, notes } = plan(&fleet, &edited(&edit));
+            assert_eq!(action, ProfileAction::PatchObject(version(), repair.clone()), "{edit}");
+            assert_eq!(notes, []);
+        }
+        let repaired = settle_projection(
+            &granted(&json!({})),
+            &key("team", "c1"),
+            &ProjectionSettings::default(),
+            Some(edited(&edit)),
+        );
+        let unversioned = json!({ "metadata": { "resourceVersion": null } });
+        assert_eq!(
+            with(repaired.object.unwrap(), &unversioned),
+            with(settled(&json!({})), &unversioned),
+            "{edit}"
+        );
+    }
+}
+
+#[test]
+fn a_cluster_that_leaves_its_exclusive_set_loses_the_label_of_the_set() {
+    let cluster_set = "multicluster.x-k8s.io/clusterset";
+    let no_set = json!({ "metadata": { "labels": { IN_SET: null } } });
+    for patch in [no_set, json!({ "metadata": { "labels": { IN_SET: "" } } })] {
+        let everything = by_labels("all", &json!({}));
+        let fleet = fleet([with(member("c1", "prod"), &patch), everything, binding("team", "all")]);
+        let repair = json!({ "metadata": { "labels": { cluster_set: null } } });
+        let profile = settled(&json!({}));
+        assert_eq!(plan(&fleet, &profile).action, ProfileAction::PatchObject(version(), repair));
+    }
+}
+
+#[test]
+fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
+    let propagated_labels = "region, team.example.com/*".parse().unwrap();
+    let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
+    let labels =
+        json!({ "metadata": { "labels": { "region": "eu", "team.example.com/a": "", "env": "x" } } });
+    let key = key("team", "c1");
+    let profile = settle_projection(&granted(&labels), &key, &settings, None).object.unwrap();
+    let shown = &profile["metadata"]["labels"];
+    assert_eq!((&shown["region"], &shown["team.example.com/a"]), (&json!("eu"), &json!("")));
+    assert_eq!(shown.as_object().unwrap().len(), 5, "{shown}");
+
+    let labelled =
+        with(profile, &json!({ "metadata": { "labels": { "env": "y", "team.example.com/b": "z" } } }));
+    let moved = granted(&json!({ "metadata": { "labels": { "region": "us" } } }));
+    let ProfilePlan { action: ProfileAction::PatchObject(_, patch), .. } =
+        projection_of(&moved, &key, &settings, Some(&labelled))
+    else {
+        panic!("no repair")
+    };
+    let repair = json!({ "region": "us", "team.example.com/a": null, "team.example.com/b": null });
+    assert_eq!(patch, json!({ "metadata": { "labels": repair } }));
+}
+
+#[test]
+fn the_labels_that_join_the_hubs_objects_never_come_from_the_cluster() {
+    let propagated_labels =
+        "multicluster.x-k8s.io/*, open-cluster-management.io/cluster-name".parse().unwrap();
+    let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
+    let labels = json!({
+        "multicluster.x-k8s.io/clusterset": "by-hand",
+        "open-cluster-management.io/cluster-name": "c2",
+    });
+    let everything = by_labels("all", &json!({}));
+    let fleet = fleet([cluster("c1", &labels), everything, binding("team", "all")]);
+    let profile = settle_projection(&fleet, &key("team", "c1"), &settings, None).object.unwrap();
+    assert_eq!(
+        profile["metadata"]["labels"],
+        json!({
+            "x-k8s.io/cluster-manager": "open-cluster-management",
+            "open-cluster-management.io/cluster-name": "c1",
+        })
+    );
+}
+
+#[test]
+fn a_profile_is_deleted_only_where_label_and_spec_name_us() {
+    let label = |value: Value| json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": value } } });
+    let manager = |name: Value| json!({ "spec": { "clusterManager": { "name": name } } });
+    let gone = fleet([exclusive("prod"), binding("team", "prod")]);
+    let leaving = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    for fleet in [refused(), gone, leaving, fleet([])] {
+        let ours = plan(&fleet, &edited(&json!({ "spec": { "displayName": "by hand" } })));
+        assert_eq!(ours, ProfilePlan { action: ProfileAction::Delete(version()), notes: vec![] });
+
+        for unlabelled in
+            [label(json!(null)), label(json!("other")), json!({ "metadata": { "labels": null } })]
+        {
+            let ProfilePlan { action, notes } = plan(&fleet, &edited(&unlabelled));
+            assert_eq!(action, ProfileAction::Nothing, "{unlabelled}");
+            assert_eq!(reasons(&notes), [Reason::UnlabelledProfile]);
+        }
+        for foreign in
+            [manager(json!("other")), manager(json!(null)), manager(json!(7)), json!({ "spec": null })]
+        {
+            assert_eq!(plan(&fleet, &edited(&foreign)), nothing(), "{foreign}");
+        }
+    }
+}
+
+#[test]
+fn a_foreign_profile_is_left_alone_and_noted_only_where_ours_should_stand() {
+    for edit in [
+        json!({ "spec": { "clusterManager": { "name": "other" } } }),
+        json!({ "spec": { "clusterManager": { "name": "other" }, "displayName": "x" }, "status": null }),
+        json!({ "spec": { "clusterManager": { "name": "other" } }, "metadata": { "labels": null } }),
+        json!({ "spec": { "clusterManager": null } }),
+        deleting(json!({ "spec": { "clusterManager": { "name": "other" } } })),
+    ] {
+        let foreign = edited(&edit);
+        let ProfilePlan { action, notes } = plan(&granted(&json!({})), &foreign);
+        assert_eq!(action, ProfileAction::Nothing, "{edit}");
+        assert_eq!(reasons(&notes), [Reason::ForeignProfile]);
+        assert_eq!(plan(&unknown(&json!({})), &foreign), nothing(), "{edit}");
+        assert_eq!(plan(&refused(), &foreign), nothing(), "{edit}");
+    }
+    let other = edited(&json!({ "spec": { "clusterManager": { "name": "capi" } } }));
+    assert!(plan(&granted(&json!({})), &other).notes[0].message.contains("\"capi\""));
+}
+
+#[test]
+fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alone() {
+    let held = json!({ "metadata": {
+        "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/a", "sveltos.example.com/b"], "labels": null,
+    }, "spec": { "displayName": "x" }, "status": null });
+    let ProfilePlan { action, notes } = plan(&granted(&json!({})), &edited(&held));
+    assert_eq!(action, ProfileAction::Nothing);
+    assert_eq!(reasons(&notes), [Reason::ProfileTerminating]);
+    assert!(notes[0].message.contains("argocd.example.com/a, sveltos.example.com/b"), "{}", notes[0].message);
+
+    let going = json!({ "metadata": { "deletionTimestamp": NOON } });
+    assert_eq!(plan(&granted(&json!({})), &edited(&going)), nothing(), "nobody holds it");
+    for fleet in [unknown(&json!({})), refused()] {
+        let ProfilePlan { action, notes } = plan(&fleet, &edited(&held));
+        assert_eq!(action, ProfileAction::Nothing, "it is not wanted");
+        assert_eq!(reasons(&notes), [Reason::ProfileTerminating]);
+        assert!(!notes[0].message.contains("granted"), "{}", notes[0].message);
+    }
+}
+
+#[test]
+fn a_refused_profile_that_a_finalizer_holds_is_deleted_once() {
+    let held = edited(&json!({ "metadata": { "finalizers": ["argocd.example.com/a"] } }));
+    let settled =
+        settle_projection(&refused(), &key("team", "c1"), &ProjectionSettings::default(), Some(held));
+    assert_eq!(settled.writes, [ProfileAction::Delete(version())]);
+    assert!(settled.object.unwrap()["metadata"]["deletionTimestamp"].is_string());
+}
+
+#[test]
+fn a_profile_under_an_unknown_grant_is_kept_true() {
+    let newer = json!({ "status": { "version": { "kubernetes": "v1.37.0" } } });
+    assert_eq!(
+        plan(&unknown(&newer), &settled(&json!({}))),
+        ProfilePlan { action: ProfileAction::PatchStatus(version(), newer.clone()), notes: vec![] }
+    );
+    assert_eq!(plan(&unknown(&newer), &settled(&newer)), nothing());
+}
+
+#[test]
+fn a_profile_of_a_cluster_that_cannot_be_read_keeps_its_status() {
+    let unread = || unreadable(member("c1", "prod"));
+    for set in [exclusive("prod"), broken("prod")] {
+        let fleet = fleet([unread(), set, binding("team", "prod")]);
+        for status in [json!({}), json!({ "conditions": null }), json!(null)] {
+            assert_eq!(plan(&fleet, &edited(&json!({ "status": status }))), nothing(), "{status}");
+        }
+        let renamed = edited(&json!({ "spec": { "displayName": "x" } }));
+        let repair = json!({ "spec": { "displayName": "c1" } });
+        assert_eq!(plan(&fleet, &renamed).action, ProfileAction::PatchObject(version(), repair));
+    }
+    let fleet = fleet([unread(), exclusive("prod")]);
+    assert_eq!(plan(&fleet, &settled(&json!({}))).action, ProfileAction::Delete(version()), "it is refused");
+}
+
+/// Clusters that say of themselves what no profile may say.
+fn odd_clusters() -> Vec<Value> {
+    let source = |reason: &str, message: &str| {
+        json!([
+            { "type": "ManagedClusterConditionAvailable", "status": "Maybe", "reason": reason,
+              "message": message, "lastTransitionTime": "9999-12-31T23:59:59Z" },
+            { "type": "ManagedClusterJoined", "status": "True", "reason": "R", "message": "",
+              "lastTransitionTime": "0000-01-01T00:00:00+23:59" },
+        ])
+    };
+    let (long_name, long_value) = ("n".repeat(254), "ü".repeat(1000));
+    vec![
+        json!({}),
+        json!({ "status": null, "metadata": { "creationTimestamp": null, "labels": null } }),
+        json!({ "status": { "version": { "kubernetes": "" }, "clusterClaims": [], "conditions": [] } }),
+        json!({ "status": { "clusterClaims": [
+            { "name": "", "value": "x" }, { "name": "a" }, { "name": "b", "value": long_value }, {},
+            { "name": long_name, "value": "x" }, { "name": "c", "value": "1" }, { "name": "c", "value": "2" },
+        ] } }),
+        json!({ "status": { "conditions": source("", "") } }),
+        json!({ "status": { "conditions": source("404: not found!", "ü\n\u{0}") } }),
+        json!({ "status": { "conditions": source(&":".repeat(3000), &"ü".repeat(40_000)) } }),
+    ]
+}
+
+#[test]
+fn what_is_written_passes_both_crds_and_says_nothing_empty() {
+    for odd in odd_clusters() {
+        let everything = by_labels("all", &json!({}));
+        let fleet = fleet([with(cluster("c1", &json!({})), &odd), everything, binding("team", "all")]);
+        let settled = settle_projection(&fleet, &key("team", "c1"), &ProjectionSettings::default(), None);
+        for action in &settled.writes {
+            let written = match action {
+                ProfileAction::Create(profile) => serde_json::to_value(profile).unwrap(),
+                ProfileAction::PatchStatus(_, patch) => patch.clone(),
+                other => panic!("{other:?} for a new profile"),
+            };
+            assert_eq!(emptiness(&written), [""; 0], "{written}");
+        }
+        let profile = settled.object.unwrap_or_else(|| panic!("no profile for {odd}"));
+        assert_eq!(faults(&profile), [""; 0], "{profile}");
+        assert_eq!(settled.writes.len(), 2);
+    }
+}

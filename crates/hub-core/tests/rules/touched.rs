@@ -1,0 +1,165 @@
+//! Which decisions a change of the fleet touches: no less than it changes, and nothing where no decision
+//! reads what changed.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_core::fleet::{Fleet, Touched};
+use serde_json::{Value, json};
+
+use crate::support::{
+    IN_SET, NOON, arrive, binding, broken, cluster, condition, deleting, exclusive, fleet, leave, member,
+    unreadable, with,
+};
+
+/// Every decision in these namespaces.
+fn namespaces(names: &[&str]) -> Touched {
+    Touched::Namespaces(names.iter().map(|name| (*name).into()).collect::<BTreeSet<_>>())
+}
+
+/// Every decision about `c1`.
+fn c1() -> Touched {
+    Touched::Cluster("c1".into())
+}
+
+/// A fleet with one cluster in a set that two namespaces bind.
+fn prod() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod"), binding("ops", "prod")])
+}
+
+/// What it touches when the object changes by this merge patch, in a fleet that has the object.
+fn change(object: &Value, patch: &Value) -> Touched {
+    let mut fleet = prod();
+    arrive(&mut fleet, object);
+    arrive(&mut fleet, &with(object.clone(), patch))
+}
+
+#[test]
+fn what_no_decision_reads_of_an_object_touches_nothing() {
+    let metadata = json!({ "metadata": {
+        "annotations": { "note": "x" }, "resourceVersion": "7", "generation": 3,
+        "managedFields": [{ "manager": "kubectl", "operation": "Update" }], "finalizers": ["example.com/hold"],
+    } });
+    for object in [member("c1", "prod"), exclusive("prod"), binding("team", "prod")] {
+        assert_eq!(change(&object, &metadata), Touched::Nothing, "{object}");
+        assert_eq!(change(&object, &json!({})), Touched::Nothing, "{object}");
+    }
+}
+
+#[test]
+fn a_part_of_a_cluster_that_its_profiles_do_not_show_touches_nothing() {
+    let joined = condition("ManagedClusterJoined", "True", "ManagedClusterJoined");
+    let available = condition("ManagedClusterConditionAvailable", "True", "ManagedClusterAvailable");
+    for patch in [
+        json!({ "spec": { "hubAcceptsClient": false, "leaseDurationSeconds": 30, "taints": [{ "key": "a" }] } }),
+        json!({ "spec": null }),
+        json!({ "status": { "capacity": { "cpu": "8" }, "allocatable": { "cpu": "4" } } }),
+        json!({ "status": { "conditions": [available, joined, condition("HubAccepted", "False", "Denied")] } }),
+        json!({ "status": { "version": { "kubernetes": "v1.36.3", "other": "v2" } } }),
+    ] {
+        assert_eq!(change(&member("c1", "prod"), &patch), Touched::Nothing, "{patch}");
+    }
+}
+
+#[test]
+fn fractions_of_a_second_which_no_profile_can_show_touch_nothing() {
+    let since = |time: &str| {
+        let mut condition = condition("ManagedClusterJoined", "True", "Joined");
+        condition["lastTransitionTime"] = json!(time);
+        with(member("c1", "prod"), &json!({ "status": { "conditions": [condition] } }))
+    };
+    let mut fleet = fleet([since("2026-05-01T12:00:00Z")]);
+    assert_eq!(arrive(&mut fleet, &since("2026-05-01T12:00:00.25Z")), Touched::Nothing);
+    assert_eq!(arrive(&mut fleet, &since("2026-05-01T14:00:00+02:00")), Touched::Nothing);
+    assert_eq!(arrive(&mut fleet, &since("2026-05-01T12:00:01Z")), c1());
+}
+
+#[test]
+fn a_part_of_a_cluster_that_a_decision_reads_touches_this_cluster() {
+    let down = condition("ManagedClusterConditionAvailable", "Unknown", "LeaseExpired");
+    for patch in [
+        json!({ "metadata": { "labels": { IN_SET: "dev" } } }),
+        json!({ "metadata": { "labels": { "env": "dev" } } }),
+        json!({ "metadata": { "labels": null } }),
+        json!({ "metadata": { "deletionTimestamp": NOON } }),
+        json!({ "status": { "version": { "kubernetes": "v1.37.0" } } }),
+        json!({ "status": { "clusterClaims": [{ "name": "id.k8s.io", "value": "other" }] } }),
+        json!({ "status": { "conditions": [down] } }),
+        json!({ "status": null }),
+        json!({ "status": { "clusterClaims": "none" } }),
+    ] {
+        assert_eq!(change(&member("c1", "prod"), &patch), c1(), "{patch}");
+    }
+}
+
+#[test]
+fn a_set_touches_exactly_the_namespaces_that_have_a_binding_of_its_name() {
+    let mut fleet = fleet([
+        binding("team", "prod"),
+        unreadable(binding("ops", "prod")),
+        with(binding("waiting", "prod"), &json!({ "status": null })),
+        binding("developers", "dev"),
+        // Binds nothing, whatever set comes.
+        with(binding("misnamed", "other"), &json!({ "spec": { "clusterSet": "prod" } })),
+    ]);
+    let bound = namespaces(&["ops", "team", "waiting"]);
+    assert_eq!(arrive(&mut fleet, &exclusive("prod")), bound);
+    assert_eq!(arrive(&mut fleet, &broken("prod")), bound);
+    assert_eq!(arrive(&mut fleet, &unreadable(exclusive("prod"))), bound);
+    assert_eq!(arrive(&mut fleet, &unreadable(exclusive("prod"))), Touched::Nothing);
+    assert_eq!(leave(&mut fleet, &exclusive("prod")), bound);
+    assert_eq!(leave(&mut fleet, &exclusive("prod")), Touched::Nothing);
+}
+
+#[test]
+fn a_set_that_nobody_binds_touches_nothing() {
+    let mut fleet = prod();
+    assert_eq!(arrive(&mut fleet, &exclusive("dev")), Touched::Nothing);
+    assert_eq!(arrive(&mut fleet, &broken("dev")), Touched::Nothing);
+    assert_eq!(leave(&mut fleet, &exclusive("dev")), Touched::Nothing);
+}
+
+#[test]
+fn a_sets_status_touches_nothing() {
+    let status =
+        json!({ "status": { "conditions": [condition("ClusterSetEmpty", "False", "ClustersSelected")] } });
+    assert_eq!(change(&exclusive("prod"), &status), Touched::Nothing);
+}
+
+#[test]
+fn a_binding_touches_its_own_namespace() {
+    let mut fleet = prod();
+    let team = namespaces(&["team"]);
+    assert_eq!(arrive(&mut fleet, &binding("team", "dev")), team);
+    assert_eq!(arrive(&mut fleet, &with(binding("team", "prod"), &json!({ "status": null }))), team);
+    assert_eq!(arrive(&mut fleet, &binding("team", "prod")), team);
+    assert_eq!(arrive(&mut fleet, &unreadable(binding("team", "prod"))), team);
+    assert_eq!(arrive(&mut fleet, &unreadable(binding("team", "prod"))), Touched::Nothing);
+    assert_eq!(leave(&mut fleet, &binding("team", "prod")), team);
+    assert_eq!(leave(&mut fleet, &binding("team", "prod")), Touched::Nothing);
+    assert_eq!(leave(&mut fleet, &binding("nobody", "prod")), Touched::Nothing);
+}
+
+#[test]
+fn a_bindings_other_conditions_and_what_bound_says_beside_true_touch_nothing() {
+    for conditions in [
+        json!([condition("Bound", "True", "AnotherReason")]),
+        json!([condition("Ready", "False", "NotYet"), condition("Bound", "True", "ClusterSetBound")]),
+    ] {
+        let patch = json!({ "status": { "conditions": conditions } });
+        assert_eq!(change(&binding("team", "prod"), &patch), Touched::Nothing, "{patch}");
+    }
+    let unbound = json!({ "status": { "conditions": [condition("Bound", "False", "ClusterSetNotFound")] } });
+    assert_eq!(change(&binding("team", "prod"), &unbound), namespaces(&["team"]));
+}
+
+#[test]
+fn a_cluster_comes_leaves_and_is_gone_with_one_touch_each() {
+    let mut fleet = fleet([]);
+    let object = cluster("c1", &json!(null));
+    assert_eq!(arrive(&mut fleet, &object), c1());
+    assert_eq!(arrive(&mut fleet, &deleting(object.clone())), c1());
+    assert_eq!(leave(&mut fleet, &object), c1());
+    assert_eq!(leave(&mut fleet, &object), Touched::Nothing);
+}
