@@ -9,7 +9,7 @@ use hub_api::secret::Secret;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::note::{Note, Reason, Subject};
-use hub_core::profile::Version;
+use hub_core::version::Version;
 use hub_runtime::error::Category;
 use hub_runtime::host::Host;
 use hub_runtime::queue::Outcome;

@@ -25,3 +25,4 @@ pub mod project;
 pub mod rights;
 pub mod selector;
 pub mod trust;
+pub mod version;

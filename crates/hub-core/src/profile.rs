@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 
 use crate::note::{Note, Reason};
 use crate::project::LabelAllowList;
+use crate::version::Version;
 
 /// What an owner wants of one profile.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -198,26 +199,6 @@ pub enum ProfileAction {
     PatchStatus(Version, Value),
     /// Delete the object of exactly this version.
     Delete(Version),
-}
-
-/// The preconditions of a write: this very object, unchanged since it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub resource_version: String,
-}
-
-impl Version {
-    /// That of the object with this metadata.
-    #[must_use]
-    pub fn of(metadata: &ObjectMeta) -> Self {
-        Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
-            resource_version: metadata.resource_version.clone().unwrap_or_default(),
-        }
-    }
 }
 
 /// Plans what has to be written so that the profile at `key` is what its owners want.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use hub_core::profile::Version;
+use hub_core::version::Version;
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::credential::source::{Credential, Fingerprint};
-use crate::profile::Version;
+use crate::version::Version;
 
 /// The field manager of what the syncer writes: the API server's own record of who made a Secret.
 pub const FIELD_MANAGER: &str = "hub-addons-credential-syncer";

@@ -10,7 +10,7 @@ use crate::credential::state::State;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::note::{Note, Reason};
-use crate::profile::Version;
+use crate::version::Version;
 
 /// What is left to do for one copy, and how things stand.
 #[derive(Debug, Default, PartialEq)]

@@ -5,8 +5,9 @@
 
 use hub_core::fleet::Fleet;
 use hub_core::note::{Note, Reason};
-use hub_core::profile::{ProfileAction, ProfilePlan, Version};
+use hub_core::profile::{ProfileAction, ProfilePlan};
 use hub_core::project::ProjectionSettings;
+use hub_core::version::Version;
 use serde_json::{Value, json};
 
 use crate::support::api::{projection_of, settle_projection};

@@ -3,8 +3,9 @@
 
 use hub_api::names::{ManagerName, ProfileKey};
 use hub_core::fleet::Fleet;
-use hub_core::profile::{ObservedProfile, ProfileAction, ProfilePlan, Share, Version, plan};
+use hub_core::profile::{ObservedProfile, ProfileAction, ProfilePlan, Share, plan};
 use hub_core::project::{self, ProjectionSettings};
+use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 

@@ -17,7 +17,7 @@ use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
 use hub_core::fleet::{Fleet, Touched};
-use hub_core::profile::Version;
+use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 

@@ -1,0 +1,23 @@
+//! The version of an object, by which a write names exactly what it replaces or deletes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The preconditions of a write: this very object, unchanged since it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+}
+
+impl Version {
+    /// That of the object with this metadata.
+    #[must_use]
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
