@@ -3,17 +3,10 @@
 //! A cluster name comes from whoever wrote the ClusterProfile, and it ends up in the URL of a request that
 //! carries our credentials. So a name is parsed before it goes anywhere: what is no DNS name (`..`, a slash, a
 //! percent sign, an empty text) never becomes part of a path.
-//!
-//! The rule is that of `hub_api::names`, restated because that crate brings a Kubernetes client and its types
-//! into a program that must stay small.
 
 use std::fmt;
 
-/// Longest name of an object, in bytes.
-const SUBDOMAIN_MAX_LENGTH: usize = 253;
-
-/// Longest name of a namespace, in bytes.
-const LABEL_MAX_LENGTH: usize = 63;
+use object_names::{DNS_LABEL_MAX_LENGTH, DNS_SUBDOMAIN_MAX_LENGTH, is_dns_label, is_dns_subdomain};
 
 /// How much of a refused name an error repeats.
 const EXCERPT_LENGTH: usize = 64;
@@ -94,15 +87,15 @@ macro_rules! name_type {
 
 name_type! {
     /// The name of a ManagedCluster.
-    ClusterName, "cluster name", is_dns_subdomain, SUBDOMAIN_MAX_LENGTH, " and '.'"
+    ClusterName, "cluster name", is_dns_subdomain, DNS_SUBDOMAIN_MAX_LENGTH, " and '.'"
 }
 name_type! {
     /// The name of a `ManagedServiceAccount`.
-    AccountName, "ManagedServiceAccount name", is_dns_subdomain, SUBDOMAIN_MAX_LENGTH, " and '.'"
+    AccountName, "ManagedServiceAccount name", is_dns_subdomain, DNS_SUBDOMAIN_MAX_LENGTH, " and '.'"
 }
 name_type! {
     /// The name of a namespace on the hub.
-    Namespace, "namespace", is_dns_label, LABEL_MAX_LENGTH, ""
+    Namespace, "namespace", is_dns_label, DNS_LABEL_MAX_LENGTH, ""
 }
 
 /// Which synced Secret is wanted, and for whom.
@@ -122,7 +115,7 @@ impl SecretKey {
         account: AccountName,
     ) -> Result<Self, InvalidName> {
         let name = format!("{cluster}-{account}");
-        if name.len() > SUBDOMAIN_MAX_LENGTH {
+        if name.len() > DNS_SUBDOMAIN_MAX_LENGTH {
             return Err(InvalidName::TooLongTogether { cluster, account });
         }
         Ok(Self { namespace, cluster, account, name })
@@ -172,22 +165,6 @@ pub fn excerpt(text: &str) -> String {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
     }
-}
-
-fn is_dns_subdomain(text: &str) -> bool {
-    text.len() <= SUBDOMAIN_MAX_LENGTH && text.split('.').all(has_the_form_of_a_label)
-}
-
-fn is_dns_label(text: &str) -> bool {
-    text.len() <= LABEL_MAX_LENGTH && has_the_form_of_a_label(text)
-}
-
-fn has_the_form_of_a_label(text: &str) -> bool {
-    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(alphanumeric)
-        && bytes.last().is_some_and(alphanumeric)
-        && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use object_names::LABEL_VALUE_MAX_LENGTH;
 use serde::Deserialize;
 
 use crate::names::SecretKey;
@@ -26,9 +27,6 @@ pub const MANAGED_SERVICE_ACCOUNT_ANNOTATION: &str =
 
 /// Label: `<cluster>-<account>`, the name of the Secret; shortened with a hash where that is no label value.
 pub const SYNCED_FROM_LABEL: &str = "authentication.open-cluster-management.io/synced-from";
-
-/// Longest label value that an API server accepts, in bytes.
-const LABEL_VALUE_MAX_LENGTH: usize = 63;
 
 /// The entry of the Secret's data that holds the token.
 const TOKEN_ENTRY: &str = "token";

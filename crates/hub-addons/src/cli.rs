@@ -19,7 +19,7 @@ use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::fleet::BoundSource;
-use hub_core::project::LabelAllowList;
+use hub_core::label_allow_list::LabelAllowList;
 use hub_runtime::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 

@@ -11,6 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{decode, schema};
 
+/// The condition by which OCM's registration controller says whether the cluster's agent has renewed its lease lately
+/// (`ManagedClusterConditionAvailable` of `open-cluster-management.io/api/cluster/v1`).
+pub const CONDITION_AVAILABLE: &str = "ManagedClusterConditionAvailable";
+
+/// The condition by which the agent says that the cluster has joined the hub (`ManagedClusterConditionJoined` of the same
+/// package).
+pub const CONDITION_JOINED: &str = "ManagedClusterJoined";
+
 /// What the hub's administrator and the agent declare about a managed cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(

@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{decode, schema};
 
+/// The condition by which OCM's registration controller says that the binding is in effect
+/// (`ClusterSetBindingBoundType` of `open-cluster-management.io/api/cluster/v1beta2`).
+pub const CONDITION_BOUND: &str = "Bound";
+
 /// Which set is opened to the namespace.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(

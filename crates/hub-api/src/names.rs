@@ -8,7 +8,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::labels;
+pub use object_names::{
+    DNS_SUBDOMAIN_MAX_LENGTH, LABEL_VALUE_MAX_LENGTH, is_dns_label, is_dns_subdomain, is_label_key,
+    is_label_value,
+};
 
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident) => {
@@ -69,7 +72,7 @@ name_type! {
 }
 
 /// The cluster manager that profiles name in `spec.clusterManager.name` and in the label
-/// [`labels::CLUSTER_MANAGER`]: a label value, and never empty.
+/// [`CLUSTER_MANAGER`](crate::labels::CLUSTER_MANAGER): a label value, and never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManagerName(Arc<str>);
 
@@ -108,7 +111,7 @@ impl FromStr for ManagerName {
     type Err = InvalidManagerName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if !text.is_empty() && labels::is_valid_value(text) {
+        if !text.is_empty() && is_label_value(text) {
             Ok(Self(text.into()))
         } else {
             Err(InvalidManagerName(text.to_owned()))
@@ -170,42 +173,9 @@ impl fmt::Display for SecretKey {
     }
 }
 
-/// Whether a text is a DNS-1123 label, as the names of namespaces are: a [subdomain](is_dns_subdomain) of at most
-/// 63 bytes without dots.
-#[must_use]
-pub fn is_dns_label(text: &str) -> bool {
-    const MAX_LENGTH: usize = 63;
-    text.len() <= MAX_LENGTH && !text.contains('.') && is_dns_subdomain(text)
-}
-
-/// Whether a text is a DNS-1123 subdomain, as the names of most objects and of hosts are: at most 253 bytes, in
-/// labels of `[a-z0-9-]` that begin and end with a letter or digit.
-#[must_use]
-pub fn is_dns_subdomain(text: &str) -> bool {
-    const MAX_LENGTH: usize = 253;
-    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    text.len() <= MAX_LENGTH
-        && text.split('.').all(|label| {
-            let bytes = label.as_bytes();
-            bytes.first().is_some_and(alphanumeric)
-                && bytes.last().is_some_and(alphanumeric)
-                && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
-        })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{ManagerName, is_dns_subdomain};
-
-    #[test]
-    fn dns_names_are_judged_as_the_api_server_judges_them() {
-        for good in ["a", "0", "a-b.c1", &"x".repeat(253)] {
-            assert!(is_dns_subdomain(good), "{good:?}");
-        }
-        for bad in ["", ".", "a.", ".a", "A", "a_b", "-a", "a-", "../a", &"x".repeat(254)] {
-            assert!(!is_dns_subdomain(bad), "{bad:?}");
-        }
-    }
+    use super::ManagerName;
 
     #[test]
     fn a_manager_name_is_a_label_value_and_not_empty() {

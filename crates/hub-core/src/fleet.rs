@@ -9,20 +9,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels;
-use hub_api::managed_cluster::ManagedCluster;
+use hub_api::managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ManagedCluster};
 use hub_api::managed_cluster_set::ManagedClusterSet;
-use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::managed_cluster_set_binding::{CONDITION_BOUND, ManagedClusterSetBinding};
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use crate::note::{Note, Reason};
-use crate::project;
 use crate::selector::ClusterSelector;
-
-/// The condition of a ManagedClusterSetBinding by which OCM's registration controller says that the
-/// binding is in force.
-pub const CONDITION_BOUND: &str = "Bound";
 
 /// What decisions read of a ManagedCluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,8 +76,8 @@ impl ObservedCluster {
                     claims.map(|claim| (claim.name.clone(), claim.value.clone())).collect()
                 })
                 .unwrap_or_default(),
-            available: condition(project::SOURCE_AVAILABLE).cloned(),
-            joined: condition(project::SOURCE_JOINED).cloned(),
+            available: condition(CONDITION_AVAILABLE).cloned(),
+            joined: condition(CONDITION_JOINED).cloned(),
             endpoints: cluster
                 .spec
                 .managed_cluster_client_configs
@@ -117,31 +112,6 @@ impl ObservedCluster {
     pub fn exclusive_set(&self) -> Option<&str> {
         self.labels.get(labels::EXCLUSIVE_CLUSTER_SET).map(String::as_str).filter(|set| !set.is_empty())
     }
-
-    /// What a person should hear about this cluster.
-    #[must_use]
-    pub fn notes(&self, name: &ClusterName) -> Vec<Note> {
-        let mut notes = Vec::new();
-        if !project::can_have_profile(name) {
-            notes.push(Note::new(
-                Reason::NameTooLong,
-                format!(
-                    "no ClusterProfile can show this cluster: its name has {} bytes, and as a label value it \
-                     may have {}",
-                    name.as_str().len(),
-                    labels::VALUE_MAX_LENGTH
-                ),
-            ));
-        }
-        match &self.state {
-            Ok(state) => {
-                let (_, skipped) = project::properties(&state.claims);
-                notes.extend(project::skipped_claims_note(&skipped));
-            }
-            Err(error) => notes.push(unreadable_note(error)),
-        }
-        notes
-    }
 }
 
 /// What decisions read of a ManagedClusterSet.
@@ -169,7 +139,7 @@ impl ObservedClusterSet {
     /// Stands for a ManagedClusterSet of which only the metadata could be read.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, error: &str) -> Self {
-        Self { uid: metadata.uid.clone(), selector: Err(unreadable_note(error)) }
+        Self { uid: metadata.uid.clone(), selector: Err(Note::unreadable(error)) }
     }
 
     /// What a person should hear about this set.
@@ -227,13 +197,9 @@ impl ObservedBinding {
                 ),
             )],
             Ok(_) => Vec::new(),
-            Err(error) => vec![unreadable_note(error)],
+            Err(error) => vec![Note::unreadable(error)],
         }
     }
-}
-
-fn unreadable_note(error: &str) -> Note {
-    Note::new(Reason::Unreadable, format!("cannot be read, what rests on it is kept as it is: {error}"))
 }
 
 /// How the condition `Bound` of a binding is known.

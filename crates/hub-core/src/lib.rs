@@ -19,6 +19,7 @@ pub mod credential;
 pub mod endpoint;
 pub mod fleet;
 pub mod grant;
+pub mod label_allow_list;
 pub mod note;
 pub mod profile;
 pub mod project;

@@ -138,4 +138,10 @@ impl Note {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
+
+    /// The finding on an object that does not have the shape of its kind.
+    #[must_use]
+    pub fn unreadable(error: &str) -> Self {
+        Self::new(Reason::Unreadable, format!("cannot be read, what rests on it is kept as it is: {error}"))
+    }
 }

@@ -21,8 +21,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
+use crate::label_allow_list::LabelAllowList;
 use crate::note::{Note, Reason};
-use crate::project::LabelAllowList;
 use crate::version::Version;
 
 /// What an owner wants of one profile.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels;
 use hub_api::managed_cluster_set::ManagedClusterSelector;
+use hub_api::names::{is_label_key, is_label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 
 /// `spec.clusterSelector.selectorType` for sets that a label on the cluster joins.
@@ -121,11 +122,11 @@ impl ClusterSelector {
 
 impl Requirement {
     fn new(key: &str, test: Test) -> Result<Self, SelectorError> {
-        if !labels::is_valid_key(key) {
+        if !is_label_key(key) {
             return Err(SelectorError::InvalidKey(key.to_owned()));
         }
         if let Test::In(values) | Test::NotIn(values) = &test
-            && let Some(value) = values.iter().find(|value| !labels::is_valid_value(value))
+            && let Some(value) = values.iter().find(|value| !is_label_value(value))
         {
             return Err(SelectorError::InvalidValue { key: key.to_owned(), value: value.clone() });
         }

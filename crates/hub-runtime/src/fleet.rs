@@ -11,6 +11,7 @@ use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
 use hub_core::note::{Note, Subject};
+use hub_core::project;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::host::Host;
@@ -96,7 +97,7 @@ impl Sink<ManagedCluster> for Clusters {
             Err(unreadable) => ObservedCluster::unreadable(&unreadable.metadata, unreadable.error),
         };
         let subject = Subject::Cluster(name.clone());
-        let mut notes = cluster.notes(&name);
+        let mut notes = project::cluster_notes(&name, &cluster);
         for more in self.0.inner.cluster_notes.read().iter() {
             notes.extend(more(&cluster));
         }

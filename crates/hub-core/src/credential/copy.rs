@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, AccountName, ClusterName, SecretKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName, LABEL_VALUE_MAX_LENGTH, SecretKey};
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use hub_api::{cluster_profile, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -276,12 +276,12 @@ impl Patch {
 #[must_use]
 pub fn label_value(account: &AccountKey) -> String {
     let name = account.copy_name();
-    if name.len() <= labels::VALUE_MAX_LENGTH {
+    if name.len() <= LABEL_VALUE_MAX_LENGTH {
         return name;
     }
     let hash = Sha256::digest(name.as_bytes()).into_iter().take(HASH_LENGTH / 2);
     let hash = hash.fold(0, |number, byte| number << 8 | u64::from(byte));
-    let kept = name.floor_char_boundary(labels::VALUE_MAX_LENGTH - HASH_LENGTH - 1);
+    let kept = name.floor_char_boundary(LABEL_VALUE_MAX_LENGTH - HASH_LENGTH - 1);
     format!("{}-{hash:0HASH_LENGTH$x}", &name[..kept])
 }
 
@@ -300,7 +300,7 @@ mod tests {
             (account("berlin", &"x".repeat(70)), account("berlin", &format!("{}y", "x".repeat(69))));
         let value = label_value(&one);
         assert!(
-            value.starts_with("berlin-xxx") && value.len() == 63 && labels::is_valid_value(&value),
+            value.starts_with("berlin-xxx") && value.len() == 63 && hub_api::names::is_label_value(&value),
             "{value}"
         );
         assert_ne!(value, label_value(&other));

@@ -2,9 +2,10 @@
 
 #![cfg(test)]
 
-use hub_core::fleet::{BoundSource, Fleet, ObservedCluster};
+use hub_core::fleet::{BoundSource, Fleet};
 use hub_core::grant::{Grant, decide, verdicts};
 use hub_core::note::Reason;
+use hub_core::project;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -353,7 +354,7 @@ fn a_person_hears_of_a_cluster_that_cannot_be_shown_as_it_is() {
         let name = name.as_str().into();
         fleet
             .cluster(&name)
-            .map(|cluster: &ObservedCluster| cluster.notes(&name))
+            .map(|cluster| project::cluster_notes(&name, cluster))
             .unwrap()
             .iter()
             .map(|note| note.reason)

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::labels::{self, SYNCED_ACCOUNT, SYNCED_CLUSTER, SYNCED_FROM};
-use hub_api::names::{AccountKey, SecretKey};
+use hub_api::labels::{SYNCED_ACCOUNT, SYNCED_CLUSTER, SYNCED_FROM};
+use hub_api::names::{AccountKey, SecretKey, is_label_value};
 use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::report::report;
@@ -287,7 +287,7 @@ fn a_long_name_shortens_the_label_and_nothing_else() {
         assert_eq!(metadata["annotations"][SYNCED_CLUSTER], "berlin");
         assert_eq!(metadata["annotations"][SYNCED_ACCOUNT], name);
         let label = metadata["labels"][SYNCED_FROM].as_str().unwrap();
-        assert!(labels::is_valid_value(label), "{label}");
+        assert!(is_label_value(label), "{label}");
         assert_eq!(label.len(), (length + 7).min(63));
         assert_eq!(label == &*place.name, length <= 56, "{label}");
     }

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use hub_api::crds::{ListFlavour, cluster_profile};
-use hub_api::labels;
+use hub_api::names::{is_label_key, is_label_value};
 use serde_json::Value;
 
 /// The CRD in both flavours.
@@ -17,7 +17,7 @@ static CRDS: LazyLock<[Value; 2]> = LazyLock::new(|| {
 pub fn faults(profile: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for (key, value) in profile["metadata"]["labels"].as_object().into_iter().flatten() {
-        if !labels::is_valid_key(key) || !value.as_str().is_some_and(labels::is_valid_value) {
+        if !is_label_key(key) || !value.as_str().is_some_and(is_label_value) {
             faults.push(format!("label {key}: {value}"));
         }
     }
