@@ -8,12 +8,16 @@
 //!   what is gone withdraws the entry and what cannot be read keeps it; that replaced anchors stay for an
 //!   overlap. The decisions are [`hub_core::access`]; what is here feeds them and ends overlaps in time.
 
+mod controller;
 mod direct;
-mod provisioner;
 mod settings;
-mod sources;
+mod store;
 mod tally;
+mod watches;
 
-pub use direct::{DEFAULT_DIRECT_PROVIDER, DIRECT_GATE, Direct, DirectSettings};
-pub use provisioner::{GATE, Provisioner};
-pub use settings::{CaKind, CaReference, InvalidCaReference, ProvisionerSettings, SourceSettings};
+pub use controller::{GATE, Provisioner};
+pub use direct::{DIRECT_GATE, Direct};
+pub use settings::{
+    CaKind, CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, InvalidCaReference, ProvisionerSettings,
+    SourceSettings,
+};

@@ -1,4 +1,4 @@
-//! How the provisioner is set up.
+//! How the provisioner and direct access are set up.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,6 +17,18 @@ pub struct ProvisionerSettings {
     pub source: SourceSettings,
     /// How long replaced trust anchors stay; zero drops them at once.
     pub overlap: Duration,
+}
+
+/// The name of the entry unless another one is given. Consumers choose by it, so it differs from the proxy's.
+pub const DEFAULT_DIRECT_PROVIDER: &str = "open-cluster-management-direct";
+
+/// How direct access is set up.
+#[derive(Debug, Clone)]
+pub struct DirectSettings {
+    /// The name of the entry.
+    pub provider: String,
+    /// Whether loopback, link-local and metadata addresses may be published.
+    pub allow_local: bool,
 }
 
 /// Where an entry's server and trust anchors come from.

@@ -1,7 +1,7 @@
 //! The credential syncer: each ManagedServiceAccount's token in the namespaces that its cluster is granted to.
 //!
 //! - **Watches** ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_runtime::fleet::FleetCache)), ManagedServiceAccount, the metadata of ClusterProfile, and of
+//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), ManagedServiceAccount, the metadata of ClusterProfile, and of
 //!   Secrets those that an agent has labelled as a token and those that are labelled as a copy: no other Secret of
 //!   the hub enters the process.
 //! - **Writes** the copies, and on a ManagedServiceAccount one condition where there is trouble.
@@ -11,10 +11,14 @@
 //!   [`hub_core::credential`]; what is here feeds them and carries them out.
 
 mod accounts;
+mod controller;
 mod copies;
-mod sources;
-mod syncer;
+mod memory;
+mod settings;
+mod store;
 mod tally;
+mod watches;
 
+pub use controller::{GATE, Syncer};
 pub use hub_core::credential::index::SyncSettings;
-pub use syncer::{GATE, SecretAccess, Syncer};
+pub use settings::{SecretAccess, SyncerSettings};

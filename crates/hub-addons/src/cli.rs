@@ -13,13 +13,14 @@ use access_provisioner::{
     CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings,
 };
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use credential_syncer::SecretAccess;
+use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
 use hub_api::crds::ListFlavour;
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::fleet::BoundSource;
 use hub_core::label_allow_list::LabelAllowList;
+use hub_core::project::ProjectionSettings;
 use hub_runtime::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 
@@ -331,15 +332,29 @@ impl RunArgs {
         })
     }
 
-    /// How the syncer watches Secrets.
+    /// The settings of the projector.
     #[must_use]
-    pub fn secret_access(&self) -> SecretAccess {
-        match self.credential_secret_access {
+    pub fn projector(&self) -> ProjectionSettings {
+        ProjectionSettings {
+            manager: self.cluster_manager_name.clone(),
+            propagated_labels: self.propagate_labels.clone(),
+        }
+    }
+
+    /// The settings of the syncer.
+    #[must_use]
+    pub fn syncer(&self) -> SyncerSettings {
+        let sync = SyncSettings {
+            manager: self.cluster_manager_name.clone(),
+            require_namespaces: self.require_sync_namespaces,
+        };
+        let access = match self.credential_secret_access {
             Access::Cluster => SecretAccess::Cluster,
             Access::Granted => {
                 SecretAccess::Granted { role_binding: self.rights.credential_rights_copies_role.clone() }
             }
-        }
+        };
+        SyncerSettings { sync, access }
     }
 
     /// How bindings are known to be in force.

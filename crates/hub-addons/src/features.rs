@@ -34,16 +34,9 @@ impl FeatureGates {
         self.0.get(gate).copied().unwrap_or(false)
     }
 
-    /// The controllers that run, by the names that logs and the Lease use.
+    /// Whether every gate is off.
     #[must_use]
-    pub fn controllers(&self) -> Vec<&'static str> {
-        let all = [
-            (profile_projector::GATE, "profile-projector"),
-            (access_provisioner::GATE, "access-provisioner"),
-            (access_provisioner::DIRECT_GATE, "direct-access"),
-            (credential_syncer::GATE, "credential-syncer"),
-            (credential_rights::GATE, "credential-rights"),
-        ];
-        all.into_iter().filter(|(gate, _)| self.is_on(gate)).map(|(_, name)| name).collect()
+    pub fn none_is_on(&self) -> bool {
+        self.0.values().all(|is_on| !is_on)
     }
 }

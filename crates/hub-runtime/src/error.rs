@@ -1,6 +1,7 @@
 //! What can go wrong between us and the API server, in few words and few kinds.
 
 use std::error::Error as _;
+use std::time::Duration;
 
 use kube::core::Status;
 
@@ -11,12 +12,20 @@ pub enum Category {
     Conflict,
     /// An object of that name is there already.
     AlreadyExists,
-    /// The object, its namespace or its kind is not there.
+    /// The object does not exist.
     NotFound,
+    /// The namespace of the object does not exist.
+    NamespaceNotFound,
+    /// The hub does not serve the kind or its version, or is removing its CRD.
+    NotServed,
     /// The namespace is being deleted and takes nothing new.
     NamespaceTerminating,
-    /// We lack the right.
+    /// We lack the permission.
     Forbidden,
+    /// A `ResourceQuota` of the namespace is used up.
+    QuotaExceeded,
+    /// An admission webhook or policy does not allow it.
+    Denied,
     /// The API server does not know us.
     Unauthorized,
     /// The API server does not accept what we sent.
@@ -31,18 +40,24 @@ pub enum Category {
     NotLeader,
     /// The write was accepted and changed nothing.
     Ineffective,
+    /// A list or watch began too long ago to go on: it has to start over.
+    Expired,
     /// Anything else.
     Other,
 }
 
 impl Category {
     /// Every category, for metrics that start at zero.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::Conflict,
         Self::AlreadyExists,
         Self::NotFound,
+        Self::NamespaceNotFound,
+        Self::NotServed,
         Self::NamespaceTerminating,
         Self::Forbidden,
+        Self::QuotaExceeded,
+        Self::Denied,
         Self::Unauthorized,
         Self::Invalid,
         Self::Throttled,
@@ -50,6 +65,7 @@ impl Category {
         Self::Unavailable,
         Self::NotLeader,
         Self::Ineffective,
+        Self::Expired,
         Self::Other,
     ];
 
@@ -60,8 +76,12 @@ impl Category {
             Self::Conflict => "conflict",
             Self::AlreadyExists => "already_exists",
             Self::NotFound => "not_found",
+            Self::NamespaceNotFound => "namespace_not_found",
+            Self::NotServed => "not_served",
             Self::NamespaceTerminating => "namespace_terminating",
             Self::Forbidden => "forbidden",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::Denied => "denied",
             Self::Unauthorized => "unauthorized",
             Self::Invalid => "invalid",
             Self::Throttled => "throttled",
@@ -69,6 +89,7 @@ impl Category {
             Self::Unavailable => "unavailable",
             Self::NotLeader => "not_leader",
             Self::Ineffective => "ineffective",
+            Self::Expired => "expired",
             Self::Other => "other",
         }
     }
@@ -85,20 +106,22 @@ impl Category {
         }
     }
 
-    /// The category of an answer.
+    /// The category of the API server's response.
     #[must_use]
     pub fn of_status(status: &Status) -> Self {
-        let caused_by = |reason: &str| {
-            let mut causes = status.details.iter().flat_map(|details| &details.causes);
-            causes.any(|cause| cause.reason == reason)
-        };
         match (status.code, status.reason.as_str()) {
-            (403, _) if caused_by("NamespaceTerminating") => Self::NamespaceTerminating,
             (401, _) => Self::Unauthorized,
+            (403, _) if caused_by(status, "NamespaceTerminating") => Self::NamespaceTerminating,
+            // `exceeded quota: NAME, requested: …`, in the plugin resourcequota of the API server.
+            (403, _) if status.message.contains("exceeded quota:") => Self::QuotaExceeded,
+            (_, _) if is_denied(status) => Self::Denied,
             (403, _) => Self::Forbidden,
-            (404 | 410, _) => Self::NotFound,
+            (404, _) => Self::of_not_found(status),
+            // What the API server says of a kind whose CRD is terminating.
+            (405, _) => Self::NotServed,
             (409, "AlreadyExists") => Self::AlreadyExists,
             (409, _) => Self::Conflict,
+            (410, _) => Self::Expired,
             (400 | 413 | 415 | 422, _) => Self::Invalid,
             (429, _) => Self::Throttled,
             (504, _) => Self::Timeout,
@@ -106,6 +129,39 @@ impl Category {
             _ => Self::Other,
         }
     }
+
+    /// What it is that was not found. A path that the API server does not serve gets the text `404 page not found`; a
+    /// missing object gets a Status with its kind and name, be it the namespace or the object itself.
+    fn of_not_found(status: &Status) -> Self {
+        match status.details.as_ref().filter(|details| !details.name.is_empty()) {
+            Some(details) if details.kind == "namespaces" => Self::NamespaceNotFound,
+            Some(_) => Self::NotFound,
+            None => Self::NotServed,
+        }
+    }
+}
+
+fn caused_by(status: &Status, reason: &str) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == reason)
+}
+
+/// Whether an admission webhook or policy has refused the write. It chooses the code itself, so that its sentence is all
+/// there is to go by: `admission webhook "NAME" denied the request` (apiserver, plugin/webhook/errors) and
+/// `ValidatingAdmissionPolicy 'NAME' with binding 'NAME' denied request` (plugin/policy/validating).
+fn is_denied(status: &Status) -> bool {
+    let message = &status.message;
+    (400..500).contains(&status.code)
+        && ((message.contains("admission webhook ") && message.contains("denied the request"))
+            || (message.contains("ValidatingAdmissionPolicy ") && message.contains("denied request")))
+}
+
+/// How long the API server asks to be left alone, if it says so in the Status.
+#[must_use]
+pub fn retry_after(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
 /// An error in one line: the API server's own sentence where it gave one, else the error and its causes,
@@ -156,7 +212,9 @@ mod tests {
         for (code, reason, category) in [
             (409, "AlreadyExists", Category::AlreadyExists),
             (409, "Conflict", Category::Conflict),
-            (404, "NotFound", Category::NotFound),
+            (404, "Failed to parse error data", Category::NotServed),
+            (405, "MethodNotAllowed", Category::NotServed),
+            (410, "Expired", Category::Expired),
             (422, "Invalid", Category::Invalid),
             (429, "TooManyRequests", Category::Throttled),
             (503, "ServiceUnavailable", Category::Unavailable),
@@ -166,6 +224,57 @@ mod tests {
             let error = answer(json!({"code": code, "reason": reason, "message": "", "status": "Failure"}));
             assert_eq!(Category::of(&error), category, "{code} {reason}");
         }
+    }
+
+    #[test]
+    fn what_is_not_found_is_the_object_its_namespace_or_its_kind() {
+        for (details, category) in [
+            (json!({"name": "c1", "kind": "clusterprofiles"}), Category::NotFound),
+            (json!({"name": "app", "kind": "namespaces"}), Category::NamespaceNotFound),
+            (json!({}), Category::NotServed),
+        ] {
+            let error = answer(
+                json!({"code": 404, "reason": "NotFound", "message": "m", "status": "Failure", "details": details}),
+            );
+            assert_eq!(Category::of(&error), category, "{details}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_who_refuses() {
+        for (code, message, category) in [
+            (
+                403,
+                "secrets \"c1-a\" is forbidden: exceeded quota: few, requested: count/secrets=1",
+                Category::QuotaExceeded,
+            ),
+            (400, "admission webhook \"a.b.c\" denied the request: no", Category::Denied),
+            (403, "admission webhook \"a.b.c\" denied the request: no", Category::Denied),
+            (
+                422,
+                "secrets \"c1-a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+                Category::Denied,
+            ),
+            (403, "secrets is forbidden: User \"u\" cannot create resource", Category::Forbidden),
+            (
+                500,
+                "failed calling webhook: admission webhook \"a\" denied the request",
+                Category::Unavailable,
+            ),
+        ] {
+            let error = answer(json!({"code": code, "reason": "r", "message": message, "status": "Failure"}));
+            assert_eq!(Category::of(&error), category, "{code} {message}");
+        }
+    }
+
+    #[test]
+    fn the_api_server_s_own_wait_is_read() {
+        let status = |details| json!({"code": 503, "reason": "r", "message": "m", "status": "Failure", "details": details});
+        assert_eq!(
+            retry_after(&answer(status(json!({"retryAfterSeconds": 3})))),
+            Some(Duration::from_secs(3))
+        );
+        assert_eq!(retry_after(&answer(status(json!({})))), None);
     }
 
     #[test]

@@ -1,37 +1,25 @@
-//! What every controller of the process shares: the client, the probes, the metrics, the writer, and tasks
-//! that are missed when they end.
+//! What every controller of the process shares: the client, the probes, the metrics, the writer, and tasks that are
+//! missed when they end.
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use jiff::Timestamp;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch as channel;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::task::AbortHandle;
+use tracing::{Instrument as _, Span, info_span};
 
 use crate::health::{Health, Need, SyncState};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
-use crate::report::Reporter;
+use crate::report::{Clock, Reporter};
+use crate::tasks::Tasks;
 use crate::watch::{self, Sink, Watch};
 use crate::write::Writer;
-
-/// A watch that ends when this is dropped, and that nobody waits for any more. Drop it before another watch of
-/// the same resource begins, unless both are [late](crate::health::Need::Late).
-pub struct HeldWatch {
-    health: Health,
-    resource: Option<&'static str>,
-    _task: AbortOnDropHandle<()>,
-}
-
-impl Drop for HeldWatch {
-    fn drop(&mut self) {
-        if let Some(resource) = self.resource {
-            self.health.forget_sync(resource);
-        }
-    }
-}
 
 /// The process around the controllers.
 pub struct Host {
@@ -45,26 +33,75 @@ pub struct Host {
     pub writer: Writer,
     /// Tells findings.
     pub reporter: Reporter,
-    ended: channel::Sender<Option<&'static str>>,
+    clock: Clock,
+    tasks: Tasks,
+    working: AtomicBool,
 }
 
 impl Host {
     /// A host without controllers. Needs a tokio runtime around it.
-    #[must_use]
-    pub fn new(client: Client, health: Health, metrics: Metrics, fence: Fence) -> Self {
+    pub(crate) fn new(client: Client, health: Health, metrics: Metrics, fence: Fence, clock: Clock) -> Self {
         let writer = Writer::new(fence.clone(), metrics.clone());
-        let reporter = Reporter::new(client.clone(), "hub-addons", fence, metrics.clone());
-        Self { client, health, metrics, writer, reporter, ended: channel::Sender::new(None) }
+        let (reporter, publish) =
+            Reporter::new(client.clone(), "hub-addons", fence, metrics.clone(), Arc::clone(&clock));
+        let tasks = Tasks::new(health.clone());
+        tasks.spawn("the Events", publish);
+        Self { client, health, metrics, writer, reporter, clock, tasks, working: AtomicBool::new(false) }
     }
 
-    /// Starts to watch a kind, and makes readiness wait for it.
+    /// The time of day.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Whether every watch has had its first list, so that absences mean something.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.working.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_working(&self) {
+        self.working.store(true, Ordering::Release);
+    }
+
+    /// Starts a task that ends only with the process: see [`Tasks::spawn`].
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(name, task);
+    }
+
+    /// Starts a task that may end.
+    pub fn spawn_once(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_once(name, task);
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+}
+
+/// Starts watches for one controller. Only [`Process`](crate::process::Process) makes one, when every controller is
+/// there: none can miss what a watch shows.
+#[derive(Clone)]
+pub struct Watches {
+    host: Arc<Host>,
+    controller: &'static str,
+}
+
+impl Watches {
+    pub(crate) fn new(host: &Arc<Host>, controller: &'static str) -> Self {
+        Self { host: Arc::clone(host), controller }
+    }
+
+    /// Watches a kind for as long as the process lives, and makes readiness wait for it.
     pub fn watch<K>(&self, watch: Watch<K>, sink: impl Sink<K>)
     where
         K: Resource<DynamicType: Clone + Send + Sync> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let (sync, metrics) = (self.expect(&watch), self.metrics.clone());
-        let api = Api::all_with(self.client.clone(), watch.kind());
-        self.spawn(watch.resource(), watch::objects(api, watch, sync, metrics, sink));
+        let (span, resource) = (self.span(&watch), watch.resource());
+        let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
+        let api = Api::all_with(self.host.client.clone(), watch.kind());
+        self.host.spawn(resource, watch::objects(api, watch, sync, metrics, sink).instrument(span));
     }
 
     /// The same, for the metadata of the objects alone.
@@ -72,8 +109,10 @@ impl Host {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let (sync, metrics) = (self.expect(&watch), self.metrics.clone());
-        self.spawn(watch.resource(), watch::metadata(self.client.clone(), watch, sync, metrics, sink));
+        let (span, resource) = (self.span(&watch), watch.resource());
+        let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
+        let watching = watch::metadata(self.host.client.clone(), watch, sync, metrics, sink);
+        self.host.spawn(resource, watching.instrument(span));
     }
 
     /// Starts a watch, in one namespace or in all, that ends when the handle is dropped: its place can change.
@@ -92,45 +131,46 @@ impl Host {
             + Send
             + 'static,
     {
-        let (sync, metrics) = (self.expect(&watch), self.metrics.clone());
+        let (span, resource, need) = (self.span(&watch), watch.resource(), watch.need());
+        let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
         let api = match namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
+            Some(namespace) => Api::namespaced(self.host.client.clone(), namespace),
+            None => Api::all(self.host.client.clone()),
         };
-        let resource = (watch.need() != Need::Late).then(|| watch.resource());
-        let task = tokio::spawn(watch::objects(api, watch, sync, metrics, sink));
-        HeldWatch { health: self.health.clone(), resource, _task: AbortOnDropHandle::new(task) }
+        let watching = watch::objects(api, watch, sync, metrics, sink).instrument(span);
+        let task = self.host.tasks.spawn(resource, watching);
+        let resource = (need != Need::Late).then_some(resource);
+        HeldWatch { health: self.host.health.clone(), resource, task }
+    }
+
+    /// Starts a task that ends only with the process: see [`Tasks::spawn`].
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let span = info_span!("task", controller = self.controller, name);
+        self.host.spawn(name, task.instrument(span));
     }
 
     fn expect<K: Resource>(&self, watch: &Watch<K>) -> SyncState {
-        self.health.expect_sync(watch.resource(), watch.need(), &self.metrics)
+        self.host.health.expect_sync(watch.resource(), watch.need(), &self.host.metrics)
     }
 
-    /// Starts a task that ends only with the process. Where it ends all the same, by a panic, the process is
-    /// no longer alive ([`Health`]) and [`Self::task_ended`] returns.
-    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let task = tokio::spawn(task);
-        let (health, ended) = (self.health.clone(), self.ended.clone());
-        tokio::spawn(async move {
-            let _ = task.await;
-            health.task_failed(name);
-            ended.send_replace(Some(name));
-        });
+    fn span<K: Resource>(&self, watch: &Watch<K>) -> Span {
+        info_span!("watch", controller = self.controller, resource = watch.resource())
     }
+}
 
-    /// A task has ended that never should.
-    pub(crate) fn miss(&self, name: &'static str) {
-        self.health.task_failed(name);
-        self.ended.send_replace(Some(name));
-    }
+/// A watch that ends when this is dropped, and that nothing waits for any more. Drop it before another watch of
+/// the same resource begins, unless both are [late](crate::health::Need::Late).
+pub struct HeldWatch {
+    health: Health,
+    resource: Option<&'static str>,
+    task: AbortHandle,
+}
 
-    /// Waits until a task has ended that never should, and answers its name.
-    pub async fn task_ended(&self) -> &'static str {
-        let mut ended = self.ended.subscribe();
-        match ended.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(name)) => name,
-            // The sender lives in `self`, so the wait cannot end otherwise.
-            _ => "a task",
+impl Drop for HeldWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Some(resource) = self.resource {
+            self.health.forget_sync(resource);
         }
     }
 }

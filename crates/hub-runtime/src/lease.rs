@@ -1,9 +1,15 @@
-//! Leadership: a Lease that one process holds, and a claim that expires by itself.
+//! Leadership: a Lease for each controller, and claims that expire by themselves.
 //!
-//! Writers ask the [`Fence`] before every write and bound the write by what is left of the claim. The claim
-//! ends on our own monotonic clock, counted from *before* the renewal was sent, so a task that hangs, an API
-//! server that is out of reach or a process that slept can only make it end too early, never too late.
+//! A process takes the Leases of its controllers one after the other, in the order of their names, before any of them
+//! starts; it holds those it has while it waits for the next. So two processes with some controllers in common wait for
+//! each other and never for each other's, whatever else they run.
+//!
+//! Writers ask the [`Fence`] before every write and bound the write by what is left of the claims. A claim ends on our
+//! own monotonic clock, counted from *before* the renewal was sent, so a task that does not return, an API server that
+//! is out of reach or a process that stood still can only make it end too early, never too late. That clock stands still
+//! while the machine is suspended, so what was lost to that is taken off ([`suspended`](crate::suspended)).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,13 +17,15 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
-use tokio::sync::watch;
+use parking_lot::RwLock;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::backoff;
 use crate::error::{Category, summary};
 use crate::metrics::Metrics;
+use crate::suspended;
 
 /// How long a claim is good for, and how often it is renewed: client-go's own defaults.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -30,81 +38,204 @@ const FAILURE_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Longest wait for one answer about the Lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which Lease, and who we are.
+/// Where the Leases of a process are, and who it is among all that want them.
 #[derive(Debug, Clone)]
-pub struct LeaseName {
-    /// The Lease's namespace.
+pub struct Candidate {
+    /// The Leases' namespace.
     pub namespace: String,
-    /// The Lease's name.
-    pub name: String,
-    /// This process, among all that want the Lease.
+    /// This process. Another name for every start: the claim of a process before has to run out first.
     pub identity: String,
 }
 
 /// Tells writers whether they may write, and for how long.
 #[derive(Debug, Clone)]
 pub struct Fence {
-    claim: Option<watch::Receiver<Option<Instant>>>,
+    claims: Option<Arc<Claims>>,
 }
 
 impl Fence {
     /// A fence that is always open: there is no other process.
     #[must_use]
     pub fn open() -> Self {
-        Self { claim: None }
+        Self { claims: None }
     }
 
     /// How long writing is allowed from now on: `None` when it is not. An open fence sets no limit of its
-    /// own and answers the longest duration there is.
+    /// own and returns the longest duration there is.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        let Some(claim) = &self.claim else { return Some(Duration::MAX) };
-        let end = (*claim.borrow())?;
-        end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        self.claims.as_ref().map_or(Some(Duration::MAX), |claims| claims.remaining())
     }
 }
 
-/// A claim on the Lease, renewed by [`Election::hold`].
-pub struct Election {
-    api: Api<Lease>,
-    lease: LeaseName,
-    claim: watch::Sender<Option<Instant>>,
+/// What is left of each Lease that the process needs.
+#[derive(Debug)]
+struct Claims {
+    claims: RwLock<Vec<Option<Claim>>>,
+    suspended: fn() -> Duration,
+}
+
+/// A claim on one Lease.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    end: Instant,
+    /// How long the machine had been suspended when the claim was made.
+    suspended: Duration,
+}
+
+impl Claims {
+    /// What is left of the shortest claim; nothing where one is missing.
+    fn remaining(&self) -> Option<Duration> {
+        let claims = self.claims.read();
+        let (now, suspended) = (Instant::now(), (self.suspended)());
+        let left = claims.iter().map(|claim| {
+            let claim = (*claim)?;
+            let left = claim.end.checked_duration_since(now)?;
+            left.checked_sub(suspended.saturating_sub(claim.suspended)).filter(|left| !left.is_zero())
+        });
+        left.min()?
+    }
+}
+
+/// The Leases of a process, renewed by [`Self::hold`].
+pub struct Leases {
+    client: Client,
+    candidate: Candidate,
     metrics: Metrics,
+    claims: Arc<Claims>,
+    elections: Vec<Election>,
+}
+
+impl Leases {
+    /// Prepares to stand for election.
+    #[must_use]
+    pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
+        let claims = Claims { claims: RwLock::default(), suspended: suspended::so_far };
+        Self { client, candidate, metrics, claims: Arc::new(claims), elections: Vec::new() }
+    }
+
+    /// The fence of these Leases: closed until [`Self::acquire`] returns, and while one of them is lost.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        Fence { claims: Some(Arc::clone(&self.claims)) }
+    }
+
+    /// Adds the Lease of a controller.
+    pub fn add(&mut self, controller: &str) {
+        let mut claims = self.claims.claims.write();
+        self.elections.push(Election {
+            api: Api::namespaced(self.client.clone(), &self.candidate.namespace),
+            name: format!("hub-addons-{controller}"),
+            candidate: self.candidate.clone(),
+            claims: Arc::clone(&self.claims),
+            index: claims.len(),
+            held: None,
+            may_hold: false,
+            seen: None,
+        });
+        claims.push(None);
+        // The same order in every process, so that no two wait for each other.
+        self.elections.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+
+    /// Waits until this process holds every Lease, or `stop`: then it holds none. Returns whether it leads. Trouble with
+    /// the API server is logged once per kind and waited out.
+    pub async fn acquire(&mut self, stop: &CancellationToken) -> bool {
+        let mut next = 0;
+        while next < self.elections.len() {
+            let (held, rest) = self.elections.split_at_mut(next);
+            let Some(election) = rest.first_mut() else { break };
+            let lost = tokio::select! {
+                biased;
+                why = hold_all(held) => Some(why),
+                acquired = election.acquire(stop) => {
+                    if !acquired {
+                        self.release().await;
+                        return false;
+                    }
+                    None
+                }
+            };
+            match lost {
+                None => next += 1,
+                // Nothing has begun, so there is nothing to end: stand for all of them again.
+                Some(why) => {
+                    warn!("{why}; standing for election again");
+                    self.release().await;
+                    next = 0;
+                }
+            }
+        }
+        if stop.is_cancelled() {
+            self.release().await;
+            return false;
+        }
+        self.metrics.leader(true);
+        true
+    }
+
+    /// Renews the claims until one is lost, and returns why. From then on the fence is closed.
+    pub async fn hold(&mut self) -> String {
+        let why = hold_all(&mut self.elections).await;
+        self.close();
+        why
+    }
+
+    /// Gives the Leases up, so that the next process need not wait for their end. The fence closes at once.
+    pub async fn release(&mut self) {
+        self.close();
+        futures::future::join_all(self.elections.iter_mut().map(Election::release)).await;
+    }
+
+    fn close(&self) {
+        self.claims.claims.write().fill(None);
+        self.metrics.leader(false);
+    }
+}
+
+async fn hold_all(elections: &mut [Election]) -> String {
+    if elections.is_empty() {
+        return std::future::pending().await;
+    }
+    let each = elections.iter_mut().map(|election| Box::pin(election.hold()));
+    futures::future::select_all(each).await.0
+}
+
+/// The election for one Lease.
+struct Election {
+    api: Api<Lease>,
+    name: String,
+    candidate: Candidate,
+    claims: Arc<Claims>,
+    /// The place of our claim among the others.
+    index: usize,
+    /// The Lease as our last write of it left it.
+    held: Option<Lease>,
+    /// Whether a write of ours may have made us its holder.
+    may_hold: bool,
     /// What we last saw of somebody else's claim, and when: their clock is not ours, so their claim is
     /// over when it has not changed for its own duration.
     seen: Option<(String, Instant)>,
 }
 
 impl Election {
-    /// Prepares to stand for election.
-    #[must_use]
-    pub fn new(client: Client, lease: LeaseName, metrics: Metrics) -> Self {
-        let (claim, _) = watch::channel(None);
-        Self { api: Api::namespaced(client, &lease.namespace), lease, claim, metrics, seen: None }
-    }
-
-    /// The fence of this election: closed until [`Self::acquire`] returns.
-    #[must_use]
-    pub fn fence(&self) -> Fence {
-        Fence { claim: Some(self.claim.subscribe()) }
-    }
-
-    /// Waits until we lead. Trouble with the API server is told once per kind and waited out.
-    pub async fn acquire(&mut self) {
+    /// Waits until we hold the Lease, or `stop`, and returns whether we do. An attempt under way is never cut off: what
+    /// became of it would not be known.
+    async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         let mut told = None;
         let mut backoff = backoff::between(FAILURE_WAIT_MIN, FAILURE_WAIT_MAX);
-        loop {
+        while !stop.is_cancelled() {
             let mut wait = RETRY_PERIOD;
             match self.attempt().await {
                 Attempt::Leading => {
-                    info!(lease = %self.lease.name, namespace = %self.lease.namespace,
-                        identity = %self.lease.identity, "leading");
-                    return;
+                    info!(lease = %self.name, namespace = %self.candidate.namespace,
+                        identity = %self.candidate.identity, "leading");
+                    return true;
                 }
                 Attempt::Held(holder) => {
                     backoff = backoff::between(FAILURE_WAIT_MIN, FAILURE_WAIT_MAX);
                     if told.as_ref() != Some(&holder) {
-                        info!(lease = %self.lease.name, holder, "standing by");
+                        info!(lease = %self.name, holder, "standing by");
                         told = Some(holder);
                     }
                 }
@@ -114,70 +245,70 @@ impl Election {
                     wait = backoff.next().unwrap_or(FAILURE_WAIT_MAX);
                     let told_as = category.as_str().to_owned();
                     if told.as_ref() != Some(&told_as) {
-                        warn!(lease = %self.lease.name, namespace = %self.lease.namespace,
+                        warn!(lease = %self.name, namespace = %self.candidate.namespace,
                             category = told_as, error = text, "cannot stand for election, trying again");
                         told = Some(told_as);
                     }
                 }
             }
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
         }
+        false
     }
 
-    /// Renews the claim until it is lost, and answers why.
-    pub async fn hold(&mut self) -> String {
+    /// Renews the claim until it is lost, and returns why.
+    async fn hold(&mut self) -> String {
         loop {
             tokio::time::sleep(RETRY_PERIOD).await;
-            let attempt = self.attempt().await;
-            let lease = &self.lease.name;
-            let lost = match attempt {
-                Attempt::Leading => continue,
-                Attempt::Held(holder) => format!("{holder} has taken the lease {lease}"),
+            let lease = format!("the lease {}", self.name);
+            match self.attempt().await {
+                Attempt::Leading => {}
+                Attempt::Held(holder) => return format!("{holder} has taken {lease}"),
                 Attempt::Failed(_, text) => {
-                    if self.claim.borrow().is_some_and(|end| Instant::now() < end) {
-                        continue;
+                    let claim = self.claims.claims.read()[self.index];
+                    if claim.is_none_or(|claim| claim.end <= Instant::now()) {
+                        return format!("{lease} could not be renewed in time: {text}");
                     }
-                    format!("the lease {lease} could not be renewed in time: {text}")
                 }
-            };
-            self.lose();
-            return lost;
+            }
         }
     }
 
-    /// Gives the Lease up, so that the next process need not wait for its end.
-    pub async fn release(&mut self) {
-        self.lose();
+    /// Gives the Lease up, if a write of ours may have made us its holder.
+    async fn release(&mut self) {
+        self.held = None;
+        if !std::mem::take(&mut self.may_hold) {
+            return;
+        }
         let release = async {
-            let mut lease = self.api.get(&self.lease.name).await?;
+            let mut lease = self.api.get(&self.name).await?;
             let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_deref() == Some(self.lease.identity.as_str()) {
+            if spec.holder_identity.as_deref() == Some(self.candidate.identity.as_str()) {
                 spec.holder_identity = None;
                 spec.lease_duration_seconds = Some(1);
-                self.api.replace(&self.lease.name, &PostParams::default(), &lease).await?;
+                self.api.replace(&self.name, &PostParams::default(), &lease).await?;
             }
             Ok::<_, kube::Error>(())
         };
         match timeout(CALL_TIMEOUT, release).await {
-            Ok(Ok(())) => info!(lease = %self.lease.name, "lease given up"),
+            Ok(Ok(())) => info!(lease = %self.name, "lease given up"),
             Ok(Err(error)) => {
-                warn!(lease = %self.lease.name, error = summary(&error), "cannot give the lease up");
+                warn!(lease = %self.name, error = summary(&error), "cannot give the lease up");
             }
-            Err(_) => warn!(lease = %self.lease.name, "cannot give the lease up: no answer in time"),
+            Err(_) => warn!(lease = %self.name, "cannot give the lease up: no answer in time"),
         }
     }
 
-    fn lose(&self) {
-        self.claim.send_replace(None);
-        self.metrics.leader(false);
-    }
-
     async fn attempt(&mut self) -> Attempt {
-        let asked = Instant::now();
+        let end = Instant::now() + LEASE_DURATION.saturating_sub(SAFETY_MARGIN);
+        let claim = Claim { end, suspended: (self.claims.suspended)() };
         match timeout(CALL_TIMEOUT, self.try_claim()).await {
             Ok(Ok(None)) => {
-                self.claim.send_replace(Some(asked + LEASE_DURATION.saturating_sub(SAFETY_MARGIN)));
-                self.metrics.leader(true);
+                self.claims.claims.write()[self.index] = Some(claim);
                 Attempt::Leading
             }
             Ok(Ok(Some(holder))) => Attempt::Held(holder),
@@ -186,28 +317,44 @@ impl Election {
         }
     }
 
-    /// Takes or renews the Lease; answers who else has it.
+    /// Takes or renews the Lease; returns who else has it.
     async fn try_claim(&mut self) -> Result<Option<String>, kube::Error> {
-        let Some(mut lease) = self.api.get_opt(&self.lease.name).await? else {
+        // The resourceVersion of what we wrote last makes this fail if anybody else has written since.
+        if let Some(mut lease) = self.held.take() {
+            lease.spec = Some(self.claimed(lease.spec.take()));
+            match self.api.replace(&self.name, &PostParams::default(), &lease).await {
+                Ok(renewed) => {
+                    self.held = Some(renewed);
+                    return Ok(None);
+                }
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let written = if let Some(mut lease) = self.api.get_opt(&self.name).await? {
+            if let Some(holder) = self.other_holder(&lease) {
+                return Ok(Some(holder));
+            }
+            lease.spec = Some(self.claimed(lease.spec.take()));
+            self.may_hold = true;
+            self.api.replace(&self.name, &PostParams::default(), &lease).await?
+        } else {
             let lease = Lease {
-                metadata: ObjectMeta { name: Some(self.lease.name.clone()), ..ObjectMeta::default() },
+                metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
                 spec: Some(self.claimed(None)),
             };
-            return self.api.create(&PostParams::default(), &lease).await.map(|_| None);
+            self.may_hold = true;
+            self.api.create(&PostParams::default(), &lease).await?
         };
-        if let Some(holder) = self.other_holder(&lease) {
-            return Ok(Some(holder));
-        }
-        lease.spec = Some(self.claimed(lease.spec.take()));
-        // The resourceVersion in `lease` makes this fail if anybody else was faster.
-        self.api.replace(&self.lease.name, &PostParams::default(), &lease).await.map(|_| None)
+        self.held = Some(written);
+        Ok(None)
     }
 
     /// Who else holds the Lease in force.
     fn other_holder(&mut self, lease: &Lease) -> Option<String> {
         let spec = lease.spec.as_ref()?;
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
-        if holder == self.lease.identity {
+        if holder == self.candidate.identity {
             return None;
         }
         let version = lease.resource_version().unwrap_or_default();
@@ -227,10 +374,10 @@ impl Election {
     fn claimed(&self, before: Option<LeaseSpec>) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         let before = before.unwrap_or_default();
-        let renewing = before.holder_identity.as_deref() == Some(self.lease.identity.as_str());
+        let renewing = before.holder_identity.as_deref() == Some(self.candidate.identity.as_str());
         LeaseSpec {
             acquire_time: if renewing { before.acquire_time } else { Some(now.clone()) },
-            holder_identity: Some(self.lease.identity.clone()),
+            holder_identity: Some(self.candidate.identity.clone()),
             lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
             lease_transitions: if renewing {
                 before.lease_transitions
@@ -253,31 +400,38 @@ enum Attempt {
 mod tests {
     use super::*;
 
-    fn fence(end: Option<Instant>) -> (watch::Sender<Option<Instant>>, Fence) {
-        let (sender, receiver) = watch::channel(end);
-        (sender, Fence { claim: Some(receiver) })
+    fn fence(claims: &[Option<u64>], suspended: fn() -> Duration) -> Fence {
+        let claim = |seconds: u64| Claim {
+            end: Instant::now() + Duration::from_secs(seconds),
+            suspended: Duration::ZERO,
+        };
+        let claims = claims.iter().map(|seconds| seconds.map(claim)).collect();
+        Fence { claims: Some(Arc::new(Claims { claims: RwLock::new(claims), suspended })) }
+    }
+
+    fn never() -> Duration {
+        Duration::ZERO
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_claim_ends_by_itself() {
-        let (_sender, fence) = fence(Some(Instant::now() + Duration::from_secs(13)));
+        let fence = fence(&[Some(13)], never);
         assert_eq!(fence.remaining(), Some(Duration::from_secs(13)));
         tokio::time::advance(Duration::from_secs(13)).await;
         assert_eq!(fence.remaining(), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_whose_keeper_is_gone_still_ends() {
-        let (sender, fence) = fence(Some(Instant::now() + Duration::from_secs(13)));
-        drop(sender);
-        assert!(fence.remaining().is_some());
-        tokio::time::advance(Duration::from_secs(14)).await;
-        assert_eq!(fence.remaining(), None);
+    async fn a_machine_that_was_suspended_has_that_much_less_of_its_claim() {
+        assert_eq!(fence(&[Some(13)], || Duration::from_secs(5)).remaining(), Some(Duration::from_secs(8)));
+        assert_eq!(fence(&[Some(13)], || Duration::from_hours(1)).remaining(), None);
     }
 
-    #[test]
-    fn nothing_may_be_written_before_the_first_claim() {
-        assert_eq!(fence(None).1.remaining(), None);
+    #[tokio::test(start_paused = true)]
+    async fn writing_takes_every_lease_and_lasts_as_long_as_the_shortest() {
+        assert_eq!(fence(&[Some(13), Some(4)], never).remaining(), Some(Duration::from_secs(4)));
+        assert_eq!(fence(&[Some(13), None], never).remaining(), None);
+        assert_eq!(fence(&[], never).remaining(), None, "nothing may be written before the first claim");
         assert!(Fence::open().remaining().is_some());
     }
 }

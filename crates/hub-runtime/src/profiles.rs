@@ -6,7 +6,7 @@
 //! straight into the cache: no plan is made twice because an event is late.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use hub_api::cluster_profile::ClusterProfile;
@@ -18,13 +18,15 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams,
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
 
+use crate::controller::Controller;
 use crate::error::Category;
-use crate::host::Host;
+use crate::host::{Host, Watches};
 use crate::queue::Outcome;
 use crate::watch::{ObjectKey, Sink, Unreadable, Watch, is_newer};
-use crate::work::{PausedNamespaces, Work};
+use crate::work::Work;
 use crate::write::{Request, WriteError, delete_exactly};
 
 /// The plural of the kind, which names this loop in metrics, too.
@@ -38,20 +40,12 @@ const MAX_ROUNDS: usize = 4;
 /// How long a new profile of another process is left alone that has no status yet.
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// A controller that owns a part of profiles.
-pub trait Owner: Send + Sync + 'static {
-    /// What the owner wants of the profile at `key` now, where `observed` is what there is. Quick, and without
-    /// I/O.
-    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share;
-}
-
 /// The cache, the queue and the writer of ClusterProfiles.
 pub struct Profiles {
     host: Arc<Host>,
     manager: ManagerName,
-    owners: OnceLock<Vec<Box<dyn Owner>>>,
+    owners: OnceLock<Vec<Weak<dyn Controller>>>,
     cache: Mutex<Cache>,
-    paused: PausedNamespaces,
     queue: Arc<Work<ProfileKey>>,
 }
 
@@ -64,38 +58,32 @@ struct Known {
 }
 
 impl Profiles {
-    /// An empty cache: nothing happens before [`Self::start`].
-    #[must_use]
-    pub fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
+    /// An empty cache, that nothing fills yet.
+    pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         host.metrics.declare_written(RESOURCE);
         let queue = Work::new(&host, RESOURCE);
-        let (owners, cache, paused) = (OnceLock::new(), Mutex::default(), PausedNamespaces::default());
-        Arc::new(Self { host, manager, owners, cache, paused, queue })
+        Arc::new(Self { host, manager, owners: OnceLock::new(), cache: Mutex::default(), queue })
     }
 
-    /// Starts the watch, for these owners. A second call changes nothing.
-    pub fn start(self: &Arc<Self>, owners: Vec<Box<dyn Owner>>) {
-        if self.owners.set(owners).is_ok() {
+    /// Starts the watch, for those of these controllers that own a part of profiles. A second call changes nothing.
+    pub(crate) fn watch(self: &Arc<Self>, controllers: &[Arc<dyn Controller>]) {
+        let owners = controllers.iter().filter(|controller| controller.owner().is_some());
+        let owners: Vec<_> = owners.map(Arc::downgrade).collect();
+        if !owners.is_empty() && self.owners.set(owners).is_ok() {
             let kind = ApiResource::erase::<ClusterProfile>(&());
             let watch = Watch::<DynamicObject>::dynamic(RESOURCE, kind);
-            self.host.watch(watch, ProfileSink(Arc::clone(self)));
+            Watches::new(&self.host, RESOURCE).watch(watch, ProfileSink(Arc::clone(self)));
         }
     }
 
-    /// Works on the queue until [`Self::stop`]; then returns when what is in flight is done. Call it when
-    /// every watch has its first list: until then an absence means nothing.
-    pub async fn work(self: &Arc<Self>) {
+    /// Works on the queue until `stop`; then returns when what is in flight is done.
+    pub(crate) async fn work(self: &Arc<Self>, stop: CancellationToken) {
         let this = Arc::clone(self);
         let reconcile = move |key| {
             let this = Arc::clone(&this);
             async move { this.reconcile(&key).await }
         };
-        self.queue.run(WORKERS, reconcile).await;
-    }
-
-    /// Ends [`Self::work`].
-    pub fn stop(&self) {
-        self.queue.stop();
+        self.queue.run(WORKERS, stop, reconcile).await;
     }
 
     /// Has a profile looked at again.
@@ -145,7 +133,7 @@ impl Profiles {
 
     /// Forgets that a namespace took nothing new: it may be another one by now.
     pub fn resume(&self, namespace: &Namespace) {
-        self.paused.resume(namespace);
+        self.queue.resume(namespace);
     }
 
     /// Brings one profile to its end, one write after the other.
@@ -153,8 +141,7 @@ impl Profiles {
         let mut before = None;
         for _ in 0..MAX_ROUNDS {
             let observed = self.observed(key);
-            let owners = self.owners.get().into_iter().flatten();
-            let shares: Vec<Share> = owners.map(|owner| owner.share(key, observed.as_ref())).collect();
+            let shares = self.shares(key, observed.as_ref());
             if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &shares) {
                 return Outcome::RetryAfter(wait);
             }
@@ -169,29 +156,26 @@ impl Profiles {
             // Where somebody else has written meanwhile, the same patch may well be needed again.
             let version = observed.as_ref().map(|observed| observed.resource_version.clone());
             if before.is_some_and(|(action, left)| left == version && same_patch(&action, &plan.action)) {
-                return self.failed(
-                    key,
-                    uid,
-                    &WriteError {
-                        category: Category::Ineffective,
-                        verb: "patch",
-                        resource: RESOURCE,
-                        name: key.to_string(),
-                        text: "the API server accepted the patch and did not keep it".to_owned(),
-                    },
-                );
+                return self.failed(key, uid, &WriteError::ineffective(RESOURCE, key.to_string()));
             }
-            if matches!(plan.action, ProfileAction::Create(_))
-                && let Some(pause) = self.paused.pause_of(&key.namespace)
-            {
+            let creates = matches!(plan.action, ProfileAction::Create(_));
+            if let Some(pause) = self.queue.pause(&key.namespace, creates) {
                 return Outcome::RetryAfter(pause);
             }
             match self.execute(key, &plan.action).await {
-                Ok(left) => before = Some((plan.action, left)),
+                Ok(left) => {
+                    self.queue.written();
+                    before = Some((plan.action, left));
+                }
                 Err(error) => return self.failed(key, uid, &error),
             }
         }
         Outcome::Retry
+    }
+
+    fn shares(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Vec<Share> {
+        let owners = self.owners.get().into_iter().flatten().filter_map(Weak::upgrade);
+        owners.filter_map(|controller| Some(controller.owner()?.share(key, observed))).collect()
     }
 
     /// How long to leave a profile alone that another process has made and not yet given a status: it is
@@ -262,31 +246,16 @@ impl Profiles {
         Ok(written.metadata.resource_version)
     }
 
-    /// Decides how a failed write goes on, and tells it in the one place that does.
     fn failed(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) -> Outcome {
-        self.host.metrics.reconcile_error(RESOURCE, error.category);
-        match error.category {
-            Category::NotLeader => Outcome::Retry,
-            Category::Conflict => {
-                debug!(profile = %key, %error, "somebody else was faster");
-                Outcome::Retry
-            }
-            Category::NamespaceTerminating => self.paused.pause(&key.namespace, error),
-            Category::NotFound if error.verb == "create" => self.paused.pause(&key.namespace, error),
-            Category::NotFound => {
-                self.forget(key, uid);
-                Outcome::Retry
-            }
-            Category::Invalid | Category::Ineffective | Category::Forbidden => {
-                let note = Note::new(Reason::WriteRefused, error.to_string());
-                self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
-                Outcome::Refused
-            }
-            _ => {
-                warn!(profile = %key, category = error.category.as_str(), "{error}; trying again");
-                Outcome::Retry
-            }
+        let failed = self.queue.failed(key, Some(&key.namespace), error);
+        if failed.gone {
+            self.forget(key, uid);
         }
+        if failed.refused {
+            let note = Note::new(Reason::WriteRefused, error.to_string());
+            self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
+        }
+        failed.outcome
     }
 
     fn api(&self, namespace: &Namespace) -> Api<DynamicObject> {

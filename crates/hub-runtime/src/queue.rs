@@ -33,6 +33,8 @@ pub enum Outcome {
     Retry,
     /// It was refused, and may be until somebody changes something: try again, seldom in the end.
     Refused,
+    /// It failed: try again, later each time, and not before that much time has passed.
+    RetryNotBefore(Duration),
     /// Trying again makes no sense before that much time has passed, unless something changes.
     RetryAfter(Duration),
 }
@@ -124,6 +126,9 @@ impl<K: Clone + Ord + Hash> Queue<K> {
             let delay = match outcome {
                 Outcome::Done => return,
                 Outcome::Retry => wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX),
+                Outcome::RetryNotBefore(least) => {
+                    wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).max(least)
+                }
                 Outcome::Refused => wait(&mut state.refused, &key, REFUSED_MIN, REFUSED_MAX),
                 Outcome::RetryAfter(delay) => delay,
             };

@@ -44,6 +44,9 @@ pub struct Reporter {
     metrics: Metrics,
 }
 
+/// Tells the time of day. It never decides anything: it stands in what people read.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// A note that is new, on its way to become an Event.
 struct Finding {
     about: ObjectReference,
@@ -51,12 +54,17 @@ struct Finding {
 }
 
 impl Reporter {
-    /// Starts the task that publishes Events as `controller`, while `fence` is open.
-    #[must_use]
-    pub fn new(client: Client, controller: &str, fence: Fence, metrics: Metrics) -> Self {
+    /// A reporter, and the task that publishes Events as `controller`, while `fence` is open.
+    pub(crate) fn new(
+        client: Client,
+        controller: &'static str,
+        fence: Fence,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (outbox, inbox) = mpsc::channel(BACKLOG);
-        tokio::spawn(publish(client, controller.to_owned(), inbox, fence, metrics.clone()));
-        Self { told: Arc::default(), outbox, metrics }
+        let publish = publish(client, controller, inbox, fence, metrics.clone(), clock);
+        (Self { told: Arc::default(), outbox, metrics }, publish)
     }
 
     /// Takes all there is to say about a subject now. `uid` ties the Event to this very object, so that
@@ -94,19 +102,20 @@ impl Reporter {
 /// reason on one object for the same and keeps the first one's text. Here nothing repeats.
 async fn publish(
     client: Client,
-    controller: String,
+    controller: &'static str,
     mut inbox: mpsc::Receiver<Finding>,
     fence: Fence,
     metrics: Metrics,
+    clock: Clock,
 ) {
     let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
-    let instance = instance.unwrap_or_else(|| controller.clone());
+    let instance = instance.unwrap_or_else(|| controller.to_owned());
     while let Some(finding) = inbox.recv().await {
         if fence.remaining().is_none() {
             metrics.event("dropped");
             continue;
         }
-        let event = event(finding, &controller, &instance, Timestamp::now());
+        let event = event(finding, controller, &instance, clock());
         // About a cluster-scoped object an Event stands in the namespace where kubectl looks for it.
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(client.clone(), namespace);

@@ -322,7 +322,7 @@ impl Trouble {
         let resource = self.resource;
         if self.told == Some(category) {
             debug!(resource, category = category.as_str(), error = text, "still cannot watch");
-        } else if category == Category::NotFound && matches!(error, watcher::Error::InitialListFailed(_)) {
+        } else if category == Category::NotServed && matches!(error, watcher::Error::InitialListFailed(_)) {
             warn!(
                 resource,
                 "waiting for the CustomResourceDefinition of {resource}: the hub does not serve it"

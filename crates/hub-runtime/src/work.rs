@@ -1,7 +1,7 @@
-//! A controller's work: the keys that have to be looked at, the workers that do, and the namespaces that are
-//! left alone for a while.
+//! A controller's work: the keys that have to be looked at, the workers that do, and what is left alone for a while.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -11,36 +11,66 @@ use hub_api::names::Namespace;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::info;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::host::Host;
+use crate::next_step::NextStep;
 use crate::queue::{Outcome, Queue};
 use crate::write::WriteError;
 
 /// How long a namespace that takes nothing new is left alone.
 const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
+/// How long a kind is left alone that the hub does not serve.
+const KIND_PAUSE: Duration = Duration::from_secs(5);
 
 /// A queue of keys and the workers on it.
 pub struct Work<K> {
     controller: &'static str,
     queue: Queue<K>,
     host: Arc<Host>,
+    pauses: Mutex<Pauses>,
     measuring: Mutex<()>,
 }
 
-impl<K: Clone + Ord + Hash + Send + 'static> Work<K> {
-    /// An empty queue; `controller` names it in metrics.
+/// What is left alone, and until when.
+#[derive(Default)]
+struct Pauses {
+    namespaces: HashMap<Namespace, Instant>,
+    kind: Option<Instant>,
+}
+
+/// What becomes of a key whose write failed, and what its controller has to add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed {
+    /// What becomes of the key.
+    pub outcome: Outcome,
+    /// Whether the object is gone, so that it has to be forgotten.
+    pub gone: bool,
+    /// Whether the write was refused, so that it has to be reported.
+    pub refused: bool,
+}
+
+impl<K: Clone + Ord + Hash + Display + Send + Sync + 'static> Work<K> {
+    /// An empty queue; `controller` names it in logs and metrics.
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
-        let host = Arc::clone(host);
-        Arc::new(Self { controller, queue: Queue::default(), host, measuring: Mutex::default() })
+        let (host, queue) = (Arc::clone(host), Queue::default());
+        Arc::new(Self { controller, queue, host, pauses: Mutex::default(), measuring: Mutex::default() })
     }
 
-    /// Has a key looked at again.
+    /// Queues a key.
     pub fn add(&self, key: K) {
         self.queue.add(key);
         self.measure();
+    }
+
+    /// Queues keys.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
+        for key in keys {
+            self.add(key);
+        }
     }
 
     /// Whether there is still something to do about a key, as far as is known.
@@ -48,11 +78,11 @@ impl<K: Clone + Ord + Hash + Send + 'static> Work<K> {
         self.queue.holds(key)
     }
 
-    /// Works on the queue until [`Self::stop`], on so many keys at a time; then returns when what is in flight
-    /// is done.
+    /// Works on the queue until `stop`, on so many keys at a time; then returns when what is in flight is done.
     pub async fn run<F>(
         self: &Arc<Self>,
         workers: usize,
+        stop: CancellationToken,
         reconcile: impl Fn(K) -> F + Clone + Send + Sync + 'static,
     ) where
         F: Future<Output = Outcome> + Send,
@@ -62,56 +92,101 @@ impl<K: Clone + Ord + Hash + Send + 'static> Work<K> {
             let (this, reconcile) = (Arc::clone(self), reconcile.clone());
             tasks.spawn(async move {
                 while let Some(key) = this.queue.next().await {
-                    let outcome = reconcile(key.clone()).await;
+                    let span = info_span!("reconcile", controller = this.controller, %key);
+                    let outcome = reconcile(key.clone()).instrument(span).await;
                     this.queue.finish(key, outcome);
                     this.measure();
                 }
             });
         }
-        while let Some(ended) = tasks.join_next().await {
-            if ended.is_err() {
-                self.host.miss("a worker");
-                return;
+        let stopped = async {
+            stop.cancelled().await;
+            self.queue.close();
+            std::future::pending::<()>().await;
+        };
+        let ended = async {
+            while let Some(ended) = tasks.join_next().await {
+                if ended.is_err() {
+                    self.host.tasks().miss("a worker");
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stopped => {}
+            () = ended => {}
+        }
+    }
+
+    /// Decides what follows from a failed write of `key`, counts it, and logs what its controller does not report.
+    pub fn failed(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Failed {
+        self.host.metrics.reconcile_error(self.controller, error.category);
+        let plain = |outcome| Failed { outcome, gone: false, refused: false };
+        match NextStep::after(error) {
+            NextStep::Replan => {
+                debug!(%key, %error, "the object has changed meanwhile");
+                plain(Outcome::Retry)
+            }
+            NextStep::Forget => {
+                debug!(%key, %error, "the object is gone");
+                Failed { gone: true, ..plain(Outcome::Retry) }
+            }
+            NextStep::PauseNamespace => plain(match namespace {
+                Some(namespace) => self.pause_namespace(namespace, error),
+                None => Outcome::Refused,
+            }),
+            NextStep::PauseKind => plain(self.pause_kind(error)),
+            NextStep::Report(outcome) => Failed { refused: true, ..plain(outcome) },
+            NextStep::TryAgain(outcome) => {
+                warn!(%key, category = error.category.as_str(), "{error}; trying again");
+                plain(outcome)
             }
         }
     }
 
-    /// Ends [`Self::run`].
-    pub fn stop(&self) {
-        self.queue.close();
+    /// How long a write has to wait for what is left alone: its kind, and for a create its namespace.
+    pub fn pause(&self, namespace: &Namespace, creates: bool) -> Option<Duration> {
+        let pauses = self.pauses.lock();
+        let namespace = pauses.namespaces.get(namespace).filter(|_| creates);
+        let until = *pauses.kind.iter().chain(namespace).max()?;
+        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
+
+    /// Forgets that a namespace took nothing new: it may be another one by now.
+    pub fn resume(&self, namespace: &Namespace) {
+        self.pauses.lock().namespaces.remove(namespace);
+    }
+
+    /// The API server took a write: it serves the kind.
+    pub fn written(&self) {
+        if self.pauses.lock().kind.take().is_some() {
+            info!(controller = self.controller, "the hub serves the kind again, writing");
+        }
+    }
+
+    fn pause_namespace(&self, namespace: &Namespace, why: &WriteError) -> Outcome {
+        let now = Instant::now();
+        let before = self.pauses.lock().namespaces.insert(namespace.clone(), now + NAMESPACE_PAUSE);
+        if before.is_none_or(|before| before <= now) {
+            info!(%namespace, "the namespace takes nothing new, leaving it alone: {why}");
+        }
+        Outcome::RetryAfter(NAMESPACE_PAUSE)
+    }
+
+    fn pause_kind(&self, why: &WriteError) -> Outcome {
+        if self.pauses.lock().kind.replace(Instant::now() + KIND_PAUSE).is_none() {
+            warn!(
+                controller = self.controller,
+                "the hub does not serve {}, waiting for it: {why}", why.resource
+            );
+        }
+        Outcome::RetryAfter(KIND_PAUSE)
     }
 
     /// One after the other, so that no older depth overwrites a newer one.
     fn measure(&self) {
         let _turn = self.measuring.lock();
         self.host.metrics.queue_depth(self.controller, self.queue.depth());
-    }
-}
-
-/// Namespaces that take nothing new, because they are being deleted or are not there: nothing is tried in them
-/// until some time has passed.
-#[derive(Default)]
-pub struct PausedNamespaces(Mutex<HashMap<Namespace, Instant>>);
-
-impl PausedNamespaces {
-    /// Leaves a namespace alone because of this answer to a create.
-    pub fn pause(&self, namespace: &Namespace, why: &WriteError) -> Outcome {
-        let until = Instant::now() + NAMESPACE_PAUSE;
-        let before = self.0.lock().insert(namespace.clone(), until);
-        if before.is_none_or(|before| before <= Instant::now()) {
-            info!(%namespace, "the namespace takes nothing new, leaving it alone: {why}");
-        }
-        Outcome::RetryAfter(NAMESPACE_PAUSE)
-    }
-
-    /// Forgets that a namespace took nothing new: it may be another one by now.
-    pub fn resume(&self, namespace: &Namespace) {
-        self.0.lock().remove(namespace);
-    }
-
-    /// How long a create has to wait for its namespace. Repairs and deletes do not.
-    pub fn pause_of(&self, namespace: &Namespace) -> Option<Duration> {
-        let until = *self.0.lock().get(namespace)?;
-        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 }

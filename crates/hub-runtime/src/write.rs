@@ -7,7 +7,7 @@ use hub_core::version::Version;
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 
-use crate::error::{Category, summary};
+use crate::error::{Category, retry_after, summary};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 
@@ -28,6 +28,30 @@ pub struct WriteError {
     pub name: String,
     /// What went wrong, in one line.
     pub text: String,
+    /// How long the API server asks to be left alone, where it says so.
+    pub retry_after: Option<Duration>,
+}
+
+impl WriteError {
+    /// A write that failed.
+    #[must_use]
+    pub fn new(
+        verb: &'static str,
+        resource: &'static str,
+        name: impl Into<String>,
+        category: Category,
+        text: impl Into<String>,
+    ) -> Self {
+        let (name, text) = (name.into(), text.into());
+        Self { category, verb, resource, name, text, retry_after: None }
+    }
+
+    /// A patch that the API server accepted, and that changed nothing.
+    #[must_use]
+    pub fn ineffective(resource: &'static str, name: impl Into<String>) -> Self {
+        let text = "the API server accepted the patch and did not keep it";
+        Self::new("patch", resource, name, Category::Ineffective, text)
+    }
 }
 
 /// One request: its verb and resource are the metric's labels.
@@ -62,12 +86,8 @@ impl Writer {
         request: Request<'_>,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, WriteError> {
-        let failed = |category, text: &str| WriteError {
-            category,
-            verb: request.verb,
-            resource: request.resource,
-            name: request.name.to_owned(),
-            text: text.to_owned(),
+        let failed = |category, text: &str| {
+            WriteError::new(request.verb, request.resource, request.name, category, text)
         };
         let Some(remaining) = self.fence.remaining() else {
             return Err(failed(Category::NotLeader, "this process does not lead"));
@@ -75,7 +95,10 @@ impl Writer {
         let begin = Instant::now();
         let result = match timeout(remaining.min(WRITE_TIMEOUT), call).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(failed(Category::of(&error), &summary(&error))),
+            Ok(Err(error)) => Err(WriteError {
+                retry_after: retry_after(&error),
+                ..failed(Category::of(&error), &summary(&error))
+            }),
             Err(_) => Err(failed(Category::Timeout, "no answer in time")),
         };
         let outcome = result.as_ref().map(|_| ()).map_err(|error| error.category);

@@ -1,9 +1,10 @@
 //! The hub's clusters, sets and bindings, watched once for all controllers of the process.
 //!
-//! Watches: ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding. Writes nothing. Guarantees that a
-//! listener hears of every change that may change a decision, after the index shows it.
+//! Watches: ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, as far as a controller needs them. Writes
+//! nothing. Guarantees that every controller is called after each change that may change a decision, once the index
+//! shows it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
@@ -14,15 +15,12 @@ use hub_core::note::{Note, Subject};
 use hub_core::project;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::host::Host;
-use crate::report::Reporter;
+use crate::controller::{Controller, FleetKind};
+use crate::host::{Host, Watches};
 use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
 
-/// Hears which decisions a change may have changed.
-type Listener = Box<dyn Fn(&Fleet, &Touched) + Send + Sync>;
-
-/// Finds what a person should hear about a cluster, beyond what every controller does.
-type ClusterNotes = Box<dyn Fn(&ObservedCluster) -> Vec<Note> + Send + Sync>;
+/// The name of these watches in logs.
+const NAME: &str = "fleet";
 
 /// The watched index. Cheap to clone; clones share it.
 #[derive(Clone)]
@@ -32,28 +30,16 @@ pub struct FleetCache {
 
 struct Inner {
     fleet: RwLock<Fleet>,
-    listeners: RwLock<Vec<Listener>>,
-    cluster_notes: RwLock<Vec<ClusterNotes>>,
-    reporter: Reporter,
+    controllers: OnceLock<Vec<Weak<dyn Controller>>>,
+    host: Arc<Host>,
 }
 
 impl FleetCache {
-    /// An index that nobody fills yet.
-    #[must_use]
-    pub fn new(bound_source: BoundSource, reporter: Reporter) -> Self {
+    /// An index that nothing fills yet.
+    pub(crate) fn new(bound_source: BoundSource, host: &Arc<Host>) -> Self {
         let fleet = RwLock::new(Fleet::new(bound_source));
-        let (listeners, cluster_notes) = (RwLock::default(), RwLock::default());
-        Self { inner: Arc::new(Inner { fleet, listeners, cluster_notes, reporter }) }
-    }
-
-    /// Has `notes` asked about every cluster that is seen, for its Events.
-    pub fn add_cluster_notes(&self, notes: impl Fn(&ObservedCluster) -> Vec<Note> + Send + Sync + 'static) {
-        self.inner.cluster_notes.write().push(Box::new(notes));
-    }
-
-    /// Calls `listener` after every change, from the task of the watch that saw it.
-    pub fn listen(&self, listener: impl Fn(&Fleet, &Touched) + Send + Sync + 'static) {
-        self.inner.listeners.write().push(Box::new(listener));
+        let (controllers, host) = (OnceLock::new(), Arc::clone(host));
+        Self { inner: Arc::new(Inner { fleet, controllers, host }) }
     }
 
     /// The index as it is now. Hold it for one decision, not across an await.
@@ -61,15 +47,25 @@ impl FleetCache {
         self.inner.fleet.read()
     }
 
-    /// Starts to watch what grants rest on.
-    pub fn watch_grants(&self, host: &Host) {
-        host.watch(Watch::all("managedclustersets"), Sets(self.clone()));
-        host.watch(Watch::all("managedclustersetbindings"), Bindings(self.clone()));
+    /// Starts to watch what these controllers need, for them. A second call changes nothing.
+    pub(crate) fn watch(&self, controllers: &[Arc<dyn Controller>]) {
+        let needs = |kind| controllers.iter().any(|controller| controller.needs().contains(&kind));
+        let (grants, clusters) = (needs(FleetKind::Grants), needs(FleetKind::Clusters));
+        if self.inner.controllers.set(controllers.iter().map(Arc::downgrade).collect()).is_err() {
+            return;
+        }
+        let watches = Watches::new(&self.inner.host, NAME);
+        if grants {
+            watches.watch(Watch::all("managedclustersets"), Sets(self.clone()));
+            watches.watch(Watch::all("managedclustersetbindings"), Bindings(self.clone()));
+        }
+        if clusters {
+            watches.watch(Watch::all("managedclusters"), Clusters(self.clone()));
+        }
     }
 
-    /// Starts to watch the clusters.
-    pub fn watch_clusters(&self, host: &Host) {
-        host.watch(Watch::all("managedclusters"), Clusters(self.clone()));
+    fn controllers(&self) -> impl Iterator<Item = Arc<dyn Controller>> {
+        self.inner.controllers.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
     fn change(&self, change: impl FnOnce(&mut Fleet) -> Touched) {
@@ -77,13 +73,22 @@ impl FleetCache {
             let mut fleet = self.inner.fleet.write();
             change(&mut fleet)
         };
-        if touched == Touched::Nothing {
+        // Before that, controllers look at everything when they begin.
+        if touched == Touched::Nothing || !self.inner.host.is_working() {
             return;
         }
         let fleet = self.read();
-        for listener in self.inner.listeners.read().iter() {
-            listener(&fleet, &touched);
+        for controller in self.controllers() {
+            controller.fleet_changed(&fleet, &touched);
         }
+    }
+
+    fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
+        self.inner.host.reporter.report(subject, uid, notes);
+    }
+
+    fn forget(&self, subject: &Subject) {
+        self.inner.host.reporter.forget(subject);
     }
 }
 
@@ -98,16 +103,14 @@ impl Sink<ManagedCluster> for Clusters {
         };
         let subject = Subject::Cluster(name.clone());
         let mut notes = project::cluster_notes(&name, &cluster);
-        for more in self.0.inner.cluster_notes.read().iter() {
-            notes.extend(more(&cluster));
-        }
-        self.0.inner.reporter.report(&subject, cluster.uid.as_deref(), notes);
+        notes.extend(self.0.controllers().flat_map(|controller| controller.cluster_notes(&cluster)));
+        self.0.report(&subject, cluster.uid.as_deref(), notes);
         self.0.change(|fleet| fleet.apply_cluster(name, cluster));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let name = ClusterName::new(Arc::clone(&key.name));
-        self.0.inner.reporter.forget(&Subject::Cluster(name.clone()));
+        self.0.forget(&Subject::Cluster(name.clone()));
         self.0.change(|fleet| fleet.delete_cluster(&name));
     }
 }
@@ -122,13 +125,13 @@ impl Sink<ManagedClusterSet> for Sets {
             Err(unreadable) => ObservedClusterSet::unreadable(&unreadable.metadata, &unreadable.error),
         };
         let subject = Subject::ClusterSet(name.clone());
-        self.0.inner.reporter.report(&subject, set.uid.as_deref(), set.notes());
+        self.0.report(&subject, set.uid.as_deref(), set.notes());
         self.0.change(|fleet| fleet.apply_set(name, set));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let name = ClusterSetName::new(Arc::clone(&key.name));
-        self.0.inner.reporter.forget(&Subject::ClusterSet(name.clone()));
+        self.0.forget(&Subject::ClusterSet(name.clone()));
         self.0.change(|fleet| fleet.delete_set(&name));
     }
 }
@@ -143,13 +146,13 @@ impl Sink<ManagedClusterSetBinding> for Bindings {
             Err(unreadable) => ObservedBinding::unreadable(&unreadable.metadata, unreadable.error),
         };
         let subject = Subject::Binding(namespace.clone(), name.clone());
-        self.0.inner.reporter.report(&subject, binding.uid.as_deref(), binding.notes(&name));
+        self.0.report(&subject, binding.uid.as_deref(), binding.notes(&name));
         self.0.change(|fleet| fleet.apply_binding(namespace, name, binding));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let (namespace, name) = binding_names(key);
-        self.0.inner.reporter.forget(&Subject::Binding(namespace.clone(), name.clone()));
+        self.0.forget(&Subject::Binding(namespace.clone(), name.clone()));
         self.0.change(|fleet| fleet.delete_binding(&namespace, &name));
     }
 }

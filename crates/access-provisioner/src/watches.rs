@@ -8,52 +8,52 @@ use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
 use hub_core::access::{AnchorPlace, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::trust::{TrustBundle, TrustError};
-use hub_runtime::host::{HeldWatch, Host};
+use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::PartialObjectMeta;
 
-use crate::provisioner::Provisioner;
 use crate::settings::{CaKind, CaReference};
+use crate::store::Store;
 
 /// Watches what cluster-proxy's entry is made of. All of it is optional: an addon that is not installed must
 /// not hold up the other owners of profiles.
-pub(crate) fn watch_cluster_proxy(provisioner: &Provisioner, host: &Arc<Host>, require_addon: bool) {
+pub(crate) fn watch_cluster_proxy(store: &Arc<Store>, watches: &Watches, require_addon: bool) {
     let configuration =
-        ConfigurationSink { provisioner: provisioner.clone(), host: Arc::clone(host), seen: false, ca: None };
-    host.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
+        ConfigurationSink { store: Arc::clone(store), watches: watches.clone(), seen: false, ca: None };
+    watches.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
     if require_addon {
-        let addons = AddonSink { provisioner: provisioner.clone() };
-        host.watch_metadata(Watch::all("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
+        let addons = AddonSink(Arc::clone(store));
+        watches.watch_metadata(Watch::all("managedclusteraddons").named(CLUSTER_PROXY).optional(), addons);
     }
 }
 
-/// Watches the one Secret or ConfigMap that holds the certificates.
-pub(crate) fn watch_ca(provisioner: &Provisioner, host: &Host, ca: &CaReference) -> HeldWatch {
+/// Watches the one Secret or ConfigMap that holds the certificates, instead of the one before.
+pub(crate) fn watch_ca(store: &Arc<Store>, watches: &Watches, ca: &CaReference) {
     let sink = CertificateSink {
-        provisioner: provisioner.clone(),
-        reporter: host.reporter.clone(),
-        place: provisioner.index().place(),
+        store: Arc::clone(store),
+        place: store.place(),
         subject: ca.subject(),
         key: ca.key.clone(),
         seen: false,
     };
     let namespace = Some(ca.namespace.as_str());
-    match ca.kind {
+    let watch = match ca.kind {
         CaKind::Secret => {
-            host.watch_while_held::<Secret>(namespace, Watch::all("secrets").named(&ca.name).optional(), sink)
+            let watch = Watch::<Secret>::all("secrets").named(&ca.name).optional();
+            watches.watch_while_held(namespace, watch, sink)
         }
-        CaKind::ConfigMap => host.watch_while_held::<ConfigMap>(
-            namespace,
-            Watch::all("configmaps").named(&ca.name).optional(),
-            sink,
-        ),
-    }
+        CaKind::ConfigMap => {
+            let watch = Watch::<ConfigMap>::all("configmaps").named(&ca.name).optional();
+            watches.watch_while_held(namespace, watch, sink)
+        }
+    };
+    store.watch_anchors(Some(watch));
 }
 
 struct ConfigurationSink {
-    provisioner: Provisioner,
-    host: Arc<Host>,
+    store: Arc<Store>,
+    watches: Watches,
     seen: bool,
     /// Where the certificates are looked for.
     ca: Option<CaReference>,
@@ -72,23 +72,23 @@ impl ConfigurationSink {
             return;
         }
         self.leave();
-        self.provisioner.change(|index| index.set_configuration(Known::Present(namespace)));
-        self.provisioner.watch_anchors(Some(watch_ca(&self.provisioner, &self.host, &ca)));
+        self.store.set_configuration(Known::Present(namespace));
+        watch_ca(&self.store, &self.watches, &ca);
         self.ca = Some(ca);
     }
 
     /// No longer looks for the certificates where the proxy was.
     fn leave(&mut self) {
-        self.provisioner.watch_anchors(None);
+        self.store.watch_anchors(None);
         if let Some(ca) = self.ca.take() {
-            self.host.reporter.forget(&ca.subject());
+            self.store.report(&ca.subject(), None, Vec::new());
         }
     }
 
     fn absent(&mut self) {
         self.seen = false;
         self.leave();
-        self.provisioner.change(|index| index.set_configuration(Known::Absent));
+        self.store.set_configuration(Known::Absent);
         self.report(vec![Note::new(
             Reason::NoProxyConfiguration,
             "there is none, so ClusterProfiles do not say how to reach their clusters",
@@ -97,7 +97,7 @@ impl ConfigurationSink {
 
     fn report(&self, notes: Vec<Note>) {
         let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
-        self.host.reporter.report(&subject, None, notes);
+        self.store.report(&subject, None, notes);
     }
 }
 
@@ -139,16 +139,11 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
     }
 }
 
-struct AddonSink {
-    provisioner: Provisioner,
-}
+struct AddonSink(Arc<Store>);
 
 impl AddonSink {
     fn set(&self, key: &ObjectKey, present: bool) {
-        let cluster = ClusterName::new(Arc::clone(&key.namespace));
-        if self.provisioner.index().set_addon(&cluster, present) {
-            self.provisioner.enqueue_cluster(&cluster);
-        }
+        self.0.set_addon(&ClusterName::new(Arc::clone(&key.namespace)), present);
     }
 }
 
@@ -162,13 +157,12 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
     }
 
     fn listed(&mut self) {
-        self.provisioner.change(hub_core::access::AccessIndex::addons_listed);
+        self.0.addons_listed();
     }
 }
 
 struct CertificateSink {
-    provisioner: Provisioner,
-    reporter: hub_runtime::report::Reporter,
+    store: Arc<Store>,
     place: AnchorPlace,
     subject: Subject,
     key: String,
@@ -179,13 +173,13 @@ impl CertificateSink {
     fn read(&self, uid: Option<&str>, text: Option<&[u8]>) {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
         let notes = reading.as_ref().err().map(|error| self.note(&error.to_string()));
-        self.reporter.report(&self.subject, uid, notes.into_iter().collect());
-        self.provisioner.set_anchors(self.place, reading);
+        self.store.report(&self.subject, uid, notes.into_iter().collect());
+        self.store.set_anchors(self.place, reading);
     }
 
     fn unknown(&self, why: &str) {
-        self.provisioner.anchors_unknown(self.place);
-        self.reporter.report(&self.subject, None, vec![self.note(why)]);
+        self.store.anchors_unknown(self.place);
+        self.store.report(&self.subject, None, vec![self.note(why)]);
     }
 
     fn note(&self, why: &str) -> Note {

@@ -1,0 +1,63 @@
+//! The provisioner as a controller.
+
+use std::sync::Arc;
+
+use hub_api::names::ProfileKey;
+use hub_core::profile::{ObservedProfile, Share};
+use hub_runtime::controller::{Controller, FleetKind, Owner};
+use hub_runtime::host::Watches;
+use hub_runtime::process::Shared;
+
+use crate::settings::{ProvisionerSettings, SourceSettings};
+use crate::store::Store;
+use crate::watches;
+
+/// The feature gate that starts the provisioner.
+pub const GATE: &str = "ClusterProfileAccessProvider";
+
+/// The provisioner.
+pub struct Provisioner {
+    store: Arc<Store>,
+    source: SourceSettings,
+}
+
+impl Provisioner {
+    /// A provisioner.
+    #[must_use]
+    pub fn new(shared: &Shared, settings: ProvisionerSettings) -> Self {
+        Self { store: Store::new(shared, &settings), source: settings.source }
+    }
+}
+
+impl Controller for Provisioner {
+    fn name(&self) -> &'static str {
+        "access-provisioner"
+    }
+
+    fn needs(&self) -> &'static [FleetKind] {
+        &[]
+    }
+
+    fn owner(&self) -> Option<&dyn Owner> {
+        Some(self)
+    }
+
+    fn watch(&self, watches: &Watches) {
+        match &self.source {
+            SourceSettings::ClusterProxy { require_addon, .. } => {
+                watches::watch_cluster_proxy(&self.store, watches, *require_addon);
+            }
+            SourceSettings::Static { ca, .. } => watches::watch_ca(&self.store, watches, ca),
+        }
+    }
+
+    fn begin(&self) {
+        self.store.begin();
+    }
+}
+
+impl Owner for Provisioner {
+    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
+        self.store.share(key, observed)
+    }
+}

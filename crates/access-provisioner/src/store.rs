@@ -1,0 +1,189 @@
+//! What the provisioner knows of its sources, what a change of it sets off, and the clock of overlaps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
+use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, Known};
+use hub_core::note::{Note, Subject};
+use hub_core::profile::{ObservedProfile, Share};
+use hub_core::trust::{TrustBundle, TrustError};
+use hub_runtime::host::{HeldWatch, Host};
+use hub_runtime::process::Shared;
+use hub_runtime::profiles::Profiles;
+use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
+use tracing::info;
+
+use crate::settings::{ProvisionerSettings, SourceSettings};
+use crate::tally::Tally;
+
+/// The provisioner's state, which its watches fill and its share of a profile is made of.
+pub(crate) struct Store {
+    host: Arc<Host>,
+    profiles: Arc<Profiles>,
+    manager: ManagerName,
+    index: Mutex<AccessIndex>,
+    overlap: Duration,
+    tally: Tally,
+    /// The watch on the trust anchors: where they are can change.
+    anchor_watch: Mutex<Option<HeldWatch>>,
+}
+
+impl Store {
+    pub(crate) fn new(shared: &Shared, settings: &ProvisionerSettings) -> Arc<Self> {
+        let (name, source) = match &settings.source {
+            SourceSettings::ClusterProxy { service, port, require_addon } => (
+                "cluster_proxy",
+                AccessSource::ClusterProxy {
+                    service: service.clone(),
+                    port: *port,
+                    require_addon: *require_addon,
+                },
+            ),
+            SourceSettings::Static { server, .. } => ("static", AccessSource::Static(server.clone())),
+        };
+        let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
+        Arc::new(Self {
+            host: Arc::clone(&shared.host),
+            profiles: Arc::clone(&shared.profiles),
+            manager: shared.manager.clone(),
+            index: Mutex::new(index),
+            overlap: settings.overlap,
+            tally: Tally::new(name, shared.host.metrics.clone()),
+            anchor_watch: Mutex::default(),
+        })
+    }
+
+    /// What the provisioner wants of a profile.
+    pub(crate) fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
+        let index = self.index.lock();
+        let offer =
+            observed.filter(|observed| self.is_ours(observed)).map(|observed| index.offer(key, observed));
+        self.tally.set(key, offer.as_ref());
+        offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
+    }
+
+    /// Every watch has its first list: what profiles publish now and the source does not have was replaced
+    /// while nobody looked.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        let inherited = {
+            let mut index = self.index.lock();
+            // Without a reading nothing that is published changes: then the first one is the moment.
+            index.current_anchors().is_some() && self.inherit(&mut index)
+        };
+        if inherited {
+            self.after_inherited();
+        }
+    }
+
+    /// Takes in a reading of the trust anchors at a place.
+    pub(crate) fn set_anchors(
+        self: &Arc<Self>,
+        place: AnchorPlace,
+        reading: Result<TrustBundle, TrustError>,
+    ) {
+        let (change, inherited) = {
+            let mut index = self.index.lock();
+            // Under the lock: before the first lists are there, `begin` comes after this and sees the reading.
+            let late = self.host.is_working() && index.current_anchors().is_none();
+            let change = index.set_anchors(place, reading);
+            let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
+            self.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
+            let inherited = late && change != AnchorChange::None && self.inherit(&mut index);
+            (change, inherited)
+        };
+        self.follow_up(&change);
+        if inherited {
+            self.after_inherited();
+        }
+    }
+
+    /// Nothing can be said of the trust anchors at a place.
+    pub(crate) fn anchors_unknown(self: &Arc<Self>, place: AnchorPlace) {
+        let change = self.index.lock().anchors_unknown(place);
+        self.follow_up(&change);
+    }
+
+    fn follow_up(self: &Arc<Self>, change: &AnchorChange) {
+        if *change != AnchorChange::None {
+            self.enqueue_all();
+        }
+        if let AnchorChange::Overlapping(overlap) = *change {
+            info!(overlap = ?self.overlap, "trust anchors replaced, publishing old and new together");
+            self.after_overlap(move |index| index.end_overlap(overlap));
+        }
+    }
+
+    /// The configuration of the proxy.
+    pub(crate) fn set_configuration(&self, configuration: Known<Namespace>) {
+        if self.index.lock().set_configuration(configuration) {
+            self.enqueue_all();
+        }
+    }
+
+    /// Whether a cluster has the proxy's addon.
+    pub(crate) fn set_addon(&self, cluster: &ClusterName, present: bool) {
+        if self.index.lock().set_addon(cluster, present) {
+            self.profiles.enqueue_where(|observed| access::cluster_of(observed).as_ref() == Ok(cluster));
+        }
+    }
+
+    /// The list of addons is complete.
+    pub(crate) fn addons_listed(&self) {
+        if self.index.lock().addons_listed() {
+            self.enqueue_all();
+        }
+    }
+
+    /// Where the index looks for trust anchors now.
+    pub(crate) fn place(&self) -> AnchorPlace {
+        self.index.lock().place()
+    }
+
+    /// Replaces the watch on the trust anchors. The one before it ends.
+    pub(crate) fn watch_anchors(&self, watch: Option<HeldWatch>) {
+        *self.anchor_watch.lock() = watch;
+    }
+
+    /// Reports all findings on a subject.
+    pub(crate) fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
+        self.host.reporter.report(subject, uid, notes);
+    }
+
+    /// Has the index take over what our profiles publish and the source no longer has; returns whether there is any.
+    fn inherit(&self, index: &mut AccessIndex) -> bool {
+        let mut published = Vec::new();
+        self.profiles.for_each(|key, observed| {
+            if self.is_ours(observed)
+                && let Some(anchors) = access::published_anchors(observed, index.provider())
+            {
+                published.push((key.clone(), anchors));
+            }
+        });
+        published.iter().fold(false, |any, (key, anchors)| index.inherit(key, anchors) || any)
+    }
+
+    fn after_inherited(self: &Arc<Self>) {
+        info!(overlap = ?self.overlap, "profiles publish trust anchors that were replaced meanwhile");
+        self.after_overlap(AccessIndex::end_inherited);
+    }
+
+    fn enqueue_all(&self) {
+        self.profiles.enqueue_where(|observed| self.is_ours(observed));
+    }
+
+    fn after_overlap(self: &Arc<Self>, end: impl FnOnce(&mut AccessIndex) + Send + 'static) {
+        let this = Arc::clone(self);
+        self.host.spawn_once("the overlap of trust anchors", async move {
+            tokio::time::sleep(this.overlap).await;
+            info!("the overlap of trust anchors has ended");
+            end(&mut this.index.lock());
+            this.enqueue_all();
+        });
+    }
+
+    fn is_ours(&self, observed: &ObservedProfile) -> bool {
+        access::is_ours(observed, &self.manager)
+    }
+}

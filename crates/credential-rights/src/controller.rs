@@ -1,0 +1,60 @@
+//! Credential rights as a controller.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::rights::PermissionSettings;
+use hub_runtime::controller::{Controller, FleetKind};
+use hub_runtime::host::Watches;
+use hub_runtime::process::Shared;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{CONTROLLER, Store};
+use crate::watches;
+use crate::writes::PermissionWriter;
+
+/// The feature gate that starts it.
+pub const GATE: &str = "ClusterProfileCredRights";
+
+/// Gives the syncer its permissions.
+pub struct CredentialRights {
+    store: Arc<Store>,
+}
+
+impl CredentialRights {
+    /// Credential rights.
+    #[must_use]
+    pub fn new(shared: &Shared, settings: PermissionSettings) -> Self {
+        Self { store: Store::new(shared, settings) }
+    }
+}
+
+impl Controller for CredentialRights {
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    fn needs(&self) -> &'static [FleetKind] {
+        &[FleetKind::Grants]
+    }
+
+    fn watch(&self, watches: &Watches) {
+        watches::watch(&self.store, watches);
+    }
+
+    fn begin(&self) {
+        self.store.begin();
+    }
+
+    fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
+        if let Touched::Namespaces(namespaces) = touched {
+            self.store.namespaces_changed(namespaces);
+        }
+    }
+
+    fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        PermissionWriter::new(&self.store).run(stop).boxed()
+    }
+}

@@ -1,0 +1,61 @@
+//! The syncer as a controller.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join};
+use hub_core::fleet::{Fleet, Touched};
+use hub_runtime::controller::{Controller, FleetKind};
+use hub_runtime::host::Watches;
+use hub_runtime::process::Shared;
+use tokio_util::sync::CancellationToken;
+
+use crate::accounts::ConditionWriter;
+use crate::copies::CopyWriter;
+use crate::settings::SyncerSettings;
+use crate::store::Store;
+use crate::watches;
+
+/// The feature gate that starts the syncer.
+pub const GATE: &str = "ClusterProfileCredSyncer";
+
+/// The syncer.
+pub struct Syncer {
+    store: Arc<Store>,
+}
+
+impl Syncer {
+    /// A syncer.
+    #[must_use]
+    pub fn new(shared: &Shared, settings: SyncerSettings) -> Self {
+        Self { store: Store::new(shared, settings) }
+    }
+}
+
+impl Controller for Syncer {
+    fn name(&self) -> &'static str {
+        "credential-syncer"
+    }
+
+    fn needs(&self) -> &'static [FleetKind] {
+        &[FleetKind::Grants, FleetKind::Clusters]
+    }
+
+    fn watch(&self, watches: &Watches) {
+        watches::watch(&self.store, watches);
+    }
+
+    fn begin(&self) {
+        self.store.queue_everything();
+    }
+
+    fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        self.store.fleet_changed(fleet, touched);
+    }
+
+    fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let copies = CopyWriter::new(&self.store).run(stop.clone());
+        let conditions = ConditionWriter::new(&self.store).run(stop);
+        join(copies, conditions).map(|_| ()).boxed()
+    }
+}

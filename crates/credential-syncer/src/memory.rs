@@ -1,0 +1,119 @@
+//! What the work on copies keeps between two reconciles of one of them, and no watch shows.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hub_api::names::SecretKey;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How often it is tried anew whether a Secret that is not ours still stands where a copy belongs. It is not
+/// watched: it is none of our business. Soon at first, for whoever reads the Event and deletes it; then after about
+/// the time that it has been there.
+const FOREIGN_PAUSE_MIN: Duration = Duration::from_secs(3);
+const FOREIGN_PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Longest wait for the watch to show the end of a copy that we have deleted.
+const END_PAUSE: Duration = Duration::from_secs(30);
+
+/// What is kept of copies.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// When the source of a copy changed that is not written yet.
+    changed: HashMap<SecretKey, Instant>,
+    /// Secrets without our label, met by a create.
+    foreign: HashMap<SecretKey, Met>,
+    /// Copies that we have deleted and whose end the watch has not shown yet, by uid, and when.
+    deleted: HashMap<SecretKey, (String, Instant)>,
+}
+
+/// When a Secret that is not ours was met.
+#[derive(Clone, Copy)]
+struct Met {
+    first: Instant,
+    last: Instant,
+}
+
+impl Met {
+    /// How long it is still taken to be there, if it is.
+    fn left(self) -> Option<Duration> {
+        let pause = (self.last - self.first).clamp(FOREIGN_PAUSE_MIN, FOREIGN_PAUSE_MAX);
+        pause.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero())
+    }
+}
+
+/// What is known of a Secret that is not ours and not watched.
+pub(crate) enum Foreign {
+    /// None was met.
+    None,
+    /// It is still taken to be there, for so long.
+    There(Duration),
+    /// It was met too long ago to go by.
+    Stale,
+}
+
+impl Memory {
+    /// The source of these copies has changed just now.
+    pub(crate) fn source_changed(&self, places: &[SecretKey]) {
+        let (now, mut kept) = (Instant::now(), self.0.lock());
+        for place in places {
+            kept.changed.entry(place.clone()).or_insert(now);
+        }
+    }
+
+    /// There is nothing left to write; returns how long ago the source changed, if it did.
+    pub(crate) fn source_settled(&self, place: &SecretKey) -> Option<Duration> {
+        self.0.lock().changed.remove(place).map(|changed| changed.elapsed())
+    }
+
+    /// A create has met a Secret that is not ours. Without our label no watch will show its end.
+    pub(crate) fn met_foreign(&self, place: &SecretKey) {
+        let now = Instant::now();
+        self.0.lock().foreign.entry(place.clone()).or_insert(Met { first: now, last: now }).last = now;
+    }
+
+    /// How it stands with a Secret that is not ours.
+    pub(crate) fn foreign(&self, place: &SecretKey) -> Foreign {
+        match self.0.lock().foreign.get(place) {
+            None => Foreign::None,
+            // Not when it was met first: it may still be there.
+            Some(met) => met.left().map_or(Foreign::Stale, Foreign::There),
+        }
+    }
+
+    /// No Secret stands in the way that is not watched: it is gone, or is watched, or is in nobody's way.
+    pub(crate) fn end_of_foreign(&self, place: &SecretKey) {
+        self.0.lock().foreign.remove(place);
+    }
+
+    /// We have deleted the copy of this uid.
+    pub(crate) fn deleted(&self, place: &SecretKey, uid: String) {
+        self.0.lock().deleted.insert(place.clone(), (uid, Instant::now()));
+    }
+
+    /// Whether we have deleted the copy of this uid, and the watch has not shown its end.
+    pub(crate) fn is_deleted(&self, place: &SecretKey, uid: &str) -> bool {
+        self.0.lock().deleted.get(place).is_some_and(|(deleted, _)| deleted == uid)
+    }
+
+    /// How long to wait for the watch to show the end of a copy that we have deleted: what is made before would be
+    /// taken for the one that ends.
+    pub(crate) fn wait_for_end(&self, place: &SecretKey) -> Option<Duration> {
+        let mut kept = self.0.lock();
+        let since = kept.deleted.get(place)?.1;
+        let left = END_PAUSE.checked_sub(since.elapsed()).filter(|left| !left.is_zero());
+        if left.is_none() {
+            kept.deleted.remove(place);
+        }
+        left
+    }
+
+    /// The watch has shown the end of a Secret.
+    pub(crate) fn gone(&self, place: &SecretKey) {
+        let mut kept = self.0.lock();
+        kept.deleted.remove(place);
+        kept.foreign.remove(place);
+    }
+}

@@ -1,0 +1,262 @@
+//! The syncer's state, and what a change of it sets off.
+//!
+//! Where both are locked, the fleet is locked before the index: controllers are called with it when it changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
+use hub_core::credential::account::Account;
+use hub_core::credential::copy::ObservedCopy;
+use hub_core::credential::index::{CredentialIndex, Profile};
+use hub_core::credential::source::TokenSource;
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::note::Subject;
+use hub_runtime::fleet_cache::FleetCache;
+use hub_runtime::host::Host;
+use hub_runtime::process::Shared;
+use hub_runtime::watch::is_newer;
+use hub_runtime::work::Work;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::memory::Memory;
+use crate::settings::{SecretAccess, SyncerSettings};
+use crate::tally::Tally;
+
+/// The plurals of the kinds that are written, which name their loops in logs and metrics, too.
+pub(crate) const COPIES: &str = "secrets";
+pub(crate) const ACCOUNTS: &str = "managedserviceaccounts";
+
+/// The syncer's state, which its watches fill and its writes are made of.
+pub(crate) struct Store {
+    pub(crate) host: Arc<Host>,
+    pub(crate) access: SecretAccess,
+    /// The copies that have work.
+    pub(crate) copies: Arc<Work<SecretKey>>,
+    /// The accounts whose condition has work.
+    pub(crate) accounts: Arc<Work<AccountKey>>,
+    pub(crate) tally: Tally,
+    pub(crate) memory: Memory,
+    fleet: FleetCache,
+    index: Mutex<CredentialIndex>,
+    /// The namespaces in which there is a permission for copies.
+    granted: Mutex<BTreeSet<Namespace>>,
+    reach: Notify,
+}
+
+impl Store {
+    pub(crate) fn new(shared: &Shared, settings: SyncerSettings) -> Arc<Self> {
+        let host = Arc::clone(&shared.host);
+        host.metrics.declare_written(COPIES);
+        host.metrics.declare_written(ACCOUNTS);
+        Arc::new(Self {
+            access: settings.access,
+            copies: Work::new(&host, COPIES),
+            accounts: Work::new(&host, ACCOUNTS),
+            tally: Tally::new(host.metrics.clone()),
+            memory: Memory::default(),
+            fleet: shared.fleet.clone(),
+            index: Mutex::new(CredentialIndex::new(settings.sync)),
+            granted: Mutex::default(),
+            reach: Notify::new(),
+            host,
+        })
+    }
+
+    /// Changes the index under a look at the fleet; what the change returns is done when both are free again.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Fleet, &mut CredentialIndex) -> T) -> T {
+        let fleet = self.fleet.read();
+        change(&fleet, &mut self.index.lock())
+    }
+
+    /// What was not known is known now, so that absences mean something: queues everything.
+    pub(crate) fn queue_everything(&self) {
+        if self.host.is_working() {
+            self.reach_again();
+            let (places, accounts) =
+                self.change(|fleet, index| (index.places(fleet), index.accounts().collect::<Vec<_>>()));
+            self.copies.add_all(places);
+            self.accounts.add_all(accounts);
+        }
+    }
+
+    /// Queues what a change of the fleet concerns.
+    pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        if let Touched::Namespaces(namespaces) = touched {
+            for namespace in namespaces {
+                self.copies.resume(namespace);
+            }
+        }
+        self.reach_again();
+        let (places, accounts) = self.index.lock().concerned(fleet, touched);
+        self.copies.add_all(places);
+        self.copies.add_all(self.tally.concerned(touched));
+        self.accounts.add_all(accounts);
+    }
+
+    pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
+        let places = self.change(|fleet, index| {
+            let changed = index.apply_account(key.clone(), account);
+            if changed { index.places_of(fleet, &key) } else { Vec::new() }
+        });
+        self.account_changed(key, places);
+    }
+
+    pub(crate) fn delete_account(&self, key: AccountKey) {
+        let places = self.change(|fleet, index| {
+            index.delete_account(&key);
+            index.places_of(fleet, &key)
+        });
+        self.account_changed(key, places);
+    }
+
+    fn account_changed(&self, key: AccountKey, places: Vec<SecretKey>) {
+        self.reach_again();
+        self.copies.add_all(places);
+        self.accounts.add(key);
+    }
+
+    pub(crate) fn accounts_listed(&self) {
+        if self.change(|_, index| index.accounts_listed()) {
+            self.queue_everything();
+        }
+    }
+
+    pub(crate) fn apply_source(&self, key: AccountKey, source: TokenSource) {
+        let places = self.change(|fleet, index| {
+            let changed = index.apply_source(key.clone(), source);
+            if changed { index.places_of(fleet, &key) } else { Vec::new() }
+        });
+        if self.host.is_working() {
+            self.memory.source_changed(&places);
+        }
+        self.copies.add_all(places);
+        self.accounts.add(key);
+    }
+
+    pub(crate) fn delete_source(&self, key: AccountKey) {
+        let places = self.change(|fleet, index| {
+            index.delete_source(&key);
+            index.places_of(fleet, &key)
+        });
+        self.copies.add_all(places);
+        self.accounts.add(key);
+    }
+
+    /// The list of the sources is complete: of all, or of those of one name.
+    pub(crate) fn sources_listed(&self, account: Option<AccountName>) {
+        if self.change(|_, index| index.sources_listed(account)) {
+            self.queue_everything();
+        }
+    }
+
+    pub(crate) fn apply_profile(&self, key: &ProfileKey, profile: Profile) {
+        if self.change(|_, index| index.apply_profile(key.clone(), profile)) {
+            self.profile_changed(key);
+        }
+    }
+
+    pub(crate) fn delete_profile(&self, key: &ProfileKey) {
+        self.change(|_, index| index.delete_profile(key));
+        self.profile_changed(key);
+    }
+
+    fn profile_changed(&self, key: &ProfileKey) {
+        let places = self.change(|fleet, index| index.places_at(fleet, key));
+        self.copies.add_all(places);
+    }
+
+    /// Takes in a Secret with the label of copies, as an event shows it.
+    pub(crate) fn apply_copy(&self, place: SecretKey, observed: ObservedCopy) {
+        self.memory.end_of_foreign(&place);
+        if self.observe(&place, observed) {
+            self.copies.add(place);
+        }
+    }
+
+    /// A Secret is gone, or no longer carries the label of copies.
+    pub(crate) fn delete_copy(&self, place: SecretKey) {
+        self.forget(&place);
+        self.host.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
+        self.copies.add(place);
+        self.reach_again();
+    }
+
+    /// The list of the copies is complete: of all, or of those in a namespace.
+    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>) {
+        if self.change(|_, index| index.copies_listed(namespace)) {
+            self.queue_everything();
+        }
+    }
+
+    /// Takes in a Secret as an event or a response shows it; returns whether that is news. An event that is older
+    /// than the response to our own write is not.
+    pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) -> bool {
+        if self.memory.is_deleted(place, &observed.version.uid) && !observed.terminating {
+            return false;
+        }
+        let mut index = self.index.lock();
+        let known = index.copy(place).filter(|known| known.version.uid == observed.version.uid);
+        let is_older = known.is_some_and(|known| {
+            !is_newer(&observed.version.resource_version, &known.version.resource_version)
+        });
+        !is_older && index.apply_copy(place, observed)
+    }
+
+    /// Forgets a Secret that is gone.
+    pub(crate) fn forget(&self, place: &SecretKey) {
+        // Under the lock, as in `mark_deleted`: it must not wait for an end that has been shown.
+        let mut index = self.index.lock();
+        index.delete_copy(place);
+        self.memory.gone(place);
+    }
+
+    /// Our delete was accepted. Its event may have been faster than its response.
+    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: String) {
+        let mut index = self.index.lock();
+        if index.copy(place).is_some_and(|known| known.version.uid == uid) {
+            index.delete_copy(place);
+            self.memory.deleted(place, uid);
+        }
+    }
+
+    /// There is a permission for copies in a namespace now.
+    pub(crate) fn add_granted(&self, namespace: Namespace) {
+        if self.granted.lock().insert(namespace) {
+            self.reach_again();
+        }
+    }
+
+    /// There is none any more.
+    pub(crate) fn remove_granted(&self, namespace: &Namespace) {
+        self.granted.lock().remove(namespace);
+        self.reach_again();
+    }
+
+    /// The names of the accounts that ask for copies; and the namespaces in which there is a permission for copies, or
+    /// of those watched so far one is left.
+    pub(crate) fn reach<'a>(
+        &self,
+        watched: impl Iterator<Item = &'a Namespace>,
+    ) -> (BTreeSet<AccountName>, BTreeSet<Namespace>) {
+        let index = self.index.lock();
+        // Until the last copy is gone, its end has to be seen.
+        let left = watched.filter(|namespace| index.has_copies(namespace)).cloned();
+        let mut namespaces = self.granted.lock().clone();
+        namespaces.extend(left);
+        (index.asking(), namespaces)
+    }
+
+    /// Waits until [`Self::reach`] may have changed.
+    pub(crate) async fn reach_changed(&self) {
+        self.reach.notified().await;
+    }
+
+    /// Which Secrets have to be watched may have changed.
+    fn reach_again(&self) {
+        if self.access != SecretAccess::Cluster && self.host.is_working() {
+            self.reach.notify_one();
+        }
+    }
+}

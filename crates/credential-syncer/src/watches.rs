@@ -1,0 +1,186 @@
+//! The watches: accounts, the tokens that agents report, the copies, and the profiles that these hang on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hub_api::cluster_profile::ClusterProfile;
+use hub_api::labels;
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
+use hub_api::secret::Secret;
+use hub_core::credential::account::Account;
+use hub_core::credential::copy::ObservedCopy;
+use hub_core::credential::index::Profile;
+use hub_core::credential::source::TokenSource;
+use hub_runtime::host::{HeldWatch, Watches};
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::core::PartialObjectMeta;
+
+use crate::settings::SecretAccess;
+use crate::store::Store;
+
+/// Objects in one response to a list. These are small once their data is out of them, and a list in one response is one
+/// request.
+const PAGE: u32 = 5000;
+
+/// Watches what copies are made of. An addon that is not installed must not hold up other controllers of the
+/// process, so all that is managed-serviceaccount's is optional: until it is listed, copies are kept as they are.
+pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
+    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
+    watches.watch(accounts, AccountSink(Arc::clone(store)));
+    let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
+    watches.watch_metadata(profiles, ProfileSink(Arc::clone(store)));
+    match &store.access {
+        SecretAccess::Cluster => {
+            watches.watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
+            watches.watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None });
+        }
+        SecretAccess::Granted { role_binding } => {
+            let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(role_binding);
+            watches.watch_metadata(permissions, RoleBindingSink(Arc::clone(store)));
+            watches.spawn("the watches on secrets", follow(Arc::clone(store), watches.clone()));
+        }
+    }
+}
+
+fn tokens() -> Watch<Secret> {
+    let selector = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
+    Watch::all("secrets (tokens)").labelled(selector).paged(PAGE)
+}
+
+fn copies() -> Watch<Secret> {
+    Watch::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(PAGE)
+}
+
+/// Watches tokens by the names of the accounts that ask, and copies in the namespaces where it has the permission, which
+/// outlives the binding that it was given for: for as long as the process lives.
+async fn follow(store: Arc<Store>, watches: Watches) {
+    let mut tokens_of = BTreeMap::<AccountName, HeldWatch>::new();
+    let mut copies_in = BTreeMap::<Namespace, HeldWatch>::new();
+    loop {
+        store.reach_changed().await;
+        let (accounts, namespaces) = store.reach(copies_in.keys());
+        tokens_of.retain(|account, _| accounts.contains(account));
+        for account in accounts {
+            tokens_of.entry(account).or_insert_with_key(|account| {
+                // What an earlier watch has left is not this one's to take away.
+                store.change(|_, index| index.forget_sources(account));
+                let sink = TokenSink { store: Arc::clone(&store), account: Some(account.clone()) };
+                watches.watch_while_held(None, tokens().named(account.as_str()).late(), sink)
+            });
+        }
+        copies_in.retain(|namespace, _| namespaces.contains(namespace));
+        for namespace in namespaces {
+            copies_in.entry(namespace).or_insert_with_key(|namespace| {
+                store.change(|_, index| index.forget_copies(namespace));
+                let sink = CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
+                watches.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
+            });
+        }
+        store.change(|_, index| {
+            index.keep_listed(
+                |account| tokens_of.contains_key(account),
+                |namespace| copies_in.contains_key(namespace),
+            );
+        });
+    }
+}
+
+struct AccountSink(Arc<Store>);
+
+impl Sink<ManagedServiceAccount> for AccountSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedServiceAccount, Unreadable>) {
+        let account = match object {
+            Ok(object) => Account::read(&object),
+            Err(unreadable) => Account::unreadable(&unreadable.metadata, unreadable.error),
+        };
+        self.0.apply_account(AccountKey::from(key), account);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.delete_account(AccountKey::from(key));
+    }
+
+    fn listed(&mut self) {
+        self.0.accounts_listed();
+    }
+}
+
+struct TokenSink {
+    store: Arc<Store>,
+    /// The name that the watch is limited to.
+    account: Option<AccountName>,
+}
+
+impl Sink<Secret> for TokenSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
+        // What the error says of a Secret may be a part of it.
+        let source = object.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
+        self.store.apply_source(AccountKey::from(key), source);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.store.delete_source(AccountKey::from(key));
+    }
+
+    fn listed(&mut self) {
+        self.store.sources_listed(self.account.clone());
+    }
+}
+
+struct CopySink {
+    store: Arc<Store>,
+    /// The namespace that the watch is limited to.
+    namespace: Option<Namespace>,
+}
+
+impl Sink<Secret> for CopySink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
+        let place = secret_key(key);
+        let observed = match object {
+            Ok(secret) => ObservedCopy::read(&place, &secret),
+            Err(unreadable) => ObservedCopy::unreadable(&place, &unreadable.metadata),
+        };
+        self.store.apply_copy(place, observed);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.store.delete_copy(secret_key(key));
+    }
+
+    fn listed(&mut self) {
+        self.store.copies_listed(self.namespace.clone());
+    }
+}
+
+struct RoleBindingSink(Arc<Store>);
+
+impl Sink<PartialObjectMeta<RoleBinding>> for RoleBindingSink {
+    fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<RoleBinding>, Unreadable>) {
+        self.0.add_granted(Namespace::new(Arc::clone(&key.namespace)));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.remove_granted(&Namespace::new(Arc::clone(&key.namespace)));
+    }
+}
+
+struct ProfileSink(Arc<Store>);
+
+impl Sink<PartialObjectMeta<ClusterProfile>> for ProfileSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<PartialObjectMeta<ClusterProfile>, Unreadable>) {
+        // Metadata has no shape that it could lack.
+        if let Ok(object) = object {
+            self.0.apply_profile(&ProfileKey::from(key), Profile::read(&object.metadata));
+        }
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.delete_profile(&ProfileKey::from(key));
+    }
+}
+
+fn secret_key(key: &ObjectKey) -> SecretKey {
+    SecretKey { namespace: Namespace::new(Arc::clone(&key.namespace)), name: Arc::clone(&key.name) }
+}

@@ -1,0 +1,121 @@
+//! What follows from a write that failed: one table for all controllers.
+
+use std::time::Duration;
+
+use crate::error::Category;
+use crate::queue::Outcome;
+use crate::write::WriteError;
+
+/// How long a refused delete waits: what should be gone is not, and the cause may end at any time.
+const REFUSED_DELETE_WAIT: Duration = Duration::from_secs(5);
+/// How long the API server is left alone that says to slow down, but not for how long: what its priority and fairness
+/// asks for in the `Retry-After` header, which kube's errors do not carry.
+const THROTTLED_WAIT: Duration = Duration::from_secs(1);
+
+/// What follows from a write that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextStep {
+    /// Nothing is wrong: the plan was made from what is no longer so. Plan again.
+    Replan,
+    /// The object is gone. Forget it, and plan again.
+    Forget,
+    /// The namespace takes nothing new. Create nothing there for a while.
+    PauseNamespace,
+    /// The hub does not serve the kind, or is about to stop. Write none for a while.
+    PauseKind,
+    /// The API server does not accept the write, and may not until a person changes something. Report it.
+    Report(Outcome),
+    /// The API server, or the way to it, is in trouble. Log it, and try again.
+    TryAgain(Outcome),
+}
+
+impl NextStep {
+    /// The next step after an error.
+    #[must_use]
+    pub fn after(error: &WriteError) -> Self {
+        let try_again = |least: Option<Duration>| {
+            Self::TryAgain(least.map_or(Outcome::Retry, Outcome::RetryNotBefore))
+        };
+        match (error.verb, error.category) {
+            (_, Category::NotLeader | Category::Conflict) => Self::Replan,
+            ("create", Category::NamespaceTerminating | Category::NamespaceNotFound) => Self::PauseNamespace,
+            (_, Category::NotServed) => Self::PauseKind,
+            // A create names nothing that has to exist but its namespace; what else is missing stays so for a while.
+            ("create", Category::NotFound) => Self::Report(Outcome::Refused),
+            (_, Category::NotFound | Category::NamespaceNotFound) => Self::Forget,
+            ("delete", category) if is_refusal(category) => {
+                Self::Report(Outcome::RetryAfter(REFUSED_DELETE_WAIT))
+            }
+            (_, category) if is_refusal(category) => Self::Report(Outcome::Refused),
+            (_, Category::Throttled) => try_again(Some(error.retry_after.unwrap_or(THROTTLED_WAIT))),
+            _ => try_again(error.retry_after),
+        }
+    }
+}
+
+/// Whether the API server has understood the write and does not accept it.
+fn is_refusal(category: Category) -> bool {
+    matches!(
+        category,
+        Category::Forbidden
+            | Category::QuotaExceeded
+            | Category::Denied
+            | Category::Invalid
+            | Category::Ineffective
+            | Category::AlreadyExists
+            | Category::NamespaceTerminating
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(verb: &'static str, category: Category) -> NextStep {
+        NextStep::after(&WriteError::new(verb, "secrets", "ns/name", category, "text"))
+    }
+
+    #[test]
+    fn every_category_of_every_verb_has_its_next_step() {
+        use NextStep::{Forget, PauseKind, PauseNamespace, Replan, Report, TryAgain};
+        let rare = Report(Outcome::Refused);
+        let soon = Report(Outcome::RetryAfter(REFUSED_DELETE_WAIT));
+        let retry = TryAgain(Outcome::Retry);
+        let slower = TryAgain(Outcome::RetryNotBefore(THROTTLED_WAIT));
+        let table = [
+            (Category::Conflict, [Replan; 3]),
+            (Category::AlreadyExists, [rare, rare, soon]),
+            (Category::NotFound, [rare, Forget, Forget]),
+            (Category::NamespaceNotFound, [PauseNamespace, Forget, Forget]),
+            (Category::NotServed, [PauseKind; 3]),
+            (Category::NamespaceTerminating, [PauseNamespace, rare, soon]),
+            (Category::Forbidden, [rare, rare, soon]),
+            (Category::QuotaExceeded, [rare, rare, soon]),
+            (Category::Denied, [rare, rare, soon]),
+            (Category::Unauthorized, [retry; 3]),
+            (Category::Invalid, [rare, rare, soon]),
+            (Category::Throttled, [slower; 3]),
+            (Category::Timeout, [retry; 3]),
+            (Category::Unavailable, [retry; 3]),
+            (Category::NotLeader, [Replan; 3]),
+            (Category::Ineffective, [rare, rare, soon]),
+            (Category::Expired, [retry; 3]),
+            (Category::Other, [retry; 3]),
+        ];
+        assert_eq!(table.map(|(category, _)| category), Category::ALL);
+        for (category, steps) in table {
+            let verbs = ["create", "patch", "delete"];
+            assert_eq!(verbs.map(|verb| after(verb, category)), steps, "{category:?}");
+        }
+    }
+
+    #[test]
+    fn the_api_server_says_for_how_long_it_wants_to_be_left_alone() {
+        for category in [Category::Throttled, Category::Unavailable, Category::Timeout] {
+            let mut error = WriteError::new("create", "secrets", "ns/name", category, "text");
+            error.retry_after = Some(Duration::from_secs(7));
+            let step = NextStep::TryAgain(Outcome::RetryNotBefore(Duration::from_secs(7)));
+            assert_eq!(NextStep::after(&error), step, "{category:?}");
+        }
+    }
+}
