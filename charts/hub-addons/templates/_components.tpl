@@ -35,14 +35,17 @@ which watches the same sets and bindings and has none either; where nothing of p
 ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileDirectAccessProvider={{ .direct }}
 {{- end }}
 
-{{/* The Lease's name, as the program makes it of the controllers that run. */}}
-{{- define "hub-addons.lease" -}}
-hub-addons
-{{- if .projects }}-profile-projector{{ end }}
-{{- if .provisions }}-access-provisioner{{ end }}
-{{- if .direct }}-direct-access{{ end }}
-{{- if .syncs }}-credential-syncer{{ end }}
-{{- if .grants }}-credential-rights{{ end }}
+{{/* The names of the Leases, one for each controller, as the program makes them. */}}
+{{- define "hub-addons.leases" -}}
+{{- $component := . -}}
+{{- $names := dict "projects" "profile-projector" "provisions" "access-provisioner" "direct" "direct-access" "syncs" "credential-syncer" "grants" "credential-rights" -}}
+{{- $leases := list -}}
+{{- range list "projects" "provisions" "direct" "syncs" "grants" -}}
+{{- if get $component . -}}
+{{- $leases = append $leases (printf "hub-addons-%s" (get $names .)) -}}
+{{- end -}}
+{{- end -}}
+{{- join ", " $leases -}}
 {{- end }}
 
 {{/* The labels of a component; takes a list of the root and the component. */}}

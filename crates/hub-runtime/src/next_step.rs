@@ -33,9 +33,8 @@ impl NextStep {
     /// The next step after an error.
     #[must_use]
     pub fn after(error: &WriteError) -> Self {
-        let try_again = |least: Option<Duration>| {
-            Self::TryAgain(least.map_or(Outcome::Retry, Outcome::RetryNotBefore))
-        };
+        let try_again =
+            |least: Option<Duration>| Self::TryAgain(least.map_or(Outcome::Retry, Outcome::RetryNotBefore));
         match (error.verb, error.category) {
             (_, Category::NotLeader | Category::Conflict) => Self::Replan,
             ("create", Category::NamespaceTerminating | Category::NamespaceNotFound) => Self::PauseNamespace,

@@ -18,7 +18,7 @@ async fn a_missing_crd_is_waited_for_and_told_and_picked_up_when_it_appears() {
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
     for resource in ["managedclusters", "clusterprofiles"] {
         let series =
-            format!("hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"not_found\"}}");
+            format!("hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"not_served\"}}");
         // Not only once.
         addons.measures_at_least(&series, 4.0).await;
         let line =
