@@ -1,8 +1,8 @@
 //! The CRDs of a hub, served when the call returns.
 //!
-//! Upstream's own manifests are used where they are at hand, so that tests meet the real schemas: in the
-//! directory that `HUB_ADDONS_UPSTREAM_CRDS` names, else in one beside the repository. Otherwise those of
-//! `hub-api` are, which its own tests compare with upstream's.
+//! Upstream's own manifests are used where `HUB_ADDONS_UPSTREAM_CRDS` names their directory (`hack/upstream-crds.sh`
+//! makes it, and `hack/test.sh` names it), so that tests meet the real schemas. Otherwise those of `hub-api` are, which
+//! its own tests compare with upstream's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,6 @@ use crate::eventually::try_eventually;
 
 /// Names the directory of upstream's manifests.
 const VARIABLE: &str = "HUB_ADDONS_UPSTREAM_CRDS";
-
-/// Where upstream's manifests may be, relative to the repository.
-const BESIDE: &str = "../shared/crds";
 
 /// In the directory of upstream's manifests: Open Cluster Management's kinds, and ClusterProfile as two projects
 /// ship it.
@@ -103,13 +100,9 @@ fn name_of(crd: &CustomResourceDefinition) -> &str {
     crd.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// Whoever names a directory means it: no fallback if it is not there.
 fn upstream() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os(VARIABLE) {
-        // Whoever names a directory means it: no fallback if it is not there.
-        return Some(PathBuf::from(named));
-    }
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(BESIDE);
-    beside.is_dir().then_some(beside)
+    std::env::var_os(VARIABLE).map(PathBuf::from)
 }
 
 fn all_in(directory: &Path, lists: ListFlavour) -> Result<Vec<CustomResourceDefinition>, HubError> {

@@ -1,7 +1,7 @@
 //! Our types and CRDs against upstream's own CRDs.
 //!
-//! The folder with those is `$HUB_ADDONS_UPSTREAM_CRDS`, else `shared/crds` beside the repository. Where
-//! neither is there the tests pass, and say on stderr that they were skipped.
+//! `hack/upstream-crds.sh` gets those from upstream's Go modules. Where it cannot (there is no Go, and no network) the
+//! tests say on stderr that they were skipped; with `CI=true` they fail.
 
 #![cfg(test)]
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::LazyLock;
 use std::{env, fs};
 
@@ -16,24 +17,22 @@ pub(crate) const ACCOUNTS: &str = "ocm/authentication.open-cluster-management.io
 pub(crate) const PROFILES_MAP: &str = "cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml";
 pub(crate) const PROFILES_ATOMIC: &str = "ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml";
 
-/// The folder that is named, else the one beside the repository if it is there.
+/// What `hack/upstream-crds.sh` prints.
 static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
-    if let Some(named) = env::var_os("HUB_ADDONS_UPSTREAM_CRDS") {
-        return Some(named.into());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/upstream-crds.sh");
+    let output =
+        Command::new(&script).output().unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    if output.status.success() {
+        return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()));
     }
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/crds");
-    if beside.is_dir() {
-        return Some(beside);
-    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(env::var_os("CI").is_none_or(|ci| ci != "true"), "there are no CRDs of upstream: {why}");
     // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
-    let _ = writeln!(
-        io::stderr(),
-        "SKIPPED, for want of upstream's CRDs: name their folder in HUB_ADDONS_UPSTREAM_CRDS"
-    );
+    let _ = writeln!(io::stderr(), "SKIPPED, for want of upstream's CRDs: {}", why.trim_end());
     None
 });
 
-/// One of upstream's CRDs, or `None` where their folder is not there. Of its versions only the one that is stored.
+/// One of upstream's CRDs, or `None` where they cannot be had. Of its versions only the one that is stored.
 ///
 /// A folder that is named but missing, or a file that is missing from the folder, is a failure: a test that
 /// skips itself there would hide the mistake.

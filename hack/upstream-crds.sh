@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Prints the directory that holds upstream's CRDs, taken from upstream's own Go modules: from the module cache of Go, or
+# once from the module proxy. Only that line goes to stdout:
+#
+#   export HUB_ADDONS_UPSTREAM_CRDS="$(hack/upstream-crds.sh)"
+#
+# ocm/                    the kinds of Open Cluster Management that the controllers read
+# ocm-clusterprofile/     ClusterProfile as Open Cluster Management ships it: its lists are atomic
+# cluster-inventory-api/  ClusterProfile as the SIG ships it: its lists are maps
+#
+# Where $HUB_ADDONS_UPSTREAM_CRDS is set, it is that directory.
+set -euo pipefail
+
+# FILE MODULE@VERSION PATH: a file of the directory, and where it comes from.
+files='
+ocm/clusters.open-cluster-management.io_managedclusters.yaml                open-cluster-management.io/api@v1.2.0                     cluster/v1/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml
+ocm/clusters.open-cluster-management.io_managedclustersets.yaml             open-cluster-management.io/api@v1.2.0                     cluster/v1beta2/0000_00_clusters.open-cluster-management.io_managedclustersets.crd.yaml
+ocm/clusters.open-cluster-management.io_managedclustersetbindings.yaml      open-cluster-management.io/api@v1.2.0                     cluster/v1beta2/0000_01_clusters.open-cluster-management.io_managedclustersetbindings.crd.yaml
+ocm/addon.open-cluster-management.io_managedclusteraddons.yaml              open-cluster-management.io/api@v1.2.0                     addon/v1alpha1/0000_01_addon.open-cluster-management.io_managedclusteraddons.crd.yaml
+ocm/authentication.open-cluster-management.io_managedserviceaccounts.yaml   open-cluster-management.io/managed-serviceaccount@v0.10.0 config/crd/bases/authentication.open-cluster-management.io_managedserviceaccounts.yaml
+ocm/proxy.open-cluster-management.io_managedproxyconfigurations.yaml        open-cluster-management.io/cluster-proxy@v0.10.0          hack/crd/bases/proxy.open-cluster-management.io_managedproxyconfigurations.yaml
+ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml               open-cluster-management.io/ocm@v1.2.1                     manifests/cluster-manager/hub/crds/0000_00_multicluster.x-k8s.io_clusterprofiles.crd.yaml
+cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml            sigs.k8s.io/cluster-inventory-api@v0.1.3                  config/crd/bases/multicluster.x-k8s.io_clusterprofiles.yaml
+'
+
+say() { printf 'upstream-crds: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+if [ -n "${HUB_ADDONS_UPSTREAM_CRDS-}" ]; then
+  [ -d "$HUB_ADDONS_UPSTREAM_CRDS" ] || die "HUB_ADDONS_UPSTREAM_CRDS=$HUB_ADDONS_UPSTREAM_CRDS is not a directory"
+  (cd "$HUB_ADDONS_UPSTREAM_CRDS" && pwd)
+  exit
+fi
+
+cache=${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/upstream-crds
+target=$cache/$(printf %s "$files" | sha256sum | cut -c1-12)
+if [ ! -d "$target" ]; then
+  command -v go >/dev/null || die "it takes go to get upstream's modules: install it, or set HUB_ADDONS_UPSTREAM_CRDS"
+  mkdir -p "$cache"
+  work=$(mktemp -d "$cache/work.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  while read -r file module path; do
+    [ -n "$file" ] || continue
+    # Outside every module of ours: none of them requires these.
+    dir=$(cd "$work" && GOWORK=off GOFLAGS='' go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
+    [ -n "$dir" ] || die "cannot get $module"
+    install -D -m 0644 "$dir/$path" "$work/crds/$file"
+  done <<<"$files"
+  # Two that start at the same time make the same.
+  mv -T "$work/crds" "$target" 2>/dev/null || [ -d "$target" ] || die "cannot write $target"
+fi
+echo "$target"
