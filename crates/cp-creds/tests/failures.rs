@@ -6,8 +6,9 @@ mod support;
 
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::sync::{Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -109,21 +110,20 @@ fn an_answer_larger_than_a_secret_is_not_read_on() {
 
 /// Runs a plugin against something that hangs, with a timeout that even a busy machine reaches it in.
 fn hangs(plugin: Plugin, stage: &str) {
-    let begin = Instant::now();
     let line = plugin.arg("--timeout=2s").fails();
-    // What hangs here hangs for a minute: whatever is much less was the deadline.
-    assert!(begin.elapsed() < Duration::from_secs(30), "{line}");
     assert!(line.contains("not done within 2s") && line.contains(stage), "{line}");
-}
-
-fn hang() {
-    thread::sleep(Duration::from_mins(1));
 }
 
 #[test]
 fn a_hub_that_hangs_is_not_waited_for() {
-    let silent = Hub::behaving(|_| hang());
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let silent = Hub::behaving(move |_| {
+        // Until the plugin has given up, and the other end is dropped.
+        let _ = ended.lock().unwrap().recv();
+    });
     hangs(Plugin::with(&silent.kubeconfig()), "waiting for the API server's answer");
+    drop(end);
 }
 
 #[test]
