@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::{Addons, Hub, SOON, USER, rights};
+use crate::support::proxy::has_written;
+use crate::support::{Addons, Hub, SOON, USER, WHOLE_FLEET, rights};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -26,8 +27,7 @@ async fn hub_with_profiles(fleet: &ocm::Fleet) -> Hub {
     fleet.create(&hub.ocm).await.unwrap();
     let projector = hub.projector(&[]).await;
     let profiles = fleet.clusters.len() * fleet.namespaces.len();
-    let writes = "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}";
-    projector.measures(writes, f64::from(u32::try_from(profiles).unwrap())).await;
+    has_written(&projector, u32::try_from(profiles).unwrap()).await;
     projector.stop().await;
     hub
 }
@@ -49,7 +49,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
 
     let before = hub.audit().mark().await.unwrap();
     let addons = Addons::beside(&hub, &[SYNCER]).await;
-    addons.measures(SYNCED, 1000.0).await;
+    addons.measures_within(SYNCED, 1000.0, WHOLE_FLEET).await;
     addons.measures(IDLE, 0.0).await;
     let cold = of_addons(&hub.audit().since(&before).await.unwrap());
     assert_eq!(cold.count(|r| r.verb == "create" && r.resource == "secrets"), 1000, "{cold}");
@@ -74,7 +74,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
 
     let before = hub.audit().mark().await.unwrap();
     let addons = Addons::beside(&hub, &[SYNCER]).await;
-    addons.measures(SYNCED, 1000.0).await;
+    addons.measures_within(SYNCED, 1000.0, WHOLE_FLEET).await;
     addons.measures(IDLE, 0.0).await;
     let restart = of_addons(&hub.audit().since(&before).await.unwrap());
     assert_eq!(restart.writes().len(), 0, "{restart}");

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use crate::support::proxy::has_written;
 use crate::support::shown::{condition, profile};
 use crate::support::{Hub, SOON, user};
 use local_hub::{Requests, eventually, ocm};
@@ -19,9 +20,7 @@ async fn a_fleet_costs_two_writes_a_profile_and_a_restart_none() {
 
     let before = hub.audit().mark().await.unwrap();
     let addons = hub.projector(&[]).await;
-    let status_writes =
-        "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}";
-    addons.measures(status_writes, 1000.0).await;
+    has_written(&addons, 1000).await;
     addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
     let cold = of_addons(&hub.audit().since(&before).await.unwrap());
     assert_eq!(cold.count(|r| r.verb == "create" && r.target() == "clusterprofiles"), 1000, "{cold}");

@@ -40,6 +40,9 @@ use self::installed::Installed;
 /// that passes does not wait.
 pub const SOON: Duration = Duration::from_secs(20);
 
+/// Longest wait for what a controller does to each cluster of a fleet in each namespace.
+pub const WHOLE_FLEET: Duration = Duration::from_secs(80);
+
 /// Starts the two controllers of profiles, and not the syncer.
 pub const PROFILES: &str = "--feature-gates=ClusterProfileCredSyncer=false";
 
@@ -302,7 +305,12 @@ impl Addons {
 
     /// Waits until a metric's series has a value.
     pub async fn measures(&self, series: &str, value: f64) {
-        eventually(&format!("{series} is {value}"), SOON, async || {
+        self.measures_within(series, value, SOON).await;
+    }
+
+    /// Waits so long at most.
+    pub async fn measures_within(&self, series: &str, value: f64, within: Duration) {
+        eventually(&format!("{series} is {value}"), within, async || {
             let now = self.metric(series).await;
             if now == Some(value) { Ok(()) } else { Err(format!("{now:?}")) }
         })

@@ -2,17 +2,16 @@
 //! with its serving certificate; and what profiles publish of it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::ListParams;
-use local_hub::{HubBuilder, ListFlavour, LocalHub, Requests, eventually, ocm};
+use local_hub::{HubBuilder, ListFlavour, LocalHub, Requests, ocm};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 
 use super::shown::{profile, profiles, provider};
-use super::{Addons, Hub, SOON, rights, user, world};
+use super::{Addons, Hub, WHOLE_FLEET, rights, user, world};
 
 /// The name of our entry.
 pub const NAME: &str = "open-cluster-management";
@@ -198,12 +197,7 @@ pub async fn cost_since(hub: &Hub, addons: &Addons, mark: &local_hub::Mark) -> R
 
 /// Waits until the program has made so many status writes since it started.
 pub async fn has_written(addons: &Addons, writes: u32) {
-    let within = SOON + Duration::from_mins(1);
-    eventually(&format!("{writes} writes are made"), within, async || {
-        let now = addons.metric(WRITTEN).await;
-        if now == Some(f64::from(writes)) { Ok(()) } else { Err(format!("{now:?}")) }
-    })
-    .await;
+    addons.measures_within(WRITTEN, f64::from(writes), WHOLE_FLEET).await;
 }
 
 /// The series of the gauge that says how many profiles have our entry or why not.
