@@ -7,6 +7,9 @@
 # Where $KUBEBUILDER_ASSETS is set, it is that directory. Otherwise the programs are built from
 # e2e/control-plane, once per content of that module, into the user's cache directory; later calls
 # find them there at once.
+#
+# A directory that has all but kube-controller-manager, as setup-envtest's have, serves as well: then
+# that program alone is built. So does a tree of the same minor version that setup-envtest has installed.
 set -euo pipefail
 
 programs=(etcd kube-apiserver kube-controller-manager kubectl)
@@ -25,12 +28,13 @@ missing_from() {
 if [[ -n "${KUBEBUILDER_ASSETS:-}" ]]; then
   [[ -d "$KUBEBUILDER_ASSETS" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory"
   missing="$(missing_from "$KUBEBUILDER_ASSETS")"
-  # setup-envtest's trees have no kube-controller-manager, and without it nothing that has an owner
-  # is collected and no namespace ever ends. A test would hang there, so say it here.
-  [[ -z "$missing" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks: ${missing% }." \
-    "Add them, or unset KUBEBUILDER_ASSETS to have all four built from source."
-  (cd "$KUBEBUILDER_ASSETS" && pwd)
-  exit
+  assets="$(cd "$KUBEBUILDER_ASSETS" && pwd)"
+  case "$missing" in
+    '') echo "$assets"; exit ;;
+    'kube-controller-manager ') ;;
+    *) die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks: ${missing% }." \
+      "Add them, or unset KUBEBUILDER_ASSETS to have all four built from source." ;;
+  esac
 fi
 
 module="$(cd "$(dirname "${BASH_SOURCE[0]}")/../e2e/control-plane" && pwd)"
@@ -38,10 +42,28 @@ version="$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' "$module/go.mod")"
 [[ -n "$version" ]] || die "$module/go.mod requires no k8s.io/kubernetes"
 digest="$(cd "$module" && cat go.mod go.sum main.go | sha256sum | cut -c1-12)"
 
+minor="${version%.*}"
+
+# installed_tree: the latest tree of this minor version that setup-envtest has installed.
+installed_tree() {
+  local tree
+  for tree in "${XDG_DATA_HOME:-$HOME/.local/share}/kubebuilder-envtest/k8s/${minor#v}".*-linux-*; do
+    [[ "$(missing_from "$tree")" != 'kube-controller-manager ' ]] || echo "$tree"
+  done | sort --version-sort | tail -n 1
+}
+
 cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/control-plane"
 target="$cache/$version-$digest"
-
 is_built() { [[ -d "$target" && -z "$(missing_from "$target")" ]]; }
+[[ -n "${assets-}" ]] || is_built || assets="$(installed_tree)"
+if [[ -n "${assets-}" ]]; then
+  # A controller manager may not be newer than its API server.
+  theirs="$("$assets/kube-apiserver" --version)"
+  [[ "${theirs##* }" == "$minor".* ]] ||
+    die "$assets lacks kube-controller-manager, and the one built here is for $minor, not for ${theirs##* }." \
+      "Add it, or unset KUBEBUILDER_ASSETS to have all four built from source."
+  target="$cache/$version-$digest-$(printf %s "$assets" | sha256sum | cut -c1-12)"
+fi
 
 if is_built; then
   echo "$target"
@@ -80,7 +102,13 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say "building Kubernetes $version from source, once: about 4 minutes on two cores, plus the download"
+package=. output=control-plane
+if [[ -n "${assets-}" ]]; then
+  package=k8s.io/kubernetes/cmd/kube-controller-manager output=kube-controller-manager
+  say "building kube-controller-manager $version, once: about 3 minutes on two cores; the rest is in $assets"
+else
+  say "building Kubernetes $version from source, once: about 4 minutes on two cores, plus the download"
+fi
 start=$SECONDS
 
 # Into a log, not to the terminal: `-v` names one package a line, a thousand of them, and their
@@ -91,7 +119,7 @@ log="$work/build.log"
   # Neither a go.work above us nor the state of the git tree may change what is built.
   GOWORK=off CGO_ENABLED=0 exec go build -v -trimpath -buildvcs=false \
     -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" \
-    -o "$work/control-plane" .
+    -o "$work/$output" "$package"
 ) >"$log" 2>&1 &
 build=$!
 
@@ -111,7 +139,11 @@ fi
 build=
 
 for name in "${programs[@]}"; do
-  ln -s control-plane "$work/$name"
+  if [[ -z "${assets-}" ]]; then
+    ln -s control-plane "$work/$name"
+  elif [[ "$name" != "$output" ]]; then
+    ln -s "$assets/$name" "$work/$name"
+  fi
 done
 rm "$log"
 mv "$work" "$target"
