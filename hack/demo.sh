@@ -72,6 +72,10 @@ cleanup() {
   if [ "$status" -ne 0 ]; then
     show_logs >&2
   fi
+  if [ -n "${pids[go]-}" ]; then
+    # The scripts that build, which end what they run.
+    pkill -P "${pids[go]}" 2>/dev/null || true
+  fi
   if [ ${#pids[@]} -gt 0 ]; then
     kill "${pids[@]}" 2>/dev/null || true
     wait "${pids[@]}" 2>/dev/null || true

@@ -13,19 +13,47 @@ case $(uname -m) in
   *) arch=amd64 triple=x86_64-unknown-linux-musl ;;
 esac
 
+# What is missing is built side by side: compilers and linkers wait for each other, and for downloads, within one build.
 build() {
-  cargo build --locked --package local-hub
+  local go=''
   if [ -z "$kubeconfig" ]; then
-    hack/control-plane.sh >/dev/null
-    helm=$(hack/helm.sh)
-    if can_have_pods; then
-      helm_installs=1 programs=${target%/debug}/$triple/quick
-      hack/image.sh --profile quick --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
-      return
-    fi
+    say_what_is_built
+    { hack/control-plane.sh && hack/helm.sh; } >"$work/go-programs" &
+    go=$!
+    pids[go]=$go
   fi
+  build_addons
+  [ -n "$go" ] || return 0
+  wait "$go" || fail "the control plane or helm could not be built"
+  unset "pids[go]"
+  helm=$(hack/helm.sh)
+}
+
+# So that whoever waits knows for what.
+say_what_is_built() {
+  cat <<'TEXT'
+What is not there yet is built from source, once, which takes on two cores about
+  6 minutes   Kubernetes: etcd, kube-apiserver, kube-controller-manager and kubectl. Where KUBEBUILDER_ASSETS names a
+              directory with them, or setup-envtest has installed them: half of that, or nothing
+  3 minutes   the addons
+  2 minutes   helm. Where HELM names it: nothing
+and less together. On a cluster of yours (a kind cluster will do) nothing of it but the addons is needed: --kubeconfig.
+TEXT
+}
+
+build_addons() {
   programs=$target
-  cargo build --locked --package hub-addons --package cp-creds
+  if [ -n "$kubeconfig" ]; then
+    cargo build --locked --package hub-addons
+    return
+  fi
+  cargo build --locked --package local-hub
+  if can_have_pods; then
+    helm_installs=1 programs=${target%/debug}/$triple/quick
+    hack/image.sh --profile quick --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
+  else
+    cargo build --locked --package hub-addons --package cp-creds
+  fi
 }
 
 # Whether Pods can run here, and says what is missing.
