@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All the checks there are, or a part of them. What is not there to check with is skipped, and named; on a machine that
-# nobody looks after (CI=true) it is installed.
+# nobody looks after (CI=true) it is installed, and what cannot be checked there fails.
 set -euo pipefail
 
 usage() {
@@ -14,27 +14,151 @@ usage: hack/test.sh [PART]...
   chart      the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm
              and promtool are built on the first run)
   plugin     cp-creds as it is shipped: small, static, at home in an empty root; its time beside a Go peer's is printed
-  image      the container images: reproducible, runnable, and listed whole in their SBOMs (two release builds: minutes)
+  image      the container images: runnable, listed whole in their SBOMs, and reproducible (release builds: minutes; the
+             second one only when its inputs have changed since two builds were the same)
   installed  what people install: the chart, in Pods, with the rights that it renders; asked what api asks of the chain
              and of each controller
   scripts    shell scripts are free of the usual mistakes; the demo runs from start to end
   deny       licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
 
-Without a part: all of them, in this order. Beside them:
+Without a part: all of them, in this order, and at the end how long each took. Beside them:
 
   installed-all  as installed, and everything that api asks of the controllers (a quarter of an hour)
+
+What takes long to build and is not needed yet is built beside the parts that come first.
+
+  TEST_THREADS   how many tests on hubs run at once, by default 8: they mostly wait
 EOF
 }
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-log=$(mktemp)
-trap 'rm -rf "$log" "$log".*' EXIT
-skipped=()
+all=(fmt clippy unit api chart plugin image installed scripts deny)
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
+for part in "${parts[@]}"; do
+  case $part in
+    fmt | clippy | unit | api | chart | plugin | image | installed | installed-all | scripts | deny) ;;
+    -h | --help) usage; exit ;;
+    *) usage >&2; exit 2 ;;
+  esac
+done
 
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+work=$(mktemp -d)
+log=$work/log
+: >"$log"
+target=${CARGO_TARGET_DIR:-$PWD/target}
+threads=${TEST_THREADS:-8}
+if [ "${CI-}" = true ]; then
+  # Nothing is built there a second time.
+  export CARGO_INCREMENTAL=0
+fi
+
+skipped=()
 say() { printf '\n== %s\n' "$*"; }
-skip() { skipped+=("$1"); printf 'SKIPPED %s\n' "$1"; }
-# cargo test, with its result lines kept for the count at the end.
-cargo_test() { cargo test --locked "$@" 2>&1 | tee -a "$log"; }
+skip() {
+  if [ "${CI-}" = true ]; then
+    printf 'FAILED, with CI=true nothing is skipped: %s\n' "$1" >&2
+    exit 1
+  fi
+  skipped+=("$1")
+  printf 'SKIPPED %s\n' "$1"
+}
+
+# wants PART...: whether one of these is to run.
+wants() {
+  local part wanted
+  for part in "${parts[@]}"; do
+    for wanted; do [ "$part" != "$wanted" ] || return 0; done
+  done
+  return 1
+}
+
+# --- what runs beside the parts ----------------------------------------------------------------------
+
+declare -A running=() finished=()
+took=()
+
+# begin NAME COMMAND...: runs beside what follows, and gives way to it.
+begin() {
+  local name=$1
+  shift
+  [ -z "${running[$name]-}${finished[$name]-}" ] || return 0
+  (
+    trap - EXIT
+    begun=$SECONDS
+    status=0
+    nice -n 19 "$@" || status=$?
+    echo $((SECONDS - begun)) >"$work/$name.took"
+    exit "$status"
+  ) >"$work/$name.out" 2>"$work/$name.err" </dev/null &
+  running[$name]=$!
+}
+
+# need NAME: waits until that is done.
+need() {
+  local name=$1
+  [ -n "${running[$name]-}" ] || return 0
+  if ! wait "${running[$name]}"; then
+    unset "running[$name]"
+    cat "$work/$name.out" "$work/$name.err" >&2
+    echo "FAILED: $name" >&2
+    exit 1
+  fi
+  unset "running[$name]"
+  finished[$name]=yes
+  took+=("beside: $name|$(cat "$work/$name.took")")
+}
+
+stop() {
+  local status=$? pid
+  trap - EXIT
+  # What they have started goes with them.
+  for pid in "${running[@]}"; do pkill -TERM -P "$pid" 2>/dev/null || true; kill "$pid" 2>/dev/null || true; done
+  rm -rf "$work"
+  exit "$status"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+go_programs() {
+  hack/control-plane.sh
+  ! wants chart installed installed-all scripts || hack/helm.sh
+  if wants chart; then
+    hack/helm.sh 3
+    hack/go-program.sh promtool
+  fi
+}
+
+quick_images() { hack/image.sh --profile quick --no-sbom --arch native --output "$work/images"; }
+
+# --- cargo -------------------------------------------------------------------------------------------
+
+# Always the whole workspace, whatever is chosen of it: which features a dependency is built with hangs on the packages
+# that are chosen, and each other choice would build the dependencies again. The result lines are kept for the count at
+# the end.
+cargo_test() { cargo test --locked --workspace "$@" 2>&1 | tee -a "$log"; }
+
+# tests_of DIRECTORY...: the names of packages' test programs.
+tests_of() {
+  local directory file
+  for directory; do
+    for file in "$directory"/tests/*.rs "$directory"/tests/*/main.rs; do
+      [ -e "$file" ] || continue
+      file=${file%/main.rs}
+      basename "$file" .rs
+    done
+  done
+}
+
+# run_tests NAME...: test programs, with as many threads as suits tests that wait.
+run_tests() {
+  local name options=()
+  for name; do options+=(--test "$name"); done
+  RUST_TEST_THREADS=$threads cargo_test "${options[@]}"
+}
+
+# --- the parts ---------------------------------------------------------------------------------------
 
 check_fmt() {
   cargo fmt --all -- --check
@@ -48,22 +172,25 @@ check_clippy() {
 }
 
 check_unit() {
-  cargo_test --workspace --exclude hub-addons --exclude local-hub
-  cargo_test --package hub-addons --bins
-  cargo_test --package local-hub --lib
+  local crate crates=() options=() name
+  for crate in crates/*; do
+    [ "$crate" = crates/hub-addons ] || crates+=("$crate")
+  done
+  for name in $(tests_of "${crates[@]}"); do options+=(--test "$name"); done
+  cargo_test --lib --bins "${options[@]}"
+  cargo_test --doc
 }
 
 check_api() {
-  hack/control-plane.sh >/dev/null
-  cargo_test --package local-hub --test '*'
-  cargo_test --package hub-addons --test projector --test access --test credentials --test chain --test host
+  need go-programs
+  # shellcheck disable=SC2046 # words
+  run_tests $(tests_of e2e/local-hub crates/hub-addons | grep -vxE 'chart|pods')
 }
 
 check_chart() {
-  hack/control-plane.sh >/dev/null
-  hack/go-program.sh promtool >/dev/null
+  need go-programs
   hack/test-chart.sh
-  cargo_test --package hub-addons --test chart
+  run_tests chart
 }
 
 check_plugin() {
@@ -71,35 +198,43 @@ check_plugin() {
   env -u KUBECONFIG RUNS=20 hack/measure-cp-creds.sh 2>&1 | tee -a "$log"
 }
 
+# can_build_images: whether the machine can, and says what is missing.
+can_build_images() {
+  hack/image.sh --can && hack/have.sh jq jq
+}
+
 check_image() {
   # On a machine that nobody looks after, what is missing is installed.
-  if hack/image.sh --can && hack/have.sh jq jq; then
-    hack/check-image.sh
+  if can_build_images; then
+    begin image hack/check-image.sh
+    need image
+    cat "$work/image.out"
   else
     skip "the images: jq and one of buildah, podman and docker are needed"
   fi
 }
 
-# prepares what tests of the installed program need; fails, and says what, where they cannot run.
+# Prepares what tests of the installed program need; fails, and says what, where they cannot run.
 can_install() {
   local why
-  hack/control-plane.sh >/dev/null
+  need go-programs
+  cargo test --locked --workspace --no-run --quiet --test pods
   if ! hack/image.sh --can; then
     skip "the program as it is installed: one of buildah, podman and docker is needed"
     return 1
-  elif ! why=$(cargo run --locked --quiet --package local-hub -- pods --can 2>&1); then
+  elif ! why=$("$target/debug/local-hub" pods --can 2>&1); then
     skip "the program as it is installed: $why"
     return 1
   fi
-  hack/helm.sh >/dev/null
-  hack/image.sh --no-sbom --arch native --output "$log.images"
+  begin images quick_images
+  need images
 }
 
 # test_installed TEST [MODULE]...: of crates/hub-addons/tests.
 test_installed() {
   local test=$1
   shift
-  HUB_ADDONS_IMAGES=$log.images HUB_ADDONS_INSTALLED=1 cargo_test --package hub-addons --test "$test" -- "$@"
+  RUST_TEST_THREADS=$threads HUB_ADDONS_IMAGES=$work/images HUB_ADDONS_INSTALLED=1 cargo_test --test "$test" -- "$@"
 }
 
 check_installed() {
@@ -123,38 +258,52 @@ check_scripts() {
   else
     skip "shellcheck: it is not installed"
   fi
-  hack/demo.sh >"$log.demo" 2>&1 || { cat "$log.demo"; return 1; }
-  if grep -q '^So the chart is not installed' "$log.demo"; then
-    skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$log.demo" | head -n 1)"
+  need go-programs
+  hack/demo.sh >"$work/demo" 2>&1 || { cat "$work/demo"; return 1; }
+  if grep -q '^So the chart is not installed' "$work/demo"; then
+    skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$work/demo" | head -n 1)"
   fi
   echo "the demo runs"
 }
 
 check_deny() {
-  if command -v cargo-deny >/dev/null; then
-    cargo deny --locked check licenses bans sources
+  local deny
+  if [ -n "${running[deny]-}" ]; then need deny; fi
+  if deny=$(hack/cargo-deny.sh); then
+    "$deny" --locked check licenses bans sources
   else
     skip "cargo-deny: it is not installed"
   fi
 }
 
-parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(fmt clippy unit api chart plugin image installed scripts deny)
-for part in "${parts[@]}"; do
-  case $part in
-    fmt | clippy | unit | api | chart | plugin | image | installed | installed-all | scripts | deny) ;;
-    -h | --help) usage; exit ;;
-    *) usage >&2; exit 2 ;;
-  esac
-done
+# The longest first: these take minutes where nothing is built yet, and no time where it is.
+! wants api chart installed installed-all scripts || begin go-programs go_programs
+! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
+if wants api chart unit installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
+  export HUB_ADDONS_UPSTREAM_CRDS
+fi
+
 for part in "${parts[@]}"; do
   say "$part"
+  case $part in
+    api | chart)
+      # Tests on hubs mostly wait: their turn is now.
+      ! wants installed installed-all || ! can_build_images || begin images quick_images
+      ! wants image || ! can_build_images || begin image hack/check-image.sh
+      ;;
+  esac
+  begun=$SECONDS
   "check_$part"
+  took+=("$part|$((SECONDS - begun))")
 done
 
 say "result"
 # A test, or a measurement, that lacks what it compares with passes and says so.
-while read -r line; do skipped+=("${line#SKIPPED, }"); done < <(grep -ah '^SKIPPED' "$log" | sort -u)
+while read -r line; do skip "${line#SKIPPED, }"; done < <(grep -ah '^SKIPPED' "$log" | sort -u)
+for what in "${took[@]}"; do
+  printf '%3d min %02d s  %s\n' $((${what#*|} / 60)) $((${what#*|} % 60)) "${what%|*}"
+done
+printf '%3d min %02d s  in all\n' $((SECONDS / 60)) $((SECONDS % 60))
 for what in "${skipped[@]}"; do echo "skipped: $what"; done
 awk -v skipped=${#skipped[@]} '
   /^test result:/ { passed += $4; failed += $6; ignored += $8 }
