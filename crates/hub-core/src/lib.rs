@@ -15,6 +15,7 @@
 //! 8. [`note`] is what a person should hear about on the way.
 
 pub mod access;
+pub mod concerned;
 pub mod credential;
 pub mod endpoint;
 pub mod fleet;

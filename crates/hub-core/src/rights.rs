@@ -5,10 +5,17 @@
 //! `metadata.name`), and any verb to a namespace. Both lists change as people label accounts and bind sets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use hub_api::names::{AccountName, Namespace};
-use k8s_openapi::api::rbac::v1::{PolicyRule, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::access::Known;
+use crate::version::Version;
+
+/// How long the permission in a namespace outlives its need: the syncer has copies to delete there.
+pub const GRACE: Duration = Duration::from_mins(5);
 
 /// The label of the RoleBindings that are ours.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "hub-addons");
@@ -64,15 +71,180 @@ impl PermissionSettings {
         }
     }
 
-    /// Whether a RoleBinding gives what ours would, to whom ours would, and goes with the role.
+    /// Whether a RoleBinding gives what ours would, to whom ours would, carries our labels and goes with the role.
     #[must_use]
     pub fn is_right(&self, observed: &RoleBinding, role_uid: &str) -> bool {
         let wanted = self.binding(&Namespace::from(""), role_uid);
         // The API server fills in the group of a ServiceAccount, which is none.
         let subjects: Vec<_> = observed.subjects.iter().flatten().map(without_empty_group).collect();
+        let labels = observed.metadata.labels.clone().unwrap_or_default();
         observed.role_ref == wanted.role_ref
             && Some(subjects) == wanted.subjects
             && observed.metadata.owner_references == wanted.metadata.owner_references
+            && wanted.metadata.labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// Plans the next write to the RoleBinding of a namespace. `role_uid` is the uid of the role that it binds.
+    ///
+    /// A RoleBinding that gives something else, or to another subject, is deleted and created anew, because its
+    /// `roleRef` cannot change (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>).
+    /// One that cannot be read is kept for as long as a permission is needed there.
+    #[must_use]
+    pub fn plan_binding(
+        &self,
+        namespace: &Namespace,
+        need: Need,
+        role_uid: &Known<String>,
+        observed: Option<&ObservedRoleBinding>,
+    ) -> BindingAction {
+        let left = match need {
+            Need::Never => None,
+            Need::Needed => Some(GRACE),
+            Need::Idle(idle) => GRACE.checked_sub(idle).filter(|left| !left.is_zero()),
+        };
+        let role_uid = match role_uid {
+            Known::Present(uid) => uid,
+            Known::Absent if observed.is_some() || left.is_some() => return BindingAction::MissingRole,
+            Known::Absent | Known::Unknown => return BindingAction::Nothing,
+        };
+        let Some(observed) = observed else {
+            return match left {
+                Some(_) => BindingAction::Create(Box::new(self.binding(namespace, role_uid))),
+                None => BindingAction::Nothing,
+            };
+        };
+        let is_wrong = observed.object.as_ref().is_some_and(|object| !self.is_right(object, role_uid));
+        match left {
+            _ if is_wrong => BindingAction::Delete(observed.version.clone()),
+            None => BindingAction::Delete(observed.version.clone()),
+            Some(_) if need == Need::Needed => BindingAction::Nothing,
+            Some(left) => BindingAction::LookAgainAfter(left),
+        }
+    }
+}
+
+/// A RoleBinding that has the name and the labels of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservedRoleBinding {
+    /// Its version.
+    pub version: Version,
+    /// The object; nothing where it cannot be read.
+    pub object: Option<RoleBinding>,
+}
+
+impl ObservedRoleBinding {
+    /// Reads a RoleBinding from its metadata and, where it has the shape of one, the whole object.
+    #[must_use]
+    pub fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
+        Self { version: Version::of(metadata), object }
+    }
+}
+
+/// Whether the syncer needs its permission in a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// It does: a cluster may be granted to the namespace.
+    Needed,
+    /// It no longer does, for this long.
+    Idle(Duration),
+    /// It does not, and as far as is known never did, or not for longer than [`GRACE`].
+    Never,
+}
+
+/// Which namespaces need the permission, and for how long the others have not needed it.
+///
+/// It has no clock: its owner says how much time has passed ([`Self::advance`]).
+#[derive(Debug, Default)]
+pub struct Needs {
+    /// For how long a namespace has not needed it; nothing where it does.
+    idle: BTreeMap<Namespace, Option<Duration>>,
+}
+
+impl Needs {
+    /// Time has passed since the last call. It counts only while the syncer runs: without it no copy is deleted, and
+    /// after it has taken the permission away it cannot be.
+    pub fn advance(&mut self, passed: Duration, syncer_runs: bool) {
+        if syncer_runs {
+            for idle in self.idle.values_mut().flatten() {
+                *idle = idle.saturating_add(passed);
+            }
+        }
+    }
+
+    /// Takes in whether a namespace needs the permission now and whether its RoleBinding exists. Call
+    /// [`Self::advance`] first.
+    pub fn need(&mut self, namespace: &Namespace, is_needed: bool, exists: bool) -> Need {
+        if is_needed {
+            self.idle.insert(namespace.clone(), None);
+            return Need::Needed;
+        }
+        let idle = match self.idle.get(namespace) {
+            Some(idle) => idle.unwrap_or_default(),
+            None if exists => Duration::ZERO,
+            None => return Need::Never,
+        };
+        if idle >= GRACE && !exists {
+            self.idle.remove(namespace);
+            return Need::Never;
+        }
+        self.idle.insert(namespace.clone(), Some(idle));
+        Need::Idle(idle)
+    }
+}
+
+/// The next write to the RoleBinding of a namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BindingAction {
+    /// Nothing differs, or too little is known.
+    Nothing,
+    /// Nothing yet: the permission is no longer needed, and withdrawn after this time.
+    LookAgainAfter(Duration),
+    /// There is no role to bind.
+    MissingRole,
+    /// Create this RoleBinding.
+    Create(Box<RoleBinding>),
+    /// Delete the RoleBinding of exactly this version.
+    Delete(Version),
+}
+
+/// The role that names the tokens, as the API server has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservedTokensRole {
+    /// Its version.
+    pub version: Version,
+    /// Its rules.
+    pub rules: Vec<PolicyRule>,
+}
+
+impl From<ClusterRole> for ObservedTokensRole {
+    fn from(role: ClusterRole) -> Self {
+        Self { version: Version::of(&role.metadata), rules: role.rules.unwrap_or_default() }
+    }
+}
+
+/// The next write to the role that names the tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokensAction {
+    /// Nothing differs, or too little is known.
+    Nothing,
+    /// There is no such role.
+    MissingRole,
+    /// Give the role of exactly this version these rules.
+    Patch(Version, Vec<PolicyRule>),
+}
+
+/// Plans the next write to the role that names the tokens. `names` are those of the accounts that ask for copies, and
+/// unknown until their list is complete.
+#[must_use]
+pub fn plan_tokens(role: &Known<ObservedTokensRole>, names: Option<&BTreeSet<AccountName>>) -> TokensAction {
+    let role = match role {
+        Known::Unknown => return TokensAction::Nothing,
+        Known::Absent => return TokensAction::MissingRole,
+        Known::Present(role) => role,
+    };
+    match names.map(token_rules) {
+        Some(rules) if rules != role.rules => TokensAction::Patch(role.version.clone(), rules),
+        _ => TokensAction::Nothing,
     }
 }
 
@@ -134,9 +306,11 @@ mod tests {
         other.role_ref.name = "cluster-admin".to_owned();
         let mut orphan = right.clone();
         orphan.metadata.owner_references = None;
+        let mut unlabelled = right.clone();
+        unlabelled.metadata.labels = None;
         let mut nobody = right;
         nobody.subjects = None;
-        for wrong in [more, other, orphan, nobody] {
+        for wrong in [more, other, orphan, unlabelled, nobody] {
             assert!(!settings().is_right(&wrong, "1"), "{wrong:?}");
         }
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::ProfileKey;
+use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::{Grant, decide};
 use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
@@ -15,6 +16,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
+use crate::concerned::Profiles;
 use crate::support::api::{Settled, projection_of, settle, settle_projection};
 use crate::support::arbitrary::{Hub, Past, hub, hub_and_steps, keys, pasts};
 use crate::support::limits::{emptiness, faults};
@@ -253,6 +255,15 @@ proptest! {
             let after = decisions(&fleet, &hub.settings);
             for (key, decision) in &after {
                 prop_assert!(before[key] == *decision || covers(&touched, key), "{key} after {step:?}");
+            }
+            // Where a decision was anything but refused, the profile exists.
+            let existing = before.iter().filter(|(_, (grant, _))| *grant != Grant::Refused);
+            let profiles = Profiles { existing: existing.map(|(key, _)| key.clone()).collect(), ..Profiles::default() };
+            let concerned = concerned(&fleet, &touched, &profiles);
+            for (key, (grant, share)) in &after {
+                let is_refused = *grant == Grant::Refused && before[key].0 == Grant::Refused;
+                let is_same = before[key].1 == *share || is_refused;
+                prop_assert!(is_same || concerned.contains(key), "{key} is not concerned by {step:?}");
             }
             prop_assert_eq!(step.take(&mut fleet), Touched::Nothing, "again: {:?}", step);
             before = after;

@@ -5,10 +5,12 @@
 mod support;
 
 mod access;
+mod concerned;
 mod credential;
 mod grant;
 mod laws;
 mod neighbours;
+mod permissions;
 mod plan;
 mod touched;
 mod trust;

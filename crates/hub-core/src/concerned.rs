@@ -1,0 +1,47 @@
+//! Which profiles a change of the fleet concerns.
+//!
+//! A hub has a key for every pair of a namespace and a cluster, and almost all of them are refused and have no profile.
+//! Those are not worth a look: only a key whose profile exists, may have to exist, or waits for a retry is.
+
+use std::collections::BTreeSet;
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+
+use crate::fleet::{Fleet, Touched};
+use crate::grant::{self, Grant};
+
+/// What is known of the profiles of a hub.
+pub trait KnownProfiles {
+    /// The namespaces that have a profile of this cluster.
+    fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace>;
+
+    /// The clusters that have a profile in this namespace.
+    fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName>;
+
+    /// Whether the profile at `key` is queued, in work or waits for a retry. That attempt may be over already.
+    fn is_pending(&self, key: &ProfileKey) -> bool;
+}
+
+/// The profiles that a change of the fleet concerns: those that exist, those that may have to exist, and those that are
+/// pending, whose retry the change may have made pointless.
+#[must_use]
+pub fn concerned(fleet: &Fleet, touched: &Touched, profiles: &impl KnownProfiles) -> BTreeSet<ProfileKey> {
+    let may_have_to_exist =
+        |key: &ProfileKey| grant::decide(fleet, key) != Grant::Refused || profiles.is_pending(key);
+    match touched {
+        Touched::Nothing => BTreeSet::new(),
+        Touched::Cluster(cluster) => {
+            let key = |namespace| ProfileKey { namespace, cluster: cluster.clone() };
+            let possible = fleet.namespaces().cloned().map(key).filter(may_have_to_exist);
+            possible.chain(profiles.namespaces_with(cluster).into_iter().map(key)).collect()
+        }
+        Touched::Namespaces(namespaces) => {
+            let keys = namespaces.iter().flat_map(|namespace| {
+                let key = |cluster| ProfileKey { namespace: namespace.clone(), cluster };
+                let possible = fleet.cluster_names().cloned().map(key).filter(may_have_to_exist);
+                possible.chain(profiles.clusters_in(namespace).into_iter().map(key)).collect::<Vec<_>>()
+            });
+            keys.collect()
+        }
+    }
+}

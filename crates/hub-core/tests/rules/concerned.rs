@@ -1,0 +1,108 @@
+//! Which profiles a change of the fleet concerns, by example. That these are enough for every hub is a law
+//! (`laws.rs`).
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_core::concerned::{KnownProfiles, concerned};
+use hub_core::fleet::{Fleet, Touched};
+
+use crate::support::{arrive, binding, broken, exclusive, fleet, key, leave, member};
+
+/// The profiles of a hub, and those that are pending.
+#[derive(Default)]
+pub struct Profiles {
+    pub existing: BTreeSet<ProfileKey>,
+    pub pending: BTreeSet<ProfileKey>,
+}
+
+impl KnownProfiles for Profiles {
+    fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace> {
+        let keys = self.existing.iter().filter(|key| key.cluster == *cluster);
+        keys.map(|key| key.namespace.clone()).collect()
+    }
+
+    fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
+        let keys = self.existing.iter().filter(|key| key.namespace == *namespace);
+        keys.map(|key| key.cluster.clone()).collect()
+    }
+
+    fn is_pending(&self, key: &ProfileKey) -> bool {
+        self.pending.contains(key)
+    }
+}
+
+/// Two clusters in a set that two namespaces bind, and one in a set that a third namespace binds.
+fn hub() -> Fleet {
+    fleet([
+        member("c1", "prod"),
+        member("c2", "prod"),
+        member("c3", "dev"),
+        exclusive("prod"),
+        exclusive("dev"),
+        binding("ops", "prod"),
+        binding("team", "prod"),
+        binding("lab", "dev"),
+    ])
+}
+
+fn namespaces(names: &[&str]) -> Touched {
+    Touched::Namespaces(names.iter().map(|name| (*name).into()).collect())
+}
+
+fn keys(keys: &[(&str, &str)]) -> BTreeSet<ProfileKey> {
+    keys.iter().map(|(namespace, cluster)| key(namespace, cluster)).collect()
+}
+
+#[test]
+fn a_change_that_touches_nothing_concerns_no_profile() {
+    let profiles = Profiles { existing: keys(&[("team", "c1")]), pending: keys(&[("team", "c2")]) };
+    assert_eq!(concerned(&hub(), &Touched::Nothing, &profiles), keys(&[]));
+}
+
+#[test]
+fn a_cluster_concerns_the_namespaces_that_are_granted_it_and_those_that_have_its_profile() {
+    let profiles = Profiles { existing: keys(&[("old", "c1"), ("old", "c2")]), ..Profiles::default() };
+    let found = concerned(&hub(), &Touched::Cluster("c1".into()), &profiles);
+    assert_eq!(found, keys(&[("old", "c1"), ("ops", "c1"), ("team", "c1")]));
+}
+
+#[test]
+fn a_namespace_concerns_the_clusters_that_are_granted_to_it_and_those_that_have_a_profile_there() {
+    let profiles = Profiles { existing: keys(&[("team", "gone"), ("ops", "gone")]), ..Profiles::default() };
+    let found = concerned(&hub(), &namespaces(&["team"]), &profiles);
+    assert_eq!(found, keys(&[("team", "c1"), ("team", "c2"), ("team", "gone")]));
+}
+
+#[test]
+fn a_refused_key_without_a_profile_is_concerned_while_it_is_pending_only() {
+    let cluster = Touched::Cluster("c3".into());
+    assert_eq!(concerned(&hub(), &cluster, &Profiles::default()), keys(&[("lab", "c3")]));
+    let profiles = Profiles { pending: keys(&[("team", "c3")]), ..Profiles::default() };
+    assert_eq!(concerned(&hub(), &cluster, &profiles), keys(&[("lab", "c3"), ("team", "c3")]));
+    assert_eq!(
+        concerned(&hub(), &namespaces(&["team"]), &profiles),
+        keys(&[("team", "c1"), ("team", "c2"), ("team", "c3")])
+    );
+}
+
+#[test]
+fn a_key_whose_grant_is_unknown_is_concerned() {
+    let mut fleet = hub();
+    let touched = arrive(&mut fleet, &broken("dev"));
+    assert_eq!(
+        concerned(&fleet, &touched, &Profiles::default()),
+        keys(&[("lab", "c3")]).into_iter().chain(keys(&[("lab", "c1"), ("lab", "c2")])).collect()
+    );
+}
+
+#[test]
+fn a_profile_whose_last_binding_is_gone_is_concerned() {
+    let mut fleet = hub();
+    let touched = leave(&mut fleet, &binding("lab", "dev"));
+    let profiles = Profiles { existing: keys(&[("lab", "c3")]), ..Profiles::default() };
+    assert_eq!(concerned(&fleet, &touched, &profiles), keys(&[("lab", "c3")]));
+    assert_eq!(concerned(&fleet, &touched, &Profiles::default()), keys(&[]));
+}
