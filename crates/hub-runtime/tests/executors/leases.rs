@@ -1,0 +1,73 @@
+//! Who leads where processes have some controllers in common.
+
+use hub_runtime::process::ProcessError;
+use serde_json::json;
+
+use crate::api::Api;
+use crate::{Running, Traits, eventually};
+
+const ALPHA: Traits = Traits { name: "alpha", needs: &[], wants: None };
+const BETA: Traits = Traits { name: "beta", needs: &[], wants: None };
+
+fn path(controller: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/addons/leases/hub-addons-{controller}")
+}
+
+fn holder(api: &Api, controller: &str) -> Option<String> {
+    Some(api.get(&path(controller))?["spec"]["holderIdentity"].as_str()?.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_with_a_controller_in_common_never_work_at_the_same_time() {
+    let api = Api::default();
+    let first = Running::start(&api, Some("first"), &[BETA]);
+    eventually("the first works", || first.has("beta work")).await;
+    let second = Running::start(&api, Some("second"), &[BETA, ALPHA]);
+    eventually("the second has what is free", || holder(&api, "alpha").as_deref() == Some("second")).await;
+    tokio::time::sleep(std::time::Duration::from_mins(2)).await;
+    assert_eq!(second.calls(), [""; 0], "it waits for the rest");
+    assert_eq!(holder(&api, "alpha").as_deref(), Some("second"), "and keeps what it has");
+    first.stop().await.unwrap();
+    eventually("the second works", || second.has("alpha work") && second.has("beta work")).await;
+    second.stop().await.unwrap();
+    assert_eq!((holder(&api, "alpha"), holder(&api, "beta")), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_it_stands_for_election_leaves_no_claim_behind() {
+    let api = Api::default();
+    let first = Running::start(&api, Some("first"), &[BETA]);
+    eventually("the first works", || first.has("beta work")).await;
+    let second = Running::start(&api, Some("second"), &[ALPHA, BETA]);
+    eventually("the second has what is free", || holder(&api, "alpha").as_deref() == Some("second")).await;
+    second.stop().await.unwrap();
+    assert_eq!(holder(&api, "alpha"), None);
+    assert_eq!(holder(&api, "beta").as_deref(), Some("first"));
+    first.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_loses_one_lease_ends_and_gives_up_the_others() {
+    let api = Api::default();
+    let process = Running::start(&api, Some("first"), &[ALPHA, BETA]);
+    eventually("it works", || process.has("beta work")).await;
+    let mut lease = api.get(&path("beta")).unwrap();
+    lease["spec"]["holderIdentity"] = json!("thief");
+    api.put(&path("beta"), lease);
+    let lost = process.task.await.unwrap().unwrap_err();
+    assert_eq!(lost, ProcessError::LeadershipLost("thief has taken the lease hub-addons-beta".to_owned()));
+    assert_eq!((holder(&api, "alpha"), holder(&api, "beta").as_deref()), (None, Some("thief")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_one_request() {
+    let api = Api::default();
+    let process = Running::start(&api, Some("first"), &[ALPHA]);
+    eventually("it works", || process.has("alpha work")).await;
+    let before = api.requests("leases").len();
+    tokio::time::sleep(std::time::Duration::from_secs(21)).await;
+    let since = api.requests("leases").split_off(before);
+    assert_eq!(since.len(), 10, "{since:?}");
+    assert!(since.iter().all(|request| request.starts_with("PUT")), "{since:?}");
+    process.stop().await.unwrap();
+}

@@ -1,0 +1,161 @@
+//! The executors, with the real client on a small API server in memory, in tokio's paused time: how a process begins and
+//! ends, who leads, and how ClusterProfiles are written.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+mod api;
+mod leases;
+mod process;
+mod profiles;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hub_api::names::ProfileKey;
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::label_allow_list::LabelAllowList;
+use hub_core::profile::{Identity, ObservedProfile, Presence, Share};
+use hub_runtime::controller::{Controller, FleetKind, Owner};
+use hub_runtime::host::Watches;
+use hub_runtime::lease::Candidate;
+use hub_runtime::process::{Process, ProcessError, Setup, Shared};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Api;
+
+/// A controller that notes how it is called.
+struct Recorder {
+    name: &'static str,
+    needs: &'static [FleetKind],
+    /// The profiles that it wants.
+    wants: BTreeSet<ProfileKey>,
+    owns: bool,
+    shared: Shared,
+    calls: Calls,
+}
+
+type Calls = Arc<Mutex<Vec<String>>>;
+
+impl Recorder {
+    fn note(&self, call: &str) {
+        self.calls.lock().unwrap().push(format!("{} {call}", self.name));
+    }
+}
+
+impl Controller for Recorder {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn needs(&self) -> &'static [FleetKind] {
+        self.needs
+    }
+
+    fn owner(&self) -> Option<&dyn Owner> {
+        self.owns.then_some(self)
+    }
+
+    fn watch(&self, _: &Watches) {
+        self.note("watch");
+    }
+
+    fn begin(&self) {
+        self.note("begin");
+        for key in &self.wants {
+            self.shared.profiles.enqueue(key.clone());
+        }
+    }
+
+    fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
+        self.note(&format!("{touched:?}"));
+    }
+
+    fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        self.note("work");
+        Box::pin(stop.cancelled_owned())
+    }
+}
+
+impl Owner for Recorder {
+    fn share(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Share {
+        let identity = || Identity {
+            labels: [("x-k8s.io/cluster-manager".to_owned(), self.shared.manager.to_string())].into(),
+            propagated: LabelAllowList::default(),
+            display_name: key.cluster.to_string(),
+        };
+        let presence =
+            if self.wants.contains(key) { Presence::Wanted(identity()) } else { Presence::Unwanted };
+        Share { presence, ..Share::default() }
+    }
+}
+
+/// What a controller of a test is like.
+#[derive(Clone, Default)]
+struct Traits {
+    name: &'static str,
+    needs: &'static [FleetKind],
+    wants: Option<BTreeSet<ProfileKey>>,
+}
+
+/// A process at work.
+struct Running {
+    calls: Calls,
+    stop: CancellationToken,
+    shared: Shared,
+    task: JoinHandle<Result<(), ProcessError>>,
+}
+
+impl Running {
+    fn start(api: &Api, identity: Option<&str>, controllers: &[Traits]) -> Self {
+        let (calls, stop) = (Calls::default(), CancellationToken::new());
+        let candidate = identity
+            .map(|identity| Candidate { namespace: "addons".to_owned(), identity: identity.to_owned() });
+        let mut builder = Process::builder(Setup { candidate, ..Setup::new(api.client()) });
+        for traits in controllers {
+            let calls = Arc::clone(&calls);
+            builder = builder.add(Some(traits.clone()), |shared, traits| Recorder {
+                name: traits.name,
+                needs: traits.needs,
+                owns: traits.wants.is_some(),
+                wants: traits.wants.unwrap_or_default(),
+                shared: shared.clone(),
+                calls,
+            });
+        }
+        let process = builder.build();
+        let shared = process.shared().clone();
+        let task = tokio::spawn(process.run(stop.clone()));
+        Self { calls, stop, shared, task }
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn has(&self, call: &str) -> bool {
+        self.calls().iter().any(|there| there == call)
+    }
+
+    async fn stop(self) -> Result<(), ProcessError> {
+        self.stop.cancel();
+        self.task.await.unwrap()
+    }
+}
+
+/// Waits for a condition; the time that passes is not real.
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..60_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what} did not happen within ten minutes");
+}

@@ -1,0 +1,84 @@
+//! How a process begins and ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub_runtime::controller::FleetKind;
+use serde_json::json;
+
+use crate::api::Api;
+use crate::{Running, Traits, eventually};
+
+const SETS: &str = "/apis/cluster.open-cluster-management.io/v1beta2/managedclustersets";
+const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
+
+const BOTH: Traits = Traits { name: "both", needs: &[FleetKind::Grants, FleetKind::Clusters], wants: None };
+const NONE: Traits = Traits { name: "none", needs: &[], wants: None };
+
+fn cluster() -> serde_json::Value {
+    json!({"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "spec": {"hubAcceptsClient": true}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_watch_then_begin_then_work_each_after_all_have_done_the_step_before() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[BOTH, NONE]);
+    eventually("it works", || running.has("none work")).await;
+    let steps = ["both watch", "none watch", "both begin", "none begin", "both work", "none work"];
+    assert_eq!(running.calls(), steps);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_begins_before_every_list_is_there() {
+    let api = Api::default();
+    api.hold_up(SETS);
+    let running = Running::start(&api, None, &[BOTH]);
+    eventually("the other lists are there", || !api.requests(&format!("WATCH {CLUSTERS}")).is_empty()).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(running.calls(), ["both watch"]);
+    api.release();
+    eventually("it works", || running.has("both work")).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_fleet_reaches_controllers_once_they_have_begun() {
+    let api = Api::default();
+    api.put(&format!("{CLUSTERS}/early"), cluster());
+    let running = Running::start(&api, None, &[BOTH]);
+    eventually("it works", || running.has("both work")).await;
+    api.put(&format!("{CLUSTERS}/late"), cluster());
+    eventually("the change arrives", || running.calls().len() > 3).await;
+    let changes = running.calls().split_off(3);
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert!(changes[0].contains("late"), "{changes:?}");
+    assert_eq!(running.shared.fleet.read().cluster_names().count(), 2);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_a_controller_needs_is_watched() {
+    let api = Api::default();
+    let clusters = Traits { name: "clusters", needs: &[FleetKind::Clusters], wants: None };
+    let running = Running::start(&api, None, &[clusters, NONE]);
+    eventually("it works", || running.has("none work")).await;
+    assert!(!api.requests(CLUSTERS).is_empty());
+    assert!(api.requests("managedclusterset").is_empty(), "{:?}", api.requests(""));
+    assert!(api.requests("clusterprofiles").is_empty(), "nobody owns a part of profiles");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_dropped_leaves_nothing_behind() {
+    let api = Api::default();
+    let running = Running::start(&api, Some("one"), &[BOTH]);
+    eventually("it works", || running.has("both work")).await;
+    let host = Arc::downgrade(&running.shared.host);
+    running.task.abort();
+    drop(running);
+    eventually("its tasks are gone", || host.strong_count() == 0).await;
+    let requests = api.requests("").len();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(api.requests("").len(), requests);
+}
