@@ -128,7 +128,8 @@ go_programs() {
   fi
 }
 
-quick_images() { hack/image.sh --profile quick --no-sbom --arch native --output "$work/images"; }
+# Under a tag of its own: it may be built while another is.
+quick_images() { hack/image.sh --profile quick --no-sbom --arch native --tag quick --output "$work/images"; }
 
 # --- cargo -------------------------------------------------------------------------------------------
 

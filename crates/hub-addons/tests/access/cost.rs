@@ -5,7 +5,7 @@
 use crate::support::proxy::{
     self, ALONE, Authority, HOME, cost_since, has_entry, has_written, install, serving,
 };
-use crate::support::{Addons, Hub, PROFILES, rights, user};
+use crate::support::{Addons, Hub, PROFILES, WHOLE_FLEET, rights, user};
 use local_hub::{LocalHub, Requests, ocm};
 
 const STATUS: &str = "clusterprofiles/status";
@@ -43,7 +43,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
     let fleet = fleet_behind_a_proxy(&hub, &first).await;
 
     let mark = hub.audit().mark().await.unwrap();
-    let addons = Addons::start(&hub, &[PROFILES, "--ca-overlap=25s"]).await;
+    let addons = Addons::start(&hub, &[PROFILES, "--ca-overlap=45s"]).await;
     has_written(&addons, 1000).await;
     let cold = cost_since(&hub, &addons, &mark).await;
     assert_eq!(cold.count(|r| r.verb == "create" && r.target() == "clusterprofiles"), 1000, "{cold}");
@@ -52,7 +52,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
     assert_eq!(cold.count(|r| r.verb == "get" || r.code >= 400), 0, "{cold}");
     assert_eq!(cold.count(|r| r.verb == "list"), 7, "one of each kind: {cold}");
     all_publish(&hub, &fleet, &[&first]).await;
-    addons.measures(&proxy::state("cluster_proxy", "published"), 1000.0).await;
+    addons.measures_within(&proxy::state("cluster_proxy", "published"), 1000.0, WHOLE_FLEET).await;
 
     // Two renewals of the leaf; between them what everybody can see has been seen.
     let mark = hub.audit().mark().await.unwrap();
@@ -61,7 +61,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
     addons.measures("hub_addons_findings{reason=\"NoTrustAnchor\"}", 1.0).await;
     serving(HOME, &first.chain()).update(&hub.ocm).await.unwrap();
     addons.measures("hub_addons_findings{reason=\"NoTrustAnchor\"}", 0.0).await;
-    addons.measures(&proxy::state("cluster_proxy", "published"), 1000.0).await;
+    addons.measures_within(&proxy::state("cluster_proxy", "published"), 1000.0, WHOLE_FLEET).await;
     let renewed = cost_since(&hub, &addons, &mark).await;
     assert_eq!(renewed.writes().len(), 0, "{renewed}");
 
@@ -80,7 +80,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
     addons.stop().await;
     let mark = hub.audit().mark().await.unwrap();
     let addons = Addons::start(&hub, &[PROFILES, "--ca-overlap=0"]).await;
-    addons.measures(&proxy::state("cluster_proxy", "published"), 1000.0).await;
+    addons.measures_within(&proxy::state("cluster_proxy", "published"), 1000.0, WHOLE_FLEET).await;
     let restart = cost_since(&hub, &addons, &mark).await;
     assert_eq!(restart.writes().len(), 0, "{restart}");
 
