@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::names::{AccountKey, AccountName, Namespace};
+use hub_core::access::Known;
 use hub_core::grant;
-use hub_core::rights::PermissionSettings;
-use hub_core::version::Version;
+use hub_core::rights::{Need, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
 use hub_runtime::work::Work;
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -54,37 +51,12 @@ struct State {
     accounts: BTreeSet<AccountKey>,
     all_accounts: bool,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
-    tokens_role: Option<TokensRole>,
-    copies_role: Option<String>,
-    /// Since when a permission is not needed.
-    idle: BTreeMap<Namespace, Instant>,
-}
-
-/// A RoleBinding of ours.
-#[derive(Clone)]
-pub(crate) struct ObservedRoleBinding {
-    pub(crate) version: Version,
-    /// Nothing where it cannot be read.
-    pub(crate) object: Option<RoleBinding>,
-}
-
-impl ObservedRoleBinding {
-    pub(crate) fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
-        Self { version: Version::of(metadata), object }
-    }
-}
-
-/// The role that names the tokens.
-#[derive(Clone)]
-pub(crate) struct TokensRole {
-    pub(crate) version: Version,
-    pub(crate) rules: Vec<PolicyRule>,
-}
-
-impl From<ClusterRole> for TokensRole {
-    fn from(role: ClusterRole) -> Self {
-        Self { version: Version::of(&role.metadata), rules: role.rules.unwrap_or_default() }
-    }
+    tokens_role: Known<ObservedTokensRole>,
+    /// The uid of the role of copies.
+    copies_role: Known<String>,
+    needs: Needs,
+    /// When `needs` last took in how much time has passed.
+    advanced: Option<Instant>,
 }
 
 impl Store {
@@ -143,25 +115,25 @@ impl Store {
         self.work.add(Key::Copies(namespace.clone()));
     }
 
-    /// The role that names the tokens, if it exists and can be read.
-    pub(crate) fn set_tokens_role(&self, role: Option<TokensRole>) {
+    /// What is known of the role that names the tokens.
+    pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
         self.state.lock().tokens_role = role;
         self.work.add(Key::Tokens);
     }
 
     /// Takes in the role that names the tokens as our own write left it.
-    pub(crate) fn keep_tokens_role(&self, role: TokensRole) {
-        self.state.lock().tokens_role = Some(role);
+    pub(crate) fn keep_tokens_role(&self, role: ObservedTokensRole) {
+        self.state.lock().tokens_role = Known::Present(role);
     }
 
-    /// The uid of the role of copies, if it exists: RoleBindings go with it.
-    pub(crate) fn set_copies_role(&self, uid: Option<String>) {
+    /// What is known of the uid of the role of copies: RoleBindings go with it.
+    pub(crate) fn set_copies_role(&self, uid: Known<String>) {
         self.state.lock().copies_role = uid;
         self.queue_bindings();
     }
 
     /// The role that names the tokens.
-    pub(crate) fn tokens_role(&self) -> Option<TokensRole> {
+    pub(crate) fn tokens_role(&self) -> Known<ObservedTokensRole> {
         self.state.lock().tokens_role.clone()
     }
 
@@ -177,28 +149,18 @@ impl Store {
     }
 
     /// The uid of the role of copies.
-    pub(crate) fn copies_role(&self) -> Option<String> {
+    pub(crate) fn copies_role(&self) -> Known<String> {
         self.state.lock().copies_role.clone()
     }
 
     /// Whether the syncer needs its permission in a namespace.
-    pub(crate) fn is_needed(&self, namespace: &Namespace) -> bool {
-        let needed = grant::is_bound(&self.fleet.read(), namespace);
-        if needed {
-            self.state.lock().idle.remove(namespace);
-        }
-        needed
-    }
-
-    /// For how long the permission in a namespace has not been needed.
-    pub(crate) fn idle_for(&self, namespace: &Namespace) -> Duration {
-        let now = Instant::now();
-        self.state.lock().idle.entry(namespace.clone()).or_insert(now).elapsed()
-    }
-
-    /// There is no permission in a namespace, and none is needed.
-    pub(crate) fn end_idle(&self, namespace: &Namespace) {
-        self.state.lock().idle.remove(namespace);
+    pub(crate) fn need(&self, namespace: &Namespace) -> Need {
+        let is_needed = grant::is_bound(&self.fleet.read(), namespace);
+        let (now, mut state) = (Instant::now(), self.state.lock());
+        let passed = state.advanced.replace(now).map(|before| now - before).unwrap_or_default();
+        state.needs.advance(passed, true);
+        let exists = state.bindings.contains_key(namespace);
+        state.needs.need(namespace, is_needed, exists)
     }
 
     fn queue_bindings(&self) {

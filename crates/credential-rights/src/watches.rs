@@ -6,13 +6,14 @@ use std::sync::Arc;
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
-use hub_core::rights::{COMPONENT, MANAGED_BY};
+use hub_core::access::Known;
+use hub_core::rights::{COMPONENT, MANAGED_BY, ObservedRoleBinding};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::core::PartialObjectMeta;
 
-use crate::store::{ObservedRoleBinding, Store};
+use crate::store::Store;
 
 /// Starts to watch.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
@@ -24,9 +25,9 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
     watches.watch(bindings.labelled(ours), RoleBindingSink(Arc::clone(store)));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
-    watches.watch(role, TokensRoleSink(Arc::clone(store)));
+    watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false });
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
-    watches.watch_metadata(role, CopiesRoleSink(Arc::clone(store)));
+    watches.watch_metadata(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
 }
 
 struct AccountNameSink(Arc<Store>);
@@ -61,27 +62,50 @@ impl Sink<RoleBinding> for RoleBindingSink {
     }
 }
 
-struct TokensRoleSink(Arc<Store>);
+/// Until the list is complete, or while the role cannot be read, nothing is known of it.
+struct TokensRoleSink {
+    store: Arc<Store>,
+    seen: bool,
+}
 
 impl Sink<ClusterRole> for TokensRoleSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<ClusterRole, Unreadable>) {
-        self.0.set_tokens_role(object.ok().map(Into::into));
+        self.seen = true;
+        self.store.set_tokens_role(object.map_or(Known::Unknown, |role| Known::Present(role.into())));
     }
 
     fn delete(&mut self, _: &ObjectKey) {
-        self.0.set_tokens_role(None);
+        self.seen = false;
+        self.store.set_tokens_role(Known::Absent);
+    }
+
+    fn listed(&mut self) {
+        if !self.seen {
+            self.store.set_tokens_role(Known::Absent);
+        }
     }
 }
 
-struct CopiesRoleSink(Arc<Store>);
+struct CopiesRoleSink {
+    store: Arc<Store>,
+    seen: bool,
+}
 
 impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRoleSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<ClusterRole>, Unreadable>) {
+        self.seen = true;
         let metadata = object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
-        self.0.set_copies_role(metadata.uid);
+        self.store.set_copies_role(metadata.uid.map_or(Known::Unknown, Known::Present));
     }
 
     fn delete(&mut self, _: &ObjectKey) {
-        self.0.set_copies_role(None);
+        self.seen = false;
+        self.store.set_copies_role(Known::Absent);
+    }
+
+    fn listed(&mut self) {
+        if !self.seen {
+            self.store.set_copies_role(Known::Absent);
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! The permissions that there should be, and the one write in between.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::names::Namespace;
-use hub_core::rights::token_rules;
+use hub_core::access::Known;
+use hub_core::rights::{BindingAction, TokensAction, plan_tokens};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, WriteError, delete_exactly};
@@ -15,12 +15,10 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::store::{Key, ObservedRoleBinding, Store};
+use crate::store::{Key, Store};
 
 /// Permissions that are worked on at the same time.
 const WORKERS: usize = 2;
-/// How long a permission outlives its need: the syncer has copies to delete.
-const LINGER: Duration = Duration::from_mins(5);
 
 /// Writes the permissions.
 #[derive(Clone)]
@@ -53,77 +51,65 @@ impl PermissionWriter {
 
     async fn give_tokens(&self) -> Result<Outcome, WriteError> {
         let name = &self.store.settings.tokens_role;
-        let Some(role) = self.store.tokens_role() else {
-            warn!(
-                role = name,
-                "there is no such ClusterRole, so the syncer cannot be given a right to tokens"
-            );
-            return Ok(Outcome::Done);
+        let names = self.store.token_names();
+        let (version, rules) = match plan_tokens(&self.store.tokens_role(), names.as_ref()) {
+            TokensAction::Nothing => return Ok(Outcome::Done),
+            TokensAction::MissingRole => {
+                warn!(
+                    role = name,
+                    "there is no such ClusterRole, so the syncer cannot be given permission to read tokens"
+                );
+                return Ok(Outcome::Done);
+            }
+            TokensAction::Patch(version, rules) => (version, rules),
         };
-        let Some(names) = self.store.token_names() else { return Ok(Outcome::Done) };
-        let rules = token_rules(&names);
-        if role.rules == rules {
-            return Ok(Outcome::Done);
-        }
         let host = &self.store.host;
         let api: Api<ClusterRole> = Api::all(host.client.clone());
         let patch = Patch::Merge(json!({
-            "metadata": { "uid": role.version.uid, "resourceVersion": role.version.resource_version },
+            "metadata": { "uid": version.uid, "resourceVersion": version.resource_version },
             "rules": rules,
         }));
         let request = Request { verb: "patch", resource: "clusterroles", name };
         let patched = host.writer.send(request, api.patch(name, &PatchParams::default(), &patch)).await?;
-        info!(role = name, accounts = names.len(), "updated");
+        info!(role = name, accounts = names.map_or(0, |names| names.len()), "updated");
         self.store.keep_tokens_role(patched.into());
         Ok(Outcome::Done)
     }
 
     async fn give_copies(&self, namespace: &Namespace) -> Result<Outcome, WriteError> {
-        let (needed, observed) = (self.store.is_needed(namespace), self.store.binding(namespace));
-        if observed.is_none() && !needed {
-            self.store.end_idle(namespace);
-            return Ok(Outcome::Done);
-        }
-        let Some(role) = self.store.copies_role() else {
-            let name = &self.store.settings.copies_role;
-            warn!(
-                role = name,
-                "there is no such ClusterRole, so the syncer cannot be given a right to copies"
-            );
-            return Ok(Outcome::Refused);
-        };
-        let is_right = |binding: &ObservedRoleBinding| {
-            binding.object.as_ref().is_some_and(|object| self.store.settings.is_right(object, &role))
-        };
-        if let Some(pause) = self.store.work.pause(namespace, observed.is_none()) {
+        let (need, observed) = (self.store.need(namespace), self.store.binding(namespace));
+        let role = self.store.copies_role();
+        let action = self.store.settings.plan_binding(namespace, need, &role, observed.as_ref());
+        if matches!(action, BindingAction::Create(_) | BindingAction::Delete(_))
+            && let Some(pause) = self.store.work.pause(namespace, observed.is_none())
+        {
             return Ok(Outcome::RetryAfter(pause));
         }
-        match observed {
-            None => self.create(namespace, &role).await,
-            Some(binding) if !is_right(&binding) => self.delete(namespace, binding.version).await,
-            Some(_) if needed => Ok(Outcome::Done),
-            Some(binding) => {
-                let idle = self.store.idle_for(namespace);
-                match LINGER.checked_sub(idle).filter(|left| !left.is_zero()) {
-                    Some(left) => Ok(Outcome::RetryAfter(left)),
-                    None => self.delete(namespace, binding.version).await,
-                }
+        match action {
+            BindingAction::Nothing => Ok(Outcome::Done),
+            BindingAction::LookAgainAfter(left) => Ok(Outcome::RetryAfter(left)),
+            BindingAction::MissingRole => {
+                warn!(
+                    role = self.store.settings.copies_role,
+                    "there is no such ClusterRole, so the syncer cannot be given permission to write copies"
+                );
+                Ok(Outcome::Refused)
             }
+            BindingAction::Create(binding) => self.create(namespace, &binding).await,
+            BindingAction::Delete(version) => self.delete(namespace, version).await,
         }
     }
 
-    async fn create(&self, namespace: &Namespace, role_uid: &str) -> Result<Outcome, WriteError> {
-        let binding = self.store.settings.binding(namespace, role_uid);
+    async fn create(&self, namespace: &Namespace, binding: &RoleBinding) -> Result<Outcome, WriteError> {
         let name = format!("{namespace}/{}", self.store.settings.copies_role);
         let request = Request { verb: "create", resource: "rolebindings", name: &name };
         let call = self.api(namespace);
-        self.store.host.writer.send(request, call.create(&PostParams::default(), &binding)).await?;
+        self.store.host.writer.send(request, call.create(&PostParams::default(), binding)).await?;
         self.store.work.written();
         info!(binding = name, "created");
         Ok(Outcome::Done)
     }
 
-    /// A RoleBinding that gives something else, or to somebody else, is made anew: its roleRef cannot change.
     async fn delete(&self, namespace: &Namespace, version: Version) -> Result<Outcome, WriteError> {
         let role = &self.store.settings.copies_role;
         let name = format!("{namespace}/{role}");
@@ -147,7 +133,7 @@ impl PermissionWriter {
         let failed = self.store.work.failed(key, namespace, error);
         if failed.gone {
             match key {
-                Key::Tokens => self.store.set_tokens_role(None),
+                Key::Tokens => self.store.set_tokens_role(Known::Absent),
                 Key::Copies(namespace) => self.store.set_binding(namespace, None),
             }
         }

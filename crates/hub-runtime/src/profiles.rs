@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
+use hub_core::concerned::KnownProfiles;
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
 use hub_core::version::Version;
@@ -91,11 +92,6 @@ impl Profiles {
         self.queue.add(key);
     }
 
-    /// Whether there is still something to do about a profile, as far as is known.
-    pub fn is_pending(&self, key: &ProfileKey) -> bool {
-        self.queue.holds(key)
-    }
-
     /// Visits every profile that is known.
     pub fn for_each(&self, mut visit: impl FnMut(&ProfileKey, &ObservedProfile)) {
         for (namespace, profiles) in self.cache().iter() {
@@ -117,18 +113,6 @@ impl Profiles {
         for key in keys {
             self.enqueue(key);
         }
-    }
-
-    /// The namespaces in which a profile of this cluster is.
-    pub fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace> {
-        let cache = self.cache();
-        let namespaces = cache.iter().filter(|(_, profiles)| profiles.contains_key(cluster));
-        namespaces.map(|(namespace, _)| namespace.clone()).collect()
-    }
-
-    /// The clusters that have a profile in this namespace.
-    pub fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
-        self.cache().get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect()
     }
 
     /// Forgets that a namespace took nothing new: it may be another one by now.
@@ -323,6 +307,21 @@ impl Profiles {
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock()
+    }
+}
+
+impl KnownProfiles for Profiles {
+    fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace> {
+        let cache = self.cache();
+        let namespaces = cache.iter().filter(|(_, profiles)| profiles.contains_key(cluster));
+        namespaces.map(|(namespace, _)| namespace.clone()).collect()
+    }
+    fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
+        self.cache().get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    fn is_pending(&self, key: &ProfileKey) -> bool {
+        self.queue.holds(key)
     }
 }
 

@@ -6,7 +6,7 @@
 //! - **Owns** of a profile: that it exists, its labels, its spec, and `status.{version,properties,conditions}`.
 //! - **Guarantees** that a profile exists where and only where its cluster is granted, that unknown is never
 //!   taken for empty, and that nothing is written where nothing differs. The decisions are
-//!   [`hub_core::project::share`]; what is here only says which profiles a change concerns.
+//!   [`hub_core::project::share`] and [`hub_core::concerned`].
 
 mod controller;
 
