@@ -27,6 +27,15 @@ pub(crate) enum Key {
     Copies(Namespace),
 }
 
+impl hub_runtime::queue::Key for Key {
+    fn namespace(&self) -> Namespace {
+        match self {
+            Self::Tokens => "".into(),
+            Self::Copies(namespace) => namespace.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::store::{Key, Store};
 
 /// Permissions that are worked on at the same time.
-const WORKERS: usize = 2;
+const WORKERS: usize = 4;
 
 /// Writes the permissions.
 #[derive(Clone)]

@@ -22,7 +22,7 @@ use tracing::warn;
 use crate::store::{ACCOUNTS, Store};
 
 /// Accounts that are worked on at the same time.
-const WORKERS: usize = 2;
+const WORKERS: usize = 4;
 /// How long trouble has to last before it is said: an account is made before its token is reported, a binding
 /// before the profiles.
 const GRACE: Duration = Duration::from_secs(3);

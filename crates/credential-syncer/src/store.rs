@@ -9,9 +9,11 @@ use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Profile};
+use hub_core::credential::plan::plan;
 use hub_core::credential::source::TokenSource;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::note::Subject;
+use hub_core::priority::Priority;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
@@ -76,7 +78,7 @@ impl Store {
             self.reach_again();
             let (places, accounts) =
                 self.change(|fleet, index| (index.places(fleet), index.accounts().collect::<Vec<_>>()));
-            self.copies.add_all(places);
+            self.queue_copies(&self.fleet.read(), places);
             self.accounts.add_all(accounts);
         }
     }
@@ -90,9 +92,17 @@ impl Store {
         }
         self.reach_again();
         let (places, accounts) = self.index.lock().concerned(fleet, touched);
-        self.copies.add_all(places);
-        self.copies.add_all(self.tally.concerned(touched));
+        self.queue_copies(fleet, places);
+        self.queue_copies(fleet, self.tally.concerned(touched));
         self.accounts.add_all(accounts);
+    }
+
+    /// Queues copies. Those that have to be deleted go first.
+    fn queue_copies(&self, fleet: &Fleet, places: impl IntoIterator<Item = SecretKey>) {
+        for place in places {
+            let priority = Priority::of_copy(&plan(&self.index.lock(), fleet, &place).action);
+            self.copies.add_with(place, priority);
+        }
     }
 
     pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
@@ -113,7 +123,7 @@ impl Store {
 
     fn account_changed(&self, key: AccountKey, places: Vec<SecretKey>) {
         self.reach_again();
-        self.copies.add_all(places);
+        self.queue_copies(&self.fleet.read(), places);
         self.accounts.add(key);
     }
 
@@ -131,7 +141,7 @@ impl Store {
         if self.host.is_working() {
             self.memory.source_changed(&places);
         }
-        self.copies.add_all(places);
+        self.queue_copies(&self.fleet.read(), places);
         self.accounts.add(key);
     }
 
@@ -140,7 +150,7 @@ impl Store {
             index.delete_source(&key);
             index.places_of(fleet, &key)
         });
-        self.copies.add_all(places);
+        self.queue_copies(&self.fleet.read(), places);
         self.accounts.add(key);
     }
 
@@ -164,14 +174,14 @@ impl Store {
 
     fn profile_changed(&self, key: &ProfileKey) {
         let places = self.change(|fleet, index| index.places_at(fleet, key));
-        self.copies.add_all(places);
+        self.queue_copies(&self.fleet.read(), places);
     }
 
     /// Takes in a Secret with the label of copies, as an event shows it.
     pub(crate) fn apply_copy(&self, place: SecretKey, observed: ObservedCopy) {
         self.memory.end_of_foreign(&place);
         if self.observe(&place, observed) {
-            self.copies.add(place);
+            self.queue_copies(&self.fleet.read(), [place]);
         }
     }
 
@@ -179,7 +189,7 @@ impl Store {
     pub(crate) fn delete_copy(&self, place: SecretKey) {
         self.forget(&place);
         self.host.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
-        self.copies.add(place);
+        self.queue_copies(&self.fleet.read(), [place]);
         self.reach_again();
     }
 

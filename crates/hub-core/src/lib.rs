@@ -22,6 +22,7 @@ pub mod fleet;
 pub mod grant;
 pub mod label_allow_list;
 pub mod note;
+pub mod priority;
 pub mod profile;
 pub mod project;
 pub mod rights;

@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::note::Note;
+use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Share};
 use tokio_util::sync::CancellationToken;
 
@@ -63,4 +64,9 @@ pub trait Owner {
     /// What the owner wants of the profile at `key` now, where `observed` is what there is. Quick, and without
     /// I/O.
     fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share;
+
+    /// How urgent the work on a profile is that has changed or is gone.
+    fn priority(&self, _key: &ProfileKey, _exists: bool) -> Priority {
+        Priority::Update
+    }
 }

@@ -1,10 +1,30 @@
-//! What the name of a watched object says: of which account or profile it is.
+//! What the name of an object says: of which account or profile it is, and in which namespace.
 
 use std::sync::Arc;
 
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
+use crate::queue::Key;
 use crate::watch::ObjectKey;
+
+impl Key for ProfileKey {
+    fn namespace(&self) -> Namespace {
+        self.namespace.clone()
+    }
+}
+
+impl Key for SecretKey {
+    fn namespace(&self) -> Namespace {
+        self.namespace.clone()
+    }
+}
+
+impl Key for AccountKey {
+    /// The cluster's own namespace on the hub.
+    fn namespace(&self) -> Namespace {
+        self.cluster.as_str().into()
+    }
+}
 
 impl From<&ObjectKey> for AccountKey {
     /// A ManagedServiceAccount, or the token of its name: their namespace is the cluster's.

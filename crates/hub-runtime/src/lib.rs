@@ -2,7 +2,7 @@
 //!
 //! - [`watch`] turns lists and watches into a history without lost deletes; [`fleet_cache`] fills the index of
 //!   clusters, sets and bindings with it, and [`profiles`] the cache of ClusterProfiles;
-//! - [`queue`] hands out what has to be looked at again, and [`work`] has workers do it;
+//! - [`queue`] hands out what has to be reconciled, the most urgent first, and [`work`] has workers do it;
 //! - [`mod@write`] sends writes: only while the [`lease`] is ours, under a timeout, counted; [`next_step`] says what
 //!   follows from one that failed;
 //! - [`report`] tells people, [`metrics`] and [`health`] tell machines;
@@ -22,9 +22,11 @@ pub mod next_step;
 pub mod process;
 pub mod profiles;
 pub mod queue;
+mod ready;
 pub mod report;
 mod suspended;
 pub mod tasks;
 pub mod watch;
 pub mod work;
+mod workers;
 pub mod write;

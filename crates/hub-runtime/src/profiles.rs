@@ -13,6 +13,7 @@ use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::concerned::KnownProfiles;
 use hub_core::note::{Note, Reason, Subject};
+use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
 use hub_core::version::Version;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
@@ -87,9 +88,14 @@ impl Profiles {
         self.queue.run(WORKERS, stop, reconcile).await;
     }
 
-    /// Has a profile looked at again.
-    pub fn enqueue(&self, key: ProfileKey) {
-        self.queue.add(key);
+    /// Queues a profile.
+    pub fn enqueue(&self, key: ProfileKey, priority: Priority) {
+        self.queue.add_with(key, priority);
+    }
+
+    /// Whether a profile exists, as far as is known.
+    pub fn exists(&self, key: &ProfileKey) -> bool {
+        self.cache().get(&key.namespace).is_some_and(|profiles| profiles.contains_key(&key.cluster))
     }
 
     /// Visits every profile that is known.
@@ -102,7 +108,7 @@ impl Profiles {
         }
     }
 
-    /// Has every known profile looked at again that satisfies a condition.
+    /// Queues every known profile that satisfies a condition, as an update.
     pub fn enqueue_where(&self, mut concerned: impl FnMut(&ObservedProfile) -> bool) {
         let mut keys = Vec::new();
         self.for_each(|key, observed| {
@@ -110,9 +116,7 @@ impl Profiles {
                 keys.push(key.clone());
             }
         });
-        for key in keys {
-            self.enqueue(key);
-        }
+        self.queue.add_all(keys);
     }
 
     /// Forgets that a namespace took nothing new: it may be another one by now.
@@ -158,8 +162,20 @@ impl Profiles {
     }
 
     fn shares(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Vec<Share> {
-        let owners = self.owners.get().into_iter().flatten().filter_map(Weak::upgrade);
-        owners.filter_map(|controller| Some(controller.owner()?.share(key, observed))).collect()
+        self.owners().filter_map(|controller| Some(controller.owner()?.share(key, observed))).collect()
+    }
+
+    /// Queues a profile that has changed or is gone.
+    fn changed(&self, key: ProfileKey) {
+        let exists = self.exists(&key);
+        let priorities =
+            self.owners().filter_map(|controller| Some(controller.owner()?.priority(&key, exists)));
+        let priority = priorities.min().unwrap_or(Priority::Update);
+        self.enqueue(key, priority);
+    }
+
+    fn owners(&self) -> impl Iterator<Item = Arc<dyn Controller>> {
+        self.owners.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
     /// How long to leave a profile alone that another process has made and not yet given a status: it is
@@ -316,6 +332,7 @@ impl KnownProfiles for Profiles {
         let namespaces = cache.iter().filter(|(_, profiles)| profiles.contains_key(cluster));
         namespaces.map(|(namespace, _)| namespace.clone()).collect()
     }
+
     fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
         self.cache().get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect()
     }
@@ -334,7 +351,7 @@ impl Sink<DynamicObject> for ProfileSink {
         if let Ok(object) = object
             && self.0.observe(&key, &object)
         {
-            self.0.enqueue(key);
+            self.0.changed(key);
         }
     }
 
@@ -342,7 +359,7 @@ impl Sink<DynamicObject> for ProfileSink {
         let key = ProfileKey::from(key);
         self.0.forget(&key, None);
         self.0.host.reporter.forget(&Subject::Profile(key.clone()));
-        self.0.enqueue(key);
+        self.0.changed(key);
     }
 }
 

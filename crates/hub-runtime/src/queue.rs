@@ -1,19 +1,24 @@
-//! The keyed work queue: what has to be looked at again, each key once, never two workers on one key.
+//! The keyed work queue: what has to be reconciled, each key once, never two workers on one key.
 //!
 //! kube's own `Controller` queues only keys that its root store holds, while a projector's work begins
 //! where its output does not exist yet; and it runs without a bound. This queue takes any key, runs as
 //! many workers as it is given, and lets a failing key wait longer each time without holding up the rest.
+//! What ends a grant goes first, and no namespace occupies all workers ([`crate::workers`]).
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
+use hub_api::names::Namespace;
+use hub_core::priority::Priority;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff;
+use crate::ready::Ready;
+use crate::workers::{Busy, Occupation, SlowNamespaces};
 
 /// First wait after a failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -39,6 +44,12 @@ pub enum Outcome {
     RetryAfter(Duration),
 }
 
+/// What a queue holds.
+pub trait Key: Clone + Ord + Hash {
+    /// The namespace of the object, by which workers are shared out; empty for one that has none.
+    fn namespace(&self) -> Namespace;
+}
+
 /// A queue of keys. Cheap operations under one lock; waiting is without it.
 pub struct Queue<K> {
     state: Mutex<State<K>>,
@@ -46,23 +57,33 @@ pub struct Queue<K> {
 }
 
 struct State<K> {
-    ready: VecDeque<K>,
-    queued: HashSet<K>,
-    /// Keys that a worker has, and whether they were added again meanwhile.
-    running: HashMap<K, bool>,
+    workers: usize,
+    ready: Ready<K>,
+    running: HashMap<K, Running>,
+    slow: SlowNamespaces,
     waiting: BTreeSet<(Instant, K)>,
-    due: HashMap<K, Instant>,
+    due: HashMap<K, (Instant, Priority)>,
     failing: HashMap<K, ExponentialBackoff>,
     refused: HashMap<K, ExponentialBackoff>,
     closed: bool,
 }
 
-impl<K: Clone + Ord + Hash> Default for Queue<K> {
-    fn default() -> Self {
+/// A key with a worker.
+struct Running {
+    busy: Busy,
+    /// With which priority it was added again meanwhile.
+    again: Option<Priority>,
+}
+
+impl<K: Key> Queue<K> {
+    /// An empty queue for this many workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
         let state = State {
-            ready: VecDeque::new(),
-            queued: HashSet::new(),
+            workers,
+            ready: Ready::default(),
             running: HashMap::new(),
+            slow: SlowNamespaces::default(),
             waiting: BTreeSet::new(),
             due: HashMap::new(),
             failing: HashMap::new(),
@@ -71,20 +92,23 @@ impl<K: Clone + Ord + Hash> Default for Queue<K> {
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
-}
 
-impl<K: Clone + Ord + Hash> Queue<K> {
+    /// Sets the number of workers, which they are shared out by.
+    pub fn set_workers(&self, workers: usize) {
+        self.lock().workers = workers;
+    }
+
     /// Queues a key now. A key that waits for another attempt no longer waits; one that a worker has is
-    /// queued again when the worker is done with it.
-    pub fn add(&self, key: K) {
-        if self.lock().add(key) {
+    /// queued again when the worker is done with it; one that is queued keeps its place unless the new priority is
+    /// higher.
+    pub fn add(&self, key: K, priority: Priority) {
+        if self.lock().add(key, priority) {
             self.wake.notify_one();
         }
     }
 
-    /// The next key, or `None` once the queue is closed. The caller owns the key until it calls
-    /// [`Self::finish`].
-    pub async fn next(&self) -> Option<K> {
+    /// Waits until a worker may take a key; returns `false` once the queue is closed.
+    pub async fn ready(&self) -> bool {
         loop {
             let notified = self.wake.notified();
             let due = {
@@ -92,14 +116,12 @@ impl<K: Clone + Ord + Hash> Queue<K> {
                 if state.closed {
                     // One wake-up may have to reach every worker: pass it on.
                     self.wake.notify_one();
-                    return None;
+                    return false;
                 }
-                state.ripen(Instant::now());
-                if let Some(key) = state.take() {
-                    if !state.ready.is_empty() {
-                        self.wake.notify_one();
-                    }
-                    return Some(key);
+                let now = Instant::now();
+                state.ripen(now);
+                if state.peek(now).is_some() {
+                    return true;
                 }
                 state.waiting.first().map(|(due, _)| *due)
             };
@@ -112,32 +134,48 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
+    /// The next key that a worker may take. The caller owns the key until it calls [`Self::finish`].
+    pub fn take(&self) -> Option<K> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let key = if state.closed { None } else { state.take(now) };
+        if key.is_some() && !state.ready.is_empty() {
+            self.wake.notify_one();
+        }
+        key
+    }
+
     /// Gives a key back.
     pub fn finish(&self, key: K, outcome: Outcome) {
-        let mut state = self.lock();
+        let (mut state, now) = (self.lock(), Instant::now());
         if outcome == Outcome::Done {
             state.failing.remove(&key);
             state.refused.remove(&key);
         }
-        let added_again = state.running.remove(&key).unwrap_or(false);
-        if added_again {
-            state.add(key);
+        let Some(Running { busy, again }) = state.running.remove(&key) else { return };
+        state.slow.finished(&busy, now);
+        if let Some(priority) = again {
+            // What has failed at one priority is not done: it keeps it.
+            let priority = if outcome == Outcome::Done { priority } else { priority.min(busy.priority) };
+            state.add(key, priority);
         } else {
             let delay = match outcome {
-                Outcome::Done => return,
-                Outcome::Retry => wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX),
+                Outcome::Done => None,
+                Outcome::Retry => Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX)),
                 Outcome::RetryNotBefore(least) => {
-                    wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).max(least)
+                    Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).max(least))
                 }
-                Outcome::Refused => wait(&mut state.refused, &key, REFUSED_MIN, REFUSED_MAX),
-                Outcome::RetryAfter(delay) => delay,
+                Outcome::Refused => Some(wait(&mut state.refused, &key, REFUSED_MIN, REFUSED_MAX)),
+                Outcome::RetryAfter(delay) => Some(delay),
             };
-            state.wait(key, Instant::now() + delay);
+            if let Some(delay) = delay {
+                state.wait(key, now + delay, busy.priority);
+            }
         }
         self.wake.notify_one();
     }
 
-    /// Ends the queue: [`Self::next`] answers `None` from now on, whatever is left.
+    /// Ends the queue: [`Self::take`] returns `None` from now on, whatever is left.
     pub fn close(&self) {
         self.lock().closed = true;
         self.wake.notify_one();
@@ -146,7 +184,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     /// Whether a key is ready, waits for another attempt, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         let state = self.lock();
-        state.queued.contains(key) || state.due.contains_key(key) || state.running.contains_key(key)
+        state.ready.contains(key) || state.due.contains_key(key) || state.running.contains_key(key)
     }
 
     /// How many keys are ready, wait for another attempt, or are with a worker.
@@ -170,41 +208,51 @@ fn wait<K: Clone + Eq + Hash>(
     keys.entry(key.clone()).or_insert_with(|| backoff::between(min, max)).next().unwrap_or(max)
 }
 
-impl<K: Clone + Ord + Hash> State<K> {
+impl<K: Key> State<K> {
     /// Whether a worker has something new to do.
-    fn add(&mut self, key: K) -> bool {
-        if let Some(again) = self.running.get_mut(&key) {
-            *again = true;
+    fn add(&mut self, key: K, mut priority: Priority) -> bool {
+        if let Some(running) = self.running.get_mut(&key) {
+            running.again = Some(running.again.map_or(priority, |again| again.min(priority)));
             return false;
         }
-        if let Some(due) = self.due.remove(&key) {
+        if let Some((due, before)) = self.due.remove(&key) {
             self.waiting.remove(&(due, key.clone()));
+            priority = priority.min(before);
         }
-        let new = self.queued.insert(key.clone());
-        if new {
-            self.ready.push_back(key);
-        }
-        new
+        let namespace = key.namespace();
+        self.ready.add(key, namespace, priority)
     }
 
-    fn wait(&mut self, key: K, due: Instant) {
-        self.due.insert(key.clone(), due);
+    fn wait(&mut self, key: K, due: Instant, priority: Priority) {
+        self.due.insert(key.clone(), (due, priority));
         self.waiting.insert((due, key));
     }
 
     fn ripen(&mut self, now: Instant) {
         while self.waiting.first().is_some_and(|(due, _)| *due <= now) {
-            if let Some((_, key)) = self.waiting.pop_first() {
-                self.due.remove(&key);
-                self.add(key);
+            if let Some((_, key)) = self.waiting.pop_first()
+                && let Some((_, priority)) = self.due.remove(&key)
+            {
+                self.add(key, priority);
             }
         }
     }
 
-    fn take(&mut self) -> Option<K> {
-        let key = self.ready.pop_front()?;
-        self.queued.remove(&key);
-        self.running.insert(key.clone(), false);
+    fn peek(&self, now: Instant) -> Option<(K, Priority)> {
+        if self.ready.is_empty() {
+            return None;
+        }
+        let busy = self.running.values().map(|running| &running.busy);
+        let occupation = Occupation::new(self.workers, &self.slow, busy, now);
+        let next = self.ready.peek(|priority, namespace| occupation.admits(priority, namespace));
+        next.map(|(key, priority)| (key.clone(), priority))
+    }
+
+    fn take(&mut self, now: Instant) -> Option<K> {
+        let (key, priority) = self.peek(now)?;
+        self.ready.remove(&key);
+        let busy = Busy { namespace: key.namespace(), priority, since: now };
+        self.running.insert(key.clone(), Running { busy, again: None });
         Some(key)
     }
 }
@@ -215,22 +263,45 @@ mod tests {
 
     use super::*;
 
+    impl Key for &'static str {
+        fn namespace(&self) -> Namespace {
+            (*self).into()
+        }
+    }
+
+    impl Key for i32 {
+        fn namespace(&self) -> Namespace {
+            self.to_string().as_str().into()
+        }
+    }
+
+    impl<K: Key> Queue<K> {
+        async fn next(&self) -> Option<K> {
+            while self.ready().await {
+                if let Some(key) = self.take() {
+                    return Some(key);
+                }
+            }
+            None
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_key_added_twice_is_handed_out_once() {
-        let queue = Queue::default();
-        queue.add("a");
-        queue.add("b");
-        queue.add("a");
+        let queue = Queue::new(8);
+        queue.add("a", Priority::Update);
+        queue.add("b", Priority::Update);
+        queue.add("a", Priority::Update);
         assert_eq!((queue.next().await, queue.next().await), (Some("a"), Some("b")));
         assert_eq!(queue.depth(), 2, "no more than those with a worker");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_while_a_worker_has_it_comes_again_afterwards() {
-        let queue = Queue::default();
-        queue.add("a");
+        let queue = Queue::new(8);
+        queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
-        queue.add("a");
+        queue.add("a", Priority::Update);
         assert_eq!(queue.depth(), 1, "no second worker gets it");
         queue.finish(key, Outcome::Done);
         assert_eq!(queue.next().await, Some("a"));
@@ -238,8 +309,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failing_key_waits_longer_each_time_and_no_longer_than_the_bound() {
-        let queue = Queue::default();
-        queue.add("a");
+        let queue = Queue::new(8);
+        queue.add("a", Priority::Update);
         let mut waits = Vec::new();
         for _ in 0..20 {
             let begin = Instant::now();
@@ -254,13 +325,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn success_ends_the_waiting() {
-        let queue = Queue::default();
+        let queue = Queue::new(8);
         for outcome in [Outcome::Retry, Outcome::Retry, Outcome::Retry, Outcome::Done] {
-            queue.add("a");
+            queue.add("a", Priority::Update);
             let key = queue.next().await.unwrap();
             queue.finish(key, outcome);
         }
-        queue.add("a");
+        queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Retry);
         let begin = Instant::now();
@@ -270,12 +341,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_does_not_wait_for_the_next_attempt() {
-        let queue = Queue::default();
-        queue.add("a");
+        let queue = Queue::new(8);
+        queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::RetryAfter(Duration::from_hours(1)));
         let begin = Instant::now();
-        queue.add("a");
+        queue.add("a", Priority::Update);
         assert_eq!(queue.next().await, Some("a"));
         assert_eq!(begin.elapsed(), Duration::ZERO);
         queue.finish("a", Outcome::Done);
@@ -284,9 +355,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_held_until_it_is_done() {
-        let queue = Queue::default();
+        let queue = Queue::new(8);
         assert!(!queue.holds(&"a"));
-        queue.add("a");
+        queue.add("a", Priority::Update);
         assert!(queue.holds(&"a"), "ready");
         let key = queue.next().await.unwrap();
         assert!(queue.holds(&"a"), "with a worker");
@@ -299,7 +370,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closing_wakes_every_worker() {
-        let queue = Arc::new(Queue::<&str>::default());
+        let queue = Arc::new(Queue::<&str>::new(8));
         let workers: Vec<_> = (0..8)
             .map(|_| {
                 let queue = Arc::clone(&queue);
@@ -315,8 +386,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_is_tried_soon_and_then_seldom_until_it_is_done() {
-        let queue = Queue::default();
-        queue.add("key");
+        let queue = Queue::new(8);
+        queue.add("key", Priority::Update);
         let mut waits = Vec::new();
         for outcome in [Outcome::Refused; 12].into_iter().chain([Outcome::Done]) {
             let since = Instant::now();
@@ -329,7 +400,7 @@ mod tests {
             |range: std::ops::Range<u64>| Duration::from_secs(range.start)..Duration::from_secs(range.end);
         assert!(secs(2..5).contains(&waits[1]), "{waits:?}");
         assert!(secs(300..601).contains(&waits[12]), "{waits:?}");
-        queue.add("key");
+        queue.add("key", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Refused);
         let since = Instant::now();
@@ -339,7 +410,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_keys_reach_many_workers_exactly_once() {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::new(8));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let workers: Vec<_> = (0..8)
             .map(|_| {
@@ -357,7 +428,7 @@ mod tests {
             })
             .collect();
         for key in 0..1000 {
-            queue.add(key);
+            queue.add(key, Priority::Update);
         }
         for worker in workers {
             worker.await.unwrap();

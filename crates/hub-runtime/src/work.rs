@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::future::Future;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::names::Namespace;
+use hub_core::priority::Priority;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::host::Host;
 use crate::next_step::NextStep;
-use crate::queue::{Outcome, Queue};
+use crate::queue::{Key, Outcome, Queue};
 use crate::write::WriteError;
 
 /// How long a namespace that takes nothing new is left alone.
@@ -51,22 +51,27 @@ pub struct Failed {
     pub refused: bool,
 }
 
-impl<K: Clone + Ord + Hash + Display + Send + Sync + 'static> Work<K> {
+impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     /// An empty queue; `controller` names it in logs and metrics.
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
-        let (host, queue) = (Arc::clone(host), Queue::default());
+        let (host, queue) = (Arc::clone(host), Queue::new(1));
         Arc::new(Self { controller, queue, host, pauses: Mutex::default(), measuring: Mutex::default() })
     }
 
-    /// Queues a key.
+    /// Queues a key as an update.
     pub fn add(&self, key: K) {
-        self.queue.add(key);
+        self.add_with(key, Priority::Update);
+    }
+
+    /// Queues a key with a priority.
+    pub fn add_with(&self, key: K, priority: Priority) {
+        self.queue.add(key, priority);
         self.measure();
     }
 
-    /// Queues keys.
+    /// Queues keys as updates.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
         for key in keys {
             self.add(key);
@@ -87,11 +92,13 @@ impl<K: Clone + Ord + Hash + Display + Send + Sync + 'static> Work<K> {
     ) where
         F: Future<Output = Outcome> + Send,
     {
+        self.queue.set_workers(workers);
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             let (this, reconcile) = (Arc::clone(self), reconcile.clone());
             tasks.spawn(async move {
-                while let Some(key) = this.queue.next().await {
+                while this.queue.ready().await {
+                    let Some(key) = this.queue.take() else { continue };
                     let span = info_span!("reconcile", controller = this.controller, %key);
                     let outcome = reconcile(key.clone()).instrument(span).await;
                     this.queue.finish(key, outcome);

@@ -3,6 +3,8 @@
 use hub_api::names::ProfileKey;
 use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::grant;
+use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Share};
 use hub_core::project::{self, ProjectionSettings};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
@@ -52,7 +54,9 @@ impl Controller for Projector {
             }
         }
         for key in concerned(fleet, touched, &**profiles) {
-            profiles.enqueue(key);
+            let exists = profiles.exists(&key);
+            let priority = Priority::of_profile(grant::decide(fleet, &key), exists);
+            profiles.enqueue(key, priority);
         }
     }
 }
@@ -60,5 +64,9 @@ impl Controller for Projector {
 impl Owner for Projector {
     fn share(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Share {
         project::share(&self.shared.fleet.read(), key, &self.settings)
+    }
+
+    fn priority(&self, key: &ProfileKey, exists: bool) -> Priority {
+        Priority::of_profile(grant::decide(&self.shared.fleet.read(), key), exists)
     }
 }

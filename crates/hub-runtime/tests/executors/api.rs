@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -16,6 +17,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 type Reply = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+type Delay = dyn Fn(&Method, &str) -> Duration + Send;
 type Refusal = dyn Fn(&Method, &str) -> Option<(u16, Value)> + Send;
 
 /// The API server. Cheap to clone; clones share its objects.
@@ -31,6 +33,7 @@ struct State {
     /// Collections whose lists do not return.
     held_up: BTreeSet<String>,
     refusal: Option<Box<Refusal>>,
+    delay: Option<Box<Delay>>,
     requests: Vec<String>,
 }
 
@@ -65,6 +68,11 @@ impl Api {
         self.0.lock().unwrap().held_up.clear();
     }
 
+    /// Takes this long for a request before it has an effect.
+    pub fn delay(&self, delay: impl Fn(&Method, &str) -> Duration + Send + 'static) {
+        self.0.lock().unwrap().delay = Some(Box::new(delay));
+    }
+
     /// Refuses what this has a response for.
     pub fn refuse(&self, refusal: impl Fn(&Method, &str) -> Option<(u16, Value)> + Send + 'static) {
         self.0.lock().unwrap().refusal = Some(Box::new(refusal));
@@ -89,8 +97,10 @@ impl Api {
         let verb = if watch { "WATCH" } else { parts.method.as_str() };
         self.0.lock().unwrap().requests.push(format!("{verb} {path}"));
         while self.0.lock().unwrap().held_up.contains(&path) {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let delay = self.0.lock().unwrap().delay.as_ref().map(|delay| delay(&parts.method, &path));
+        tokio::time::sleep(delay.unwrap_or_default()).await;
         let mut state = self.0.lock().unwrap();
         if let Some(refused) = state.refusal.as_ref().and_then(|refusal| refusal(&parts.method, &path)) {
             return reply(refused.0, &refused.1);

@@ -9,6 +9,7 @@
 
 mod api;
 mod leases;
+mod load;
 mod process;
 mod profiles;
 
@@ -20,7 +21,8 @@ use futures::future::BoxFuture;
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::label_allow_list::LabelAllowList;
-use hub_core::profile::{Identity, ObservedProfile, Presence, Share};
+use hub_core::priority::Priority;
+use hub_core::profile::{Field, Identity, ObservedProfile, Presence, Share, StatusShare};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::host::Watches;
 use hub_runtime::lease::Candidate;
@@ -34,12 +36,20 @@ use crate::api::Api;
 struct Recorder {
     name: &'static str,
     needs: &'static [FleetKind],
-    /// The profiles that it wants.
-    wants: BTreeSet<ProfileKey>,
+    wishes: Wishes,
     owns: bool,
     shared: Shared,
     calls: Calls,
 }
+
+/// What the profiles of a test should be like.
+#[derive(Default)]
+struct Wish {
+    profiles: BTreeSet<ProfileKey>,
+    version: Option<String>,
+}
+
+type Wishes = Arc<Mutex<Wish>>;
 
 type Calls = Arc<Mutex<Vec<String>>>;
 
@@ -68,8 +78,8 @@ impl Controller for Recorder {
 
     fn begin(&self) {
         self.note("begin");
-        for key in &self.wants {
-            self.shared.profiles.enqueue(key.clone());
+        for key in &self.wishes.lock().unwrap().profiles {
+            self.shared.profiles.enqueue(key.clone(), Priority::Start);
         }
     }
 
@@ -90,9 +100,11 @@ impl Owner for Recorder {
             propagated: LabelAllowList::default(),
             display_name: key.cluster.to_string(),
         };
+        let wish = self.wishes.lock().unwrap();
         let presence =
-            if self.wants.contains(key) { Presence::Wanted(identity()) } else { Presence::Unwanted };
-        Share { presence, ..Share::default() }
+            if wish.profiles.contains(key) { Presence::Wanted(identity()) } else { Presence::Unwanted };
+        let version = wish.version.clone().map_or(Field::Others, |version| Field::Mine(Some(version)));
+        Share { presence, status: StatusShare { version, ..StatusShare::default() } }
     }
 }
 
@@ -107,6 +119,7 @@ struct Traits {
 /// A process at work.
 struct Running {
     calls: Calls,
+    wishes: Wishes,
     stop: CancellationToken,
     shared: Shared,
     task: JoinHandle<Result<(), ProcessError>>,
@@ -114,17 +127,18 @@ struct Running {
 
 impl Running {
     fn start(api: &Api, identity: Option<&str>, controllers: &[Traits]) -> Self {
-        let (calls, stop) = (Calls::default(), CancellationToken::new());
+        let (calls, wishes, stop) = (Calls::default(), Wishes::default(), CancellationToken::new());
         let candidate = identity
             .map(|identity| Candidate { namespace: "addons".to_owned(), identity: identity.to_owned() });
         let mut builder = Process::builder(Setup { candidate, ..Setup::new(api.client()) });
         for traits in controllers {
-            let calls = Arc::clone(&calls);
+            let (calls, wishes) = (Arc::clone(&calls), Arc::clone(&wishes));
+            wishes.lock().unwrap().profiles.extend(traits.wants.iter().flatten().cloned());
             builder = builder.add(Some(traits.clone()), |shared, traits| Recorder {
                 name: traits.name,
                 needs: traits.needs,
                 owns: traits.wants.is_some(),
-                wants: traits.wants.unwrap_or_default(),
+                wishes: Arc::clone(&wishes),
                 shared: shared.clone(),
                 calls,
             });
@@ -132,7 +146,7 @@ impl Running {
         let process = builder.build();
         let shared = process.shared().clone();
         let task = tokio::spawn(process.run(stop.clone()));
-        Self { calls, stop, shared, task }
+        Self { calls, wishes, stop, shared, task }
     }
 
     fn calls(&self) -> Vec<String> {

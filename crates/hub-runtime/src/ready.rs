@@ -1,0 +1,155 @@
+//! The ready keys of a queue, in the order in which workers take them: by priority, within one priority from each
+//! namespace in turn, and within a namespace first in, first out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+use hub_api::names::Namespace;
+use hub_core::priority::Priority;
+
+/// Ready keys.
+pub(crate) struct Ready<K> {
+    places: HashMap<K, Place>,
+    lanes: [Lane<K>; Priority::ALL.len()],
+    clock: u64,
+}
+
+/// Where a key is.
+struct Place {
+    priority: Priority,
+    namespace: Namespace,
+    arrived: u64,
+}
+
+/// The keys of one priority.
+struct Lane<K> {
+    namespaces: HashMap<Namespace, Line<K>>,
+    /// The namespaces by their turn: the one that has waited longest goes first.
+    turns: BTreeMap<u64, Namespace>,
+}
+
+/// The keys of one namespace, by their arrival.
+struct Line<K> {
+    turn: u64,
+    keys: BTreeMap<u64, K>,
+}
+
+impl<K> Default for Lane<K> {
+    fn default() -> Self {
+        Self { namespaces: HashMap::new(), turns: BTreeMap::new() }
+    }
+}
+
+impl<K> Default for Ready<K> {
+    fn default() -> Self {
+        Self { places: HashMap::new(), lanes: Default::default(), clock: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Ready<K> {
+    /// Adds a key, or moves one that is there to a higher priority. Returns whether that changed anything.
+    pub(crate) fn add(&mut self, key: K, namespace: Namespace, priority: Priority) -> bool {
+        if let Some(place) = self.places.get(&key) {
+            if place.priority <= priority {
+                return false;
+            }
+            self.remove(&key);
+        }
+        self.clock += 1;
+        let arrived = self.clock;
+        let Lane { namespaces, turns } = &mut self.lanes[priority as usize];
+        let line = namespaces.entry(namespace.clone()).or_insert_with(|| {
+            turns.insert(arrived, namespace.clone());
+            Line { turn: arrived, keys: BTreeMap::new() }
+        });
+        line.keys.insert(arrived, key.clone());
+        self.places.insert(key, Place { priority, namespace, arrived });
+        true
+    }
+
+    /// The next key whose priority and namespace are admitted.
+    pub(crate) fn peek(&self, admits: impl Fn(Priority, &Namespace) -> bool) -> Option<(&K, Priority)> {
+        Priority::ALL.into_iter().zip(&self.lanes).find_map(|(priority, lane)| {
+            let namespace = lane.turns.values().find(|namespace| admits(priority, namespace))?;
+            lane.namespaces.get(namespace)?.keys.values().next().map(|key| (key, priority))
+        })
+    }
+
+    /// Takes a key out. Its namespace goes to the end of its lane.
+    pub(crate) fn remove(&mut self, key: &K) {
+        let Some(Place { priority, namespace, arrived }) = self.places.remove(key) else { return };
+        self.clock += 1;
+        let Lane { namespaces, turns } = &mut self.lanes[priority as usize];
+        let Some(line) = namespaces.get_mut(&namespace) else { return };
+        line.keys.remove(&arrived);
+        turns.remove(&line.turn);
+        if line.keys.is_empty() {
+            namespaces.remove(&namespace);
+        } else {
+            line.turn = self.clock;
+            turns.insert(self.clock, namespace);
+        }
+    }
+
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.places.contains_key(key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(ready: &mut Ready<&'static str>) -> Vec<&'static str> {
+        std::iter::from_fn(|| {
+            let key = *ready.peek(|_, _| true)?.0;
+            ready.remove(&key);
+            Some(key)
+        })
+        .collect()
+    }
+
+    fn add(ready: &mut Ready<&'static str>, key: &'static str, priority: Priority) -> bool {
+        ready.add(key, key[..1].into(), priority)
+    }
+
+    #[test]
+    fn a_higher_priority_goes_first_and_within_one_the_namespaces_take_turns() {
+        let mut ready = Ready::default();
+        for key in ["a1", "a2", "a3", "b1", "b2"] {
+            add(&mut ready, key, Priority::Update);
+        }
+        add(&mut ready, "a4", Priority::Start);
+        add(&mut ready, "a5", Priority::End);
+        assert_eq!(order(&mut ready), ["a5", "a4", "a1", "b1", "a2", "b2", "a3"]);
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn a_key_that_becomes_more_urgent_moves_up_and_never_down() {
+        let mut ready = Ready::default();
+        assert!(add(&mut ready, "a1", Priority::Update));
+        assert!(add(&mut ready, "a2", Priority::Update));
+        assert!(add(&mut ready, "a2", Priority::End));
+        assert!(!add(&mut ready, "a2", Priority::Update));
+        assert_eq!(ready.len(), 2);
+        assert_eq!(order(&mut ready), ["a2", "a1"]);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_admitted_holds_up_no_other() {
+        let mut ready = Ready::default();
+        add(&mut ready, "a1", Priority::End);
+        add(&mut ready, "b1", Priority::Update);
+        let next = ready.peek(|_, namespace| namespace.as_str() != "a");
+        assert_eq!(next, Some((&"b1", Priority::Update)));
+    }
+}

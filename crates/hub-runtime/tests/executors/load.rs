@@ -1,0 +1,97 @@
+//! What goes first under load, and what a namespace or an API server in trouble may hold up.
+
+use std::time::Duration;
+
+use http::Method;
+use hub_api::names::ProfileKey;
+use hub_core::priority::Priority;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::{Running, Traits, eventually};
+
+const WORKERS: usize = 16;
+
+fn path(namespace: &str) -> String {
+    format!("/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{namespace}/clusterprofiles")
+}
+
+fn keys(namespace: &str, count: usize) -> impl Iterator<Item = ProfileKey> {
+    (0..count)
+        .map(move |n| ProfileKey { namespace: namespace.into(), cluster: format!("c{n}").as_str().into() })
+}
+
+fn projector(wants: impl IntoIterator<Item = ProfileKey>) -> Traits {
+    Traits { name: "projector", needs: &[], wants: Some(wants.into_iter().collect()) }
+}
+
+fn is_write(method: &Method) -> bool {
+    *method != Method::GET
+}
+
+fn created(api: &Api, keys: impl IntoIterator<Item = ProfileKey>) -> bool {
+    keys.into_iter()
+        .all(|key| api.get(&format!("{}/{}", path(key.namespace.as_str()), key.cluster)).is_some())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_grant_overtakes_tens_of_thousands_of_pending_status_writes() {
+    let api = Api::default();
+    let manager = "open-cluster-management";
+    for key in keys("app", 35_000) {
+        let spec = json!({"clusterManager": {"name": manager}, "displayName": key.cluster.as_str()});
+        let metadata = json!({"labels": {"x-k8s.io/cluster-manager": manager}});
+        let profile = json!({"metadata": metadata, "spec": spec});
+        api.put(&format!("{}/{}", path("app"), key.cluster), profile);
+    }
+    api.delay(|method, _| if is_write(method) { Duration::from_millis(5) } else { Duration::ZERO });
+    let running = Running::start(&api, None, &[projector(keys("app", 35_000))]);
+    eventually("it works", || running.shared.host.is_working()).await;
+    running.wishes.lock().unwrap().version = Some("v1.34.0".to_owned());
+    running.shared.profiles.enqueue_where(|_| true);
+    eventually("status writes are sent", || api.requests("PATCH").len() > 100).await;
+    let before = api.requests("/clusterprofiles/").len();
+
+    let ended = ProfileKey { namespace: "app".into(), cluster: "c34999".into() };
+    running.wishes.lock().unwrap().profiles.remove(&ended);
+    running.shared.profiles.enqueue(ended, Priority::End);
+    eventually("the delete is sent", || !api.requests("DELETE").is_empty()).await;
+    let since = api.requests("/clusterprofiles/").split_off(before);
+    let overtaken = since.iter().position(|request| request.starts_with("DELETE")).unwrap();
+    assert!(overtaken <= WORKERS, "{overtaken} other writes were sent before the delete");
+    running.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_writes_do_not_return_holds_up_no_other() {
+    let api = Api::default();
+    let slow = path("slow");
+    api.delay(move |method, path| {
+        if is_write(method) && path.starts_with(&slow) { Duration::from_mins(1) } else { Duration::ZERO }
+    });
+    let others = || ["a", "b", "c", "d", "e"].into_iter().flat_map(|namespace| keys(namespace, 40));
+    let running = Running::start(&api, None, &[projector(keys("slow", 200))]);
+    eventually("the writes are in flight", || !api.requests("POST").is_empty()).await;
+    for round in 0..10 {
+        let begin = Instant::now();
+        let version = format!("v1.{round}.0");
+        {
+            let mut wish = running.wishes.lock().unwrap();
+            wish.profiles.extend(others());
+            wish.version = Some(version.clone());
+        }
+        for key in others() {
+            running.shared.profiles.enqueue(key, Priority::Start);
+        }
+        let is_written = |key: ProfileKey| {
+            let object = api.get(&format!("{}/{}", path(key.namespace.as_str()), key.cluster));
+            object.is_some_and(|object| object["status"]["version"]["kubernetes"] == version.as_str())
+        };
+        eventually("the others are written", || others().all(is_written)).await;
+        assert!(begin.elapsed() < Duration::from_secs(1), "round {round}: {:?}", begin.elapsed());
+        tokio::time::sleep(Duration::from_secs(7)).await;
+    }
+    assert!(!created(&api, keys("slow", 1)), "the slow namespace is still slow");
+    running.task.abort();
+}
