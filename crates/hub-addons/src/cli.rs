@@ -25,6 +25,7 @@ use hub_runtime::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 
 use crate::features::FeatureGates;
+use crate::working::ObjectName;
 
 /// Shows an Open Cluster Management hub's clusters as ClusterProfiles
 ///
@@ -59,6 +60,8 @@ pub enum Command {
 }
 
 /// What to explain.
+///
+/// With --expect-deployments or --expect-leases it exits with status 1 if what is expected does not work.
 #[derive(Debug, Default, Args)]
 pub struct ExplainArgs {
     /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
@@ -76,6 +79,24 @@ pub struct ExplainArgs {
     /// Take a ManagedClusterSetBinding as bound when its set exists, as `run` does with the same flag
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
+
+    /// What has to work
+    #[command(flatten)]
+    pub working: WorkingArgs,
+}
+
+/// What has to work, or the exit status is 1.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "What has to work, or the exit status is 1")]
+pub struct WorkingArgs {
+    /// Deployments of which a replica has to be available, as NAMESPACE/NAME,NAMESPACE/NAME; the hub has to serve
+    /// ClusterProfiles, too
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub expect_deployments: Vec<ObjectName>,
+
+    /// Leases that a controller has to hold and renew, as NAMESPACE/NAME,NAMESPACE/NAME
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub expect_leases: Vec<ObjectName>,
 }
 
 impl ExplainArgs {
@@ -97,6 +118,17 @@ pub struct CrdsArgs {
     /// have it, `atomic` as Open Cluster Management ships it
     #[arg(long, value_enum, default_value_t = Lists::Map)]
     pub cluster_profile_lists: Lists,
+
+    /// Print nothing: create the CustomResourceDefinition of ClusterProfile on the hub if it is missing
+    ///
+    /// One that exists is left as it is.
+    #[arg(long)]
+    pub create_missing: bool,
+
+    /// With --create-missing: kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else
+    /// ~/.kube/config
+    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// The two live flavours of the ClusterProfile CRD.
@@ -174,9 +206,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub access: AccessArgs,
 
-    /// Where to serve /metrics; 0 to not serve them
-    #[arg(long, env = "HUB_ADDONS_METRICS_BIND_ADDRESS", default_value = ":8080")]
-    pub metrics_bind_address: Listen,
+    /// How metrics are served
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 
     /// Where to serve /livez and /readyz; 0 to not serve them
     #[arg(long, env = "HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
@@ -197,6 +229,25 @@ pub struct RunArgs {
     /// What to log: error, warn, info, debug, trace, or directives such as hub_runtime=debug
     #[arg(long, env = "HUB_ADDONS_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
+}
+
+/// How metrics are served.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
+pub struct MetricsArgs {
+    /// Where to serve /metrics; 0 to not serve them
+    #[arg(long, env = "HUB_ADDONS_METRICS_BIND_ADDRESS", default_value = ":8080")]
+    pub metrics_bind_address: Listen,
+
+    /// Serve /metrics over TLS, to clients with a bearer token that the hub authenticates and that may get /metrics
+    /// (RBAC: nonResourceURLs); takes the permission to create TokenReviews and SubjectAccessReviews
+    #[arg(long, env = "HUB_ADDONS_METRICS_SECURE", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub metrics_secure: bool,
+
+    /// With --metrics-secure: directory of tls.crt and tls.key, which are read again when they change; without it
+    /// the certificate is self-signed
+    #[arg(long, env = "HUB_ADDONS_METRICS_CERTIFICATE_DIRECTORY", value_name = "DIRECTORY")]
+    pub metrics_certificate_directory: Option<PathBuf>,
 }
 
 /// Whose rights to Secrets are given, and by which roles.
@@ -503,6 +554,6 @@ mod tests {
 
     #[test]
     fn an_address_of_0_serves_nothing() {
-        assert_eq!(run(&["--metrics-bind-address=0"]).unwrap().metrics_bind_address, Listen(None));
+        assert_eq!(run(&["--metrics-bind-address=0"]).unwrap().metrics.metrics_bind_address, Listen(None));
     }
 }

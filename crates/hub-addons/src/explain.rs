@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cli::ExplainArgs;
 use crate::connect::{self, ConnectError};
+use crate::working::{self, Report};
 
 /// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
@@ -34,11 +35,11 @@ pub enum ExplainError {
     },
 }
 
-/// The table of namespaces and clusters that the arguments ask for.
-pub async fn explain(args: &ExplainArgs) -> Result<String, ExplainError> {
+/// The table of namespaces and clusters that the arguments ask for, and whether what they expect works.
+pub async fn explain(args: &ExplainArgs) -> Result<(String, Report), ExplainError> {
     let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?)?;
     let fleet = read(&client, args).await?;
-    Ok(table(&fleet, args))
+    Ok((table(&fleet, args), working::look(&client, &args.working).await))
 }
 
 async fn read(client: &Client, args: &ExplainArgs) -> Result<Fleet, ExplainError> {

@@ -2,21 +2,22 @@
 
 mod cli;
 mod connect;
+mod crds;
 mod explain;
 mod features;
 mod run;
+mod working;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use hub_api::crds;
 use tracing::error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
-use crate::cli::{Cli, Command, CrdsArgs, LogFormat, RunArgs};
+use crate::cli::{Cli, Command, LogFormat, RunArgs};
 
 /// Two threads: one may decode a long list while the other answers probes and renews the lease.
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -24,10 +25,20 @@ async fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => return run(*args).await,
         Command::Explain(args) => match explain::explain(&args).await {
-            Ok(table) => print(&table),
+            Ok((table, report)) => {
+                let printed = print(&format!("{table}{report}"));
+                if !report.works() {
+                    let _ = writeln!(std::io::stderr(), "error: {}", report.complaint());
+                    return ExitCode::FAILURE;
+                }
+                printed
+            }
             Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
         },
-        Command::Crds(args) => print_crds(&args),
+        Command::Crds(args) => match crds::crds(&args).await {
+            Ok(text) => print(&text),
+            Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
+        },
         Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n")),
     };
     match result {
@@ -74,18 +85,6 @@ fn filter(level: &str) -> Result<EnvFilter, ParseError> {
         // What ends the program is said, whatever else is asked for; a later bare level wins.
         Err(_) => EnvFilter::try_new(format!("error,{level},{SILENT}")),
     }
-}
-
-fn print_crds(args: &CrdsArgs) -> std::io::Result<()> {
-    let profile = crds::cluster_profile(args.cluster_profile_lists.into());
-    let all = crds::all()
-        .into_iter()
-        .map(|crd| if crd.metadata.name == profile.metadata.name { profile.clone() } else { crd });
-    for crd in all {
-        let yaml = serde_saphyr::to_string(&crd).map_err(std::io::Error::other)?;
-        print(&format!("---\n{yaml}"))?;
-    }
-    Ok(())
 }
 
 fn print(text: &str) -> std::io::Result<()> {

@@ -9,6 +9,7 @@ use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
 use hub_runtime::lease::Candidate;
 use hub_runtime::metrics::Metrics;
 use hub_runtime::process::{Process, ProcessError, Setup};
+use hub_runtime::secure_metrics::{SecureMetricsError, serve_secure_metrics};
 use profile_projector::Projector;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,14 @@ pub enum RunError {
     /// An address is taken or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Metrics over TLS cannot be served.
+    #[error(transparent)]
+    SecureMetrics(#[from] SecureMetricsError),
+    /// A certificate without a use.
+    #[error(
+        "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS"
+    )]
+    CertificateWithoutTls,
     /// There is no hub to talk to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -53,7 +62,12 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     }
     let mut signals = Signals::new()?;
     let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));
-    if let Some(address) = &args.metrics_bind_address.0 {
+    if args.metrics.metrics_certificate_directory.is_some() && !args.metrics.metrics_secure {
+        return Err(RunError::CertificateWithoutTls);
+    }
+    if let Some(address) =
+        args.metrics.metrics_bind_address.0.as_ref().filter(|_| !args.metrics.metrics_secure)
+    {
         serve_metrics(address, metrics.clone()).await?;
     }
     if let Some(address) = &args.health_probe_bind_address.0 {
@@ -63,13 +77,20 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let hub = config.cluster_url.clone();
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
     let candidate = Candidate { namespace: namespace.clone(), identity: identity() };
+    let client = connect::client(config)?;
+    if let Some(address) =
+        args.metrics.metrics_bind_address.0.as_ref().filter(|_| args.metrics.metrics_secure)
+    {
+        let certificates = args.metrics.metrics_certificate_directory.clone();
+        serve_secure_metrics(address, metrics.clone(), client.clone(), certificates).await?;
+    }
     let setup = Setup {
         health,
         metrics,
         manager: args.cluster_manager_name.clone(),
         bound_source: args.bound_source(),
         candidate: args.leader_elect.then_some(candidate),
-        ..Setup::new(connect::client(config)?)
+        ..Setup::new(client)
     };
     let process = Process::builder(setup)
         .add(is_on(profile_projector::GATE).then(|| args.projector()), Projector::new)

@@ -176,6 +176,14 @@ pub struct BindAddress {
     candidates: Vec<SocketAddr>,
 }
 
+impl BindAddress {
+    /// Listens there.
+    pub(crate) async fn bind(&self) -> Result<TcpListener, BindError> {
+        let bound = TcpListener::bind(&self.candidates[..]).await;
+        bound.map_err(|source| BindError { address: self.clone(), source })
+    }
+}
+
 impl fmt::Display for BindAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -214,16 +222,17 @@ pub async fn serve_probes(address: &BindAddress, health: Health) -> Result<(), B
     serve("probes", address, router).await
 }
 
+/// The media type of the metrics.
+pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// Serves the metrics until the process ends.
 pub async fn serve_metrics(address: &BindAddress, metrics: Metrics) -> Result<(), BindError> {
-    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let text = move || async move { ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.text()) };
     serve("metrics", address, Router::new().route("/metrics", get(text))).await
 }
 
 async fn serve(what: &str, address: &BindAddress, router: Router) -> Result<(), BindError> {
-    let bound = TcpListener::bind(&address.candidates[..]).await;
-    let listener = bound.map_err(|source| BindError { address: address.clone(), source })?;
+    let listener = address.bind().await?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving {what}");
     }

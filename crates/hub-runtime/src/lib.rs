@@ -5,7 +5,7 @@
 //! - [`queue`] hands out what has to be reconciled, the most urgent first, and [`work`] has workers do it;
 //! - [`mod@write`] sends writes: only while the [`lease`] is ours, under a timeout, counted; [`next_step`] says what
 //!   follows from one that failed;
-//! - [`report`] tells people, [`metrics`] and [`health`] tell machines;
+//! - [`report`] tells people, [`metrics`] and [`health`] tell machines, [`secure_metrics`] those that may ask;
 //! - [`host`] holds these together; a [`controller`] is what uses them, and [`process`] runs controllers, in order.
 
 mod backoff;
@@ -24,6 +24,7 @@ pub mod profiles;
 pub mod queue;
 mod ready;
 pub mod report;
+pub mod secure_metrics;
 mod suspended;
 pub mod tasks;
 pub mod watch;

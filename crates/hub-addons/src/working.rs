@@ -1,0 +1,156 @@
+//! Whether what is installed works, for `hub-addons explain` with `--expect-…`, as `helm test` runs it.
+//!
+//! A lease is fresh when its holder renews it while we look: no clock but ours is compared with ours.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use hub_api::cluster_profile::ClusterProfile;
+use hub_api::names::{is_dns_label, is_dns_subdomain};
+use hub_runtime::error::summary;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::time::{Instant, sleep};
+
+use crate::cli::WorkingArgs;
+
+/// How long a holder has to renew a lease that does not say so itself: client-go's default.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Pause between two looks at a lease.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A namespaced object on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    namespace: String,
+    name: String,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(format!("expected NAMESPACE/NAME, got {text:?}")),
+        }
+    }
+}
+
+/// One thing that was expected.
+struct Finding {
+    what: String,
+    /// What is in order, or what is wrong.
+    result: Result<String, String>,
+}
+
+/// The expectations, and whether all of them hold.
+#[derive(Default)]
+pub struct Report(Vec<Finding>);
+
+impl Report {
+    /// Whether everything works.
+    #[must_use]
+    pub fn works(&self) -> bool {
+        self.0.iter().all(|finding| finding.result.is_ok())
+    }
+
+    /// The line that says how many expectations do not hold.
+    #[must_use]
+    pub fn complaint(&self) -> String {
+        let failed = self.0.iter().filter(|finding| finding.result.is_err()).count();
+        format!("{failed} of {} expectations do not hold", self.0.len())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.0.iter().map(|finding| finding.what.chars().count()).max().unwrap_or(0);
+        if !self.0.is_empty() {
+            writeln!(f, "\n{:width$}  WORKS  WHY", "EXPECTED")?;
+        }
+        self.0.iter().try_for_each(|Finding { what, result }| {
+            let (works, why) = match result {
+                Ok(why) => ("yes", why),
+                Err(why) => ("no", why),
+            };
+            writeln!(f, "{what:width$}  {works:5}  {why}")
+        })
+    }
+}
+
+/// Looks at what is expected. Nothing is expected by default.
+pub async fn look(client: &Client, args: &WorkingArgs) -> Report {
+    let mut report = Report::default();
+    if args.expect_leases.is_empty() && args.expect_deployments.is_empty() {
+        return report;
+    }
+    report.0.push(Finding { what: "clusterprofiles".to_owned(), result: served(client).await });
+    for name in &args.expect_deployments {
+        report.0.push(Finding { what: format!("deployment {name}"), result: available(client, name).await });
+    }
+    // All at once: each may take as long as its lease.
+    let leases = args.expect_leases.iter().map(|name| async move {
+        Finding { what: format!("lease {name}"), result: held(client, name).await }
+    });
+    report.0.extend(futures::future::join_all(leases).await);
+    report
+}
+
+async fn served(client: &Client) -> Result<String, String> {
+    let api: Api<ClusterProfile> = Api::all(client.clone());
+    match api.list_metadata(&ListParams::default().limit(1)).await {
+        Ok(_) => Ok("served by the hub".to_owned()),
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            Err("the hub does not serve them: the CustomResourceDefinition is missing".to_owned())
+        }
+        Err(error) => Err(summary(&error)),
+    }
+}
+
+async fn available(client: &Client, name: &ObjectName) -> Result<String, String> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), &name.namespace);
+    let deployment = api.get(&name.name).await.map_err(|error| summary(&error))?;
+    let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+    let available = deployment.status.and_then(|status| status.available_replicas).unwrap_or(0);
+    let text = format!("{available} of {wanted} replicas are available");
+    if available > 0 { Ok(text) } else { Err(text) }
+}
+
+async fn held(client: &Client, name: &ObjectName) -> Result<String, String> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
+    let read = async || api.get(&name.name).await.map_err(|error| summary(&error));
+    let first = read().await?;
+    let version = first.resource_version();
+    let duration = first.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    let duration = duration.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+    let until = Instant::now() + duration.unwrap_or(LEASE_DURATION);
+    let mut lease = first;
+    loop {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+        let holder = holder.filter(|holder| !holder.is_empty());
+        match holder {
+            Some(holder) if lease.resource_version() != version => {
+                return Ok(format!("held and renewed by {holder}"));
+            }
+            Some(holder) if Instant::now() >= until => {
+                return Err(format!("{holder} holds it and does not renew it"));
+            }
+            None if Instant::now() >= until => return Err("no controller holds it".to_owned()),
+            _ => {}
+        }
+        sleep(PAUSE).await;
+        lease = read().await?;
+    }
+}

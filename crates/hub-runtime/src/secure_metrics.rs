@@ -1,0 +1,89 @@
+//! `/metrics` over TLS, for clients whose token the hub authenticates and authorizes.
+//!
+//! - **Reads** a certificate and its key from a directory, anew whenever they change; without a directory it serves a
+//!   self-signed certificate of its own making.
+//! - **Asks** the hub by a `TokenReview` who the client is and by a `SubjectAccessReview` whether it may `get` the
+//!   path `/metrics`, as the metrics of kubebuilder projects are protected.
+//! - **Guarantees** that it fails closed: without a token, without permission, and while the hub cannot be asked, nothing
+//!   is served. A token is never logged, and is remembered as a SHA-256 alone.
+
+mod certificate;
+mod listener;
+mod reviews;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use kube::Client;
+
+pub use self::certificate::CertificateError;
+use self::certificate::Certificates;
+use self::listener::TlsListener;
+use self::reviews::{Answer, Reviews};
+use crate::health::{BindAddress, BindError, OPEN_METRICS};
+use crate::metrics::Metrics;
+
+/// The path, which a client needs permission to get.
+const PATH: &str = "/metrics";
+
+/// Why metrics are not served.
+#[derive(Debug, thiserror::Error)]
+pub enum SecureMetricsError {
+    /// The address is taken, or not ours.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// There is no certificate to begin with.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+struct Served {
+    metrics: Metrics,
+    reviews: Reviews,
+}
+
+/// Serves the metrics until the process ends.
+///
+/// `certificates` is a directory with `tls.crt` and `tls.key`.
+pub async fn serve_secure_metrics(
+    address: &BindAddress,
+    metrics: Metrics,
+    client: Client,
+    certificates: Option<PathBuf>,
+) -> Result<(), SecureMetricsError> {
+    let certificates = Certificates::new(certificates)?;
+    let tcp = address.bind().await?;
+    if let Ok(address) = tcp.local_addr() {
+        tracing::info!(%address, "serving metrics");
+    }
+    let served = Arc::new(Served { metrics, reviews: Reviews::new(client, PATH) });
+    let router = Router::new().route(PATH, get(respond)).with_state(served);
+    let listener = TlsListener::start(tcp, certificates);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(())
+}
+
+async fn respond(State(served): State<Arc<Served>>, headers: HeaderMap) -> Response {
+    let token = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .map(str::trim)
+        .filter(|token| !token.is_empty());
+    let Some(token) = token else {
+        return (StatusCode::UNAUTHORIZED, "a bearer token is required\n").into_response();
+    };
+    match served.reviews.of(token).await {
+        Answer::Allowed => ([(header::CONTENT_TYPE, OPEN_METRICS)], served.metrics.text()).into_response(),
+        Answer::Unauthenticated => (StatusCode::UNAUTHORIZED, "the token is not valid\n").into_response(),
+        Answer::Forbidden => (StatusCode::FORBIDDEN, "no permission to get /metrics\n").into_response(),
+        Answer::Unknown => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the hub does not review the token\n").into_response()
+        }
+    }
+}

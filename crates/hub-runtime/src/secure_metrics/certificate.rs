@@ -1,0 +1,155 @@
+//! The certificate that clients see: from files that a Secret's volume keeps up to date, or self-signed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rcgen::CertifiedKey;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// What the files hold is not a certificate and its key. What they hold instead is not repeated: one is a key.
+    #[error("tls.crt and tls.key in {} are not a certificate and its private key", .0.display())]
+    Unusable(PathBuf),
+    /// No self-signed certificate can be made.
+    #[error("cannot make a self-signed certificate: {0}")]
+    SelfSigned(String),
+}
+
+/// The certificate in use, and where the next one comes from.
+pub(super) struct Certificates {
+    directory: Option<PathBuf>,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    /// What the files held.
+    files: (Vec<u8>, Vec<u8>),
+    config: Arc<ServerConfig>,
+}
+
+impl Certificates {
+    /// Reads the files, or makes a certificate.
+    pub(super) fn new(directory: Option<PathBuf>) -> Result<Self, CertificateError> {
+        let current = match &directory {
+            Some(directory) => {
+                let files = read(directory)?;
+                let config = parse(&files).ok_or_else(|| CertificateError::Unusable(directory.clone()))?;
+                Current { files, config }
+            }
+            None => Current { files: Default::default(), config: self_signed()? },
+        };
+        Ok(Self { directory, current: Mutex::new(current) })
+    }
+
+    /// What the next connection is served with. Reads the files: a scrape is rare, and a watch on files would have to know
+    /// how a volume replaces them. Files that are unusable, or half of a change, leave the one that is in use.
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        let mut current = self.current.lock();
+        if let Some(directory) = &self.directory
+            && let Ok(files) = read(directory)
+            && files != current.files
+        {
+            if let Some(config) = parse(&files) {
+                tracing::info!("the certificate of metrics has been replaced");
+                current.config = config;
+            } else {
+                let error = CertificateError::Unusable(directory.clone());
+                tracing::warn!("{error}; the one before stays in use");
+            }
+            current.files = files;
+        }
+        Arc::clone(&current.config)
+    }
+}
+
+fn read(directory: &Path) -> Result<(Vec<u8>, Vec<u8>), CertificateError> {
+    let read = |name| {
+        let path = directory.join(name);
+        std::fs::read(&path).map_err(|source| CertificateError::Read { path, source })
+    };
+    Ok((read("tls.crt")?, read("tls.key")?))
+}
+
+fn parse((chain, key): &(Vec<u8>, Vec<u8>)) -> Option<Arc<ServerConfig>> {
+    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().ok()?;
+    config(chain, PrivateKeyDer::from_pem_slice(key).ok()?).ok()
+}
+
+fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn self_signed() -> Result<Arc<ServerConfig>, CertificateError> {
+    let host = hostname::get().ok().and_then(|name| name.into_string().ok());
+    let names = vec![host.unwrap_or_else(|| "localhost".to_owned())];
+    let failed = |error: &dyn std::error::Error| CertificateError::SelfSigned(error.to_string());
+    let CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
+    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+    config(vec![cert.der().clone()], key.into()).map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(directory: &Path, name: &str) {
+        let CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        std::fs::write(directory.join("tls.crt"), cert.pem()).unwrap();
+        std::fs::write(directory.join("tls.key"), signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn a_certificate_that_changes_is_served_and_an_unusable_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), "a");
+        let certificates = Certificates::new(Some(directory.path().to_owned())).unwrap();
+        let first = certificates.config();
+        assert!(Arc::ptr_eq(&first, &certificates.config()), "it has not changed");
+        write(directory.path(), "b");
+        let second = certificates.config();
+        assert!(!Arc::ptr_eq(&first, &second));
+        std::fs::write(directory.path().join("tls.key"), "not a key").unwrap();
+        assert!(Arc::ptr_eq(&second, &certificates.config()));
+        std::fs::remove_file(directory.path().join("tls.crt")).unwrap();
+        assert!(Arc::ptr_eq(&second, &certificates.config()));
+        write(directory.path(), "c");
+        assert!(!Arc::ptr_eq(&second, &certificates.config()));
+    }
+
+    #[test]
+    fn it_does_not_begin_without_a_certificate() {
+        let directory = tempfile::tempdir().unwrap();
+        let begin =
+            || Certificates::new(Some(directory.path().to_owned())).map(drop).unwrap_err().to_string();
+        assert!(begin().contains("tls.crt"), "{}", begin());
+        for name in ["tls.crt", "tls.key"] {
+            std::fs::write(directory.path().join(name), "sEcReT").unwrap();
+        }
+        assert!(begin().contains("not a certificate") && !begin().contains("sEcReT"), "{}", begin());
+        assert!(Certificates::new(None).is_ok(), "without files it makes one");
+    }
+}

@@ -1,0 +1,162 @@
+//! What the hub says of a token: whose it is, and whether that user may get a path.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, timeout};
+
+use crate::error::summary;
+
+/// Longest wait for the hub, for each of the two questions.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a permission counts: a scraper comes back sooner, and one that has lost it is shut out soon.
+const ALLOWED_FOR: Duration = Duration::from_mins(1);
+/// How long a refusal counts.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// Tokens that are remembered: there are few scrapers, and anybody can send tokens.
+const REMEMBERED: usize = 128;
+
+/// What the hub says of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Its user may get the path.
+    Allowed,
+    /// It is nobody's.
+    Unauthenticated,
+    /// Its user may not.
+    Forbidden,
+    /// The hub cannot be asked, or refuses to be.
+    Unknown,
+}
+
+/// Asks the hub, and remembers for a short time what it said.
+pub(super) struct Reviews {
+    client: Client,
+    path: &'static str,
+    known: Mutex<Known>,
+}
+
+impl Reviews {
+    pub(super) fn new(client: Client, path: &'static str) -> Self {
+        Self { client, path, known: Mutex::default() }
+    }
+
+    pub(super) async fn of(&self, token: &str) -> Answer {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        if let Some(answer) = self.known.lock().get(&digest, Instant::now()) {
+            return answer;
+        }
+        let answer = self.ask(token).await;
+        self.known.lock().insert(digest, answer, Instant::now());
+        answer
+    }
+
+    async fn ask(&self, token: &str) -> Answer {
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: None };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let Some(review) = self.create("tokenreviews", &review).await else { return Answer::Unknown };
+        let status = review.status.unwrap_or_default();
+        let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
+            return Answer::Unauthenticated;
+        };
+        let Some(review) = self.create("subjectaccessreviews", &access_of(user, self.path)).await else {
+            return Answer::Unknown;
+        };
+        if review.status.is_some_and(|status| status.allowed) { Answer::Allowed } else { Answer::Forbidden }
+    }
+
+    async fn create<K>(&self, resource: &str, review: &K) -> Option<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug,
+        K: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let (api, params) = (Api::<K>::all(self.client.clone()), PostParams::default());
+        let call = timeout(ASK_TIMEOUT, api.create(&params, review));
+        match call.await {
+            Ok(Ok(review)) => return Some(review),
+            Ok(Err(error)) => {
+                tracing::warn!("cannot create {resource} for a client of metrics: {}", summary(&error));
+            }
+            Err(_) => tracing::warn!("cannot create {resource} for a client of metrics: no response in time"),
+        }
+        None
+    }
+}
+
+/// The question whether a user may get a path.
+fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
+    let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
+    let spec = SubjectAccessReviewSpec {
+        user: user.username,
+        uid: user.uid,
+        groups: user.groups,
+        extra: user.extra,
+        non_resource_attributes: Some(attributes),
+        resource_attributes: None,
+    };
+    SubjectAccessReview { spec, ..SubjectAccessReview::default() }
+}
+
+/// Answers by the digest of their token, each until it ends.
+#[derive(Default)]
+struct Known(HashMap<[u8; 32], (Answer, Instant)>);
+
+impl Known {
+    fn get(&self, digest: &[u8; 32], now: Instant) -> Option<Answer> {
+        self.0.get(digest).filter(|(_, until)| now < *until).map(|(answer, _)| *answer)
+    }
+
+    fn insert(&mut self, digest: [u8; 32], answer: Answer, now: Instant) {
+        let period = match answer {
+            Answer::Allowed => ALLOWED_FOR,
+            Answer::Unauthenticated | Answer::Forbidden => REFUSED_FOR,
+            Answer::Unknown => return,
+        };
+        if self.0.len() >= REMEMBERED {
+            self.0.retain(|_, (_, until)| now < *until);
+        }
+        // Of a flood of tokens the permissions are kept.
+        if self.0.len() < REMEMBERED || answer == Answer::Allowed {
+            self.0.insert(digest, (answer, now + period));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_for_a_while_and_an_unknown_one_does_not() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        for (name, answer) in [(1, Answer::Allowed), (2, Answer::Forbidden), (3, Answer::Unknown)] {
+            known.insert([name; 32], answer, now);
+        }
+        let later =
+            |seconds| [1, 2, 3].map(|name| known.get(&[name; 32], now + Duration::from_secs(seconds)));
+        assert_eq!(later(0), [Some(Answer::Allowed), Some(Answer::Forbidden), None]);
+        assert_eq!(later(10), [Some(Answer::Allowed), None, None]);
+        assert_eq!(later(60), [None, None, None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_tokens_takes_no_more_than_its_room() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        for name in 0..=255 {
+            known.insert([name; 32], Answer::Unauthenticated, now);
+        }
+        assert_eq!(known.0.len(), REMEMBERED);
+        known.insert([255; 32], Answer::Allowed, now);
+        assert_eq!(known.get(&[255; 32], now), Some(Answer::Allowed));
+        known.insert([1; 32], Answer::Forbidden, now + REFUSED_FOR);
+        assert_eq!(known.0.len(), 2);
+    }
+}
