@@ -95,8 +95,8 @@ accessProvider:
     server: $proxy/{cluster}
     ca: {kind: configmap, namespace: argocd, name: $ca}
 consumers:
-  - {namespace: argocd, serviceAccountName: application, managedServiceAccount: deployer, clusters: [berlin, lab]}
-  - {namespace: kueue, serviceAccountName: application, managedServiceAccount: deployer, clusters: [lab]}
+  argocd: {namespace: argocd, serviceAccountName: application, managedServiceAccount: deployer, clusters: [berlin, lab]}
+  kueue: {namespace: kueue, serviceAccountName: application, managedServiceAccount: deployer, clusters: [lab]}
 YAML
 }
 

@@ -21,7 +21,7 @@
 - --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
 {{- end }}
 {{- if $component.grants }}
-- --credential-rights-subject={{ $root.Release.Namespace }}/{{ include "hub-addons.fullname" $root }}-credentials
+- --credential-rights-subject={{ $root.Release.Namespace }}/{{ include "hub-addons.account" (list $root "credentials") }}
 - --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
 - --credential-rights-tokens-role={{ include "hub-addons.tokensRole" $root }}
 {{- end }}
@@ -48,6 +48,12 @@
 - --leader-election-namespace={{ $root.Release.Namespace }}
 {{- end }}
 - --metrics-bind-address=:8080
+{{- if $values.metrics.secure.enabled }}
+- --metrics-secure=true
+{{- if $values.metrics.secure.certificateSecret }}
+- --metrics-certificate-directory=/etc/hub-addons/metrics-certificate
+{{- end }}
+{{- end }}
 - --health-probe-bind-address=:8081
 - --log-format={{ $values.log.format }}
 - {{ printf "--log-level=%s" $values.log.level | quote }}

@@ -1,6 +1,7 @@
 {{/*
 The Deployments, as a JSON list: a name, and which controllers run in it. One of whose gates none is on is not
-there, and with it nothing of what belongs to it.
+there, and with it nothing of what belongs to it. The first of those that use ClusterProfiles "uses" them, and creates
+their CRD where it has to.
 
 Who gives the syncer its rights to Secrets ("grants") must not have any itself, so it runs beside the projector,
 which watches the same sets and bindings and has none either; where nothing of profiles runs, alone.
@@ -22,8 +23,11 @@ which watches the same sets and bindings and has none either; where nothing of p
 {{- $_ := set $first "name" "rights" -}}
 {{- end -}}
 {{- $running := list -}}
+{{- $uses := true -}}
 {{- range $candidates -}}
 {{- if or .projects .provisions .direct .syncs .grants -}}
+{{- $_ := set . "uses" (and $uses (or .projects .provisions .direct .syncs)) -}}
+{{- $uses = and $uses (not .uses) -}}
 {{- $running = append $running . -}}
 {{- end -}}
 {{- end -}}
@@ -51,10 +55,30 @@ ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},Cl
 {{/* The labels of a component; takes a list of the root and the component. */}}
 {{- define "hub-addons.componentLabels" -}}
 {{ include "hub-addons.labels" (index . 0) }}
-app.kubernetes.io/component: {{ (index . 1).name }}
+app.kubernetes.io/component: "{{ (index . 1).name }}"
 {{- end }}
 
 {{- define "hub-addons.componentSelector" -}}
 {{ include "hub-addons.selector" (index . 0) }}
-app.kubernetes.io/component: {{ (index . 1).name }}
+app.kubernetes.io/component: "{{ (index . 1).name }}"
+{{- end }}
+
+{{/* The volume with what a Pod reaches the hub by: a token of one hour, the hub's CA and the namespace. */}}
+{{- define "hub-addons.hubAccess" -}}
+- name: hub-access
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3600
+      - configMap:
+          name: kube-root-ca.crt
+          items:
+            - {key: ca.crt, path: ca.crt}
+      - downwardAPI:
+          items:
+            - path: namespace
+              fieldRef:
+                fieldPath: metadata.namespace
 {{- end }}

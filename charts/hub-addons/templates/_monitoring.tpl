@@ -30,8 +30,26 @@ namespace="{{ $root.Release.Namespace }}",job=~"{{ $job }}({{ join "|" $names }}
 {{- define "hub-addons.endpoint" -}}
 port: metrics
 path: /metrics
+{{- with .Values.metrics.secure }}
+{{- if .enabled }}
+scheme: https
+# Prometheus' own token, which the hub reviews.
+bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+tlsConfig:
+  {{- if .certificateSecret }}
+  ca:
+    secret:
+      name: "{{ .certificateSecret }}"
+      key: ca.crt
+  serverName: "{{ include "hub-addons.fullname" $ }}.{{ $.Release.Namespace }}.svc"
+  {{- else }}
+  # Each Pod has a certificate of its own making.
+  insecureSkipVerify: true
+  {{- end }}
+{{- end }}
+{{- end }}
 relabelings:
   - sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
     targetLabel: job
-    replacement: {{ include "hub-addons.fullname" . }}-$1
+    replacement: "{{ include "hub-addons.fullname" . }}-$1"
 {{- end }}

@@ -13,8 +13,8 @@
 {{- end }}
 
 {{- define "hub-addons.selector" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: "{{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}"
+app.kubernetes.io/instance: "{{ .Release.Name }}"
 {{- end }}
 
 {{- define "hub-addons.labels" -}}
@@ -43,10 +43,22 @@ annotations:
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end }}
 {{- end }}
 
+{{/* A component's ServiceAccount; takes a list of the root and the component's name. */}}
+{{- define "hub-addons.account" -}}
+{{- $root := index . 0 -}}
+{{ default (include "hub-addons.fullname" $root) $root.Values.serviceAccount.name }}-{{ index . 1 }}
+{{- end }}
+
 {{/* What the API server calls a component's ServiceAccount; takes a list of the root and the component's name. */}}
 {{- define "hub-addons.username" -}}
-{{- $root := index . 0 -}}
-system:serviceaccount:{{ $root.Release.Namespace }}:{{ include "hub-addons.fullname" $root }}-{{ index . 1 }}
+system:serviceaccount:{{ (index . 0).Release.Namespace }}:{{ include "hub-addons.account" . }}
+{{- end }}
+
+{{/*
+Whether there is a hub to ask: helm template, and so Argo CD, renders without one. Every hub has the namespace default.
+*/}}
+{{- define "hub-addons.hasHub" -}}
+{{- if lookup "v1" "Namespace" "" "default" }}true{{ end -}}
 {{- end }}
 
 {{/* The ClusterRole by which the syncer may touch copies, where it is bound; the RoleBindings have its name, too. */}}

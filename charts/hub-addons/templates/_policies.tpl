@@ -10,7 +10,7 @@ name and the spec as text. Whoever cannot be judged is refused: failurePolicy is
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
-  name: {{ $name }}
+  name: "{{ $name }}"
   labels:
     {{- include "hub-addons.componentLabels" (list $root $component) | nindent 4 }}
   {{- with include "hub-addons.annotations" $root }}{{ nindent 2 . }}{{- end }}
@@ -21,12 +21,12 @@ spec:
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: {{ $name }}
+  name: "{{ $name }}"
   labels:
     {{- include "hub-addons.componentLabels" (list $root $component) | nindent 4 }}
   {{- with include "hub-addons.annotations" $root }}{{ nindent 2 . }}{{- end }}
 spec:
-  policyName: {{ $name }}
+  policyName: "{{ $name }}"
   validationActions:
     {{- toYaml $root.Values.policies.validationActions | nindent 4 }}
 {{- end }}

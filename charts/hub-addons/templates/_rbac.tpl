@@ -22,17 +22,50 @@ would.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {{ index . 2 }}
-  namespace: {{ index . 3 }}
+  name: "{{ index . 2 }}"
+  namespace: "{{ index . 3 }}"
   labels:
     {{- include "hub-addons.componentLabels" (list $root $component) | nindent 4 }}
   {{- with include "hub-addons.annotations" $root }}{{ nindent 2 . }}{{- end }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: {{ index . 2 }}
+  name: "{{ index . 2 }}"
 subjects:
   - kind: ServiceAccount
-    name: {{ include "hub-addons.fullname" $root }}-{{ $component.name }}
-    namespace: {{ $root.Release.Namespace }}
+    name: "{{ include "hub-addons.account" (list $root $component.name) }}"
+    namespace: "{{ $root.Release.Namespace }}"
+{{- end }}
+
+{{/*
+The namespace in which a Role lets the provisioner read trust anchors; nothing where a ClusterRole does. A Role in a
+namespace that the hub does not have would fail the installation.
+*/}}
+{{- define "hub-addons.anchorsNamespace" -}}
+{{- $access := .Values.accessProvider -}}
+{{- $namespace := ternary $access.static.ca.namespace $access.clusterProxy.namespace (eq $access.source "static") -}}
+{{- $missing := and (include "hub-addons.hasHub" .) (ne $namespace .Release.Namespace) (not (lookup "v1" "Namespace" "" $namespace)) -}}
+{{- if or (eq $access.source "static") (not $missing) -}}{{ $namespace }}{{- end -}}
+{{- end }}
+
+{{/* The consumers, a JSON object; a later file of values removes one by null. */}}
+{{- define "hub-addons.consumers" -}}
+{{- $consumers := dict -}}
+{{- range $name, $consumer := .Values.consumers -}}
+{{- if $consumer -}}
+{{- $_ := set $consumers $name $consumer -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $consumers -}}
+{{- end }}
+
+{{/* The Role of a consumer; takes a list of the root and the consumer. */}}
+{{- define "hub-addons.consumerRole" -}}
+{{- $consumer := index . 1 -}}
+{{ include "hub-addons.fullname" (index . 0) }}:cp-creds:{{ $consumer.serviceAccountName }}:{{ $consumer.managedServiceAccount }}
+{{- end }}
+
+{{/* Whether a Pod creates the CRD where it is missing, since nobody could be asked whether it is. */}}
+{{- define "hub-addons.createsCrd" -}}
+{{- if and (eq (toString .Values.crds.enabled) "auto") (not (include "hub-addons.hasHub" .)) }}true{{ end -}}
 {{- end }}

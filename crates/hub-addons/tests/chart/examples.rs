@@ -122,7 +122,7 @@ fn a_grant_its_accounts_and_the_charts_values_belong_together() {
             assert_eq!(it["metadata"]["annotations"][SYNC_TO_NAMESPACES], namespace);
         }
         for values in documents(example, "values.yaml") {
-            for consumer in values["consumers"].as_array().unwrap() {
+            for consumer in values["consumers"].as_object().unwrap().values() {
                 assert_eq!(consumer["namespace"], namespace);
                 assert_eq!(consumer["managedServiceAccount"], account);
                 assert_eq!(consumer["clusters"], serde_json::json!(CLUSTERS));
@@ -179,9 +179,10 @@ fn a_cluster_secret_leads_where_a_profile_does() {
     let values: Value =
         serde_saphyr::from_str(&fs::read_to_string(chart().join("values.yaml")).unwrap()).unwrap();
     let proxy = &values["accessProvider"]["clusterProxy"];
-    let part = |key: &str| proxy[key].as_str().unwrap();
-    let server =
-        format!("https://{}.{}:{}/{}", part("service"), part("namespace"), proxy["port"], CLUSTERS[0]);
+    let service = proxy["service"].as_str().unwrap();
+    // Where Open Cluster Management's own chart installs it.
+    let home = "open-cluster-management-addon";
+    let server = format!("https://{service}.{home}:{}/{}", proxy["port"], CLUSTERS[0]);
     assert_eq!(secret["stringData"]["server"], server.as_str());
     let config: Value = serde_json::from_str(secret["stringData"]["config"].as_str().unwrap()).unwrap();
     let readme = fs::read_to_string(directory("README.md")).unwrap();
@@ -246,7 +247,7 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
         let output = output.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let values = &documents(example, "values.yaml")[0]["consumers"];
-        for consumer in values.as_array().unwrap() {
+        for consumer in values.as_object().unwrap().values() {
             let account = consumer["serviceAccountName"].as_str().unwrap();
             let user = format!("system:serviceaccount:{namespace}:{account}");
             let secrets: Api<Secret> = Api::namespaced(hub.client_like(&user, &[]).await.unwrap(), namespace);

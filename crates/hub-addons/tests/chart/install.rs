@@ -295,25 +295,24 @@ async fn notes_warn_of_what_stands_in_the_way() {
 async fn a_namespace_that_is_missing_is_told_before_anything_is_applied() {
     let hub = hub().await;
     for (values, words) in [
-        (&[][..], "there is no namespace open-cluster-management-addon"),
         (
             &[
                 "accessProvider.source=static",
                 "accessProvider.static.server=https://proxy.example/{cluster}",
                 "accessProvider.static.ca.namespace=nowhere",
                 "accessProvider.static.ca.name=ca",
-            ],
+            ][..],
             "there is no namespace nowhere",
         ),
         (
             &[
                 PROXY,
-                "consumers[0].namespace=nowhere",
-                "consumers[0].serviceAccountName=app",
-                "consumers[0].managedServiceAccount=app",
-                "consumers[0].clusters={c1}",
+                "consumers.app.namespace=nowhere",
+                "consumers.app.serviceAccountName=app",
+                "consumers.app.managedServiceAccount=app",
+                "consumers.app.clusters={c1}",
             ],
-            "there is no namespace nowhere, which consumers[0] names",
+            "there is no namespace nowhere, which consumers.app names",
         ),
     ] {
         let refusal = refused(&hub, values).await;
@@ -344,10 +343,10 @@ async fn a_consumer_may_get_the_copies_that_it_is_given_and_no_other() {
     ocm::namespace("team").create(&hub.ocm).await.unwrap();
     let values = [
         PROXY,
-        "consumers[0].namespace=team",
-        "consumers[0].serviceAccountName=app",
-        "consumers[0].managedServiceAccount=reader",
-        "consumers[0].clusters={c1,c2}",
+        "consumers.app.namespace=team",
+        "consumers.app.serviceAccountName=app",
+        "consumers.app.managedServiceAccount=reader",
+        "consumers.app.clusters={c1,c2}",
     ];
     install(&hub, &values).await;
     let account = hub.service_account("team", "app").await.unwrap();

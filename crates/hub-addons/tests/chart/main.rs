@@ -6,10 +6,14 @@
 mod support;
 
 mod examples;
+mod helm_test;
+mod hubs;
 mod install;
 mod monitoring;
 mod policies;
 mod render;
 mod rights;
+mod scraping;
+mod upgrade;
 mod values;
 mod works;

@@ -50,14 +50,14 @@ const VARIANTS: [(&str, &[&str]); 7] = [
     (
         "one replica, a consumer, no CRD",
         &[
-            "replicas=1",
+            "replicaCount=1",
             "leaderElection=false",
             "networkPolicy.enabled=false",
             "crds.enabled=false",
-            "consumers[0].namespace=team",
-            "consumers[0].serviceAccountName=app",
-            "consumers[0].managedServiceAccount=reader",
-            "consumers[0].clusters={c1,c2}",
+            "consumers.app.namespace=team",
+            "consumers.app.serviceAccountName=app",
+            "consumers.app.managedServiceAccount=reader",
+            "consumers.app.clusters={c1,c2}",
         ],
     ),
 ];
@@ -68,7 +68,8 @@ fn template(release: &str, values: &[&str]) -> Vec<String> {
 
 fn template_in(namespace: &str, release: &str, values: &[&str]) -> Vec<String> {
     let chart = chart().display().to_string();
-    let arguments = ["template", release, &chart, "--namespace", namespace, "--kube-version=1.36.3"];
+    let arguments =
+        ["template", release, &chart, "--namespace", namespace, "--skip-tests", "--kube-version=1.36.3"];
     let values = values.iter().map(|value| format!("--set={value}"));
     arguments.into_iter().map(str::to_owned).chain(values).collect()
 }
@@ -301,10 +302,10 @@ async fn what_is_said_for_every_object_is_on_every_object() {
         "nodeSelector.disk=ssd",
         "tolerations[0].operator=Exists",
         "serviceAccount.annotations.role=arn",
-        "consumers[0].namespace=team",
-        "consumers[0].serviceAccountName=app",
-        "consumers[0].managedServiceAccount=reader",
-        "consumers[0].allSecretsInNamespace=true",
+        "consumers.app.namespace=team",
+        "consumers.app.serviceAccountName=app",
+        "consumers.app.managedServiceAccount=reader",
+        "consumers.app.allSecretsInNamespace=true",
     ];
     let objects = render("hub-addons", &values).await;
     for object in &objects {
@@ -379,7 +380,7 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
 #[tokio::test]
 async fn what_is_said_for_one_object_is_there_and_nowhere_else() {
     let values = [
-        "replicas=3",
+        "replicaCount=3",
         "profiles.resources.limits.memory=1Gi",
         "credentials.resources.limits.memory=2Gi",
         "podDisruptionBudget.maxUnavailable=50%",

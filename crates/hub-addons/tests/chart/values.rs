@@ -49,7 +49,7 @@ async fn a_misspelt_gate_is_told_which_one_is_meant_by_every_command() {
 
 #[tokio::test]
 async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 53] = [
+    let cases: [(&[&str], &str); 52] = [
         (&["replica=3"], "'replica' not allowed"),
         (&["featureGate.clusterProfile=true"], "write featureGates'"),
         (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
@@ -70,8 +70,8 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["accessProvider.static.server=http://a/{cluster}"], "/accessProvider/static/server"),
         (&["accessProvider.static.ca.kind=Secret"], "'configmap', 'secret'"),
         (&["accessProvider.direct.nam=a"], "'nam' not allowed"),
-        (&["consumers[0].namespace=a"], "missing properties 'serviceAccountName', 'managedServiceAccount'"),
-        (&["consumers[0].name=a"], "'name' not allowed"),
+        (&["consumers.app.namespace=a"], "missing properties 'serviceAccountName', 'managedServiceAccount'"),
+        (&["consumers.app.name=a"], "'name' not allowed"),
         (&["crds.enabled=maybe"], "/crds/enabled"),
         (&["crds.clusterProfileLists=set"], "'map', 'atomic'"),
         (&["policies.enable=false"], "'enable' not allowed"),
@@ -85,10 +85,9 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["image.pullPolicy=always"], "'Always', 'IfNotPresent', 'Never'"),
         (&["image.name=a"], "'name' not allowed"),
         (&["imagePullSecrets={a}"], "/imagePullSecrets/0"),
-        (&["replicas=-1"], "/replicas"),
+        (&["replicaCount=-1"], "/replicaCount"),
         (&["log.format=xml"], "'text', 'json'"),
         (&["log.levle=debug"], "'levle' not allowed"),
-        (&["serviceAccount.create=false"], "'create' not allowed"),
         (&["podDisruptionBudget.minAvailable=1"], "'minAvailable' not allowed"),
         (&["podLabels.a=b c"], "/podLabels/a"),
         (&["extraArgs={debug}"], "/extraArgs/0"),
@@ -99,7 +98,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["nameOverride=A"], "/nameOverride"),
         // What only the values together show, a template says.
         (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level itself"),
-        (&["leaderElection=false"], "with leaderElection=false set replicas=1"),
+        (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (&["accessProvider.source=static"], "accessProvider.source=static needs accessProvider.static."),
         (
             &[
@@ -118,9 +117,9 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         ),
         (
             &[
-                "consumers[0].namespace=a",
-                "consumers[0].serviceAccountName=a",
-                "consumers[0].managedServiceAccount=a",
+                "consumers.app.namespace=a",
+                "consumers.app.serviceAccountName=a",
+                "consumers.app.managedServiceAccount=a",
             ],
             "names no clusters",
         ),
@@ -129,18 +128,6 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         let told = refusal(helm(), &["template", "it"], values).await;
         assert!(told.contains(words), "{values:?}: {told}");
     }
-}
-
-#[tokio::test]
-async fn consumers_are_said_once() {
-    let of = |index: usize| {
-        ["namespace=team", "serviceAccountName=app", "managedServiceAccount=app", "clusters={c1}"]
-            .map(|value| format!("consumers[{index}].{value}"))
-    };
-    let values = [of(0), of(1)].concat();
-    let values: Vec<&str> = values.iter().map(String::as_str).collect();
-    let told = refusal(helm(), &["template", "it"], &values).await;
-    assert!(told.contains("consumers[1] says again what consumers[0] has said"), "{told}");
 }
 
 /// Every level of the schema that is not Kubernetes' own refuses what it does not know.
@@ -158,6 +145,7 @@ fn the_schema_closes_every_object() {
         "/definitions/kubernetesObjects/items",
         "/properties/affinity",
         "/properties/extraEnv/items/properties/valueFrom",
+        "/properties/extraVolumes/items",
         "/properties/global",
     ];
     assert_eq!(open, of_kubernetes);

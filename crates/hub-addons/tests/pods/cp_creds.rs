@@ -160,15 +160,18 @@ async fn install(hub: &LocalHub) {
     let (repository, tag) = image.split_once(':').unwrap();
     let mut arguments = chart::install_arguments(&[
         &format!("image.registry={registry},image.repository={repository},image.tag={tag}"),
-        "replicas=1,computeBound=true",
+        "replicaCount=1,computeBound=true",
         "accessProvider.source=static,accessProvider.static.server=https://proxy.example:9092/{cluster}",
         // A certificate that every namespace has.
         &format!(
             "accessProvider.static.ca.namespace={APPLICATION},accessProvider.static.ca.name=kube-root-ca.crt"
         ),
         // The right without the grant.
-        &format!("consumers[1].namespace={UNBOUND},consumers[1].serviceAccountName={ACCOUNT}"),
-        &format!("consumers[1].managedServiceAccount={MSA},consumers[1].clusters={{{}}}", CLUSTERS.join(",")),
+        &format!("consumers.unbound.namespace={UNBOUND},consumers.unbound.serviceAccountName={ACCOUNT}"),
+        &format!(
+            "consumers.unbound.managedServiceAccount={MSA},consumers.unbound.clusters={{{}}}",
+            CLUSTERS.join(",")
+        ),
     ]);
     arguments.push(format!("--values={}", directory(EXAMPLE).join("values.yaml").display()));
     let ended = chart::run(chart::helm(), Some(hub), &arguments).await;

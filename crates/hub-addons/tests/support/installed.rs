@@ -164,7 +164,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
     let (repository, tag) = rest.split_once(':').unwrap();
     let mut values = json!({
         "image": { "registry": registry, "repository": repository, "tag": tag },
-        "replicas": 1,
+        "replicaCount": 1,
         "log": { "level": "debug" },
         "featureGates": {},
         "credentials": {},

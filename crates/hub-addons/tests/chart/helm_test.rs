@@ -1,0 +1,120 @@
+//! `helm test`: a Pod that fails when a controller does not work. Nothing runs Pods here, so this test is the node.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use local_hub::ocm::Object;
+use local_hub::{LocalHub, eventually};
+use serde_json::json;
+
+use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run, start};
+use crate::support::command::{Ended, hub_addons};
+use crate::support::world::{get, merge};
+use crate::support::{Hub, SOON};
+
+const TEST: &str = "hub-addons-test";
+
+/// Runs what the test's Pod says, as its account.
+async fn container(hub: &Hub, pod: &Pod) -> Ended {
+    let spec = pod.spec.as_ref().unwrap();
+    assert_eq!(spec.service_account_name.as_deref(), Some(TEST));
+    let account = hub.service_account(NAMESPACE, TEST).await.unwrap();
+    let kubeconfig = format!("--kubeconfig={}", account.kubeconfig().display());
+    let arguments = spec.containers[0].args.iter().flatten().map(String::as_str);
+    hub_addons(&arguments.chain([&*kubeconfig]).collect::<Vec<_>>(), &[]).await
+}
+
+fn pods(hub: &Hub) -> Api<Pod> {
+    Api::namespaced(hub.ocm.clone(), NAMESPACE)
+}
+
+/// Runs `helm test` and, as the node, its Pod.
+async fn helm_test(hub: &Hub) -> (Ended, Ended) {
+    let before = pods(hub).get_opt(TEST).await.unwrap().and_then(|pod| pod.metadata.uid);
+    let node = async {
+        let pod = eventually("the Pod is made", SOON, async || {
+            pods(hub).get_opt(TEST).await.unwrap().filter(|pod| pod.metadata.uid != before)
+        })
+        .await;
+        let ended = container(hub, &pod).await;
+        let phase = if ended.code == Some(0) { "Succeeded" } else { "Failed" };
+        let status = Patch::Merge(json!({ "status": { "phase": phase } }));
+        pods(hub).patch_status(TEST, &PatchParams::default(), &status).await.unwrap();
+        ended
+    };
+    let arguments = ["test", RELEASE, "--namespace", NAMESPACE, "--timeout=60s"];
+    tokio::join!(run(helm(), Some(&hub.hub), &arguments), node)
+}
+
+/// Says how many replicas of a component are available, as the controller of Deployments would.
+async fn available(hub: &Hub, component: &str, replicas: i32) {
+    let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
+    let counts = json!({ "replicas": 2, "readyReplicas": replicas, "availableReplicas": replicas });
+    let status = Patch::Merge(json!({ "status": counts }));
+    let name = format!("{RELEASE}-{component}");
+    api.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
+}
+
+#[tokio::test]
+async fn helm_test_passes_while_every_controller_works_and_fails_otherwise() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    install(&hub, &[]).await;
+    let profiles = start(&hub, "profiles").await;
+    let credentials = start(&hub, "credentials").await;
+    for addons in [&profiles, &credentials] {
+        addons.works().await;
+    }
+    available(&hub, "profiles", 1).await;
+    available(&hub, "credentials", 2).await;
+    let (helm, command) = helm_test(&hub).await;
+    assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
+    assert!(command.stdout.contains("held and renewed by"), "{}", command.stdout);
+
+    // Each permission of its account is missed.
+    let pod = pods(&hub).get(TEST).await.unwrap();
+    let rbac = |kind, resource, namespace| {
+        Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, namespace, TEST)
+    };
+    for role in [rbac("ClusterRole", "clusterroles", None), rbac("Role", "roles", Some(NAMESPACE))] {
+        let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
+        for (index, rule) in rules.as_array().unwrap().iter().enumerate() {
+            for resource in rule["resources"].as_array().unwrap() {
+                let mut fewer = rules.clone();
+                fewer[index]["resources"].as_array_mut().unwrap().retain(|it| it != resource);
+                if fewer[index]["resources"].as_array().unwrap().is_empty() {
+                    fewer.as_array_mut().unwrap().remove(index);
+                }
+                merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
+                eventually(&format!("{resource} are missed"), SOON, async || {
+                    let ended = container(&hub, &pod).await;
+                    let told = format!("{}{}", ended.stdout, ended.stderr);
+                    if ended.code != Some(0) && told.contains("forbidden") { Ok(()) } else { Err(told) }
+                })
+                .await;
+            }
+        }
+        merge(&hub.ocm, &role, &json!({ "rules": rules })).await;
+    }
+
+    available(&hub, "credentials", 0).await;
+    let (helm, command) = helm_test(&hub).await;
+    assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
+    assert!(command.stdout.contains("0 of 2 replicas are available"), "{}", command.stdout);
+    assert_eq!(command.stderr.lines().count(), 1, "{}", command.stderr);
+    available(&hub, "credentials", 1).await;
+
+    credentials.stop().await;
+    let (helm, command) = helm_test(&hub).await;
+    assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
+    assert!(command.stdout.contains("no controller holds it"), "{}", command.stdout);
+
+    // A process that stands still holds its lease, and does not renew it.
+    profiles.signal("STOP").await;
+    let ended = container(&hub, &pod).await;
+    assert!(ended.stdout.contains("holds it and does not renew it"), "{}", ended.stdout);
+    profiles.signal("CONT").await;
+    profiles.kill().await;
+}

@@ -1,0 +1,531 @@
+//! The chart on the hubs that people have: on OpenShift, where Argo CD renders without asking the hub, where addons come
+//! later, and where permissions and accounts are others' work.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::{ListFlavour, LocalHub, eventually};
+use serde_json::{Value, json};
+
+use crate::support::chart::{
+    Attempt, MASTERS, NAMESPACE, RELEASE, chart, helm, in_force, install, repository, run, start_all, user,
+};
+use crate::support::command::{Ended, hub_addons};
+use crate::support::proxy::{self, Authority, NAME, TEAM};
+use crate::support::shown::{profile, provider, sees};
+use crate::support::world::{self, get, merge};
+use crate::support::{Hub, SOON};
+
+const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
+const OPENSHIFT: &str = "--api-versions=security.openshift.io/v1";
+
+/// What the chart renders, as helm's arguments say, without a hub.
+async fn render(arguments: &[&str]) -> Vec<Value> {
+    let chart = chart().display().to_string();
+    let fixed =
+        ["template", RELEASE, &chart, "--namespace", NAMESPACE, "--skip-tests", "--kube-version=1.36.3"];
+    let ended = run(helm(), None, &[&fixed, arguments].concat()).await;
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    serde_saphyr::from_multiple(&ended.stdout).unwrap()
+}
+
+/// What the chart says of values that contradict each other.
+async fn refusal(values: &[&str]) -> String {
+    let chart = chart().display().to_string();
+    let sets = values.iter().map(|value| format!("--set={value}"));
+    let arguments: Vec<String> =
+        ["template", RELEASE, &chart].map(str::to_owned).into_iter().chain(sets).collect();
+    let ended = run(helm(), None, &arguments).await;
+    assert_ne!(ended.code, Some(0), "{values:?} render");
+    ended.stderr
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+/// The Pods that Deployments make.
+fn pods(objects: &[Value]) -> Vec<&Value> {
+    of_kind(objects, "Deployment").into_iter().map(|it| &it["spec"]["template"]["spec"]).collect()
+}
+
+/// A Pod and its containers.
+fn with_containers(pod: &Value) -> Vec<&Value> {
+    let containers = ["containers", "initContainers"].map(|field| pod[field].as_array());
+    std::iter::once(pod).chain(containers.into_iter().flatten().flatten()).collect()
+}
+
+/// The security contexts of Pods and of all their containers.
+fn security_contexts(objects: &[Value]) -> Vec<&Value> {
+    pods(objects).into_iter().flat_map(with_containers).map(|it| &it["securityContext"]).collect()
+}
+
+#[tokio::test]
+async fn openshift_chooses_users_and_groups_itself() {
+    let acm = format!("--values={}", chart().join("values-acm.yaml").display());
+    for (arguments, adapts) in [
+        (&[][..], false),
+        (&[OPENSHIFT], true),
+        (&[OPENSHIFT, "--set=openshift.adaptSecurityContexts=false"], false),
+        (&["--set=openshift.adaptSecurityContexts=true"], true),
+        (&[&acm], true),
+        (
+            &[
+                OPENSHIFT,
+                "--set=containerSecurityContext.runAsUser=1,podSecurityContext.supplementalGroups={1}",
+            ],
+            true,
+        ),
+    ] {
+        let objects = render(arguments).await;
+        let contexts = security_contexts(&objects);
+        assert_eq!(contexts.len(), 5, "two Pods with three containers");
+        let chosen = |context: &&Value| {
+            ["runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"]
+                .iter()
+                .any(|id| !context[id].is_null())
+        };
+        assert_eq!(contexts.iter().any(chosen), !adapts, "{arguments:?}: {contexts:?}");
+        // What restricted-v2 and Pod Security ask for is there all the same.
+        assert!(
+            pods(&objects).iter().all(|pod| pod["securityContext"]["runAsNonRoot"] == true),
+            "{arguments:?}"
+        );
+        for container in contexts.iter().filter(|context| !context["capabilities"].is_null()) {
+            assert_eq!(container["allowPrivilegeEscalation"], false);
+            assert_eq!(container["capabilities"]["drop"], json!(["ALL"]));
+        }
+    }
+    let acm = render(&[&acm]).await;
+    let anchors =
+        of_kind(&acm, "Role").into_iter().find(|it| it["metadata"]["namespace"] == "multicluster-engine");
+    assert_eq!(anchors.unwrap()["rules"][0]["resourceNames"], json!(["cluster-proxy-user-serving-cert"]));
+}
+
+#[tokio::test]
+async fn accounts_and_permissions_can_be_others_work() {
+    let objects = render(&["--set=serviceAccount.create=false,serviceAccount.name=mine"]).await;
+    assert!(of_kind(&objects, "ServiceAccount").is_empty());
+    let run_as: Vec<_> =
+        pods(&objects).iter().map(|pod| pod["serviceAccountName"].as_str().unwrap()).collect();
+    assert_eq!(run_as, ["mine-profiles", "mine-credentials"]);
+    let bound = ["ClusterRoleBinding", "RoleBinding"].map(|kind| of_kind(&objects, kind)).concat();
+    for subject in bound.iter().flat_map(|binding| binding["subjects"].as_array().unwrap()) {
+        assert!(run_as.contains(&subject["name"].as_str().unwrap()), "{subject}");
+    }
+    // Policies are about the accounts that there are, and the syncer's gets what it is given.
+    let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
+    for account in run_as {
+        assert!(policies.contains(&format!("'system:serviceaccount:{NAMESPACE}:{account}'")), "{account}");
+    }
+    assert!(!policies.contains(&format!("{NAMESPACE}:{RELEASE}-")), "{policies}");
+    let arguments = serde_json::to_string(&pods(&objects)).unwrap();
+    assert!(arguments.contains(&format!("--credential-rights-subject={NAMESPACE}/mine-credentials")));
+
+    let objects = render(&["--set=rbac.create=false,metrics.secure.enabled=true"]).await;
+    for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
+        assert!(of_kind(&objects, kind).is_empty(), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
+    let objects = render(&[
+        "--set=updateStrategy.type=RollingUpdate,updateStrategy.rollingUpdate.maxSurge=0",
+        "--set=startupProbe.failureThreshold=90",
+        "--set=extraVolumes[0].name=hub,extraVolumes[0].secret.secretName=hub",
+        "--set=extraVolumeMounts[0].name=hub,extraVolumeMounts[0].mountPath=/hub",
+        "--set=podSecurityContext.fsGroupChangePolicy=OnRootMismatch",
+        "--set=metrics.secure.enabled=true,metrics.secure.certificateSecret=serving",
+        "--set=monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true",
+        "--set=monitoring.prometheusRule.runbookUrl=https://wiki.example/hub",
+        "--set=networkPolicy.dnsPorts={53}",
+    ])
+    .await;
+    for deployment in of_kind(&objects, "Deployment") {
+        let strategy = &deployment["spec"]["strategy"];
+        assert_eq!(*strategy, json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0 } }));
+    }
+    for pod in pods(&objects) {
+        let container = &pod["containers"][0];
+        assert_eq!(container["startupProbe"]["failureThreshold"], 90);
+        assert_eq!(container["startupProbe"]["httpGet"]["path"], "/livez");
+        assert_eq!(pod["securityContext"]["fsGroupChangePolicy"], "OnRootMismatch");
+        let volumes: Vec<_> = pod["volumes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|volume| volume["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(volumes, ["hub-access", "metrics-certificate", "hub"]);
+        let mounts: Vec<_> = container["volumeMounts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|mount| mount["mountPath"].as_str().unwrap())
+            .collect();
+        assert_eq!(mounts[2], "/hub");
+        let directory = format!("--metrics-certificate-directory={}", mounts[1]);
+        let arguments = container["args"].as_array().unwrap();
+        assert!(arguments.contains(&json!(directory)) && arguments.contains(&json!("--metrics-secure=true")));
+    }
+    for budget in of_kind(&objects, "PodDisruptionBudget") {
+        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+    }
+    let endpoint = &of_kind(&objects, "ServiceMonitor")[0]["spec"]["endpoints"][0];
+    assert_eq!(
+        (&endpoint["scheme"], &endpoint["tlsConfig"]["serverName"]),
+        (&json!("https"), &json!("hub-addons.addons.svc"))
+    );
+
+    // A place where nothing is shown to go is a place where anything could.
+    let policy = &of_kind(&objects, "NetworkPolicy")[0]["spec"];
+    assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+    let [dns, hub] = &policy["egress"].as_array().unwrap()[..] else { panic!("{policy}") };
+    let ports = |rule: &Value| {
+        rule["ports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["port"].as_u64().unwrap())
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(ports(dns), [53].into());
+    assert_eq!(dns["to"].as_array().unwrap().len(), 2);
+    assert_eq!(ports(hub), [443, 6443].into());
+
+    // Where one is sent to read, there is something to read.
+    let runbook = fs::read_to_string(chart().join("RUNBOOK.md")).unwrap();
+    let sections: BTreeSet<_> =
+        runbook.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_lowercase).collect();
+    let groups = &of_kind(&objects, "PrometheusRule")[0]["spec"]["groups"];
+    let alerts: Vec<_> =
+        groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
+    assert!(alerts.len() > 10);
+    for alert in alerts {
+        let url = alert["annotations"]["runbook_url"].as_str().unwrap();
+        let section = url.strip_prefix("https://wiki.example/hub#").unwrap();
+        assert_eq!(section, alert["alert"].as_str().unwrap().to_lowercase());
+        assert!(sections.contains(section), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn values_that_contradict_each_other_are_explained() {
+    let app =
+        "consumers.app.namespace=a,consumers.app.serviceAccountName=a,consumers.app.managedServiceAccount=a";
+    let listed = format!("{app},consumers.app.clusters={{c1}}");
+    let twice = listed.replace(".app.", ".other.");
+    let two_ways = format!("{listed},consumers.app.allSecretsInNamespace=true");
+    for (values, words) in [
+        (&["rbac.create=false", &listed][..], "consumers (app) asks for Roles, and rbac.create is false"),
+        (&["serviceAccount.create=false", "serviceAccount.annotations.a=b"], "annotate yours"),
+        (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
+        (
+            &["leaderElection=false", "replicaCount=1", "updateStrategy.type=RollingUpdate"],
+            "with leaderElection=false set updateStrategy.type=Recreate",
+        ),
+        (&["updateStrategy.type=Recreate", "updateStrategy.rollingUpdate.maxSurge=1"], "choose one"),
+        (&["metrics.secure.certificateSecret=a"], "metrics would be served without TLS"),
+        (
+            &["metrics.secure.enabled=true", "monitoring.podMonitor.enabled=true"],
+            "use monitoring.serviceMonitor",
+        ),
+        (&["extraVolumes[0].name=hub-access"], "there is a volume hub-access already"),
+        (
+            &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
+            "which is not in extraVolumes",
+        ),
+        (&[&listed, &twice], "consumers.other says again what consumers.app says (a/a/a)"),
+        (&[&two_ways], "sets clusters and allSecretsInNamespace: choose one"),
+        (&[app], "names no clusters"),
+        // As values were called before.
+        (&["replicas=3"], "write replicaCount"),
+        (&["consumers[0].namespace=a"], "write consumers as a map"),
+        // What is misspelt, or of another kind.
+        (&["updateStrategy.maxSurge=1"], "'maxSurge' not allowed"),
+        (&["podSecurityContext.runAsUsr=1"], "'runAsUsr' not allowed"),
+        (&["containerSecurityContext.capabilities.drop=ALL"], "/containerSecurityContext/capabilities/drop"),
+        (&["openshift.adaptSecurityContexts=maybe"], "/openshift/adaptSecurityContexts"),
+        (&["rbac.creat=false"], "'creat' not allowed"),
+        (&["serviceAccount.nam=a"], "'nam' not allowed"),
+        (&["startupProbe.enable=true"], "'enable' not allowed"),
+        (
+            &["podDisruptionBudget.unhealthyPodEvictionPolicy=Always"],
+            "/podDisruptionBudget/unhealthyPodEvictionPolicy",
+        ),
+        (&["extraVolumes[0].emptyDir.a=b"], "missing property 'name'"),
+        (&["extraVolumeMounts[0].path=a"], "'path' not allowed"),
+        (&["metrics.secure.enable=true"], "'enable' not allowed"),
+        (&["metrics.tls=true"], "'tls' not allowed"),
+        (&["monitoring.prometheusRule.runbookUrl=wiki"], "/monitoring/prometheusRule/runbookUrl"),
+        (&["networkPolicy.dnsPorts={}"], "/networkPolicy/dnsPorts"),
+        (&["networkPolicy.dns=true"], "'dns' not allowed"),
+    ] {
+        let told = refusal(values).await;
+        assert!(told.contains(words), "{values:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn several_files_of_values_add_up_their_consumers() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        format!("--values={}", path.display())
+    };
+    let kueue = "consumers: {kueue: {namespace: kueue, serviceAccountName: k, managedServiceAccount: k, clusters: [a]}}";
+    let argocd = "consumers: {argocd: {namespace: argocd, serviceAccountName: a, managedServiceAccount: a, clusters: [a]}}";
+    let (kueue, argocd) = (file("kueue.yaml", kueue), file("argocd.yaml", argocd));
+    let roles = async |files: &[&str]| -> BTreeSet<String> {
+        let only = ["--show-only=templates/consumers.yaml"];
+        let objects = render(&[files, &only].concat()).await;
+        of_kind(&objects, "Role")
+            .iter()
+            .map(|it| it["metadata"]["namespace"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(roles(&[&kueue, &argocd]).await, ["argocd".to_owned(), "kueue".to_owned()].into());
+    let without = file("without.yaml", "consumers: {kueue: null}");
+    assert_eq!(roles(&[&kueue, &argocd, &without]).await, ["argocd".to_owned()].into());
+}
+
+/// YAML takes `1e5` for a number where it is not quoted.
+#[tokio::test]
+async fn a_name_may_look_like_a_number() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let number = "1e5";
+    world::create(&hub.ocm, [ocm::namespace(number)]).await;
+    let values = json!({
+        "featureGates": { "clusterProfileDirectAccessProvider": true },
+        "clusterManagerName": number,
+        "propagateLabels": [number],
+        "accessProvider": {
+            "name": number,
+            "direct": { "name": "2e5" },
+            "source": "static",
+            "static": {
+                "server": "https://proxy.example/{cluster}",
+                "ca": { "namespace": number, "name": number, "key": number },
+            },
+        },
+        "consumers": {
+            number: {
+                "namespace": number, "serviceAccountName": number, "managedServiceAccount": number,
+                "clusters": [number],
+            },
+        },
+        "policies": {
+            "protectedNamespaces": ["3e5"],
+            "clusterManagers": {
+                "users": [number], "groups": [number],
+                "serviceAccounts": [{ "namespace": number, "name": number }],
+            },
+        },
+        "image": { "registry": number, "repository": number, "tag": number },
+        "imagePullSecrets": [{ "name": number }],
+        "metrics": { "secure": { "enabled": true, "certificateSecret": number } },
+        "priorityClassName": number,
+        "nodeSelector": { "n": number },
+        "commonLabels": { "n": number },
+        "commonAnnotations": { "n": number },
+        "podLabels": { "p": number },
+        "podAnnotations": { "p": number },
+        "serviceAccount": { "annotations": { "s": number } },
+        "extraEnv": [{ "name": "N", "value": number }],
+        "nameOverride": number,
+    });
+    let file = hub.directory().join("values.json");
+    fs::write(&file, values.to_string()).unwrap();
+    let (chart, file) = (chart().display().to_string(), format!("--values={}", file.display()));
+    let ended = run(helm(), Some(&hub.hub), &["install", number, &chart, "--namespace", number, &file]).await;
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let role = ("rbac.authorization.k8s.io", "v1", "Role");
+    let role = Object::new(role, "roles", Some(number), "1e5:cp-creds:1e5:1e5");
+    assert_eq!(get(&hub.ocm, &role).await.unwrap()["rules"][0]["resourceNames"], json!(["1e5-1e5"]));
+}
+
+fn crd() -> Object {
+    let gvk = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    Object::new(gvk, "customresourcedefinitions", None, CRD)
+}
+
+/// Renders without a hub, as Argo CD does, and applies what is rendered.
+async fn apply_rendered(hub: &Hub, arguments: &[&str]) {
+    world::ensure_namespace(&hub.ocm, NAMESPACE).await;
+    let chart = chart().display().to_string();
+    let fixed =
+        ["template", RELEASE, &chart, "--namespace", NAMESPACE, "--skip-tests", "--kube-version=1.36.3"];
+    let ended = run(helm(), None, &[&fixed, arguments].concat()).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let file = hub.directory().join("rendered.yaml");
+    fs::write(&file, ended.stdout).unwrap();
+    let output = hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+}
+
+/// Runs the init container of the Deployment that has one, as the ServiceAccount of its Pod.
+async fn create_crd(hub: &Hub) -> Ended {
+    let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
+    let pod = api.get("hub-addons-profiles").await.unwrap().spec.unwrap().template.spec.unwrap();
+    let account = hub.service_account(NAMESPACE, &pod.service_account_name.unwrap()).await.unwrap();
+    let [container] = &pod.init_containers.unwrap()[..] else { panic!("one init container") };
+    assert_eq!(container.command.as_deref(), Some(&["/hub-addons".to_owned()][..]));
+    let kubeconfig = format!("--kubeconfig={}", account.kubeconfig().display());
+    let arguments: Vec<&str> =
+        container.args.iter().flatten().map(String::as_str).chain([&*kubeconfig]).collect();
+    hub_addons(&arguments, &[]).await
+}
+
+/// A cluster that is bound in the team's namespace.
+async fn bind_a_cluster(hub: &Hub) {
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::bound(TEAM, "s")]).await;
+    ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_rendered_without_a_hub_creates_the_crd_where_there_is_none() {
+    let builder = LocalHub::builder().without_controller_manager().without_crds([CRD]);
+    let hub = Hub::start(builder, Vec::new()).await;
+    apply_rendered(&hub, &[]).await;
+    assert!(get(&hub.ocm, &crd()).await.is_none(), "applied, it would change another's");
+
+    // Each permission is missed.
+    let role = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
+    let role = Object::new(role, "clusterroles", None, "hub-addons-profiles");
+    let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
+    for verb in ["get", "create", "patch"] {
+        let mut fewer = rules.clone();
+        for rule in fewer.as_array_mut().unwrap() {
+            if rule["resources"] == json!(["customresourcedefinitions"]) {
+                assert_eq!(rule["resourceNames"], json!([CRD]));
+                rule["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
+            }
+        }
+        assert_ne!(fewer, rules);
+        merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
+        eventually(&format!("{verb} is missed"), SOON, async || {
+            let ended = create_crd(&hub).await;
+            let line = ended.stderr.trim_end();
+            if ended.code != Some(0) && line.contains("forbidden") && !line.contains('\n') {
+                Ok(())
+            } else {
+                Err(format!("{ended:?}"))
+            }
+        })
+        .await;
+        assert!(get(&hub.ocm, &crd()).await.is_none(), "without {verb}");
+    }
+    merge(&hub.ocm, &role, &json!({ "rules": rules })).await;
+    eventually("it is created", SOON, async || {
+        let ended = create_crd(&hub).await;
+        if ended.stdout == format!("customresourcedefinition {CRD} created\n") {
+            Ok(())
+        } else {
+            Err(format!("{ended:?}"))
+        }
+    })
+    .await;
+
+    // The next Pod finds it; and everything works with what was rendered.
+    let ended = create_crd(&hub).await;
+    assert_eq!((ended.code, ended.stdout), (Some(0), format!("customresourcedefinition {CRD} exists\n")));
+    let running = start_all(&hub, &["profiles", "credentials"]).await;
+    bind_a_cluster(&hub).await;
+    sees(&hub.ocm, TEAM, &["c1"]).await;
+    for process in running {
+        process.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
+    let builder = LocalHub::builder().without_controller_manager().lists(ListFlavour::Atomic);
+    let hub = Hub::start(builder, Vec::new()).await;
+    let version = async || get(&hub.ocm, &crd()).await.unwrap()["metadata"]["resourceVersion"].clone();
+    let before = version().await;
+    for _ in 0..2 {
+        apply_rendered(&hub, &[]).await;
+        let ended = create_crd(&hub).await;
+        assert_eq!((ended.code, ended.stdout), (Some(0), format!("customresourcedefinition {CRD} exists\n")));
+    }
+    assert_eq!(version().await, before);
+    let running = start_all(&hub, &["profiles", "credentials"]).await;
+    bind_a_cluster(&hub).await;
+    sees(&hub.ocm, TEAM, &["c1"]).await;
+    for process in running {
+        process.stop().await;
+    }
+
+    // Whatever RBAC would let it do.
+    in_force(&hub, &["profiles"]).await;
+    let profiles = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
+    let change = json!({ "metadata": { "labels": { "changed": "true" } } });
+    for attempt in [Attempt::Patch(crd(), change), Attempt::Delete(crd())] {
+        eventually("it is refused", SOON, async || {
+            let refusal = attempt.by(&profiles).await.err().unwrap_or_default();
+            if refusal.contains("where it is missing, and changes none") { Ok(()) } else { Err(refusal) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn what_needs_the_proxys_namespace_waits_until_it_is_there() {
+    let named = "accessProvider.clusterProxy.namespace=proxy";
+    for values in [&[][..], &[named]] {
+        let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+        let notes = install(&hub, values).await;
+        assert_eq!(notes.contains("there is no namespace proxy"), !values.is_empty(), "{notes}");
+        let running = start_all(&hub, &["profiles"]).await;
+        bind_a_cluster(&hub).await;
+        sees(&hub.ocm, TEAM, &["c1"]).await;
+        let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
+        let role = Object::new(gvk, "clusterroles", None, "hub-addons-profiles");
+        let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
+        let mut fewer = rules.clone();
+        fewer.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["secrets"]));
+        assert_eq!(fewer.as_array().unwrap().len() + 1, rules.as_array().unwrap().len());
+        merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
+        let refused = async || {
+            let requests = hub.audit().requests().await.unwrap().of_user(&user("profiles"));
+            requests.matching(|request| request.code == 403 && request.resource == "secrets")
+        };
+        proxy::install(&hub, &Authority::new("first"), &["c1"]).await;
+        // The permission is missed, and nothing is published without.
+        eventually("it is refused", SOON, async || !refused().await.is_empty()).await;
+        let shown = get(&hub.ocm, &world::profile_of(NAME, TEAM, "c1")).await.unwrap();
+        assert!(provider(&shown, NAME).is_null(), "{shown}");
+        merge(&hub.ocm, &role, &json!({ "rules": rules })).await;
+        profile(&hub.ocm, (TEAM, "c1"), "has its entry", |profile| !provider(profile, NAME).is_null()).await;
+        for process in running {
+            process.stop().await;
+        }
+    }
+}
+
+#[test]
+fn the_chart_says_where_it_comes_from() {
+    let text = fs::read_to_string(chart().join("Chart.yaml")).unwrap();
+    let chart: Value = serde_saphyr::from_str(&text).unwrap();
+    for field in ["home", "icon", "sources", "maintainers", "annotations"] {
+        assert!(!chart[field].is_null(), "{field}");
+    }
+    let changes: Vec<Value> =
+        serde_saphyr::from_str(chart["annotations"]["artifacthub.io/changes"].as_str().unwrap()).unwrap();
+    assert!(changes.iter().all(|change| change["kind"].is_string() && change["description"].is_string()));
+    let changelog = fs::read_to_string(repository().join("CHANGELOG.md")).unwrap();
+    let version = chart["version"].as_str().unwrap();
+    assert!(changelog.contains(&format!("## {version}")), "CHANGELOG.md does not name {version}");
+}

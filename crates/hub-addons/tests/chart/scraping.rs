@@ -1,0 +1,152 @@
+//! Metrics over TLS: the hub says who may read them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::ObjectMeta;
+use kube::config::AuthInfo;
+use kube::{Api, Client, Config};
+use local_hub::ocm::{self, Object};
+use local_hub::{LocalHub, eventually};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use serde_json::{Value, json};
+
+use crate::support::chart::{install, start};
+use crate::support::world::{self, get, merge};
+use crate::support::{Addons, Hub, SOON, USER, rights};
+
+const READER: &str = "hub-addons-metrics-reader";
+
+/// What a client with this token gets: the metrics, or a status code.
+async fn scrape(addons: &Addons, token: Option<&str>) -> Result<String, u16> {
+    let log = addons.log();
+    let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();
+    let address = line.split_once("address=").unwrap().1.split(' ').next().unwrap();
+    let mut config = Config::new(format!("https://{address}").parse().unwrap());
+    // Its own, or made for this test.
+    config.accept_invalid_certs = true;
+    config.default_retry = false;
+    config.auth_info = AuthInfo { token: token.map(|token| token.to_owned().into()), ..AuthInfo::default() };
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    match Client::try_from(config).unwrap().request_text(request).await {
+        Ok(text) => Ok(text),
+        Err(kube::Error::Api(status)) => Err(status.code),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The token of a ServiceAccount that nobody has seen yet.
+async fn token(hub: &Hub, namespace: &str, name: &str) -> String {
+    hub.service_account(namespace, name).await.unwrap().token().expose().to_owned()
+}
+
+fn cluster_role(name: &str) -> Object {
+    Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, name)
+}
+
+#[tokio::test]
+async fn metrics_are_for_those_whom_the_hub_lets_get_them() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    install(&hub, &["metrics.secure.enabled=true"]).await;
+    world::create(&hub.ocm, [ocm::namespace("monitoring"), ocm::namespace("team")]).await;
+    let binding = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
+    let group = json!({
+        "kind": "Group", "name": "system:serviceaccounts:monitoring", "apiGroup": "rbac.authorization.k8s.io",
+    });
+    let role = json!({ "kind": "ClusterRole", "name": READER, "apiGroup": "rbac.authorization.k8s.io" });
+    let binding = Object::new(binding, "clusterrolebindings", None, "scrapers")
+        .field("roleRef", role)
+        .field("subjects", json!([group]));
+    binding.create(&hub.ocm).await.unwrap();
+    for component in ["profiles", "credentials"] {
+        let addons = start(&hub, component).await;
+        let prometheus = token(&hub, "monitoring", "prometheus").await;
+        let text = eventually("metrics are served", SOON, async || {
+            scrape(&addons, Some(&prometheus)).await.map(Some)
+        })
+        .await;
+        assert!(text.contains("hub_addons_build_info"), "{text}");
+        assert_eq!(scrape(&addons, None).await, Err(401));
+        assert_eq!(scrape(&addons, Some("a.b.c")).await, Err(401));
+        assert_eq!(scrape(&addons, Some(&token(&hub, "team", "app").await)).await, Err(403));
+
+        // Each permission is missed, and nothing is served instead.
+        let role = cluster_role(&format!("hub-addons-{component}"));
+        let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
+        for resource in ["tokenreviews", "subjectaccessreviews"] {
+            let mut fewer = rules.clone();
+            fewer.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!([resource]));
+            assert_ne!(fewer, rules, "{resource}");
+            merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
+            eventually(&format!("{resource} are missed"), SOON, async || {
+                let other = token(&hub, "monitoring", resource).await;
+                let scraped = scrape(&addons, Some(&other)).await.map(|_| ());
+                if scraped == Err(503) { Ok(()) } else { Err(format!("{scraped:?}")) }
+            })
+            .await;
+            assert!(scrape(&addons, Some(&prometheus)).await.is_ok(), "what the hub has said still counts");
+            merge(&hub.ocm, &role, &json!({ "rules": rules })).await;
+            let other = token(&hub, "monitoring", resource).await;
+            eventually("metrics are served again", SOON, async || {
+                scrape(&addons, Some(&other)).await.map(Some)
+            })
+            .await;
+        }
+        let log = addons.log();
+        assert!(!log.contains(&prometheus) && !log.contains("a.b.c"), "a token is logged");
+        addons.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_served_without_a_restart() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
+    let directory = hub.directory().join("certificate");
+    std::fs::create_dir(&directory).unwrap();
+    let renew = || {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(directory.join("tls.crt"), cert.pem()).unwrap();
+        std::fs::write(directory.join("tls.key"), signing_key.serialize_pem()).unwrap();
+        cert.der().to_vec()
+    };
+    let first = renew();
+    let certificates = format!("--metrics-certificate-directory={}", directory.display());
+    let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+    let addons = Addons::launch(&hub, "hub-addons", USER, &[gates, "--metrics-secure", &certificates]).await;
+    // Without TLS in place of ours a client would not get as far as being refused.
+    let log = addons.log();
+    let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();
+    let address = line.split_once("address=").unwrap().1.split(' ').next().unwrap().to_owned();
+    let trusting = async |anchor: &[u8]| {
+        let mut config = Config::new(format!("https://{address}").parse().unwrap());
+        config.root_cert = Some(vec![anchor.to_vec()]);
+        config.default_retry = false;
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        match Client::try_from(config).unwrap().request_text(request).await {
+            Err(kube::Error::Api(status)) => Ok(status.code),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    assert_eq!(trusting(&first).await, Ok(401));
+    let second = renew();
+    assert_eq!(trusting(&second).await, Ok(401));
+    assert!(trusting(&first).await.is_err(), "the first is no longer served");
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn the_role_of_scrapers_lets_them_get_metrics_and_nothing_else() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    install(&hub, &["metrics.secure.enabled=true"]).await;
+    let role: ClusterRole = Api::all(hub.ocm.clone()).get(READER).await.unwrap();
+    let ClusterRole { metadata: ObjectMeta { .. }, rules: Some(rules), .. } = role else {
+        panic!("no rules")
+    };
+    let rules: Value = serde_json::to_value(rules).unwrap();
+    assert_eq!(rules, json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]));
+}

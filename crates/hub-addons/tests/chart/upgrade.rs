@@ -1,0 +1,125 @@
+//! From the last chart that was packaged to this one: what has been granted and made stays, and values that are called
+//! otherwise now are refused before anything changes.
+//!
+//! `released` holds that package; a release replaces it (`hack/release.sh`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::path::PathBuf;
+
+use local_hub::LocalHub;
+use local_hub::ocm::{self, ManagedCluster, Object};
+use serde_json::{Value, json};
+
+use crate::support::chart::{NAMESPACE, RELEASE, chart, helm, helm3, run, start_all, user};
+use crate::support::command::Ended;
+use crate::support::credentials::{copied, copy, profile, token};
+use crate::support::shown::sees;
+use crate::support::world::{self, get};
+use crate::support::{Hub, rights};
+
+const HOME: &str = "open-cluster-management-addon";
+
+/// The last chart that was packaged.
+fn released() -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/chart/released");
+    let packages: Vec<PathBuf> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [package] = &packages[..] else { panic!("one package, and not {packages:?}") };
+    package.clone()
+}
+
+async fn helm_does(
+    program: &std::path::Path,
+    hub: &Hub,
+    chart: &std::path::Path,
+    arguments: &[&str],
+) -> Ended {
+    let chart = chart.display().to_string();
+    let fixed = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", "--namespace", NAMESPACE];
+    run(program, Some(&hub.hub), &[&fixed, arguments].concat()).await
+}
+
+#[tokio::test]
+async fn an_upgrade_from_the_last_package_takes_nothing_away() {
+    for program in [helm(), helm3()] {
+        let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+        world::create(&hub.ocm, [ocm::namespace(HOME), ocm::namespace("team"), ocm::cluster_set("s")]).await;
+        world::create(&hub.ocm, [ocm::bound("team", "s")]).await;
+        ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
+        let app = token("c1", "app");
+        app.create(&hub.ocm).await.unwrap();
+        let ended = helm_does(program, &hub, &released(), &["--set=propagateLabels={region}"]).await;
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        // The programs of that package had one Lease for each process, and these have one for each controller.
+        for component in ["profiles", "credentials"] {
+            hub.grant(&user(component), rights::host()).await.unwrap();
+        }
+        let running = start_all(&hub, &["profiles", "credentials"]).await;
+        sees(&hub.ocm, "team", &["c1"]).await;
+        copied(&hub.ocm, "team", &app).await;
+        for process in running {
+            process.stop().await;
+        }
+
+        let role = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
+        let tokens = Object::new(role, "clusterroles", None, "hub-addons-credentials-tokens");
+        let rules = async || get(&hub.ocm, &tokens).await.unwrap()["rules"].clone();
+        let versions = async || {
+            let mut versions: Vec<Value> = Vec::new();
+            for object in [profile("team", "c1"), copy("team", &app)] {
+                versions.push(get(&hub.ocm, &object).await.unwrap()["metadata"]["resourceVersion"].clone());
+            }
+            versions
+        };
+        let before = (rules().await, versions().await);
+        assert_eq!(before.0[0]["resourceNames"], json!(["app"]));
+        let ended = helm_does(program, &hub, &chart(), &["--reset-then-reuse-values"]).await;
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert_eq!((rules().await, versions().await), before);
+
+        // It works on, with what somebody has set before, and writes nothing anew.
+        let running = start_all(&hub, &["profiles", "credentials"]).await;
+        let other = token("c1", "other");
+        other.create(&hub.ocm).await.unwrap();
+        copied(&hub.ocm, "team", &other).await;
+        assert_eq!(versions().await, before.1);
+        for process in running {
+            process.stop().await;
+        }
+        let values = ["get", "values", RELEASE, "--namespace", NAMESPACE, "--output=json"];
+        let values = run(program, Some(&hub.hub), &values).await.stdout;
+        let values: Value = serde_json::from_str(&values).unwrap();
+        assert_eq!(values, json!({ "propagateLabels": ["region"] }));
+    }
+}
+
+#[tokio::test]
+async fn values_that_are_called_otherwise_now_are_refused_before_anything_changes() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace(HOME), ocm::namespace("team")]).await;
+    for (set, words) in [
+        (
+            "--set=consumers[0].namespace=team,consumers[0].serviceAccountName=app,\
+             consumers[0].managedServiceAccount=app,consumers[0].clusters={c1}",
+            "write consumers as a map",
+        ),
+        ("--set=replicas=3", "write replicaCount"),
+    ] {
+        let ended = helm_does(helm(), &hub, &released(), &["--reset-values", set]).await;
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        let deployment =
+            Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "hub-addons-profiles");
+        let version =
+            async || get(&hub.ocm, &deployment).await.unwrap()["metadata"]["resourceVersion"].clone();
+        let before = version().await;
+        let ended = helm_does(helm(), &hub, &chart(), &["--reset-then-reuse-values"]).await;
+        assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+        assert_eq!(version().await, before);
+    }
+}
