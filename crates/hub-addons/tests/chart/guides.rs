@@ -1,0 +1,199 @@
+//! `docs`: every block of YAML in a guide is what it is said to be. Values render, manifests and patches are taken by a
+//! real API server, and the plugin takes the arguments.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::fs;
+
+use cp_creds::cli::{self, Command};
+use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
+use local_hub::LocalHub;
+use local_hub::ocm::{self, Object};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::support::chart::{chart, helm, repository, run};
+use crate::support::{Hub, world};
+
+const GUIDES: [&str; 2] = ["argo-cd.md", "multikueue.md"];
+
+/// A block of YAML: its first comment, if it begins with one, and what it says.
+struct Block {
+    title: Option<String>,
+    text: String,
+    value: Value,
+}
+
+fn blocks(guide: &str) -> Vec<Block> {
+    let text = fs::read_to_string(repository().join("docs").join(guide)).unwrap();
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some((indent, _)) = line.split_once("```yaml") {
+            let block: Vec<&str> = lines
+                .by_ref()
+                .take_while(|line| line.trim() != "```")
+                .map(|line| line.strip_prefix(indent).unwrap_or(line))
+                .collect();
+            let text = block.join("\n");
+            let title = block[0].strip_prefix("# ").map(str::to_owned);
+            let value =
+                serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{guide}: {error}\n{text}"));
+            blocks.push(Block { title, text, value });
+        }
+    }
+    assert!(!blocks.is_empty(), "{guide}");
+    blocks
+}
+
+/// A value has the fields of a Kubernetes type, and no others.
+fn strictly<T: DeserializeOwned + serde::Serialize>(value: &Value) {
+    let typed: T = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&typed).unwrap(), *value, "a field that is not known");
+}
+
+/// What a component's Pods get: containers, volumes and mounts that belong together.
+fn plugin_in(part: &Value) {
+    let list = |field: &str| part[field].as_array().cloned().unwrap_or_default();
+    let (volumes, mounts) = (list("volumes"), list("volumeMounts"));
+    assert!(!volumes.is_empty() && !mounts.is_empty(), "{part}");
+    volumes.iter().for_each(strictly::<Volume>);
+    mounts.iter().for_each(strictly::<VolumeMount>);
+    let in_image = !volumes[0]["image"].is_null();
+    assert_eq!(list("initContainers").is_empty(), in_image, "{part}");
+    for container in list("initContainers") {
+        strictly::<Container>(&container);
+        let words =
+            container["command"].as_array().unwrap()[1..].iter().map(|word| word.as_str().unwrap().into());
+        assert_eq!(cli::parse(words).unwrap(), Command::Install("/plugins".into()));
+        assert_eq!(container["volumeMounts"][0]["mountPath"], "/plugins");
+    }
+    assert_eq!(mounts[0]["mountPath"], "/plugins");
+    assert_eq!(mounts[0]["name"], volumes[0]["name"]);
+}
+
+/// The plugin takes what it is called with.
+fn called(exec: &Value, cluster: Option<&str>) {
+    let words = exec["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+    // As the ClusterProfile controller replaces it.
+    let words = words.map(|word| word.replace("{{ .ClusterProfileName }}", "cluster1").into());
+    let Command::Credential(arguments) = cli::parse(words).unwrap() else { panic!("{exec}") };
+    assert_eq!(arguments.cluster.as_deref(), cluster);
+    assert_eq!(exec["provideClusterInfo"] == true, cluster.is_none(), "who says which cluster?");
+    assert_eq!(exec["command"], "/plugins/cp-creds");
+}
+
+#[tokio::test]
+async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace("argocd"), ocm::namespace("kueue-system")]).await;
+    let deployment = json!({
+        "selector": { "matchLabels": { "app": "kueue" } },
+        "template": {
+            "metadata": { "labels": { "app": "kueue" } },
+            "spec": { "containers": [{ "name": "manager", "image": "kueue" }] },
+        },
+    });
+    let kueue = Object::new(
+        ("apps", "v1", "Deployment"),
+        "deployments",
+        Some("kueue-system"),
+        "kueue-controller-manager",
+    );
+    kueue.clone().field("spec", deployment).create(&hub.ocm).await.unwrap();
+    let mut seen = Vec::new();
+    for guide in GUIDES {
+        for (index, Block { title, text, value }) in blocks(guide).into_iter().enumerate() {
+            let file = hub.directory().join(format!("{guide}-{index}.yaml"));
+            fs::write(&file, &text).unwrap();
+            let file = file.to_str().unwrap().to_owned();
+            let kind = title.unwrap_or_else(|| value["kind"].as_str().unwrap().to_owned());
+            match &*kind {
+                "values of the chart hub-addons" => {
+                    let chart = chart().display().to_string();
+                    let ended = run(helm(), None, &["template", "it", &chart, "--values", &file]).await;
+                    assert_eq!(ended.code, Some(0), "{guide}: {}", ended.stderr);
+                }
+                "values of the chart argo-cd" => {
+                    for component in ["controller", "server"] {
+                        plugin_in(&value[component]);
+                    }
+                }
+                "values of the chart argocd-clusterprofile-controller" => {
+                    let controller = &value["controller"];
+                    controller["extraVolumes"].as_array().unwrap().iter().for_each(strictly::<Volume>);
+                    controller["extraVolumeMounts"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .for_each(strictly::<VolumeMount>);
+                }
+                "ArgoCD" => {
+                    for component in ["controller", "server"] {
+                        plugin_in(&value["spec"][component]);
+                    }
+                }
+                "patch of the Deployment kueue-controller-manager" => {
+                    let arguments = [
+                        "--namespace=kueue-system",
+                        "patch",
+                        "deployment",
+                        "kueue-controller-manager",
+                        "--patch-file",
+                        &file,
+                    ];
+                    let output =
+                        hub.kubectl(&[&arguments[..], &["--dry-run=server"]].concat()).await.unwrap();
+                    assert!(output.status.success(), "{guide}: {}", String::from_utf8_lossy(&output.stderr));
+                    let pod = &value["spec"]["template"]["spec"];
+                    plugin_in(&json!({
+                        "initContainers": pod["initContainers"], "volumes": pod["volumes"],
+                        "volumeMounts": pod["containers"][0]["volumeMounts"],
+                    }));
+                }
+                "ConfigMap" => {
+                    let arguments = ["apply", "--server-side", "--validate=strict", "--filename", &file];
+                    let output = hub.kubectl(&arguments).await.unwrap();
+                    assert!(output.status.success(), "{guide}: {}", String::from_utf8_lossy(&output.stderr));
+                    let file: Value =
+                        serde_json::from_str(value["data"]["providers.json"].as_str().unwrap()).unwrap();
+                    called(&file["providers"][0]["execConfig"], Some("cluster1"));
+                }
+                "Configuration" => {
+                    called(&value["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"], None);
+                }
+                other => panic!("{guide}: nothing says how {other} is tried"),
+            }
+            seen.push(kind);
+        }
+    }
+    assert_eq!(seen.len(), 10, "{seen:?}");
+}
+
+/// Files that a guide leads to are there.
+#[test]
+fn links_lead_to_files() {
+    let mut guides: Vec<String> = GUIDES.iter().map(|guide| format!("docs/{guide}")).collect();
+    guides.extend(
+        ["docs/support.md", "README.md", "charts/hub-addons/README.md", "deploy/examples/README.md"]
+            .map(str::to_owned),
+    );
+    for guide in guides {
+        let path = repository().join(&guide);
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap();
+            if !file.is_empty() && !file.starts_with("http") {
+                assert!(path.parent().unwrap().join(file).exists(), "{guide} leads to {link}");
+            }
+        }
+        let words = text.split([' ', '`', '\n', '\\']).filter(|word| word.starts_with("deploy/examples/"));
+        for file in words {
+            assert!(repository().join(file).exists(), "{guide} names {file}");
+        }
+    }
+}
