@@ -12,6 +12,7 @@ mod hubs;
 mod install;
 mod monitoring;
 mod policies;
+mod release;
 mod render;
 mod rights;
 mod scraping;

@@ -1,0 +1,127 @@
+//! `hack/release.sh`: one folder with all that a release publishes. The images are small ones made here, since what is
+//! in real ones is `hack/check-image.sh`'s to say.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::chart::{helm, repository, run};
+
+fn command(program: &str, directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap()
+}
+
+fn sha256(file: &Path) -> String {
+    let output = command("sha256sum", Path::new("/"), &[file.to_str().unwrap()]);
+    String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+/// An OCI archive of an image with one blob, which is its manifest.
+fn archive(directory: &Path, image: &str, arch: &str) {
+    let layout = directory.join(format!("{image}-{arch}"));
+    fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    let manifest = json!({ "schemaVersion": 2, "image": image, "arch": arch }).to_string();
+    let file = layout.join("manifest");
+    fs::write(&file, &manifest).unwrap();
+    let digest = sha256(&file);
+    fs::rename(&file, layout.join("blobs/sha256").join(&digest)).unwrap();
+    let descriptor = json!({
+        "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": format!("sha256:{digest}"),
+        "size": manifest.len(),
+    });
+    let index = json!({ "schemaVersion": 2, "manifests": [descriptor] });
+    fs::write(layout.join("index.json"), index.to_string()).unwrap();
+    let archive = directory.join(format!("{image}-{arch}.oci.tar"));
+    let ended = command("tar", &layout, &["-cf", archive.to_str().unwrap(), "blobs", "index.json"]);
+    assert!(ended.status.success());
+}
+
+/// Every descriptor below one leads to a blob of its digest and size.
+fn follow(layout: &Path, descriptor: &Value, seen: &mut Vec<String>) {
+    let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+    let blob = layout.join("blobs/sha256").join(digest);
+    assert_eq!(sha256(&blob), digest);
+    assert_eq!(fs::metadata(&blob).unwrap().len(), descriptor["size"].as_u64().unwrap());
+    seen.push(descriptor["mediaType"].as_str().unwrap().to_owned());
+    if descriptor["mediaType"].as_str().unwrap().ends_with("json") {
+        let value: Value = serde_json::from_slice(&fs::read(&blob).unwrap()).unwrap();
+        let lists = ["manifests", "layers"].map(|list| value[list].as_array().cloned().unwrap_or_default());
+        for below in lists.iter().flatten().chain(Some(&value["config"]).filter(|it| it.is_object())) {
+            follow(layout, below, seen);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_release_is_one_folder_that_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let images = directory.path().join("images");
+    fs::create_dir(&images).unwrap();
+    for image in ["hub-addons", "cp-creds"] {
+        for arch in ["amd64", "arm64"] {
+            archive(&images, image, arch);
+        }
+    }
+    // Built, if it is not: the script would do so within its time.
+    let helm = helm();
+    let output = directory.path().join("release");
+    let (images, folder) = (images.to_str().unwrap(), output.to_str().unwrap());
+    let script = repository().join("hack/release.sh");
+    let release = |more: &[&str]| {
+        let arguments = ["--images", images, "--output", folder, "--url", "https://publisher.test/"];
+        command(script.to_str().unwrap(), repository(), &[&arguments, more].concat())
+    };
+    let ended = release(&["--registry", "registry.test/team"]);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+
+    let sums = command("sha256sum", &output, &["--check", "--strict", "--quiet", "SHA256SUMS"]);
+    assert!(sums.status.success(), "{}", String::from_utf8_lossy(&sums.stdout));
+    let layout = output.join("oci");
+    let index: Value = serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
+    let mut names = Vec::new();
+    for entry in index["manifests"].as_array().unwrap() {
+        let name = entry["annotations"]["org.opencontainers.image.ref.name"].as_str().unwrap();
+        let mut seen = Vec::new();
+        follow(&layout, entry, &mut seen);
+        let expected = if name.starts_with("chart-") { "helm.chart.content" } else { "image.manifest" };
+        assert!(seen.iter().any(|kind| kind.contains(expected)), "{name}: {seen:?}");
+        if !name.starts_with("chart-") {
+            let blob = entry["digest"].as_str().unwrap().replace(':', "/");
+            let index: Value =
+                serde_json::from_slice(&fs::read(layout.join("blobs").join(blob)).unwrap()).unwrap();
+            let of: Vec<&Value> = index["manifests"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|it| &it["platform"]["architecture"])
+                .collect();
+            assert_eq!(of, ["amd64", "arm64"]);
+        }
+        names.push(name.split('-').next().unwrap().to_owned());
+    }
+    assert_eq!(names, ["hub", "cp", "chart"]);
+
+    // The chart is of its publisher.
+    let charts: Vec<_> =
+        fs::read_dir(output.join("charts")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [chart] = &charts[..] else { panic!("{charts:?}") };
+    let text = run(helm, None, &["show", "all", chart.to_str().unwrap()]).await.stdout;
+    assert!(
+        text.contains("https://publisher.test/RUNBOOK.md") && !text.contains("hub-addons.example"),
+        "{text}"
+    );
+    let rendered = run(helm, None, &["template", "it", chart.to_str().unwrap()]).await.stdout;
+    assert!(rendered.contains("image: \"registry.test/team/hub-addons:"), "{rendered}");
+
+    let again = release(&[]);
+    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("exists"));
+}

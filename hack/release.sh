@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# Everything that a release publishes, in one folder.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: hack/release.sh [OPTION]...
+
+Builds into one folder what a release publishes:
+
+  images/          an OCI archive for each image and architecture, and an SBOM of each (hack/image.sh)
+  oci/             an OCI layout: for each image an index over its architectures, and the chart
+  charts/          the packaged chart
+  SHA256SUMS       of all the files
+  *.sigstore.json  signatures of SHA256SUMS and of the chart, where cosign is installed and --key or --keyless is given
+
+  --output DIR     the folder, which must not exist; by default release/VERSION in cargo's target directory
+  --url URL        the publisher's address, put into the chart in place of the placeholder https://hub-addons.example
+  --registry HOST  the registry that the images are pushed to, put into the chart as the default of image.registry
+  --arch ARCH      amd64 or arm64; can be repeated. By default both, and it fails if one cannot be built
+  --key KEY        sign with this key of cosign (a file, or a KMS URI)
+  --keyless        sign as cosign does without a key: it asks who you are
+  --images DIR     take images that hack/image.sh has built, in place of building them
+  --profile NAME   as of hack/image.sh
+
+Nothing is pushed. To publish the layout:
+
+  skopeo copy --all oci:DIR/oci:hub-addons-VERSION docker://REGISTRY/hub-addons:VERSION
+  helm push DIR/charts/hub-addons-VERSION.tgz oci://REGISTRY/charts
+USAGE
+}
+say() { printf 'release: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# Paths on the command line are the caller's.
+from=$PWD
+path() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+output='' url='' registry='' key='' keyless='' images='' arches=() options=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit ;;
+    --keyless) keyless=1; shift; continue ;;
+    --output | --url | --registry | --arch | --key | --images | --profile) [ $# -gt 1 ] || { usage >&2; exit 2; } ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  case $1 in
+    --output) output=$(path "$2") ;;
+    --url) url=${2%/} ;;
+    --registry) registry=${2%/} ;;
+    --arch) arches+=("$2") ;;
+    --key) key=$2 ;;
+    --images) images=$(path "$2") ;;
+    --profile) options+=(--profile "$2") ;;
+  esac
+  shift 2
+done
+[ -z "$key" ] || [ -z "$keyless" ] || die "--key and --keyless: choose one"
+if [ -n "$key$keyless" ] && ! command -v cosign >/dev/null; then die "cosign is not installed, and a signature was asked for"; fi
+[ ${#arches[@]} -gt 0 ] || arches=(amd64 arm64)
+for tool in jq tar sha256sum; do command -v "$tool" >/dev/null || die "$tool is not installed"; done
+version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
+[ -n "$output" ] || output=${CARGO_TARGET_DIR:-target}/release/$version
+[ ! -e "$output" ] || die "$output exists"
+mkdir -p "$output/images" "$output/charts" "$output/oci/blobs/sha256"
+output=$(cd "$output" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+helm=$(hack/helm.sh)
+
+# --- images --------------------------------------------------------------------------------------------
+
+if [ -n "$images" ]; then
+  cp "$images"/*.oci.tar "$images"/*.cdx.json "$output/images/" 2>/dev/null || cp "$images"/*.oci.tar "$output/images/"
+else
+  for arch in "${arches[@]}"; do options+=(--arch "$arch"); done
+  hack/image.sh --output "$output/images" --tag "$version" "${options[@]}"
+fi
+
+# --- the chart -----------------------------------------------------------------------------------------
+
+cp -r charts/hub-addons "$work/hub-addons"
+# Placeholders of the source, and what stands in their place.
+if [ -n "$url" ]; then
+  grep -rl 'https://hub-addons\.example' "$work/hub-addons" | while read -r file; do
+    sed -i "s|https://hub-addons\.example|$url|g" "$file"
+  done
+fi
+if [ -n "$registry" ]; then
+  sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):#$registry/\1:#" "$work/hub-addons/Chart.yaml"
+  sed -i "s|^  registry: \"\"|  registry: \"$registry\"|" "$work/hub-addons/values.yaml"
+fi
+"$helm" lint --strict --quiet "$work/hub-addons" >&2
+"$helm" package "$work/hub-addons" --destination "$output/charts" >/dev/null
+chart=$(echo "$output"/charts/*.tgz)
+chart_version=$("$helm" show chart "$chart" | awk '$1 == "version:" { print $2 }')
+
+# --- the OCI layout ------------------------------------------------------------------------------------
+
+# add FILE: takes a file into the layout; prints its digest and size.
+add() {
+  local digest
+  digest=$(sha256sum "$1" | cut -d' ' -f1)
+  cp "$1" "$output/oci/blobs/sha256/$digest"
+  echo "sha256:$digest $(stat -c %s "$1")"
+}
+
+# descriptor TYPE DIGEST SIZE [PLATFORM]
+descriptor() {
+  jq -nc --arg type "$1" --arg digest "$2" --argjson size "$3" --argjson platform "${4:-null}" \
+    '{mediaType: $type, digest: $digest, size: $size} + if $platform then {platform: $platform} else {} end'
+}
+
+readonly index=application/vnd.oci.image.index.v1+json manifest=application/vnd.oci.image.manifest.v1+json
+: >"$work/index"
+for image in hub-addons cp-creds; do
+  manifests=()
+  for arch in "${arches[@]}"; do
+    archive=$output/images/$image-$arch.oci.tar
+    [ -f "$archive" ] || die "there is no $archive"
+    rm -rf "$work/image"
+    mkdir "$work/image"
+    tar -xf "$archive" -C "$work/image"
+    cp "$work/image/blobs/sha256/"* "$output/oci/blobs/sha256/"
+    read -r digest size < <(jq -r '.manifests[0] | "\(.digest) \(.size)"' "$work/image/index.json")
+    platform=$(jq -nc --arg arch "$arch" '{architecture: $arch, os: "linux"}')
+    manifests+=("$(descriptor "$manifest" "$digest" "$size" "$platform")")
+  done
+  printf '%s\n' "${manifests[@]}" | jq -sc --arg type "$index" \
+    '{schemaVersion: 2, mediaType: $type, manifests: .}' >"$work/$image.json"
+  read -r digest size < <(add "$work/$image.json")
+  descriptor "$index" "$digest" "$size" |
+    jq -c --arg name "$image-$version" '.annotations = {"org.opencontainers.image.ref.name": $name}' >>"$work/index"
+  say "$image: $digest, for ${arches[*]}"
+done
+
+# As helm push makes it.
+"$helm" show chart "$chart" >"$work/chart.yaml"
+jq -nc --arg version "$chart_version" '{name: "hub-addons", version: $version, apiVersion: "v2", type: "application"}' \
+  >"$work/config.json"
+read -r config config_size < <(add "$work/config.json")
+read -r layer layer_size < <(add "$chart")
+jq -nc --arg type "$manifest" --arg version "$chart_version" \
+  --argjson config "$(descriptor application/vnd.cncf.helm.config.v1+json "$config" "$config_size")" \
+  --argjson layer "$(descriptor application/vnd.cncf.helm.chart.content.v1.tar+gzip "$layer" "$layer_size")" \
+  '{schemaVersion: 2, mediaType: $type, config: $config, layers: [$layer],
+    annotations: {"org.opencontainers.image.title": "hub-addons", "org.opencontainers.image.version": $version}}' \
+  >"$work/chart.json"
+read -r digest size < <(add "$work/chart.json")
+descriptor "$manifest" "$digest" "$size" |
+  jq -c --arg name "chart-$chart_version" '.annotations = {"org.opencontainers.image.ref.name": $name}' >>"$work/index"
+jq -sc --arg type "$index" '{schemaVersion: 2, mediaType: $type, manifests: .}' "$work/index" >"$output/oci/index.json"
+echo '{"imageLayoutVersion":"1.0.0"}' >"$output/oci/oci-layout"
+
+# --- checksums and signatures --------------------------------------------------------------------------
+
+(cd "$output" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >"$work/sums")
+mv "$work/sums" "$output/SHA256SUMS"
+if [ -n "$key$keyless" ]; then
+  for file in "$output/SHA256SUMS" "$chart"; do
+    cosign sign-blob --yes ${key:+--key "$key"} --bundle "$file.sigstore.json" "$file" >/dev/null
+  done
+else
+  say "nothing is signed: say --key or --keyless, with cosign installed"
+fi
+say "$output holds the release $version, chart $chart_version"
