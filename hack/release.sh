@@ -92,7 +92,8 @@ if [ -n "$registry" ]; then
 fi
 "$helm" lint --strict --quiet "$work/hub-addons" >&2
 "$helm" package "$work/hub-addons" --destination "$output/charts" >/dev/null
-chart=$(echo "$output"/charts/*.tgz)
+charts=("$output"/charts/*.tgz)
+chart=${charts[0]}
 chart_version=$("$helm" show chart "$chart" | awk '$1 == "version:" { print $2 }')
 
 # --- the OCI layout ------------------------------------------------------------------------------------

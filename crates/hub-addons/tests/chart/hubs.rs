@@ -1,4 +1,4 @@
-//! The chart on the hubs that people have: on OpenShift, where Argo CD renders without asking the hub, where addons come
+//! The chart on the hubs that people have: on `OpenShift`, where Argo CD renders without asking the hub, where addons come
 //! later, and where permissions and accounts are others' work.
 
 #![allow(

@@ -15,7 +15,7 @@ use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-use crate::support::chart::{NAMESPACE, RELEASE, chart, helm, helm3, run, start_all, user};
+use crate::support::chart::{NAMESPACE, RELEASE, chart, helm, helm3, run, start_all};
 use crate::support::command::Ended;
 use crate::support::credentials::{copied, copy, profile, token};
 use crate::support::shown::sees;
@@ -57,7 +57,8 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         // The programs of that package had one Lease for each process, and these have one for each controller.
         for component in ["profiles", "credentials"] {
-            hub.grant(&user(component), rights::host()).await.unwrap();
+            let account = format!("{RELEASE}-{component}");
+            hub.grant_service_account(NAMESPACE, &account, rights::host()).await.unwrap();
         }
         let running = start_all(&hub, &["profiles", "credentials"]).await;
         sees(&hub.ocm, "team", &["c1"]).await;
