@@ -36,8 +36,12 @@ pub enum Category {
     Timeout,
     /// No connection, or the API server is in trouble itself.
     Unavailable,
+    /// The API server, or a webhook behind it, failed on this request.
+    Internal,
     /// Another process leads, so nothing was sent.
     NotLeader,
+    /// The API server is in trouble, so nothing was sent.
+    Held,
     /// The write was accepted and changed nothing.
     Ineffective,
     /// A list or watch began too long ago to go on: it has to start over.
@@ -48,7 +52,7 @@ pub enum Category {
 
 impl Category {
     /// Every category, for metrics that start at zero.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Conflict,
         Self::AlreadyExists,
         Self::NotFound,
@@ -63,7 +67,9 @@ impl Category {
         Self::Throttled,
         Self::Timeout,
         Self::Unavailable,
+        Self::Internal,
         Self::NotLeader,
+        Self::Held,
         Self::Ineffective,
         Self::Expired,
         Self::Other,
@@ -87,7 +93,9 @@ impl Category {
             Self::Throttled => "throttled",
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",
+            Self::Internal => "internal",
             Self::NotLeader => "not_leader",
+            Self::Held => "held",
             Self::Ineffective => "ineffective",
             Self::Expired => "expired",
             Self::Other => "other",
@@ -125,7 +133,9 @@ impl Category {
             (400 | 413 | 415 | 422, _) => Self::Invalid,
             (429, _) => Self::Throttled,
             (504, _) => Self::Timeout,
-            (500.., _) => Self::Unavailable,
+            // What the API server says where a webhook cannot be called, too.
+            (500, _) => Self::Internal,
+            (501.., _) => Self::Unavailable,
             _ => Self::Other,
         }
     }
@@ -256,11 +266,7 @@ mod tests {
                 Category::Denied,
             ),
             (403, "secrets is forbidden: User \"u\" cannot create resource", Category::Forbidden),
-            (
-                500,
-                "failed calling webhook: admission webhook \"a\" denied the request",
-                Category::Unavailable,
-            ),
+            (500, "failed calling webhook: admission webhook \"a\" denied the request", Category::Internal),
         ] {
             let error = answer(json!({"code": code, "reason": "r", "message": message, "status": "Failure"}));
             assert_eq!(Category::of(&error), category, "{code} {message}");

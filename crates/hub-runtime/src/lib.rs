@@ -3,7 +3,8 @@
 //! - [`watch`] turns lists and watches into a history without lost deletes; [`fleet_cache`] fills the index of
 //!   clusters, sets and bindings with it, and [`profiles`] the cache of ClusterProfiles;
 //! - [`queue`] hands out what has to be reconciled, the most urgent first, and [`work`] has workers do it;
-//! - [`mod@write`] sends writes: only while the [`lease`] is ours, under a timeout, counted; [`next_step`] says what
+//! - [`mod@write`] sends writes: only while the [`lease`] is ours, under a timeout, counted, and few
+//!   while the [`gate`] says that the API server is in trouble; [`next_step`] says what
 //!   follows from one that failed;
 //! - [`report`] tells people, [`metrics`] and [`health`] tell machines, [`secure_metrics`] those that may ask;
 //! - [`host`] holds these together; a [`controller`] is what uses them, and [`process`] runs controllers, in order.
@@ -12,6 +13,7 @@ mod backoff;
 pub mod controller;
 pub mod error;
 pub mod fleet_cache;
+pub mod gate;
 pub mod gates;
 pub mod health;
 pub mod host;
@@ -23,6 +25,7 @@ pub mod process;
 pub mod profiles;
 pub mod queue;
 mod ready;
+mod refusals;
 pub mod report;
 pub mod secure_metrics;
 mod suspended;

@@ -37,6 +37,7 @@ pub struct Metrics {
     findings_total: Family<Labels<1>, Counter>,
     events: Family<Labels<1>, Counter>,
     leader: Gauge,
+    api_server_outage: Gauge,
     access_providers: Family<Labels<2>, Gauge>,
     trust_anchor_expiry: Gauge,
     credentials: Family<Labels<1>, Gauge>,
@@ -64,6 +65,7 @@ impl Metrics {
             findings_total: Family::default(),
             events: Family::default(),
             leader: Gauge::default(),
+            api_server_outage: Gauge::default(),
             access_providers: Family::default(),
             trust_anchor_expiry: Gauge::default(),
             credentials: Family::default(),
@@ -124,6 +126,11 @@ impl Metrics {
             self.findings_total.clone(),
         );
         registry.register("events", "Events published, failed or dropped, by result", self.events.clone());
+        registry.register(
+            "api_server_outage",
+            "1 while the API server fails or throttles writes, and only a few probes are sent to it",
+            self.api_server_outage.clone(),
+        );
         registry.register("leader", "1 while this process leads", self.leader.clone());
         registry.register(
             "access_providers",
@@ -281,6 +288,11 @@ impl Metrics {
     /// Says when the first of the copied tokens ends.
     pub fn next_token_expiry(&self, at: Option<Timestamp>) {
         *self.token_expiry.lock() = at;
+    }
+
+    /// Sets whether the API server is in trouble.
+    pub fn outage(&self, is_out: bool) {
+        self.api_server_outage.set(i64::from(is_out));
     }
 
     /// Says whether this process leads.

@@ -17,6 +17,8 @@ const THROTTLED_WAIT: Duration = Duration::from_secs(1);
 pub enum NextStep {
     /// Nothing is wrong: the plan was made from what is no longer so. Plan again.
     Replan,
+    /// Nothing was sent: the API server is in trouble. The key keeps its turn.
+    Hold,
     /// The object is gone. Forget it, and plan again.
     Forget,
     /// The namespace takes nothing new. Create nothing there for a while.
@@ -37,6 +39,7 @@ impl NextStep {
             |least: Option<Duration>| Self::TryAgain(least.map_or(Outcome::Retry, Outcome::RetryNotBefore));
         match (error.verb, error.category) {
             (_, Category::NotLeader | Category::Conflict) => Self::Replan,
+            (_, Category::Held) => Self::Hold,
             ("create", Category::NamespaceTerminating | Category::NamespaceNotFound) => Self::PauseNamespace,
             (_, Category::NotServed) => Self::PauseKind,
             // A create names nothing that has to exist but its namespace; what else is missing stays so for a while.
@@ -76,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_category_of_every_verb_has_its_next_step() {
-        use NextStep::{Forget, PauseKind, PauseNamespace, Replan, Report, TryAgain};
+        use NextStep::{Forget, Hold, PauseKind, PauseNamespace, Replan, Report, TryAgain};
         let rare = Report(Outcome::Refused);
         let soon = Report(Outcome::RetryAfter(REFUSED_DELETE_WAIT));
         let retry = TryAgain(Outcome::Retry);
@@ -96,7 +99,9 @@ mod tests {
             (Category::Throttled, [slower; 3]),
             (Category::Timeout, [retry; 3]),
             (Category::Unavailable, [retry; 3]),
+            (Category::Internal, [retry; 3]),
             (Category::NotLeader, [Replan; 3]),
+            (Category::Held, [Hold; 3]),
             (Category::Ineffective, [rare, rare, soon]),
             (Category::Expired, [retry; 3]),
             (Category::Other, [retry; 3]),

@@ -40,6 +40,8 @@ pub enum Outcome {
     Refused,
     /// It failed: try again, later each time, and not before that much time has passed.
     RetryNotBefore(Duration),
+    /// Nothing was tried: it goes to the end of its line.
+    Held,
     /// Trying again makes no sense before that much time has passed, unless something changes.
     RetryAfter(Duration),
 }
@@ -154,13 +156,16 @@ impl<K: Key> Queue<K> {
         }
         let Some(Running { busy, again }) = state.running.remove(&key) else { return };
         state.slow.finished(&busy, now);
-        if let Some(priority) = again {
+        if outcome == Outcome::Held {
+            let priority = again.map_or(busy.priority, |again| again.min(busy.priority));
+            state.add(key, priority);
+        } else if let Some(priority) = again {
             // What has failed at one priority is not done: it keeps it.
             let priority = if outcome == Outcome::Done { priority } else { priority.min(busy.priority) };
             state.add(key, priority);
         } else {
             let delay = match outcome {
-                Outcome::Done => None,
+                Outcome::Done | Outcome::Held => None,
                 Outcome::Retry => Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX)),
                 Outcome::RetryNotBefore(least) => {
                     Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).max(least))

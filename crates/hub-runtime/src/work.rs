@@ -14,9 +14,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
+use crate::error::Category;
 use crate::host::Host;
 use crate::next_step::NextStep;
 use crate::queue::{Key, Outcome, Queue};
+use crate::refusals::{Cause, Place, Refusals};
 use crate::write::WriteError;
 
 /// How long a namespace that takes nothing new is left alone.
@@ -30,6 +32,7 @@ pub struct Work<K> {
     queue: Queue<K>,
     host: Arc<Host>,
     pauses: Mutex<Pauses>,
+    refusals: Mutex<Refusals<K>>,
     measuring: Mutex<()>,
 }
 
@@ -57,7 +60,14 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
         let (host, queue) = (Arc::clone(host), Queue::new(1));
-        Arc::new(Self { controller, queue, host, pauses: Mutex::default(), measuring: Mutex::default() })
+        Arc::new(Self {
+            controller,
+            queue,
+            host,
+            pauses: Mutex::default(),
+            refusals: Mutex::default(),
+            measuring: Mutex::default(),
+        })
     }
 
     /// Queues a key as an update.
@@ -95,12 +105,18 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.queue.set_workers(workers);
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
-            let (this, reconcile) = (Arc::clone(self), reconcile.clone());
+            let (this, reconcile, stop) = (Arc::clone(self), reconcile.clone(), stop.clone());
             tasks.spawn(async move {
                 while this.queue.ready().await {
+                    let gate = this.host.writer.gate();
+                    let Some(_pass) = stop.run_until_cancelled(gate.admit()).await else { return };
                     let Some(key) = this.queue.take() else { continue };
                     let span = info_span!("reconcile", controller = this.controller, %key);
                     let outcome = reconcile(key.clone()).instrument(span).await;
+                    if outcome == Outcome::Done {
+                        let released = this.refusals.lock().done(&key);
+                        this.add_all(released);
+                    }
                     this.queue.finish(key, outcome);
                     this.measure();
                 }
@@ -128,13 +144,16 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
 
     /// Decides what follows from a failed write of `key`, counts it, and logs what its controller does not report.
     pub fn failed(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Failed {
-        self.host.metrics.reconcile_error(self.controller, error.category);
+        if error.category != Category::Held {
+            self.host.metrics.reconcile_error(self.controller, error.category);
+        }
         let plain = |outcome| Failed { outcome, gone: false, refused: false };
         match NextStep::after(error) {
             NextStep::Replan => {
                 debug!(%key, %error, "the object has changed meanwhile");
                 plain(Outcome::Retry)
             }
+            NextStep::Hold => plain(Outcome::Held),
             NextStep::Forget => {
                 debug!(%key, %error, "the object is gone");
                 Failed { gone: true, ..plain(Outcome::Retry) }
@@ -144,11 +163,29 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 None => Outcome::Refused,
             }),
             NextStep::PauseKind => plain(self.pause_kind(error)),
-            NextStep::Report(outcome) => Failed { refused: true, ..plain(outcome) },
+            NextStep::Report(outcome) => {
+                let outcome = self.wait_for_probes(key, namespace, error).unwrap_or(outcome);
+                Failed { refused: true, ..plain(outcome) }
+            }
+            // One line for all of them is in the log.
+            NextStep::TryAgain(_) if self.host.writer.gate().is_closed() => {
+                debug!(%key, %error, "the API server is in trouble");
+                plain(Outcome::Held)
+            }
             NextStep::TryAgain(outcome) => {
                 warn!(%key, category = error.category.as_str(), "{error}; trying again");
                 plain(outcome)
             }
+        }
+    }
+
+    /// How long a refused key waits for others with the same cause, unless it is one of those that probe.
+    fn wait_for_probes(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Option<Outcome> {
+        let (place, released) = self.refusals.lock().refused(key, &Cause::new(namespace, error));
+        self.add_all(released);
+        match place {
+            Place::Probing => None,
+            Place::Parked(wait) => Some(Outcome::RetryAfter(wait)),
         }
     }
 

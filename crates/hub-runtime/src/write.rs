@@ -1,4 +1,5 @@
-//! Every write to the API server passes here: only while we lead, under a timeout, counted.
+//! Every write to the API server passes here: only while we lead, under a timeout, counted, and through the gate that
+//! closes while the API server is in trouble.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Category, retry_after, summary};
+use crate::gate::Gate;
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 
@@ -61,14 +63,21 @@ pub struct Request<'a> {
     pub verb: &'static str,
     /// The plural of the kind.
     pub resource: &'static str,
-    /// The object, for errors.
+    /// The object, as `NAMESPACE/NAME` where it has a namespace.
     pub name: &'a str,
+}
+
+impl<'a> Request<'a> {
+    fn namespace(self) -> Option<&'a str> {
+        self.name.split_once('/').map(|(namespace, _)| namespace)
+    }
 }
 
 /// Sends writes.
 #[derive(Clone)]
 pub struct Writer {
     fence: Fence,
+    gate: Gate,
     metrics: Metrics,
 }
 
@@ -76,7 +85,13 @@ impl Writer {
     /// A writer that writes while `fence` is open.
     #[must_use]
     pub fn new(fence: Fence, metrics: Metrics) -> Self {
-        Self { fence, metrics }
+        Self { fence, gate: Gate::new(metrics.clone()), metrics }
+    }
+
+    /// The gate for all writes.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Sends one request. Its time is bounded by ten seconds and by what is left of our claim, so
@@ -92,6 +107,9 @@ impl Writer {
         let Some(remaining) = self.fence.remaining() else {
             return Err(failed(Category::NotLeader, "this process does not lead"));
         };
+        if !self.gate.lets_through() {
+            return Err(failed(Category::Held, "not sent: the API server is in trouble"));
+        }
         let begin = Instant::now();
         let result = match timeout(remaining.min(WRITE_TIMEOUT), call).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -103,6 +121,7 @@ impl Writer {
         };
         let outcome = result.as_ref().map(|_| ()).map_err(|error| error.category);
         self.metrics.write(request.resource, request.verb, outcome, begin.elapsed());
+        self.gate.observe(begin, request.namespace(), result.as_ref().map(|_| ()));
         result
     }
 }

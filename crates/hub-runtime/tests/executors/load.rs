@@ -8,7 +8,7 @@ use hub_core::priority::Priority;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::api::Api;
+use crate::api::{Api, failure};
 use crate::{Running, Traits, eventually};
 
 const WORKERS: usize = 16;
@@ -94,4 +94,58 @@ async fn a_namespace_whose_writes_do_not_return_holds_up_no_other() {
     }
     assert!(!created(&api, keys("slow", 1)), "the slow namespace is still slow");
     running.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_costs_a_few_requests_however_many_keys_wait_and_then_all_converge() {
+    for (code, reason) in [(503, "ServiceUnavailable"), (429, "TooManyRequests")] {
+        let api = Api::default();
+        api.refuse(move |method, _| is_write(method).then(|| (code, failure(code, reason))));
+        let running = Running::start(&api, None, &[projector(keys("app", 10_000))]);
+        let is_out = |out: u8| {
+            running.shared.host.metrics.text().contains(&format!("hub_addons_api_server_outage {out}"))
+        };
+        eventually("the outage is noticed", || is_out(1)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let sent = api.requests("POST").len();
+        assert!((100..=120 + WORKERS + 1).contains(&sent), "{sent} requests");
+        api.allow();
+        eventually("all converge", || created(&api, keys("app", 10_000))).await;
+        assert!(is_out(0));
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_grant_is_among_the_probes_of_an_outage() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[projector(keys("app", 100))]);
+    eventually("the profiles exist", || created(&api, keys("app", 100))).await;
+    api.refuse(|method, _| is_write(method).then(|| (503, failure(503, "ServiceUnavailable"))));
+    running.wishes.lock().unwrap().version = Some("v1.34.0".to_owned());
+    running.shared.profiles.enqueue_where(|_| true);
+    eventually("the outage is noticed", || api.requests("PATCH").len() >= WORKERS / 2).await;
+    let ended = keys("app", 1).next().unwrap();
+    running.wishes.lock().unwrap().profiles.remove(&ended);
+    running.shared.profiles.enqueue(ended, Priority::End);
+    let before = api.requests("PATCH").len();
+    eventually("the delete is tried", || !api.requests("DELETE").is_empty()).await;
+    assert!(api.requests("PATCH").len() <= before + 2);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_keys_that_are_refused_alike_a_few_probe_and_the_first_success_releases_the_others() {
+    let api = Api::default();
+    api.refuse(|method, _| (*method == Method::POST).then(|| (403, failure(403, "Forbidden"))));
+    let running = Running::start(&api, None, &[projector(keys("app", 1_000))]);
+    let tried = || api.requests(&format!("POST {}", path("app"))).len();
+    eventually("all are tried", || tried() >= 1_000).await;
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert!(tried() < 1_000 + 3 * 6, "{} requests", tried());
+    api.allow();
+    let allowed = Instant::now();
+    eventually("all are created", || created(&api, keys("app", 1_000))).await;
+    assert!(allowed.elapsed() < Duration::from_mins(4), "{:?}", allowed.elapsed());
+    running.stop().await.unwrap();
 }

@@ -1,0 +1,146 @@
+//! Keys whose write the API server refuses for the same reason: a few of them probe, and the first that is done
+//! releases the others.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::time::Duration;
+
+use hub_api::names::Namespace;
+
+use crate::error::Category;
+use crate::write::WriteError;
+
+/// Keys of one cause that are retried in their own time.
+const PROBES: usize = 3;
+/// Shortest wait of the other keys: one of them may have had a cause of its own.
+const PARKED_MIN: Duration = Duration::from_mins(1);
+/// What each parked key adds to that wait, so that a cause costs two requests a second at most.
+const PARKED_SHARE: Duration = Duration::from_millis(500);
+
+/// Why a write is refused, as far as many keys can have that in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Cause {
+    namespace: Option<Namespace>,
+    verb: &'static str,
+    resource: &'static str,
+    category: Category,
+}
+
+impl Cause {
+    pub(crate) fn new(namespace: Option<&Namespace>, error: &WriteError) -> Self {
+        let WriteError { verb, resource, category, .. } = *error;
+        Self { namespace: namespace.cloned(), verb, resource, category }
+    }
+}
+
+/// The keys that are refused now.
+pub(crate) struct Refusals<K> {
+    causes: HashMap<K, Cause>,
+    groups: HashMap<Cause, Group<K>>,
+}
+
+/// The keys with one cause.
+struct Group<K> {
+    probing: HashSet<K>,
+    parked: HashSet<K>,
+}
+
+/// What becomes of a key that was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is retried in its own time.
+    Probing,
+    /// It waits for one that probes, or this long.
+    Parked(Duration),
+}
+
+impl<K> Default for Refusals<K> {
+    fn default() -> Self {
+        Self { causes: HashMap::new(), groups: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Refusals<K> {
+    /// A key was refused. Returns its place, and the keys that no longer have one that probes for them.
+    pub(crate) fn refused(&mut self, key: &K, cause: &Cause) -> (Place, Vec<K>) {
+        let released = match self.causes.get(key) {
+            Some(before) if before != cause => self.leave(key, false),
+            _ => Vec::new(),
+        };
+        self.causes.insert(key.clone(), cause.clone());
+        let group = self
+            .groups
+            .entry(cause.clone())
+            .or_insert_with(|| Group { probing: HashSet::new(), parked: HashSet::new() });
+        if group.probing.contains(key) || group.probing.len() < PROBES {
+            group.parked.remove(key);
+            group.probing.insert(key.clone());
+            return (Place::Probing, released);
+        }
+        group.parked.insert(key.clone());
+        let share = PARKED_SHARE.saturating_mul(u32::try_from(group.parked.len()).unwrap_or(u32::MAX));
+        (Place::Parked(PARKED_MIN.max(share)), released)
+    }
+
+    /// A key is done. Returns the keys that can be retried now, because their cause may be gone.
+    pub(crate) fn done(&mut self, key: &K) -> Vec<K> {
+        self.leave(key, true)
+    }
+
+    fn leave(&mut self, key: &K, is_done: bool) -> Vec<K> {
+        let Some(cause) = self.causes.remove(key) else { return Vec::new() };
+        let Some(group) = self.groups.get_mut(&cause) else { return Vec::new() };
+        group.parked.remove(key);
+        group.probing.remove(key);
+        let released: Vec<_> =
+            if is_done || group.probing.is_empty() { group.parked.drain().collect() } else { Vec::new() };
+        if group.probing.is_empty() {
+            self.groups.remove(&cause);
+        }
+        for key in &released {
+            self.causes.remove(key);
+        }
+        released
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(category: Category) -> Cause {
+        Cause::new(Some(&"app".into()), &WriteError::new("create", "things", "name", category, "text"))
+    }
+
+    #[test]
+    fn three_keys_of_a_cause_probe_and_the_first_that_is_done_releases_the_others() {
+        let mut refusals = Refusals::default();
+        let places: Vec<_> = (0..200).map(|key| refusals.refused(&key, &cause(Category::Denied)).0).collect();
+        assert_eq!(places[..4], [Place::Probing, Place::Probing, Place::Probing, Place::Parked(PARKED_MIN)]);
+        assert_eq!(places[199], Place::Parked(PARKED_SHARE * 197));
+        assert_eq!(refusals.refused(&0, &cause(Category::Denied)).0, Place::Probing, "it stays a probe");
+        let mut released = refusals.done(&0);
+        released.sort_unstable();
+        assert_eq!(released, (3..200).collect::<Vec<_>>());
+        assert_eq!(
+            refusals.refused(&150, &cause(Category::Denied)).0,
+            Place::Probing,
+            "in place of the first"
+        );
+    }
+
+    #[test]
+    fn keys_do_not_wait_for_a_probe_that_has_another_cause_now() {
+        let mut refusals = Refusals::default();
+        for key in 0..5 {
+            refusals.refused(&key, &cause(Category::Denied));
+        }
+        let mut released = Vec::new();
+        for key in 0..3 {
+            released.extend(refusals.refused(&key, &cause(Category::QuotaExceeded)).1);
+        }
+        released.sort_unstable();
+        assert_eq!(released, [3, 4]);
+        assert_eq!(refusals.groups.len(), 1);
+    }
+}
