@@ -16,7 +16,7 @@ use tracing::{Instrument as _, Span, info_span};
 use crate::health::{Health, Need, SyncState};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
-use crate::report::{Clock, Reporter};
+use crate::report::{Clock, Publisher, Reporter};
 use crate::tasks::Tasks;
 use crate::watch::{self, Sink, Watch};
 use crate::write::Writer;
@@ -42,10 +42,17 @@ impl Host {
     /// A host without controllers. Needs a tokio runtime around it.
     pub(crate) fn new(client: Client, health: Health, metrics: Metrics, fence: Fence, clock: Clock) -> Self {
         let writer = Writer::new(fence.clone(), metrics.clone());
-        let (reporter, publish) =
-            Reporter::new(client.clone(), "hub-addons", fence, metrics.clone(), Arc::clone(&clock));
+        let reporter = Reporter::new(metrics.clone());
+        let publisher = Publisher {
+            client: client.clone(),
+            controller: "hub-addons",
+            reporter: reporter.clone(),
+            fence,
+            gate: writer.gate().clone(),
+            clock: Arc::clone(&clock),
+        };
         let tasks = Tasks::new(health.clone());
-        tasks.spawn("the Events", publish);
+        tasks.spawn("the Events", publisher.run());
         Self { client, health, metrics, writer, reporter, clock, tasks, working: AtomicBool::new(false) }
     }
 

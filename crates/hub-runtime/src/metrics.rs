@@ -125,7 +125,11 @@ impl Metrics {
             "Findings reported since the start, by reason",
             self.findings_total.clone(),
         );
-        registry.register("events", "Events published, failed or dropped, by result", self.events.clone());
+        registry.register(
+            "events",
+            "Events published, and attempts that failed, by result",
+            self.events.clone(),
+        );
         registry.register(
             "api_server_outage",
             "1 while the API server fails or throttles writes, and only a few probes are sent to it",
@@ -165,7 +169,7 @@ impl Metrics {
             self.findings.get_or_create(&labels).set(0);
             self.findings_total.get_or_create(&labels).inc_by(0);
         }
-        for result in ["published", "failed", "dropped"] {
+        for result in ["published", "failed"] {
             self.events.get_or_create(&[("result", result)]).inc_by(0);
         }
     }
@@ -235,7 +239,7 @@ impl Metrics {
         }
     }
 
-    /// Counts an Event: `published`, `failed` or `dropped`.
+    /// Counts an attempt to publish an Event: `published` or `failed`.
     pub fn event(&self, result: &'static str) {
         self.events.get_or_create(&[("result", result)]).inc();
     }

@@ -1,12 +1,15 @@
-//! Findings, told once: an Event on the object that a person would look at, a line in the log, a metric.
+//! Findings: an Event on the object that a person would look at, a line in the log, a metric.
 //!
-//! Whoever finds something reports all findings on a subject each time it looks; only what is new is told.
-//! Events are sent from a task of their own with a bounded backlog: they never hold up or fail any work.
+//! Whoever finds something reports all findings on a subject each time it looks; only what is new is logged. The API
+//! server deletes an Event after an hour, so each is published again for as long as its finding persists. An Event that
+//! could not be published is retried. All of that comes from a task of its own at a bounded rate, new findings first:
+//! it never holds up or fails any work.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::ExponentialBackoff;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
@@ -21,74 +24,154 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
-use crate::error::summary;
+use crate::backoff;
+use crate::error::{Category, summary};
+use crate::gate::Gate;
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 
-/// Events that may wait to be sent. More are dropped, and counted: the log and the metric have them.
-const BACKLOG: usize = 256;
+/// Shortest time until an Event is published again. The jitter comes on top and is up to as much again, so that an
+/// Event is repeated before the API server deletes it after an hour.
+const REPEAT_MIN: Duration = Duration::from_mins(28);
+/// First wait for an Event that the API server refused.
+const REFUSED_MIN: Duration = Duration::from_secs(30);
+/// Longest wait for an Event that the API server refuses.
+const REFUSED_MAX: Duration = Duration::from_mins(30);
+/// First wait of all Events when one could not be sent.
+const UNSENT_MIN: Duration = Duration::from_secs(1);
+/// Longest wait of all Events when none can be sent.
+const UNSENT_MAX: Duration = Duration::from_mins(1);
+/// How long Events wait for the Lease.
+const FENCED_WAIT: Duration = Duration::from_secs(1);
+/// Time between two Events in the long run: 120 a minute.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How many Events may be published at once after a rest.
+const BURST: u32 = 64;
 /// Longest wait for the answer to one Event.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest `note` of an Event, in bytes: the API server takes less than 1 KiB.
 const NOTE_MAX_LENGTH: usize = 1000;
 
-/// Tells findings. Cheap to clone; clones know what the others have told.
+/// Reports findings. Cheap to clone; clones know what the others have reported.
 #[derive(Clone)]
 pub struct Reporter {
-    told: Arc<Mutex<HashMap<Subject, BTreeSet<Note>>>>,
-    outbox: mpsc::Sender<Finding>,
+    findings: Arc<Mutex<Findings>>,
+    changed: Arc<Notify>,
     metrics: Metrics,
 }
 
 /// Tells the time of day. It never decides anything: it stands in what people read.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// A note that is new, on its way to become an Event.
+/// The findings that persist, and when their Events are due.
+#[derive(Default)]
+struct Findings {
+    by_subject: HashMap<Subject, BTreeMap<Note, Id>>,
+    by_id: HashMap<Id, Finding>,
+    /// Those without an Event yet.
+    new: BTreeSet<Id>,
+    /// Those whose Event is repeated or retried, by the time for it.
+    due: BTreeSet<(Instant, Id)>,
+    last_id: Id,
+}
+
+/// The number of a finding, in the order in which they were reported.
+type Id = u64;
+
+/// A finding that persists.
 struct Finding {
-    about: ObjectReference,
+    about: Arc<ObjectReference>,
     note: Note,
+    due: Option<Instant>,
+    refused: Option<ExponentialBackoff>,
+}
+
+impl Findings {
+    fn add(&mut self, about: &Arc<ObjectReference>, note: Note) -> Id {
+        self.last_id += 1;
+        let finding = Finding { about: Arc::clone(about), note, due: None, refused: None };
+        self.by_id.insert(self.last_id, finding);
+        self.new.insert(self.last_id);
+        self.last_id
+    }
+
+    fn remove(&mut self, id: Id) {
+        self.new.remove(&id);
+        if let Some(due) = self.by_id.remove(&id).and_then(|finding| finding.due) {
+            self.due.remove(&(due, id));
+        }
+    }
+
+    /// The finding whose Event has to be published now; else when the next one is.
+    fn next(&self, now: Instant) -> Result<Id, Option<Instant>> {
+        let first_due = self.due.first();
+        let is_due = first_due.filter(|(due, _)| *due <= now).map(|(_, id)| *id);
+        self.new.first().copied().or(is_due).ok_or(first_due.map(|(due, _)| *due))
+    }
+
+    fn schedule(&mut self, id: Id, due: Instant) {
+        // A finding that is over meanwhile has no Event any more.
+        let Some(finding) = self.by_id.get_mut(&id) else { return };
+        self.new.remove(&id);
+        if let Some(before) = finding.due.replace(due) {
+            self.due.remove(&(before, id));
+        }
+        self.due.insert((due, id));
+    }
+
+    /// Its Event is published: it is repeated later.
+    fn published(&mut self, id: Id, now: Instant) {
+        if let Some(finding) = self.by_id.get_mut(&id) {
+            finding.refused = None;
+        }
+        self.schedule(id, now + backoff::between(REPEAT_MIN, REPEAT_MIN).next().unwrap_or(REPEAT_MIN));
+    }
+
+    /// The API server refuses its Event: it is retried, less and less often.
+    fn refused(&mut self, id: Id, now: Instant) {
+        let Some(finding) = self.by_id.get_mut(&id) else { return };
+        let waits = finding.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
+        let wait = waits.next().unwrap_or(REFUSED_MAX);
+        self.schedule(id, now + wait);
+    }
 }
 
 impl Reporter {
-    /// A reporter, and the task that publishes Events as `controller`, while `fence` is open.
-    pub(crate) fn new(
-        client: Client,
-        controller: &'static str,
-        fence: Fence,
-        metrics: Metrics,
-        clock: Clock,
-    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (outbox, inbox) = mpsc::channel(BACKLOG);
-        let publish = publish(client, controller, inbox, fence, metrics.clone(), clock);
-        (Self { told: Arc::default(), outbox, metrics }, publish)
+    /// A reporter without findings.
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { findings: Arc::default(), changed: Arc::default(), metrics }
     }
 
     /// Takes all there is to say about a subject now. `uid` ties the Event to this very object, so that
     /// `kubectl describe` shows it.
     pub fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
-        let new = {
-            let mut told = self.told.lock();
-            let before = told.remove(subject).unwrap_or_default();
-            let now: BTreeSet<Note> = notes.into_iter().collect();
-            for over in before.difference(&now) {
-                self.metrics.finding(over.reason, false);
-            }
-            let new: Vec<Note> = now.difference(&before).cloned().collect();
-            if !now.is_empty() {
-                told.insert(subject.clone(), now);
-            }
-            new
-        };
-        for note in new {
-            self.metrics.finding(note.reason, true);
-            warn!(%subject, reason = note.reason.as_str(), "{}", note.message);
-            if self.outbox.try_send(Finding { about: reference(subject, uid), note }).is_err() {
-                self.metrics.event("dropped");
-            }
+        let mut findings = self.findings.lock();
+        let mut before = findings.by_subject.remove(subject).unwrap_or_default();
+        let mut about = None;
+        let mut now = BTreeMap::new();
+        for note in notes {
+            let id = before.remove(&note).or_else(|| now.get(&note).copied()).unwrap_or_else(|| {
+                self.metrics.finding(note.reason, true);
+                warn!(%subject, reason = note.reason.as_str(), "{}", note.message);
+                let about = about.get_or_insert_with(|| Arc::new(reference(subject, uid)));
+                findings.add(about, note.clone())
+            });
+            now.insert(note, id);
+        }
+        for (note, id) in before {
+            self.metrics.finding(note.reason, false);
+            findings.remove(id);
+        }
+        if !now.is_empty() {
+            findings.by_subject.insert(subject.clone(), now);
+        }
+        drop(findings);
+        if about.is_some() {
+            self.changed.notify_one();
         }
     }
 
@@ -96,42 +179,104 @@ impl Reporter {
     pub fn forget(&self, subject: &Subject) {
         self.report(subject, None, Vec::new());
     }
-}
 
-/// Sends Events, one object each. kube's `Recorder` is for events that repeat: it takes two findings of one
-/// reason on one object for the same and keeps the first one's text. Here nothing repeats.
-async fn publish(
-    client: Client,
-    controller: &'static str,
-    mut inbox: mpsc::Receiver<Finding>,
-    fence: Fence,
-    metrics: Metrics,
-    clock: Clock,
-) {
-    let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
-    let instance = instance.unwrap_or_else(|| controller.to_owned());
-    while let Some(finding) = inbox.recv().await {
-        if fence.remaining().is_none() {
-            metrics.event("dropped");
-            continue;
-        }
-        let event = event(finding, controller, &instance, clock());
-        // About a cluster-scoped object an Event stands in the namespace where kubectl looks for it.
-        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-        match timeout(PUBLISH_TIMEOUT, api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => metrics.event("published"),
-            Ok(Err(error)) => {
-                metrics.event("failed");
-                debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");
+    /// Waits until the Event of a finding has to be published.
+    async fn next(&self) -> Id {
+        loop {
+            let next = self.findings.lock().next(Instant::now());
+            match next {
+                Ok(id) => return id,
+                Err(Some(due)) => {
+                    let _ = timeout_at(due, self.changed.notified()).await;
+                }
+                Err(None) => self.changed.notified().await,
             }
-            Err(_) => metrics.event("failed"),
         }
     }
 }
 
-fn event(finding: Finding, controller: &str, instance: &str, now: Timestamp) -> Event {
-    let Finding { about, note } = finding;
+/// Publishes the Events, one object each. kube's `Recorder` takes two findings of one reason on one object for the same
+/// and keeps the first one's text.
+pub(crate) struct Publisher {
+    pub(crate) client: Client,
+    pub(crate) controller: &'static str,
+    pub(crate) reporter: Reporter,
+    pub(crate) fence: Fence,
+    pub(crate) gate: Gate,
+    pub(crate) clock: Clock,
+}
+
+impl Publisher {
+    /// Publishes Events for as long as the process lives; while it leads, and while the API server accepts writes.
+    pub(crate) async fn run(self) {
+        let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
+        let instance = instance.unwrap_or_else(|| self.controller.to_owned());
+        let mut pace = Pace { next: Instant::now() };
+        let unsent = || backoff::between(UNSENT_MIN, UNSENT_MAX);
+        let mut waits = unsent();
+        loop {
+            let id = self.reporter.next().await;
+            pace.wait().await;
+            self.gate.opened().await;
+            let Some(remaining) = self.fence.remaining() else {
+                sleep(FENCED_WAIT).await;
+                continue;
+            };
+            let event = {
+                let findings = self.reporter.findings.lock();
+                let finding = findings.by_id.get(&id);
+                finding.map(|finding| event(finding, self.controller, &instance, (self.clock)()))
+            };
+            let Some(event) = event else { continue };
+            let result = self.publish(&event, remaining.min(PUBLISH_TIMEOUT)).await;
+            self.reporter.metrics.event(if result.is_ok() { "published" } else { "failed" });
+            let now = Instant::now();
+            match result {
+                Ok(()) => {
+                    waits = unsent();
+                    self.reporter.findings.lock().published(id, now);
+                }
+                Err(Category::Timeout | Category::Unavailable | Category::Throttled) => {
+                    sleep(waits.next().unwrap_or(UNSENT_MAX)).await;
+                }
+                Err(_) => self.reporter.findings.lock().refused(id, now),
+            }
+        }
+    }
+
+    async fn publish(&self, event: &Event, longest: Duration) -> Result<(), Category> {
+        // About a cluster-scoped object an Event stands in the namespace where kubectl looks for it.
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        match timeout(longest, api.create(&PostParams::default(), event)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");
+                Err(Category::of(&error))
+            }
+            Err(_) => Err(Category::Timeout),
+        }
+    }
+}
+
+/// The rate of Events.
+struct Pace {
+    /// When the next Event would be, if none had come early.
+    next: Instant,
+}
+
+impl Pace {
+    async fn wait(&mut self) {
+        self.next = self.next.max(Instant::now()) + INTERVAL;
+        if let Some(at) = self.next.checked_sub(INTERVAL * BURST) {
+            sleep_until(at).await;
+        }
+    }
+}
+
+fn event(finding: &Finding, controller: &str, instance: &str, now: Timestamp) -> Event {
+    let Finding { about, note, .. } = finding;
+    let about = ObjectReference::clone(about);
     let name = about.name.as_deref().unwrap_or(controller);
     Event {
         metadata: ObjectMeta {
@@ -189,43 +334,123 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use hub_api::names::ProfileKey;
     use hub_core::note::Reason;
+    use kube::client::Body;
 
     use super::*;
+    use crate::lease::{Candidate, Leases};
 
-    fn reporter() -> (Reporter, mpsc::Receiver<Finding>) {
-        let (outbox, inbox) = mpsc::channel(4);
-        (Reporter { told: Arc::default(), outbox, metrics: Metrics::new("0") }, inbox)
+    fn reporter() -> Reporter {
+        Reporter::new(Metrics::new("0"))
     }
 
-    fn events(inbox: &mut mpsc::Receiver<Finding>) -> Vec<&'static str> {
-        std::iter::from_fn(|| inbox.try_recv().ok()).map(|finding| finding.note.reason.as_str()).collect()
+    /// The reason whose Event has to be published now.
+    fn due(reporter: &Reporter, now: Instant) -> Option<(Id, &'static str)> {
+        let findings = reporter.findings.lock();
+        let id = findings.next(now).ok()?;
+        Some((id, findings.by_id[&id].note.reason.as_str()))
     }
 
-    #[test]
-    fn a_finding_is_told_once_until_it_is_over() {
-        let (reporter, mut inbox) = reporter();
+    fn report(reporter: &Reporter, reason: Option<Reason>) {
         let subject = Subject::ClusterSet("prod".into());
-        let note = || Note::new(Reason::InvalidSelector, "broken");
-        reporter.report(&subject, Some("u1"), vec![note()]);
-        reporter.report(&subject, Some("u1"), vec![note()]);
-        assert_eq!(events(&mut inbox), ["InvalidSelector"]);
-        reporter.report(&subject, Some("u1"), Vec::new());
-        reporter.report(&subject, Some("u1"), vec![note()]);
-        assert_eq!(events(&mut inbox), ["InvalidSelector"]);
-        assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 1"));
+        let notes = reason.map(|reason| Note::new(reason, "broken")).into_iter().collect();
+        reporter.report(&subject, Some("u1"), notes);
     }
 
     #[test]
-    fn too_many_events_are_dropped_and_counted_and_hold_up_nobody() {
-        let (reporter, mut inbox) = reporter();
-        for cluster in 0..10 {
-            let subject = Subject::Cluster(format!("c{cluster}").as_str().into());
-            reporter.report(&subject, None, vec![Note::new(Reason::ClaimSkipped, "x")]);
+    fn a_finding_is_counted_once_and_its_event_repeated_until_it_is_over() {
+        let (reporter, now) = (reporter(), Instant::now());
+        report(&reporter, Some(Reason::InvalidSelector));
+        report(&reporter, Some(Reason::InvalidSelector));
+        let (id, reason) = due(&reporter, now).unwrap();
+        assert_eq!(reason, "InvalidSelector");
+        reporter.findings.lock().published(id, now);
+        report(&reporter, Some(Reason::InvalidSelector));
+        assert_eq!(due(&reporter, now + REPEAT_MIN / 2), None);
+        assert_eq!(due(&reporter, now + REPEAT_MIN * 2), Some((id, reason)), "before the first one expires");
+        assert!(reporter.metrics.text().contains("findings_reported_total{reason=\"InvalidSelector\"} 1"));
+        report(&reporter, None);
+        assert_eq!(due(&reporter, now + REPEAT_MIN * 2), None);
+        assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
+        reporter.findings.lock().published(id, now);
+        assert!(reporter.findings.lock().due.is_empty(), "what is over meanwhile is not repeated");
+        report(&reporter, Some(Reason::InvalidSelector));
+        assert!(due(&reporter, now).is_some(), "it begins anew");
+    }
+
+    #[test]
+    fn an_event_that_is_refused_is_retried_for_as_long_as_its_finding_persists_and_ever_less_often() {
+        let (reporter, mut now) = (reporter(), Instant::now());
+        report(&reporter, Some(Reason::InvalidSelector));
+        let mut waits = Vec::new();
+        for _ in 0..20 {
+            let (id, _) = due(&reporter, now).unwrap();
+            reporter.findings.lock().refused(id, now);
+            let next = reporter.findings.lock().next(now).unwrap_err().unwrap();
+            waits.push(next - now);
+            now = next;
         }
-        assert_eq!(events(&mut inbox).len(), 4);
-        assert!(reporter.metrics.text().contains("hub_addons_events_total{result=\"dropped\"} 6"));
+        assert!(waits[0] < REFUSED_MIN * 2 && waits[19] >= REFUSED_MAX, "{waits:?}");
+    }
+
+    #[test]
+    fn a_new_finding_goes_before_what_is_repeated() {
+        let (reporter, now) = (reporter(), Instant::now());
+        report(&reporter, Some(Reason::InvalidSelector));
+        let (id, _) = due(&reporter, now).unwrap();
+        reporter.findings.lock().published(id, now);
+        let cluster = Subject::Cluster("c1".into());
+        reporter.report(&cluster, None, vec![Note::new(Reason::ClaimSkipped, "x")]);
+        let later = now + REPEAT_MIN * 2;
+        let (id, reason) = due(&reporter, later).unwrap();
+        assert_eq!(reason, "ClaimSkipped");
+        reporter.findings.lock().published(id, later);
+        assert_eq!(due(&reporter, later).unwrap().1, "InvalidSelector");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_lease_no_event_is_published_and_none_is_lost() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty())))
+        });
+        let client = Client::new(service, "default");
+        let candidate = Candidate { namespace: "addons".to_owned(), identity: "pod".to_owned() };
+        let metrics = Metrics::new("0");
+        let mut leases = Leases::new(client.clone(), candidate, metrics.clone());
+        leases.add("projector");
+        let reporter = reporter();
+        report(&reporter, Some(Reason::InvalidSelector));
+        let publisher = Publisher {
+            client,
+            controller: "hub-addons",
+            reporter: reporter.clone(),
+            fence: leases.fence(),
+            gate: Gate::new(metrics),
+            clock: Arc::new(|| Timestamp::UNIX_EPOCH),
+        };
+        assert!(timeout(Duration::from_mins(10), publisher.run()).await.is_err());
+        assert_eq!(requests.load(Ordering::Relaxed), 0);
+        assert!(due(&reporter, Instant::now()).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_have_a_rate_however_many_findings_there_are() {
+        let begin = Instant::now();
+        let mut pace = Pace { next: begin };
+        for _ in 0..BURST {
+            pace.wait().await;
+        }
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+        for _ in 0..120 {
+            pace.wait().await;
+        }
+        assert!(begin.elapsed() >= Duration::from_secs(59), "{:?}", begin.elapsed());
     }
 
     #[test]
@@ -241,7 +466,8 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let on = |subject: Subject| {
             let note = Note::new(Reason::Unreadable, "x");
-            event(Finding { about: reference(&subject, None), note }, "hub-addons", "pod", now)
+            let about = Arc::new(reference(&subject, None));
+            event(&Finding { about, note, due: None, refused: None }, "hub-addons", "pod", now)
         };
         let profile = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
         assert_eq!(on(Subject::Profile(profile)).metadata.namespace.as_deref(), Some("app"));

@@ -8,6 +8,7 @@
 )]
 
 mod api;
+mod events;
 mod leases;
 mod load;
 mod process;

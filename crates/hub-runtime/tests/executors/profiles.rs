@@ -11,7 +11,7 @@ use crate::{Running, Traits, eventually};
 
 const PROFILES: &str = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/app/clusterprofiles";
 
-fn key(cluster: &str) -> ProfileKey {
+pub fn key(cluster: &str) -> ProfileKey {
     ProfileKey { namespace: "app".into(), cluster: cluster.into() }
 }
 
@@ -20,7 +20,7 @@ fn projector(clusters: impl IntoIterator<Item = String>) -> Traits {
     Traits { name: "projector", needs: &[], wants: Some(wants) }
 }
 
-fn one() -> Traits {
+pub fn one() -> Traits {
     projector(["c1".to_owned()])
 }
 
@@ -33,7 +33,7 @@ fn tried(api: &Api) -> usize {
     api.requests(&format!("POST {PROFILES}")).len()
 }
 
-fn exists(api: &Api) -> bool {
+pub fn exists(api: &Api) -> bool {
     api.get(&format!("{PROFILES}/c1")).is_some()
 }
 
