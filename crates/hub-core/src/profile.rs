@@ -121,13 +121,15 @@ pub struct ObservedProfile {
     pub display_name: Option<String>,
     /// `status` as JSON text, empty where there is none: a tenth of the memory that the parsed tree takes.
     status: Box<str>,
+    /// Why the status cannot be read, where that is so.
+    unreadable: Option<Box<str>>,
 }
 
 impl ObservedProfile {
     /// Reads a ClusterProfile from its metadata and the rest of the object.
     ///
-    /// Nothing in it can make it unreadable: a part that does not have its shape differs from what we want,
-    /// and is written anew where it is ours.
+    /// Nothing that was decoded can make it unreadable: a part that does not have its shape differs from what we
+    /// want, and is written anew where it is ours.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -143,7 +145,16 @@ impl ObservedProfile {
                 Value::Null => Box::default(),
                 status => status.to_string().into(),
             },
+            unreadable: None,
         }
+    }
+
+    /// Reads a ClusterProfile whose status cannot be decoded, for example because it nests too deep. It is deleted like
+    /// any other when its time comes, but its status is left as it is: the entries of other owners would be lost.
+    #[must_use]
+    pub fn unreadable(metadata: &ObjectMeta, spec: &Value, error: impl Into<Box<str>>) -> Self {
+        let observed = Self::read(metadata, &json!({ "spec": spec }));
+        Self { unreadable: Some(error.into()), ..observed }
     }
 
     /// Whether the label says that the profile is this manager's. Anybody can set it: the spec has to agree.
@@ -155,7 +166,7 @@ impl ObservedProfile {
     /// Whether anybody has written a status yet.
     #[must_use]
     pub fn has_status(&self) -> bool {
-        !self.status.is_empty()
+        !self.status.is_empty() || self.unreadable.is_some()
     }
 
     /// The entry of that name in `status.accessProviders`, if it has the shape of one.
@@ -218,7 +229,14 @@ pub fn plan(
         return ProfilePlan { action, notes: Vec::new() };
     };
     match guard(manager, observed, &share.presence) {
-        Guard::Ours => ProfilePlan { action: difference(observed, &share), notes: Vec::new() },
+        Guard::Ours => {
+            let note = |error| {
+                let message = format!("its status cannot be read and is left as it is: {error}");
+                Note::new(Reason::Unreadable, message)
+            };
+            let notes = observed.unreadable.as_ref().map(note).into_iter().collect();
+            ProfilePlan { action: difference(observed, &share), notes }
+        }
         Guard::HandsOff(notes) => ProfilePlan { action: ProfileAction::Nothing, notes },
     }
 }
@@ -231,6 +249,9 @@ fn difference(observed: &ObservedProfile, share: &Share) -> ProfileAction {
     };
     if let Some(patch) = object {
         return ProfileAction::PatchObject(observed.version(), patch);
+    }
+    if observed.unreadable.is_some() {
+        return ProfileAction::Nothing;
     }
     match status_patch(&observed.status(), &share.status) {
         Some(patch) => ProfileAction::PatchStatus(observed.version(), patch),
