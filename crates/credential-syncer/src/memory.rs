@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use hub_api::names::SecretKey;
+use hub_api::names::{Namespace, SecretKey};
+use hub_runtime::watch::OwnWrites;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -27,6 +28,14 @@ struct Kept {
     foreign: HashMap<SecretKey, Met>,
     /// Copies that we have deleted and whose end the watch has not shown yet, by uid, and when.
     deleted: HashMap<SecretKey, (String, Instant)>,
+    /// What we have written and the watch has not shown yet, by the namespace that the watch is limited to.
+    writes: HashMap<Option<Namespace>, OwnWrites<SecretKey>>,
+}
+
+impl Kept {
+    fn writes(&mut self, watch: Option<&Namespace>) -> &mut OwnWrites<SecretKey> {
+        self.writes.entry(watch.cloned()).or_default()
+    }
 }
 
 /// When a Secret that is not ours was met.
@@ -88,9 +97,43 @@ impl Memory {
         self.0.lock().foreign.remove(place);
     }
 
-    /// We have deleted the copy of this uid.
-    pub(crate) fn deleted(&self, place: &SecretKey, uid: String) {
-        self.0.lock().deleted.insert(place.clone(), (uid, Instant::now()));
+    /// We have deleted the copy of this uid, which this watch is to show.
+    pub(crate) fn deleted(&self, watch: Option<&Namespace>, place: &SecretKey, uid: String) {
+        let mut kept = self.0.lock();
+        kept.deleted.insert(place.clone(), (uid, Instant::now()));
+        kept.writes(watch).wrote(place);
+    }
+
+    /// We have written a copy, which this watch is to show.
+    pub(crate) fn wrote(&self, watch: Option<&Namespace>, place: &SecretKey) {
+        self.0.lock().writes(watch).wrote(place);
+    }
+
+    /// The list of a watch begins.
+    pub(crate) fn begin_list(&self, watch: Option<&Namespace>) {
+        self.0.lock().writes(watch).begin_list();
+    }
+
+    /// The list of a watch is complete. Returns what we wrote before it began and that is gone.
+    pub(crate) fn end_list(&self, watch: Option<&Namespace>) -> Vec<SecretKey> {
+        self.0.lock().writes(watch).end_list()
+    }
+
+    /// A watch shows a Secret. Returns whether that counts whatever its version is, and whether we deleted it: a list may
+    /// show another history than before.
+    pub(crate) fn shown(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
+        let mut kept = self.0.lock();
+        let counts = kept.writes(watch).shown(place);
+        if counts {
+            kept.deleted.remove(place);
+        }
+        counts
+    }
+
+    /// A watch shows the end of a Secret. Returns whether that counts: what was written after its list began is not in
+    /// the list.
+    pub(crate) fn ended(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
+        self.0.lock().writes(watch).ended(place)
     }
 
     /// Whether we have deleted the copy of this uid, and the watch has not shown its end.

@@ -177,16 +177,32 @@ impl Store {
         self.queue_copies(&self.fleet.read(), places);
     }
 
-    /// Takes in a Secret with the label of copies, as an event shows it.
+    /// The list of the copies begins: of all, or of those in a namespace.
+    pub(crate) fn copies_listing(&self, namespace: Option<&Namespace>) {
+        self.memory.begin_list(namespace);
+    }
+
+    /// Takes in a Secret with the label of copies, as an event or a list shows it.
     pub(crate) fn apply_copy(&self, place: SecretKey, observed: ObservedCopy) {
         self.memory.end_of_foreign(&place);
-        if self.observe(&place, observed) {
+        let is_news = {
+            let mut index = self.index.lock();
+            let replaces = self.memory.shown(self.watch_of(&place), &place);
+            (replaces || self.is_current(&index, &place, &observed)) && index.apply_copy(&place, observed)
+        };
+        if is_news {
             self.queue_copies(&self.fleet.read(), [place]);
         }
     }
 
-    /// A Secret is gone, or no longer carries the label of copies.
+    /// A Secret is gone, or no longer carries the label of copies, as an event or a list shows it.
     pub(crate) fn delete_copy(&self, place: SecretKey) {
+        if self.memory.ended(self.watch_of(&place), &place) {
+            self.gone(place);
+        }
+    }
+
+    fn gone(&self, place: SecretKey) {
         self.forget(&place);
         self.host.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
         self.queue_copies(&self.fleet.read(), [place]);
@@ -195,23 +211,40 @@ impl Store {
 
     /// The list of the copies is complete: of all, or of those in a namespace.
     pub(crate) fn copies_listed(&self, namespace: Option<Namespace>) {
+        for place in self.memory.end_list(namespace.as_ref()) {
+            self.gone(place);
+        }
         if self.change(|_, index| index.copies_listed(namespace)) {
             self.queue_everything();
         }
     }
 
-    /// Takes in a Secret as an event or a response shows it; returns whether that is news. An event that is older
-    /// than the response to our own write is not.
-    pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) -> bool {
+    /// Takes in a Secret as the response to a request shows it.
+    pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) {
+        let mut index = self.index.lock();
+        // The watch shows one that is not ours only by chance.
+        let is_ours = observed.is_ours;
+        if self.is_current(&index, place, &observed) && index.apply_copy(place, observed) && is_ours {
+            self.memory.wrote(self.watch_of(place), place);
+        }
+    }
+
+    /// Whether what an event or a response shows is later than what is known. An event that is older than the response
+    /// to our own write is not.
+    fn is_current(&self, index: &CredentialIndex, place: &SecretKey, observed: &ObservedCopy) -> bool {
         if self.memory.is_deleted(place, &observed.version.uid) && !observed.terminating {
             return false;
         }
-        let mut index = self.index.lock();
         let known = index.copy(place).filter(|known| known.version.uid == observed.version.uid);
         let is_older = known.is_some_and(|known| {
             !is_newer(&observed.version.resource_version, &known.version.resource_version)
         });
-        !is_older && index.apply_copy(place, observed)
+        !is_older
+    }
+
+    /// The namespace that the watch is limited to which shows a copy.
+    fn watch_of<'a>(&self, place: &'a SecretKey) -> Option<&'a Namespace> {
+        (self.access != SecretAccess::Cluster).then_some(&place.namespace)
     }
 
     /// Forgets a Secret that is gone.
@@ -227,7 +260,7 @@ impl Store {
         let mut index = self.index.lock();
         if index.copy(place).is_some_and(|known| known.version.uid == uid) {
             index.delete_copy(place);
-            self.memory.deleted(place, uid);
+            self.memory.deleted(self.watch_of(place), place, uid);
         }
     }
 

@@ -149,6 +149,10 @@ impl Sink<Secret> for CopySink {
         self.store.delete_copy(secret_key(key));
     }
 
+    fn listing(&mut self) {
+        self.store.copies_listing(self.namespace.as_ref());
+    }
+
     fn listed(&mut self) {
         self.store.copies_listed(self.namespace.clone());
     }
@@ -170,10 +174,11 @@ struct ProfileSink(Arc<Store>);
 
 impl Sink<PartialObjectMeta<ClusterProfile>> for ProfileSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<PartialObjectMeta<ClusterProfile>, Unreadable>) {
-        // Metadata has no shape that it could lack.
-        if let Ok(object) = object {
-            self.0.apply_profile(&ProfileKey::from(key), Profile::read(&object.metadata));
-        }
+        let profile = match object {
+            Ok(object) => Profile::read(&object.metadata),
+            Err(unreadable) => Profile::read(&unreadable.metadata),
+        };
+        self.0.apply_profile(&ProfileKey::from(key), profile);
     }
 
     fn delete(&mut self, key: &ObjectKey) {

@@ -118,7 +118,8 @@ impl Watches {
     {
         let (span, resource) = (self.span(&watch), watch.resource());
         let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
-        let watching = watch::metadata(self.host.client.clone(), watch, sync, metrics, sink);
+        let api = Api::<K>::all(self.host.client.clone());
+        let watching = watch::metadata(api, watch, sync, metrics, sink);
         self.host.spawn(resource, watching.instrument(span));
     }
 

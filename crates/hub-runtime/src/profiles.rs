@@ -27,7 +27,7 @@ use crate::controller::Controller;
 use crate::error::Category;
 use crate::host::{Host, Watches};
 use crate::queue::Outcome;
-use crate::watch::{ObjectKey, Sink, Unreadable, Watch, is_newer};
+use crate::watch::{ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
 use crate::work::Work;
 use crate::write::{Request, WriteError, delete_exactly};
 
@@ -47,6 +47,8 @@ pub struct Profiles {
     host: Arc<Host>,
     manager: ManagerName,
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
+    /// Taken before the cache where both are needed.
+    writes: Mutex<OwnWrites<ProfileKey>>,
     cache: Mutex<Cache>,
     queue: Arc<Work<ProfileKey>>,
 }
@@ -64,7 +66,8 @@ impl Profiles {
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         host.metrics.declare_written(RESOURCE);
         let queue = Work::new(&host, RESOURCE);
-        Arc::new(Self { host, manager, owners: OnceLock::new(), cache: Mutex::default(), queue })
+        let (writes, cache) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { host, manager, owners: OnceLock::new(), writes, cache, queue })
     }
 
     /// Starts the watch, for those of these controllers that own a part of profiles. A second call changes nothing.
@@ -267,17 +270,36 @@ impl Profiles {
         self.cache().get(&key.namespace)?.get(&key.cluster).map(|known| known.observed.clone())
     }
 
-    /// Takes in a profile as an event or an answer shows it; answers whether that is news. An event that is
-    /// older than the answer to our own write is not.
-    fn observe(&self, key: &ProfileKey, object: &DynamicObject) -> bool {
-        let observed = ObservedProfile::read(&object.metadata, &object.data);
+    /// Takes in a profile as an event or a list shows it. Returns whether that is news.
+    fn show(&self, key: &ProfileKey, observed: ObservedProfile) -> bool {
+        let mut writes = self.writes.lock();
+        let replaces = writes.shown(key);
+        self.take(key, observed, replaces)
+    }
+
+    /// Takes in a profile as the response to a request of ours shows it.
+    fn observe(&self, key: &ProfileKey, object: &DynamicObject) {
+        let mut writes = self.writes.lock();
+        if self.take(key, ObservedProfile::read(&object.metadata, &object.data), false) {
+            writes.wrote(key);
+        }
+    }
+
+    /// Puts a profile into the cache and returns whether it was not there. An event that is older than the response to
+    /// our own write is stale, but not what a list shows that `replaces` what is there.
+    fn take(&self, key: &ProfileKey, observed: ObservedProfile, replaces: bool) -> bool {
         let mut cache = self.cache();
         let profiles = cache.entry(key.namespace.clone()).or_default();
         let mut since = Instant::now();
         if let Some(known) = profiles.get(&key.cluster)
             && known.observed.uid == observed.uid
         {
-            if !is_newer(&observed.resource_version, &known.observed.resource_version) {
+            let is_news = if replaces {
+                known.observed != observed
+            } else {
+                is_newer(&observed.resource_version, &known.observed.resource_version)
+            };
+            if !is_news {
                 return false;
             }
             since = known.since;
@@ -290,6 +312,7 @@ impl Profiles {
     /// take it out of the cache again.
     fn observe_patched(&self, key: &ProfileKey, object: &DynamicObject) {
         let observed = ObservedProfile::read(&object.metadata, &object.data);
+        let mut writes = self.writes.lock();
         let mut cache = self.cache();
         let known = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
         if let Some(known) = known
@@ -297,15 +320,18 @@ impl Profiles {
             && is_newer(&observed.resource_version, &known.observed.resource_version)
         {
             known.observed = observed;
+            writes.wrote(key);
         }
     }
 
     /// Our delete was accepted: whatever is left of the object until it is gone, there is nothing to do to it.
     fn mark_deleted(&self, key: &ProfileKey, uid: &str) {
+        let mut writes = self.writes.lock();
         let mut cache = self.cache();
         let profile = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
         if let Some(profile) = profile.filter(|profile| profile.observed.uid == uid) {
             profile.observed.terminating = true;
+            writes.wrote(key);
         }
     }
 
@@ -344,22 +370,45 @@ impl KnownProfiles for Profiles {
 
 struct ProfileSink(Arc<Profiles>);
 
+impl ProfileSink {
+    fn gone(&self, key: ProfileKey) {
+        self.0.forget(&key, None);
+        self.0.host.reporter.forget(&Subject::Profile(key.clone()));
+        self.0.changed(key);
+    }
+}
+
 impl Sink<DynamicObject> for ProfileSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         let key = ProfileKey::from(key);
-        // Any JSON object is a DynamicObject, so that none is unreadable.
-        if let Ok(object) = object
-            && self.0.observe(&key, &object)
-        {
+        let observed = match object {
+            Ok(object) => ObservedProfile::read(&object.metadata, &object.data),
+            Err(Unreadable { metadata, spec, error }) => {
+                ObservedProfile::unreadable(&metadata, &spec.unwrap_or_default(), error)
+            }
+        };
+        if self.0.show(&key, observed) {
             self.0.changed(key);
         }
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let key = ProfileKey::from(key);
-        self.0.forget(&key, None);
-        self.0.host.reporter.forget(&Subject::Profile(key.clone()));
-        self.0.changed(key);
+        let counts = self.0.writes.lock().ended(&key);
+        if counts {
+            self.gone(key);
+        }
+    }
+
+    fn listing(&mut self) {
+        self.0.writes.lock().begin_list();
+    }
+
+    fn listed(&mut self) {
+        let gone = self.0.writes.lock().end_list();
+        for key in gone {
+            self.gone(key);
+        }
     }
 }
 

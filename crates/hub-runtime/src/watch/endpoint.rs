@@ -1,0 +1,154 @@
+//! The requests of one watch: pages of a list, the resourceVersion that a list has now, and the stream of events.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures::io::AsyncBufReadExt as _;
+use futures::stream::BoxStream;
+use futures::{AsyncBufRead as _, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::Client;
+use kube::api::{ListParams, Request, WatchParams};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::WATCH_DURATION;
+use super::error::{Malformed, WatchError};
+use super::items::Items;
+
+/// Longest silence of the API server within a list or before a watch begins. It ends its own requests after a minute.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum EventType {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+/// An event with its object as text: decoding is the caller's.
+#[derive(Debug, Deserialize)]
+pub(super) struct RawEvent {
+    #[serde(rename = "type")]
+    pub(super) kind: EventType,
+    pub(super) object: Box<RawValue>,
+}
+
+impl RawEvent {
+    /// Reads one line of a stream; nothing where the line was cut off in the middle.
+    fn read(line: std::io::Result<String>) -> Option<Result<Self, WatchError>> {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => return Some(Err(WatchError::Stream(kube::Error::ReadEvents(error)))),
+        };
+        match serde_json::from_str(&line) {
+            Ok(event) => Some(Ok(event)),
+            Err(error) if error.is_eof() => None,
+            // Without the decoder's error, which may quote a Secret.
+            Err(_) => Some(Err(Malformed::new("a line that is not an event").into())),
+        }
+    }
+}
+
+/// Whether whole objects are sent, or only their metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    Metadata,
+}
+
+/// Where one watch's objects are, and which of them it is about.
+pub(super) struct Endpoint {
+    pub(super) client: Client,
+    /// The path of the collection.
+    pub(super) path: String,
+    pub(super) extent: Extent,
+    pub(super) fields: Option<String>,
+    pub(super) labels: Option<String>,
+    pub(super) page: u32,
+}
+
+impl Endpoint {
+    /// Reads one page of a list, item by item, and returns the list's metadata.
+    pub(super) async fn page(
+        &self,
+        continue_token: Option<String>,
+        item: impl FnMut(&[u8]) -> Result<(), Malformed>,
+    ) -> Result<ListMeta, WatchError> {
+        let params = ListParams { continue_token, ..self.list_params(self.page) };
+        self.list(&params, self.extent, item).await
+    }
+
+    /// The resourceVersion that a list has now. The API server makes sure that no list ever had a later one, and sends
+    /// no more than the metadata of one object.
+    pub(super) async fn version(&self) -> Result<String, WatchError> {
+        let list = self.list(&self.list_params(1), Extent::Metadata, |_| Ok(())).await?;
+        list.resource_version.filter(|version| !version.is_empty()).ok_or(WatchError::NoVersion)
+    }
+
+    /// Begins a watch after this version. It has begun when this returns.
+    pub(super) async fn watch(
+        &self,
+        version: &str,
+    ) -> Result<BoxStream<'static, Result<RawEvent, WatchError>>, WatchError> {
+        let params = WatchParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            timeout: u32::try_from(WATCH_DURATION.as_secs()).ok(),
+            bookmarks: true,
+            send_initial_events: false,
+        };
+        let request = Request::new(&self.path);
+        let request = match self.extent {
+            Extent::Whole => request.watch(&params, version),
+            Extent::Metadata => request.watch_metadata(&params, version),
+        };
+        let request = request.map_err(|error| WatchError::Start(kube::Error::BuildRequest(error)))?;
+        let lines = in_time(self.client.request_stream(request)).await?.map_err(WatchError::Start)?.lines();
+        Ok(lines.filter_map(async |line| RawEvent::read(line)).boxed())
+    }
+
+    async fn list(
+        &self,
+        params: &ListParams,
+        extent: Extent,
+        mut item: impl FnMut(&[u8]) -> Result<(), Malformed>,
+    ) -> Result<ListMeta, WatchError> {
+        let request = Request::new(&self.path);
+        let request = match extent {
+            Extent::Whole => request.list(params),
+            Extent::Metadata => request.list_metadata(params),
+        };
+        let request = request.map_err(|error| WatchError::List(kube::Error::BuildRequest(error)))?;
+        let text = in_time(self.client.request_stream(request)).await?.map_err(WatchError::List)?;
+        let mut text = std::pin::pin!(text);
+        let mut items = Items::default();
+        loop {
+            let broken = |error| WatchError::List(kube::Error::ReadEvents(error));
+            let part = in_time(text.fill_buf()).await?.map_err(broken)?;
+            if part.is_empty() {
+                return Ok(items.finish()?);
+            }
+            items.read(part, &mut item)?;
+            let length = part.len();
+            text.as_mut().consume(length);
+        }
+    }
+
+    fn list_params(&self, limit: u32) -> ListParams {
+        ListParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            limit: Some(limit),
+            ..ListParams::default()
+        }
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = T>) -> Result<T, WatchError> {
+    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.map_err(|_| WatchError::Silent)
+}

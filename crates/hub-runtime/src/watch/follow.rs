@@ -1,0 +1,222 @@
+//! The loop of one watch: list, watch, and find out after an interruption whether the history is still the same.
+//!
+//! A resourceVersion says where in a history a watch is. An etcd that is restored from an older snapshot has another
+//! history, which says so to nobody: a watch from a version that lies in its future receives neither events nor a 410,
+//! and once the new history has passed that version, a watch from it misses all that the two histories differ in.
+//! Restoring etcd takes a stop of the API server, which ends its connections. So:
+//!
+//! | how a watch ended | what follows | requests |
+//! |---|---|---|
+//! | at its timeout, after events or bookmarks | a watch from there | none more |
+//! | at its timeout, in complete silence; or early | the version of a list: if it is older, a list, else a watch from there | one, of one object |
+//! | and then there was no API server | a list: nothing else tells the two histories apart, and an API server that was restarted asks for one in any case, since it remembers no history | those of the list |
+//! | with a version older than the one before, or 410 | a list | those of the list |
+//!
+//! An API server that keeps running while its etcd is restored keeps the old history in its own caches and shows that
+//! to everybody; Kubernetes requires a restart of it.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::{debug, info};
+
+use super::decode::{self, Decode};
+use super::endpoint::{Endpoint, EventType, RawEvent};
+use super::error::{Malformed, WatchError};
+use super::history::History;
+use super::trouble::{STEADY, Trouble};
+use super::{Sink, WATCH_DURATION};
+use crate::health::SyncState;
+
+/// How much earlier or later than it should a watch may end by its timeout.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// Where the next watch begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Position {
+    /// Nowhere before there is a new list.
+    Unknown,
+    /// After this version.
+    At(String),
+    /// After this version, if the history is still the same.
+    Doubtful(String),
+}
+
+impl Position {
+    /// Where it goes on after an error.
+    fn after(self, error: &WatchError) -> Self {
+        match self {
+            _ if error.is_outage() || error.is_history_gone() || error.is_not_served() => Self::Unknown,
+            Self::At(version) if matches!(error, WatchError::Stream(_) | WatchError::Status(_)) => {
+                Self::Doubtful(version)
+            }
+            position => position,
+        }
+    }
+}
+
+/// One watch, for as long as it is polled.
+pub(super) struct Follower<S, D> {
+    pub(super) endpoint: Endpoint,
+    pub(super) decode: D,
+    pub(super) history: History<S>,
+    pub(super) trouble: Trouble,
+    pub(super) sync: SyncState,
+}
+
+impl<S, D> Follower<S, D> {
+    /// Lists and watches for ever.
+    pub(super) async fn follow<K>(mut self)
+    where
+        S: Sink<K>,
+        D: Decode<K>,
+    {
+        let mut position = Position::Unknown;
+        loop {
+            let pause = match self.step(&mut position).await {
+                Ok(()) if matches!(position, Position::Doubtful(_)) => self.trouble.pause(),
+                Ok(()) => continue,
+                Err(error) => {
+                    self.sync.mark_failing();
+                    position = position.after(&error);
+                    self.trouble.meet(&error)
+                }
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// Goes on from a position as far as one request leads.
+    async fn step<K>(&mut self, position: &mut Position) -> Result<(), WatchError>
+    where
+        S: Sink<K>,
+        D: Decode<K>,
+    {
+        match position.clone() {
+            Position::Unknown => *position = Position::At(self.list().await?),
+            Position::At(version) => {
+                let events = self.endpoint.watch(&version).await?;
+                self.watch(events, position).await?;
+            }
+            Position::Doubtful(version) => {
+                let now = self.endpoint.version().await?;
+                if is_older(&now, &version) {
+                    let resource = self.sync.resource();
+                    info!(
+                        resource,
+                        from = version,
+                        to = now,
+                        "the hub's history has been rewound, listing again"
+                    );
+                    *position = Position::Unknown;
+                } else {
+                    *position = Position::At(version);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists everything, and returns the version to watch from.
+    async fn list<K>(&mut self) -> Result<String, WatchError>
+    where
+        S: Sink<K>,
+        D: Decode<K>,
+    {
+        let Self { endpoint, decode, history, .. } = self;
+        history.begin_list();
+        let mut token = None;
+        loop {
+            let show = |item: &[u8]| {
+                history.apply(decode.decode(item)?);
+                Ok(())
+            };
+            let list = endpoint.page(token, show).await?;
+            let version = list.resource_version.filter(|version| !version.is_empty());
+            token = list.continue_.filter(|token| !token.is_empty());
+            if token.is_none() {
+                let version = version.ok_or(WatchError::NoVersion)?;
+                history.end_list();
+                self.sync.mark_synced();
+                return Ok(version);
+            }
+        }
+    }
+
+    /// Takes in events until the watch ends, and keeps the position up to date.
+    async fn watch<K>(
+        &mut self,
+        mut events: BoxStream<'static, Result<RawEvent, WatchError>>,
+        position: &mut Position,
+    ) -> Result<(), WatchError>
+    where
+        S: Sink<K>,
+        D: Decode<K>,
+    {
+        let started = Instant::now();
+        let mut is_quiet = true;
+        let mut steady = std::pin::pin!(sleep_until(started + STEADY));
+        let mut is_steady = false;
+        loop {
+            let next = tokio::select! {
+                // API servers end a watch at its timeout; one that does not is no longer there.
+                next = timeout(WATCH_DURATION + SLACK, events.next()) => next.unwrap_or(None),
+                () = &mut steady, if !is_steady => {
+                    is_steady = true;
+                    self.trouble.end();
+                    continue;
+                }
+            };
+            let Some(event) = next else { break };
+            let version = self.take(&event?)?;
+            is_quiet = false;
+            if !is_steady {
+                is_steady = true;
+                self.trouble.end();
+            }
+            if let Position::At(from) = &*position
+                && is_older(&version, from)
+            {
+                return Err(WatchError::Rewound { from: from.clone(), to: version });
+            }
+            *position = Position::At(version);
+        }
+        if let Position::At(version) = &*position
+            && (is_quiet || started.elapsed() + SLACK < WATCH_DURATION)
+        {
+            debug!(
+                resource = self.sync.resource(),
+                is_quiet, "the watch ended early or without a sign of life"
+            );
+            *position = Position::Doubtful(version.clone());
+        }
+        Ok(())
+    }
+
+    /// Takes in one event, and returns its version.
+    fn take<K>(&mut self, event: &RawEvent) -> Result<String, WatchError>
+    where
+        S: Sink<K>,
+        D: Decode<K>,
+    {
+        let text = event.object.get().as_bytes();
+        match event.kind {
+            EventType::Added | EventType::Modified => self.history.apply(self.decode.decode(text)?),
+            EventType::Deleted => self.history.delete(&self.decode.decode(text)?.0),
+            EventType::Bookmark => {}
+            EventType::Error => {
+                let status =
+                    serde_json::from_slice(text).map_err(|_| Malformed::new("an error without a status"))?;
+                return Err(WatchError::Status(Box::new(status)));
+            }
+        }
+        Ok(decode::version(text)?)
+    }
+}
+
+/// Whether a resourceVersion is earlier than another, as far as they are numbers.
+fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
+}

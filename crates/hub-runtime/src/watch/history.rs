@@ -1,0 +1,165 @@
+//! Turns lists and watches into one history of applies and deletes.
+
+use std::collections::HashMap;
+
+use super::decode::Decoded;
+use super::{ObjectKey, Sink};
+
+/// What a watch has shown to its sink. What a complete list no longer shows is deleted; a list that breaks off deletes
+/// nothing.
+pub(super) struct History<S> {
+    sink: S,
+    /// What is there, each with the number of the list or of the list before the event that showed it last. One table
+    /// serves both generations of a list.
+    known: HashMap<ObjectKey, u32>,
+    /// The number of the list.
+    list: u32,
+}
+
+impl<S> History<S> {
+    pub(super) fn new(sink: S) -> Self {
+        Self { sink, known: HashMap::new(), list: 0 }
+    }
+
+    /// A list begins, from its first page.
+    pub(super) fn begin_list<K>(&mut self)
+    where
+        S: Sink<K>,
+    {
+        self.list = self.list.wrapping_add(1);
+        self.sink.listing();
+    }
+
+    /// The list is complete.
+    pub(super) fn end_list<K>(&mut self)
+    where
+        S: Sink<K>,
+    {
+        let Self { sink, known, list } = self;
+        known.retain(|key, seen| {
+            let is_there = *seen == *list;
+            if !is_there {
+                sink.delete(key);
+            }
+            is_there
+        });
+        known.shrink_to(known.len().saturating_mul(2));
+        sink.listed();
+    }
+
+    /// An item of a list, or an event, shows an object.
+    pub(super) fn apply<K>(&mut self, (key, object): Decoded<K>)
+    where
+        S: Sink<K>,
+    {
+        self.sink.apply(&key, object);
+        self.known.insert(key, self.list);
+    }
+
+    /// An event shows the end of an object.
+    pub(super) fn delete<K>(&mut self, key: &ObjectKey)
+    where
+        S: Sink<K>,
+    {
+        self.known.remove(key);
+        self.sink.delete(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::watch::Unreadable;
+    use crate::watch::decode::{Decode, Whole};
+
+    #[derive(Clone, Default)]
+    struct Recorder(Arc<Mutex<Vec<String>>>);
+
+    impl Sink<ConfigMap> for Recorder {
+        fn apply(&mut self, key: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
+            let shape = if object.is_ok() { "" } else { " unreadable" };
+            self.0.lock().push(format!("apply {}/{}{shape}", key.namespace, key.name));
+        }
+        fn delete(&mut self, key: &ObjectKey) {
+            self.0.lock().push(format!("delete {}/{}", key.namespace, key.name));
+        }
+        fn listed(&mut self) {
+            self.0.lock().push("listed".to_owned());
+        }
+    }
+
+    enum Step {
+        List(&'static [&'static str]),
+        BrokenList(&'static [&'static str]),
+        Apply(&'static str),
+        Delete(&'static str),
+    }
+
+    fn history_of(steps: &[Step]) -> Vec<String> {
+        let recorder = Recorder::default();
+        let mut history = History::new(recorder.clone());
+        let object = |name: &str| -> Decoded<ConfigMap> {
+            Whole
+                .decode(format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}"}}}}"#).as_bytes())
+                .unwrap()
+        };
+        for step in steps {
+            match step {
+                Step::List(names) | Step::BrokenList(names) => {
+                    history.begin_list();
+                    for name in *names {
+                        history.apply(object(name));
+                    }
+                    if matches!(step, Step::List(_)) {
+                        history.end_list();
+                    }
+                }
+                Step::Apply(name) => history.apply(object(name)),
+                Step::Delete(name) => history.delete(&object(name).0),
+            }
+        }
+        recorder.0.lock().split_off(0)
+    }
+
+    #[test]
+    fn what_a_new_list_no_longer_shows_is_deleted() {
+        let seen = history_of(&[Step::List(&["a", "b"]), Step::Apply("c"), Step::List(&["b"])]);
+        let (first, mut second) = (seen[..5].to_vec(), seen[5..7].to_vec());
+        assert_eq!(first, ["apply ns/a", "apply ns/b", "listed", "apply ns/c", "apply ns/b"]);
+        second.sort();
+        assert_eq!(second, ["delete ns/a", "delete ns/c"]);
+        assert_eq!(seen[7..], ["listed"]);
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_deletes_nothing() {
+        let seen = history_of(&[
+            Step::List(&["a", "b"]),
+            Step::BrokenList(&["a"]),
+            Step::BrokenList(&[]),
+            Step::List(&["a", "b"]),
+        ]);
+        assert!(!seen.iter().any(|line| line.starts_with("delete")), "{seen:?}");
+    }
+
+    #[test]
+    fn a_delete_is_passed_on_once() {
+        let seen = history_of(&[Step::List(&["a"]), Step::Delete("a"), Step::List(&[])]);
+        assert_eq!(seen, ["apply ns/a", "listed", "delete ns/a", "listed"]);
+    }
+
+    #[test]
+    fn an_object_of_the_wrong_shape_is_there_and_unreadable() {
+        let recorder = Recorder::default();
+        let mut history = History::new(recorder.clone());
+        history.begin_list();
+        history.apply(Whole.decode(br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#).unwrap());
+        history.end_list();
+        assert_eq!(*recorder.0.lock(), ["apply ns/a unreadable", "listed"]);
+    }
+}

@@ -1,0 +1,192 @@
+//! Takes the items out of the text of a list, one by one, as the text arrives.
+//!
+//! The API server sends a list as one JSON object. Decoding that object as one value has two costs: a single item that
+//! does not decode fails all of them, and the whole text and all decoded items are in memory at the same time. This
+//! scanner finds where each item begins and ends and leaves its decoding to the caller, so that neither is the case,
+//! whatever the size of a page. What surrounds the items is decoded at the end of the text.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use serde::Deserialize;
+
+use super::error::Malformed;
+
+/// The field of a list that holds its items, as it stands in the text.
+const ITEMS: &[u8] = b"items";
+
+/// How many objects and arrays are open between two items: the list and the array.
+const ITEMS_DEPTH: usize = 2;
+
+/// Memory that is kept for the next item. Only a large item makes the buffer larger.
+const KEPT: usize = 64 * 1024;
+
+/// A list whose text is being read.
+#[derive(Default)]
+pub(super) struct Items {
+    /// How many objects and arrays are open.
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// Whether the array that holds the items is open.
+    array_open: bool,
+    /// The last string between the fields of the list itself: before a `[`, it is that field's name.
+    name: Vec<u8>,
+    /// The text of the item that has begun.
+    item: Vec<u8>,
+    /// The list without its items.
+    envelope: Vec<u8>,
+}
+
+/// What surrounds the items.
+#[derive(Deserialize)]
+struct Envelope {
+    metadata: ListMeta,
+}
+
+impl Items {
+    /// Reads more of the text, and passes on each item that is complete.
+    pub(super) fn read(
+        &mut self,
+        text: &[u8],
+        mut complete: impl FnMut(&[u8]) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        for &byte in text {
+            if self.array_open && self.depth == ITEMS_DEPTH {
+                match byte {
+                    b'{' | b']' => {}
+                    b',' | b' ' | b'\n' | b'\r' | b'\t' => continue,
+                    _ => return Err(Malformed::new("an item of the list is not an object")),
+                }
+            }
+            let was_in_item = self.is_in_item();
+            self.step(byte);
+            match (was_in_item, self.is_in_item()) {
+                (false, false) => self.envelope.push(byte),
+                (_, true) => self.item.push(byte),
+                (true, false) => {
+                    self.item.push(byte);
+                    complete(&self.item)?;
+                    self.item.clear();
+                    self.item.shrink_to(KEPT);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The list's own metadata, when its text is complete.
+    pub(super) fn finish(self) -> Result<ListMeta, Malformed> {
+        let envelope = serde_json::from_slice::<Envelope>(&self.envelope);
+        envelope
+            .map(|envelope| envelope.metadata)
+            .map_err(|error| Malformed::new(format!("not a list: {error}")))
+    }
+
+    fn is_in_item(&self) -> bool {
+        self.array_open && self.depth > ITEMS_DEPTH
+    }
+
+    fn step(&mut self, byte: u8) {
+        if self.in_string {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ if self.depth == 1 => self.name.push(byte),
+                _ => {}
+            }
+            return;
+        }
+        match byte {
+            b'"' => {
+                self.in_string = true;
+                if self.depth == 1 {
+                    self.name.clear();
+                }
+            }
+            b'{' | b'[' => {
+                self.array_open |= self.depth == 1 && byte == b'[' && self.name == ITEMS;
+                self.depth += 1;
+            }
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                self.array_open &= self.depth >= ITEMS_DEPTH;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The items and the resourceVersion of a list whose text arrives in chunks of this size.
+    fn read(text: &str, chunk: usize) -> Result<(Vec<String>, Option<String>), Malformed> {
+        let (mut items, mut seen) = (Items::default(), Vec::new());
+        for part in text.as_bytes().chunks(chunk) {
+            items.read(part, |item| {
+                seen.push(String::from_utf8(item.to_vec()).unwrap());
+                Ok(())
+            })?;
+        }
+        Ok((seen, items.finish()?.resource_version))
+    }
+
+    #[test]
+    fn items_are_found_wherever_the_text_is_cut_and_whatever_they_contain() {
+        let odd = r#"{"a":"]},{\"\\","items":[{"b":[]}],"é":{"items":[1, {}]}}"#;
+        for list in [
+            format!(r#"{{"kind":"L","metadata":{{"resourceVersion":"7"}},"items":[{odd},{{}}]}}"#),
+            format!(
+                r#"{{"apiVersion":"items","items": [ {odd} ,
+{{}}
+] ,"metadata":{{"resourceVersion":"7"}}}}"#
+            ),
+        ] {
+            let list = list.replace("\\n", "\n");
+            for chunk in [1, 2, 3, 7, 1000] {
+                let (items, version) = read(&list, chunk).unwrap();
+                assert_eq!(items, [odd, "{}"], "in chunks of {chunk}");
+                assert_eq!(version.as_deref(), Some("7"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_without_items_is_a_list() {
+        for items in ["[]", "null"] {
+            let text = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"7"}}}}"#);
+            assert_eq!(read(&text, 5).unwrap(), (Vec::new(), Some("7".to_owned())));
+        }
+    }
+
+    #[test]
+    fn items_of_another_field_are_not_the_lists() {
+        let text = r#"{"metadata":{"items":[{}]},"other":[{}],"items":[]}"#;
+        assert_eq!(read(text, 5).unwrap(), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_text_that_is_cut_off_or_is_not_a_list_is_an_error() {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "null",
+            r#"{"items":[{}"#,
+            r#"{"items":[{}]"#,
+            r#"{"items":[{}]}"#,
+            r#"{"metadata":{},"items":[null]}"#,
+            r#"{"metadata":{},"items":["{"]}"#,
+        ] {
+            assert!(read(text, 3).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_costs_no_stack() {
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
+        let text = format!(r#"{{"items":[{deep}],"metadata":{{}}}}"#);
+        assert_eq!(read(&text, 4096).unwrap().0, [deep]);
+    }
+}

@@ -1,0 +1,331 @@
+//! The rules of the loop, against a scripted API server under the real client.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::future::ready;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+use crate::health::Health;
+
+/// What the API server does with one request.
+enum Script {
+    /// Responds with this status and text.
+    Respond(u16, String),
+    /// Sends these events, and after a while ends the stream, or never.
+    Events(Vec<String>, Option<Duration>),
+    /// Cannot be reached.
+    Refuse,
+}
+
+fn object(name: &str, version: u64) -> Value {
+    json!({ "metadata": { "namespace": "ns", "name": name, "resourceVersion": version.to_string() } })
+}
+
+fn list(version: u64, names: &[&str]) -> Script {
+    let items: Vec<Value> = names.iter().map(|name| object(name, version)).collect();
+    let list = json!({ "items": items, "metadata": { "resourceVersion": version.to_string() } });
+    Script::Respond(200, list.to_string())
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no", "metadata": {} })
+}
+
+fn event(kind: &str, object: &Value) -> String {
+    format!(r#"{{"type":"{kind}","object":{object}}}"#)
+}
+
+fn bookmark(version: u64) -> String {
+    let metadata = json!({ "resourceVersion": version.to_string() });
+    event("BOOKMARK", &json!({ "kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata }))
+}
+
+fn lasting(events: Vec<String>) -> Script {
+    Script::Events(events, None)
+}
+
+fn ending(events: Vec<String>, after: Duration) -> Script {
+    Script::Events(events, Some(after))
+}
+
+/// A watch of ConfigMaps, and what it requests and shows.
+struct World {
+    log: Arc<Mutex<Vec<String>>>,
+    /// When each request of the script was made.
+    times: Arc<Mutex<Vec<Instant>>>,
+    metrics: Metrics,
+    health: Health,
+}
+
+impl Sink<ConfigMap> for Arc<Mutex<Vec<String>>> {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
+        let shape = if object.is_ok() { "" } else { " unreadable" };
+        self.lock().push(format!("apply {}{shape}", key.name));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.lock().push(format!("delete {}", key.name));
+    }
+}
+
+impl World {
+    /// Has a watch meet these, one request after the other, and then a quiet watch for ever. Time passes at once.
+    async fn of(script: impl IntoIterator<Item = Script>) -> Self {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (metrics, health) = (Metrics::new("test"), Health::default());
+        let sync = health.expect_sync("configmaps", Need::Required, &metrics);
+        let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
+        let (done, mut is_done) = tokio::sync::watch::channel(());
+        let times = Arc::new(Mutex::new(Vec::new()));
+        let (asked, asked_at) = (Arc::clone(&log), Arc::clone(&times));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let value = |name: &str| {
+                query
+                    .split('&')
+                    .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+                    .map(str::to_owned)
+            };
+            let what = match (value("watch"), value("limit").as_deref(), value("continue")) {
+                (Some(_), ..) => format!("watch from {}", value("resourceVersion").unwrap()),
+                (None, Some("1"), _) => "probe".to_owned(),
+                (None, _, Some(token)) => format!("list from {token}"),
+                (None, _, None) => "list".to_owned(),
+            };
+            let next = script.lock().pop_front();
+            if next.is_some() {
+                asked.lock().push(what);
+                asked_at.lock().push(Instant::now());
+            } else {
+                done.send_replace(());
+            }
+            ready(respond(next.unwrap_or(lasting(Vec::new()))))
+        });
+        let client = Client::new(service, "default");
+        let watch =
+            objects(Api::all(client), Watch::all("configmaps"), sync, metrics.clone(), Arc::clone(&log));
+        let watch = tokio::spawn(watch);
+        is_done.changed().await.unwrap();
+        watch.abort();
+        Self { log, times, metrics, health }
+    }
+
+    /// How long it waited before each request but the first.
+    fn waits(&self) -> Vec<Duration> {
+        self.times.lock().windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.log.lock().clone()
+    }
+
+    fn errors(&self, category: &str) -> f64 {
+        let prefix =
+            format!("hub_addons_watch_errors_total{{resource=\"configmaps\",category=\"{category}\"}} ");
+        let text = self.metrics.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.map_or(0.0, |count| count.parse().unwrap())
+    }
+}
+
+type ScriptedBody = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+fn respond(script: Script) -> Result<Response<ScriptedBody>, std::io::Error> {
+    let (code, text, end) = match script {
+        Script::Respond(code, text) => (code, text, Some(Duration::ZERO)),
+        Script::Events(events, end) => {
+            let mut text = String::new();
+            for event in events {
+                writeln!(text, "{event}").unwrap();
+            }
+            (200, text, end)
+        }
+        Script::Refuse => return Err(std::io::ErrorKind::ConnectionRefused.into()),
+    };
+    let text = stream::once(ready(Ok(Frame::data(Bytes::from(text)))));
+    let end = stream::once(async move {
+        match end {
+            Some(after) => tokio::time::sleep(after).await,
+            None => std::future::pending().await,
+        }
+    });
+    let body = StreamBody::new(text.chain(end.filter_map(|()| ready(None))).boxed());
+    Ok(Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_its_timeout_goes_on_from_its_last_bookmark_with_one_request() {
+    let world = World::of([
+        list(10, &["a"]),
+        ending(vec![event("ADDED", &object("b", 11)), bookmark(15)], WATCH_DURATION),
+        lasting(vec![event("DELETED", &object("a", 16))]),
+    ])
+    .await;
+    let seen = ["list", "apply a", "watch from 10", "apply b", "watch from 15", "delete a"];
+    assert_eq!(world.log(), seen);
+    world.health.all_synced().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_early_asks_whether_the_history_is_still_the_same() {
+    let world = World::of([
+        list(10, &["a"]),
+        ending(vec![bookmark(15)], Duration::from_secs(1)),
+        list(15, &["a"]),
+        lasting(vec![event("ADDED", &object("b", 16))]),
+    ])
+    .await;
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "watch from 15", "apply b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_that_was_rewound_is_listed_whatever_the_versions_are() {
+    let world = World::of([
+        list(10, &["a", "b"]),
+        ending(vec![bookmark(15)], Duration::from_secs(1)),
+        list(14, &[]),
+        list(9, &["b"]),
+        lasting(vec![event("ADDED", &object("c", 10))]),
+    ])
+    .await;
+    let seen = ["list", "apply a", "apply b", "watch from 10", "probe", "list", "apply b", "delete a"];
+    assert_eq!(world.log()[..8], seen);
+    assert_eq!(world.log()[8..], ["watch from 9", "apply c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_sign_of_life_asks_whether_the_history_is_still_the_same() {
+    let world = World::of([list(10, &[]), ending(vec![], WATCH_DURATION), list(7, &[]), list(7, &[])]).await;
+    assert_eq!(world.log(), ["list", "watch from 10", "probe", "list"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_goes_back_in_history_leads_to_a_list() {
+    let world =
+        World::of([list(10, &[]), lasting(vec![event("ADDED", &object("a", 9))]), list(9, &["a"])]).await;
+    assert_eq!(world.log(), ["list", "watch from 10", "apply a", "list", "apply a"]);
+    assert!((world.errors("expired") - 1.0).abs() < f64::EPSILON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_api_server_was_away_everything_is_listed_since_versions_cannot_tell_histories_apart() {
+    let world = World::of([
+        list(10, &["a"]),
+        ending(vec![bookmark(15)], Duration::from_secs(1)),
+        Script::Refuse,
+        Script::Refuse,
+        list(100, &[]),
+    ])
+    .await;
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "list", "list", "delete a"]);
+    assert!((world.errors("unavailable") - 2.0).abs() < f64::EPSILON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_api_server_is_not_asked_for_another_list() {
+    let too_many = || Script::Respond(429, status(429, "TooManyRequests").to_string());
+    let world = World::of([
+        list(10, &[]),
+        ending(vec![bookmark(15)], WATCH_DURATION),
+        too_many(),
+        too_many(),
+        lasting(vec![]),
+    ])
+    .await;
+    assert_eq!(world.log(), ["list", "watch from 10", "watch from 15", "watch from 15", "watch from 15"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_gone_leads_to_a_list_and_is_not_a_missing_kind() {
+    let expired = status(410, "Expired");
+    let page =
+        json!({ "items": [object("a", 10)], "metadata": { "resourceVersion": "10", "continue": "more" } });
+    let world = World::of([
+        Script::Respond(200, page.to_string()),
+        Script::Respond(410, expired.to_string()),
+        list(11, &["a"]),
+        lasting(vec![event("ERROR", &expired)]),
+        list(12, &["a"]),
+        Script::Respond(410, expired.to_string()),
+        list(13, &["a"]),
+    ])
+    .await;
+    let requests: Vec<String> = world.log().into_iter().filter(|line| !line.starts_with("apply")).collect();
+    assert_eq!(
+        requests,
+        ["list", "list from more", "list", "watch from 11", "list", "watch from 12", "list"]
+    );
+    assert!((world.errors("expired") - 3.0).abs() < f64::EPSILON);
+    assert!(world.errors("not_served").abs() < f64::EPSILON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_affects_no_other_in_lists_and_in_events() {
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
+    let of = |name: &str| {
+        format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}","resourceVersion":"10"}},"data":{deep}}}"#)
+    };
+    let page = format!(
+        r#"{{"metadata":{{"resourceVersion":"10"}},"items":[{},{},{}]}}"#,
+        object("a", 1),
+        of("b"),
+        object("c", 2)
+    );
+    let modified = format!(r#"{{"type":"MODIFIED","object":{}}}"#, of("a"));
+    let world = World::of([
+        Script::Respond(200, page),
+        Script::Respond(200, format!("{modified}\n{}\n", event("ADDED", &object("d", 11)))),
+        list(11, &["c"]),
+    ])
+    .await;
+    let seen = [
+        "list",
+        "apply a",
+        "apply b unreadable",
+        "apply c",
+        "watch from 10",
+        "apply a unreadable",
+        "apply d",
+    ];
+    assert_eq!(world.log()[..7], seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_forgets_an_outage_that_ended_long_ago() {
+    let outage = (0..8).map(|_| Script::Refuse);
+    let quiet = [list(10, &[]), ending(vec![], WATCH_DURATION), Script::Refuse, list(10, &[])];
+    let waits = World::of(outage.chain(quiet)).await.waits();
+    assert!(waits[6] >= Duration::from_secs(5), "{waits:?}");
+    assert!(waits[10..].iter().all(|wait| *wait <= Duration::from_secs(1)), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_accepted_and_ended_at_once_is_not_retried_hot() {
+    let rounds = (0..6).flat_map(|_| [ending(vec![], Duration::ZERO), list(10, &[])]);
+    let world = World::of([list(10, &[])].into_iter().chain(rounds)).await;
+    assert_eq!(world.log().iter().filter(|line| *line == "probe").count(), 6);
+    let waits = world.waits();
+    assert!(waits[11] >= Duration::from_secs(5), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_after_every_list_is_not_retried_hot() {
+    let expired = || lasting(vec![event("ERROR", &status(410, "Expired"))]);
+    let world = World::of((0..6).flat_map(|_| [list(10, &[]), expired()])).await;
+    let waits = world.waits();
+    assert!(waits[9] >= Duration::from_secs(3), "{waits:?}");
+}
