@@ -17,7 +17,7 @@ use crate::capacity::HubPlace;
 use crate::grants::Grantee;
 use crate::memory::{self, Memory};
 use crate::supervisor::Supervised;
-use crate::{HubError, ListFlavour, crds, grants, programs, users};
+use crate::{HubError, ListFlavour, crds, grants, programs, random, users};
 
 /// An API server with an etcd and a controller manager of its own.
 ///
@@ -34,9 +34,13 @@ pub struct LocalHub {
     // These are dropped in this order: clients before servers, and the place when nothing runs any more.
     controller_manager: Option<Supervised>,
     api_server: Mutex<Option<Supervised>>,
-    etcd: Supervised,
+    etcd: Mutex<Option<Supervised>>,
     _place: HubPlace,
 }
+
+/// The data of a hub at one moment.
+#[derive(Debug)]
+pub struct Snapshot(PathBuf);
 
 impl LocalHub {
     /// A hub to be described and started.
@@ -69,7 +73,7 @@ impl LocalHub {
             grants: AtomicUsize::new(0),
             controller_manager,
             api_server: Mutex::new(Some(api_server)),
-            etcd,
+            etcd: Mutex::new(Some(etcd)),
             _place: place,
         }
     }
@@ -202,6 +206,35 @@ impl LocalHub {
         }
     }
 
+    /// Copies the hub's data, as it would be found if etcd were killed now.
+    pub async fn snapshot(&self) -> Result<Snapshot, HubError> {
+        let etcd = self.etcd.lock().await;
+        let etcd = etcd.as_ref().ok_or_else(|| HubError::Programs("etcd is not running".to_owned()))?;
+        let snapshot = self.directory.join(format!("snapshot-{}", random::hex()?));
+        etcd.pause().await?;
+        let copied = copy_directory(&self.directory.join(programs::ETCD_DATA), &snapshot);
+        etcd.resume().await?;
+        copied.map_err(|source| HubError::io("copy etcd's data", source))?;
+        Ok(Snapshot(snapshot))
+    }
+
+    /// Stops the API server and etcd, puts a snapshot in the place of etcd's data, and starts both again: the hub's
+    /// history goes on from there, with the same resourceVersions as before for other objects. Returns when the API
+    /// server is ready.
+    pub async fn restore(&self, snapshot: &Snapshot) -> Result<(), HubError> {
+        self.stop_api_server().await?;
+        let mut etcd = self.etcd.lock().await;
+        if let Some(running) = etcd.take() {
+            running.stop_and_keep_directory().await?;
+        }
+        let data = self.directory.join(programs::ETCD_DATA);
+        let restored = std::fs::remove_dir_all(&data).and_then(|()| copy_directory(&snapshot.0, &data));
+        restored.map_err(|source| HubError::io("restore etcd's data", source))?;
+        *etcd = Some(Supervised::start(&self.directory, &programs::etcd(&self.bin)).await?);
+        drop(etcd);
+        self.start_api_server().await
+    }
+
     /// Runs kubectl as admin to its end.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, HubError> {
         Command::new(self.bin.join("kubectl"))
@@ -218,9 +251,9 @@ impl LocalHub {
 
     /// What the hub's programs take, where the system tells.
     pub async fn memory(&self) -> Vec<Memory> {
-        let api_server = self.api_server.lock().await;
+        let (etcd, api_server) = (self.etcd.lock().await, self.api_server.lock().await);
         [
-            Some(("etcd", &self.etcd)),
+            etcd.as_ref().map(|running| ("etcd", running)),
             api_server.as_ref().map(|running| ("kube-apiserver", running)),
             self.controller_manager.as_ref().map(|running| ("kube-controller-manager", running)),
         ]
@@ -229,4 +262,18 @@ impl LocalHub {
         .filter_map(|(program, running)| memory::of(program, running.pid()))
         .collect()
     }
+}
+
+fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_directory(&entry.path(), &to)?;
+        } else {
+            std::fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }

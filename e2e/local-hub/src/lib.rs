@@ -129,7 +129,7 @@ pub use builder::HubBuilder;
 pub use crds::{CrdSet, ListFlavour};
 pub use error::{HubError, LogTail};
 pub use eventually::{Outcome, TimedOut, eventually, try_eventually};
-pub use hub::LocalHub;
+pub use hub::{LocalHub, Snapshot};
 pub use kubectl::{Kubectl, RunningKubectl};
 pub use memory::Memory;
 pub use pods::{Pods, PodsBuilder};

@@ -15,6 +15,7 @@ use crate::supervisor::Program;
 pub(crate) const AUDIT_LOG: &str = "audit.log";
 pub(crate) const AUDIT_POLICY: &str = "audit-policy.yaml";
 pub(crate) const AUTHORITY: &str = "ca.crt";
+pub(crate) const ETCD_DATA: &str = "etcd";
 pub(crate) const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
 pub(crate) const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "service-account.pub";
 pub(crate) const SERVING_CERTIFICATE: &str = "apiserver.crt";
@@ -84,7 +85,7 @@ pub(crate) fn etcd(directory: &Path) -> Program {
         "etcd",
         [
             "--name=hub".to_owned(),
-            "--data-dir=etcd".to_owned(),
+            format!("--data-dir={ETCD_DATA}"),
             // Nobody reads the data after a crash.
             "--unsafe-no-fsync".to_owned(),
             "--log-level=error".to_owned(),

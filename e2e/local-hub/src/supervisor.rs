@@ -139,6 +139,12 @@ impl Supervised {
         Ok(())
     }
 
+    /// The same, for a program that is to be started again: the hub's directory stays.
+    pub(crate) async fn stop_and_keep_directory(mut self) -> Result<(), HubError> {
+        self.owns_directory = false;
+        self.stop().await
+    }
+
     /// Sends the program a signal.
     pub(crate) async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
         let before = self.report.borrow().signals_sent;
