@@ -6,11 +6,24 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hub_runtime::watch::WATCH_DURATION;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
 
 /// Longest wait for a connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a connection is found to be dead whose peer is gone without a word, with its machine or with the state of a load
+/// balancer: after this much silence probes are sent at this interval, and when so many are not acknowledged, or data is
+/// not acknowledged for as long, the connection ends. A quiet watch would notice nothing before its timeout.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 2;
 
 /// Longest silence of the API server on a connection that waits for it, so that no list hangs for ever. A watch
 /// ends of itself before that.
@@ -66,10 +79,76 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 }
 
 /// A client with this configuration.
+///
+/// It is made of the layers of kube's own one, whose connector has no keep-alive and cannot be replaced.
 pub fn client(config: Config) -> Result<Client, ConnectError> {
-    Client::try_from(config).map_err(ConnectError::Client)
+    layered(config).map_err(ConnectError::Client)
+}
+
+fn layered(config: Config) -> kube::Result<Client> {
+    let https = config.rustls_https_connector_with_connector(connector())?;
+    let mut connector = TimeoutConnector::new(https);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let http = HttpClient::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+/// Connects by TCP and notices when the peer is gone.
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    // TLS is the next layer's.
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_keepalive(Some(KEEPALIVE_AFTER));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(KEEPALIVE_AFTER + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES));
+    connector
 }
 
 fn first_line(error: &impl std::error::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::client::legacy::connect::Connection as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// The timers of this process's connections between two ports, as the kernel tells: `02` waits for the next
+    /// keep-alive.
+    #[cfg(target_os = "linux")]
+    fn timer(from: u16, to: u16) -> Option<String> {
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let port = |address: &str| u16::from_str_radix(address.rsplit(':').next().unwrap(), 16).ok();
+        table.lines().skip(1).find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_it = port(fields[1]) == Some(from) && port(fields[2]) == Some(to);
+            is_it.then(|| fields[5].split(':').next().unwrap().to_owned())
+        })
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_connection_that_is_silent_is_probed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = listener.local_addr().unwrap();
+        let connection = connector().oneshot(format!("http://{there}").parse().unwrap()).await.unwrap();
+        let mut extras = http::Extensions::new();
+        connection.connected().get_extras(&mut extras);
+        let info = extras.get::<hyper_util::client::legacy::connect::HttpInfo>().unwrap();
+        assert_eq!(timer(info.local_addr().port(), there.port()).as_deref(), Some("02"));
+    }
 }
