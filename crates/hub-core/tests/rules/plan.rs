@@ -5,8 +5,8 @@
 
 use hub_core::fleet::Fleet;
 use hub_core::note::{Note, Reason};
-use hub_core::profile::{ProfileAction, ProfilePlan};
-use hub_core::project::ProjectionSettings;
+use hub_core::profile::{self, ObservedProfile, ProfileAction, ProfilePlan};
+use hub_core::project::{self, ProjectionSettings};
 use hub_core::version::Version;
 use serde_json::{Value, json};
 
@@ -463,4 +463,41 @@ fn what_is_written_passes_both_crds_and_says_nothing_empty() {
         assert_eq!(faults(&profile), [""; 0], "{profile}");
         assert_eq!(settled.writes.len(), 2);
     }
+}
+
+/// The plan for a profile whose status cannot be decoded.
+fn plan_for_unreadable(fleet: &Fleet, profile: &Value) -> ProfilePlan {
+    let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
+    let observed = ObservedProfile::unreadable(&metadata, &profile["spec"], "recursion limit exceeded");
+    let (key, settings) = (key("team", "c1"), ProjectionSettings::default());
+    let share = project::share(fleet, &key, &settings);
+    profile::plan(&key, &settings.manager, Some(&observed), [share])
+}
+
+#[test]
+fn a_status_that_cannot_be_read_is_left_alone_and_reported() {
+    let plan = plan_for_unreadable(&granted(&json!({})), &edited(&json!({ "status": null })));
+    assert_eq!(plan.action, ProfileAction::Nothing);
+    assert_eq!(reasons(&plan.notes), [Reason::Unreadable]);
+}
+
+#[test]
+fn metadata_is_repaired_beside_a_status_that_cannot_be_read() {
+    let drifted = edited(&json!({ "spec": { "displayName": "drift" } }));
+    let plan = plan_for_unreadable(&granted(&json!({})), &drifted);
+    let patch = json!({ "spec": { "displayName": "c1" } });
+    assert_eq!(plan.action, ProfileAction::PatchObject(version(), patch));
+}
+
+#[test]
+fn a_profile_whose_status_cannot_be_read_goes_with_its_grant() {
+    let plan = plan_for_unreadable(&refused(), &edited(&json!({})));
+    assert_eq!(plan.action, ProfileAction::Delete(version()));
+}
+
+#[test]
+fn a_profile_of_another_manager_is_left_alone_whether_it_can_be_read_or_not() {
+    let foreign = edited(&json!({ "spec": { "clusterManager": { "name": "other" } } }));
+    let plan = plan_for_unreadable(&granted(&json!({})), &foreign);
+    assert_eq!((plan.action, reasons(&plan.notes)), (ProfileAction::Nothing, vec![Reason::ForeignProfile]));
 }
