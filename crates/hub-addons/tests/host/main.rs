@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_days_watches;
 mod command;
 mod election;
 mod probes;
