@@ -14,7 +14,7 @@ use access_provisioner::{
 };
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
-use hub_api::crds::ListFlavour;
+use hub_api::crds::Flavour;
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::endpoint::ServerTemplate;
@@ -140,7 +140,7 @@ pub enum Lists {
     Atomic,
 }
 
-impl From<Lists> for ListFlavour {
+impl From<Lists> for Flavour {
     fn from(lists: Lists) -> Self {
         match lists {
             Lists::Map => Self::Map,

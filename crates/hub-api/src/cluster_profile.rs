@@ -2,7 +2,7 @@
 //! Multicluster).
 //!
 //! The profile itself is KEP-4322, the access providers are KEP-5339. The schema is upstream's, limit by
-//! limit, and two versions of it are live: see [`ListFlavour`](crate::crds::ListFlavour).
+//! limit, and two versions of it are live: see [`Flavour`](crate::crds::Flavour).
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};

@@ -18,7 +18,7 @@ use crate::managed_service_account::ManagedServiceAccount;
 
 /// How server-side apply merges the lists in a ClusterProfile's status. CRDs of both flavours are live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ListFlavour {
+pub enum Flavour {
     /// Entry by entry, by `name` or `type`: cluster-inventory-api since v0.1.0.
     #[default]
     Map,
@@ -26,7 +26,7 @@ pub enum ListFlavour {
     Atomic,
 }
 
-/// The CRDs of all kinds, ClusterProfile in the [`ListFlavour::Map`] flavour.
+/// The CRDs of all kinds, ClusterProfile in the [`Flavour::Map`] flavour.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
@@ -36,15 +36,15 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         finished(ManagedClusterAddOn::crd(), Spec::Required),
         finished(ManagedProxyConfiguration::crd(), Spec::Optional),
         finished(ManagedServiceAccount::crd(), Spec::Optional),
-        cluster_profile(ListFlavour::Map),
+        cluster_profile(Flavour::Map),
     ]
 }
 
 /// The CRD of ClusterProfile.
 #[must_use]
-pub fn cluster_profile(flavour: ListFlavour) -> CustomResourceDefinition {
+pub fn cluster_profile(flavour: Flavour) -> CustomResourceDefinition {
     let mut crd = finished(ClusterProfile::crd(), Spec::Required);
-    if flavour == ListFlavour::Atomic {
+    if flavour == Flavour::Atomic {
         for status in roots(&mut crd).filter_map(|root| root.properties.as_mut()?.get_mut("status")) {
             for list in status.properties.iter_mut().flat_map(|lists| lists.values_mut()) {
                 list.x_kubernetes_list_type = None;
@@ -168,8 +168,8 @@ mod tests {
             let mut crd = cluster_profile(flavour);
             roots(&mut crd).flat_map(|root| keywords(root)).collect::<Vec<_>>()
         };
-        let atomic = of(ListFlavour::Atomic);
-        let only_map = of(ListFlavour::Map).into_iter().filter(|keyword| !atomic.contains(keyword));
+        let atomic = of(Flavour::Atomic);
+        let only_map = of(Flavour::Map).into_iter().filter(|keyword| !atomic.contains(keyword));
         let mut list_types: Vec<_> = only_map.map(|(path, keyword, _)| format!("{path} {keyword}")).collect();
         list_types.retain(|keyword| keyword.ends_with("x-kubernetes-list-type"));
         assert_eq!(

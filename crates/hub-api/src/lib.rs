@@ -21,7 +21,7 @@
 //!   of cluster-inventory-api allow decodes here; fields that we do not read are ignored. One object that
 //!   does not decode would stall a typed watch, and with it every cluster on the hub.
 //! - **What we write, upstream accepts.** No null, no empty list in place of an absent one, no cluster
-//!   without a server, in both list flavours of ClusterProfile ([`crds::ListFlavour`]).
+//!   without a server, in both list flavours of ClusterProfile ([`crds::Flavour`]).
 //!
 //! `tests/upstream_crds` compares all of this with upstream's own CRDs.
 

@@ -13,7 +13,7 @@ mod validate;
 use std::fmt::Debug;
 
 use hub_api::cluster_profile::ClusterProfile;
-use hub_api::crds::{self, ListFlavour};
+use hub_api::crds::{self, Flavour};
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_cluster_set::ManagedClusterSet;
@@ -32,8 +32,7 @@ use crate::upstream::{
 /// The kinds that we only read.
 const READ: [&str; 6] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES, ACCOUNTS];
 
-const PROFILES: [(&str, ListFlavour); 2] =
-    [(PROFILES_MAP, ListFlavour::Map), (PROFILES_ATOMIC, ListFlavour::Atomic)];
+const PROFILES: [(&str, Flavour); 2] = [(PROFILES_MAP, Flavour::Map), (PROFILES_ATOMIC, Flavour::Atomic)];
 
 fn ours(name: &str) -> Value {
     let crd = crds::all().into_iter().find(|crd| crd.metadata.name.as_deref() == Some(name));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use local_hub::{CrdSet, HubBuilder, HubError, ListFlavour, LocalHub};
+use local_hub::{CrdSet, Flavour, HubBuilder, HubError, LocalHub};
 
 use super::end::End;
 use super::ready::Ready;
@@ -96,10 +96,10 @@ impl Up {
 
     fn builder(self) -> HubBuilder {
         let lists = match self.lists {
-            Lists::Map => ListFlavour::Map,
-            Lists::Atomic => ListFlavour::Atomic,
+            Lists::Map => Flavour::Map,
+            Lists::Atomic => Flavour::Atomic,
         };
-        let mut builder = LocalHub::builder().lists(lists);
+        let mut builder = LocalHub::builder().flavour(lists);
         if self.no_crds {
             builder = builder.crds(CrdSet::None);
         }

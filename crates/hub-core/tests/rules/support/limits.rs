@@ -3,14 +3,13 @@
 
 use std::sync::LazyLock;
 
-use hub_api::crds::{ListFlavour, cluster_profile};
+use hub_api::crds::{Flavour, cluster_profile};
 use hub_api::names::{is_label_key, is_label_value};
 use serde_json::Value;
 
 /// The CRD in both flavours.
 static CRDS: LazyLock<[Value; 2]> = LazyLock::new(|| {
-    [ListFlavour::Map, ListFlavour::Atomic]
-        .map(|flavour| serde_json::to_value(cluster_profile(flavour)).unwrap())
+    [Flavour::Map, Flavour::Atomic].map(|flavour| serde_json::to_value(cluster_profile(flavour)).unwrap())
 });
 
 /// What is wrong with a ClusterProfile, in both flavours.
