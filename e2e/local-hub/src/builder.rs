@@ -35,7 +35,7 @@ pub struct HubBuilder {
 }
 
 impl HubBuilder {
-    /// How the lists in a ClusterProfile's status merge; [`Flavour::Map`] if nothing is said.
+    /// Which CRD of ClusterProfile the hub has; [`Flavour::Map`] by default.
     pub fn flavour(mut self, flavour: Flavour) -> Self {
         self.flavour = flavour;
         self

@@ -21,10 +21,11 @@ use crate::eventually::try_eventually;
 const VARIABLE: &str = "HUB_ADDONS_UPSTREAM_CRDS";
 
 /// In the directory of upstream's manifests: Open Cluster Management's kinds, and ClusterProfile as two projects
-/// ship it.
+/// ship it, one of them in two versions.
 const OCM: &str = "ocm";
 const MAP: &str = "cluster-inventory-api";
 const ATOMIC: &str = "ocm-clusterprofile";
+const V1ALPHA2: &str = "cluster-inventory-api-v0.2";
 
 const CLUSTER_PROFILE: &str = "clusterprofiles.multicluster.x-k8s.io";
 
@@ -109,9 +110,16 @@ fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefini
     let profiles = match flavour {
         Flavour::Map => MAP,
         Flavour::Atomic => ATOMIC,
+        Flavour::V1alpha2 => V1ALPHA2,
     };
     let mut found = read(&directory.join(OCM))?;
-    found.extend(read(&directory.join(profiles))?);
+    let profiles = directory.join(profiles);
+    if flavour == Flavour::V1alpha2 && !profiles.exists() {
+        // No release has it yet.
+        found.insert(CLUSTER_PROFILE.to_owned(), hub_api::crds::cluster_profile(flavour));
+    } else {
+        found.extend(read(&profiles)?);
+    }
     OCM_CRDS
         .into_iter()
         .chain([CLUSTER_PROFILE])
@@ -219,12 +227,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flavour_decides_how_the_lists_merge() {
-        for (lists, merged_as) in [(Flavour::Map, Some("map")), (Flavour::Atomic, None)] {
-            let crd = serde_json::to_value(named(CLUSTER_PROFILE, lists).unwrap()).unwrap();
+    fn the_flavour_decides_how_the_lists_merge_and_which_versions_are_served() {
+        for (flavour, merged_as, versions) in
+            [(Flavour::Map, Some("map"), 1), (Flavour::Atomic, None, 1), (Flavour::V1alpha2, Some("map"), 2)]
+        {
+            let crd = serde_json::to_value(named(CLUSTER_PROFILE, flavour).unwrap()).unwrap();
             let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/properties";
             let list_type = crd.pointer(&format!("{status}/x-kubernetes-list-type"));
-            assert_eq!(list_type.and_then(|list_type| list_type.as_str()), merged_as, "{lists:?}");
+            assert_eq!(list_type.and_then(|list_type| list_type.as_str()), merged_as, "{flavour:?}");
+            assert_eq!(crd["spec"]["versions"].as_array().unwrap().len(), versions, "{flavour:?}");
         }
     }
 

@@ -56,6 +56,11 @@ async fn the_entry_says_how_to_reach_the_cluster_and_no_more_in_an_atomic_list()
 }
 
 #[tokio::test]
+async fn the_entry_says_how_to_reach_the_cluster_and_no_more_where_v1alpha2_is_served() {
+    the_entry_says_how_to_reach_the_cluster_and_no_more(Flavour::V1alpha2).await;
+}
+
+#[tokio::test]
 async fn profiles_are_found_by_their_label_and_must_name_us_in_their_spec() {
     let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
@@ -132,13 +137,15 @@ async fn hub_with_a_later_profile(lists: Flavour) -> Hub {
     let builder = LocalHub::builder().without_controller_manager().flavour(lists).without_crds([PROFILES]);
     let hub = Hub::start(builder, rights::provisioner()).await;
     let mut crd = serde_json::to_value(hub.crd(PROFILES).unwrap()).unwrap();
-    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
-    let provider = format!("{status}/accessProviders/items/properties");
-    crd.pointer_mut(&provider).unwrap()["expires"] = json!({ "type": "string" });
-    let cluster = format!("{provider}/cluster/properties");
-    crd.pointer_mut(&cluster).unwrap()["region"] = json!({ "type": "object", "properties": {
-        "name": { "type": "string" }, "nothing": { "type": "string", "nullable": true },
-    } });
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        let status = "/schema/openAPIV3Schema/properties/status/properties";
+        let provider = format!("{status}/accessProviders/items/properties");
+        version.pointer_mut(&provider).unwrap()["expires"] = json!({ "type": "string" });
+        let cluster = format!("{provider}/cluster/properties");
+        version.pointer_mut(&cluster).unwrap()["region"] = json!({ "type": "object", "properties": {
+            "name": { "type": "string" }, "nothing": { "type": "string", "nullable": true },
+        } });
+    }
     hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
     hub
 }
@@ -147,7 +154,7 @@ async fn entries_of_others_keep_every_field(lists: Flavour) {
     let hub = hub_with_a_later_profile(lists).await;
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     install(&hub, &old, &["c1"]).await;
-    let theirs = json!([
+    let mut theirs = json!([
         { "name": "aaa", "expires": "tomorrow", "cluster": {
             "server": "https://a.example", "region": { "name": "eu", "nothing": null },
             "insecure-skip-tls-verify": false, "certificate-authority": "/a/path", "tls-server-name": "",
@@ -156,6 +163,10 @@ async fn entries_of_others_keep_every_field(lists: Flavour) {
             { "name": "x", "extension": { "deep": { "list": [1, 2.5, "three", {}] } } },
         ] } },
     ]);
+    if lists == Flavour::V1alpha2 {
+        // v1alpha2 does not have it, so that no writer of v1alpha2 can keep it.
+        theirs[0]["cluster"].as_object_mut().unwrap().remove("certificate-authority");
+    }
     ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
     let made = projected(TEAM, "c1")
         .status("accessProviders", theirs)
@@ -195,6 +206,11 @@ async fn entries_of_others_keep_every_field_in_a_map_list() {
 #[tokio::test]
 async fn entries_of_others_keep_every_field_in_an_atomic_list() {
     entries_of_others_keep_every_field(Flavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn entries_of_others_keep_every_field_where_v1alpha2_is_served() {
+    entries_of_others_keep_every_field(Flavour::V1alpha2).await;
 }
 
 #[tokio::test]

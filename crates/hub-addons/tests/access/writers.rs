@@ -147,6 +147,11 @@ async fn nothing_is_lost_between_three_writers_of_atomic_lists() {
     nothing_is_lost(Flavour::Atomic).await;
 }
 
+#[tokio::test]
+async fn nothing_is_lost_between_three_writers_where_v1alpha2_is_served() {
+    nothing_is_lost(Flavour::V1alpha2).await;
+}
+
 /// A writer that knows nothing of us writes the whole list, from what it has read long ago.
 #[tokio::test]
 async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {

@@ -182,9 +182,9 @@ async fn plain_manifests_are_those_recorded() {
 
 #[test]
 fn the_crds_of_the_chart_are_those_of_the_program() {
-    for (file, flavour) in [("map", Flavour::Map), ("atomic", Flavour::Atomic)] {
+    for flavour in Flavour::ALL {
         let crd = serde_saphyr::to_string(&crds::cluster_profile(flavour)).unwrap();
-        recorded(&chart().join(format!("files/clusterprofile-{file}.yaml")), &crd);
+        recorded(&chart().join(format!("files/clusterprofile-{}.yaml", flavour.as_str())), &crd);
         if flavour == Flavour::default() {
             recorded(&repository().join("deploy/crd/clusterprofile.yaml"), &crd);
         }
