@@ -10,6 +10,7 @@ usage: hack/test.sh [PART]...
   fmt        the code is formatted
   clippy     no lint warns, no documentation link is broken
   unit       pure decisions, by tables and properties; no hub is started
+  robustness random bad days on a simulated API server: thousands of them, by an optimised build of their own
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
   chart      the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm
              and promtool are built on the first run)
@@ -31,12 +32,12 @@ What takes long to build and is not needed yet is built beside the parts that co
 EOF
 }
 
-all=(fmt clippy unit api chart plugin image installed scripts deny)
+all=(fmt clippy unit robustness api chart plugin image installed scripts deny)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | api | chart | plugin | image | installed | installed-all | scripts | deny) ;;
+    fmt | clippy | unit | robustness | api | chart | plugin | image | installed | installed-all | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -180,12 +181,14 @@ check_unit() {
   cargo_test --doc
 }
 
+check_robustness() { hack/robustness.sh; }
+
 check_api() {
   need go-programs
   # For Pods. What else they take is everywhere.
   hack/have.sh ip iproute2 || true
   # shellcheck disable=SC2046 # words
-  run_tests $(tests_of e2e/local-hub crates/hub-addons | grep -vxE 'chart|pods')
+  run_tests $(tests_of e2e/local-hub e2e/hub-sim crates/hub-addons | grep -vxE 'chart|pods')
 }
 
 check_chart() {

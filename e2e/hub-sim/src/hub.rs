@@ -1,0 +1,177 @@
+//! The objects of a small hub, and the requests by which people, agents and other controllers change them.
+
+use serde_json::{Value, json};
+
+use crate::model::{Answer, Request, Server};
+use crate::world::World;
+
+/// The cluster manager whose profiles are ours, and the name of our access provider.
+pub const MANAGER: &str = "open-cluster-management";
+/// The label that names the manager of a profile.
+pub const MANAGER_LABEL: &str = "x-k8s.io/cluster-manager";
+/// The label that names the cluster of a profile.
+pub const CLUSTER_NAME_LABEL: &str = "open-cluster-management.io/cluster-name";
+/// The label that names the set of a profile's cluster.
+pub const SET_LABEL: &str = "multicluster.x-k8s.io/clusterset";
+/// The label that puts a ManagedCluster into a set.
+pub const EXCLUSIVE_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
+/// The label by which a ManagedServiceAccount asks for copies.
+pub const ASK_LABEL: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
+/// The annotation by which a ManagedServiceAccount narrows where it asks.
+pub const SCOPE_ANNOTATION: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
+/// The label of a token that an agent has reported.
+pub const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
+/// The label of a copy.
+pub const COPY_LABEL: &str = "authentication.open-cluster-management.io/synced-from";
+/// The annotations of a copy: its cluster, account and the account's uid.
+pub const COPY_ANNOTATIONS: [&str; 3] = [
+    "authentication.open-cluster-management.io/cluster-name",
+    "authentication.open-cluster-management.io/managed-serviceaccount",
+    "authentication.open-cluster-management.io/managed-serviceaccount-uid",
+];
+/// The condition on a ManagedServiceAccount that is the syncer's.
+pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
+
+/// The clusters. The copies of account `c` of the second and of account `b-c` of the first share their name.
+pub const CLUSTERS: [&str; 3] = ["a", "a-b", "east"];
+/// The sets.
+pub const SETS: [&str; 2] = ["prod", "test"];
+/// The namespaces of applications.
+pub const NAMESPACES: [&str; 2] = ["team", "other"];
+/// The accounts.
+pub const ACCOUNTS: [&str; 2] = ["c", "b-c"];
+/// Where cluster-proxy may be.
+pub const PROXIES: [&str; 2] = ["proxy", "proxy-2"];
+
+/// The paths of the kinds.
+pub const PROFILES: &str = "/apis/multicluster.x-k8s.io/v1alpha1";
+const CLUSTER_API: &str = "/apis/cluster.open-cluster-management.io/v1";
+const SET_API: &str = "/apis/cluster.open-cluster-management.io/v1beta2";
+const ACCOUNT_API: &str = "/apis/authentication.open-cluster-management.io/v1beta1";
+const ADDON_API: &str = "/apis/addon.open-cluster-management.io/v1alpha1";
+const PROXY_API: &str = "/apis/proxy.open-cluster-management.io/v1alpha1";
+
+/// The path of an object or, without a name, of a list.
+#[must_use]
+pub fn path(plural: &str, namespace: &str, name: &str) -> String {
+    let api = match plural {
+        "clusterprofiles" => PROFILES,
+        "managedclusters" => CLUSTER_API,
+        "managedclustersets" | "managedclustersetbindings" => SET_API,
+        "managedserviceaccounts" => ACCOUNT_API,
+        "managedclusteraddons" => ADDON_API,
+        "managedproxyconfigurations" => PROXY_API,
+        "rolebindings" | "clusterroles" => "/apis/rbac.authorization.k8s.io/v1",
+        _ => "/api/v1",
+    };
+    let namespace = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+    let name = if name.is_empty() { String::new() } else { format!("/{name}") };
+    format!("{api}{namespace}/{plural}{name}")
+}
+
+fn api_version(plural: &str) -> String {
+    let path = path(plural, "", "");
+    let parts: Vec<&str> = path.split('/').collect();
+    if parts[1] == "api" { parts[2].to_owned() } else { format!("{}/{}", parts[2], parts[3]) }
+}
+
+/// Somebody who is no controller of ours.
+#[derive(Clone)]
+pub struct Actor {
+    world: World,
+    name: &'static str,
+}
+
+impl Actor {
+    /// Somebody of that name.
+    #[must_use]
+    pub fn new(world: &World, name: &'static str) -> Self {
+        Self { world: world.clone(), name }
+    }
+
+    /// Creates an object; its status, if it has one, goes with a second request. One that is there stays.
+    pub fn create(&self, plural: &str, kind: &str, namespace: &str, name: &str, body: &Value) {
+        let mut object = body.clone();
+        object["apiVersion"] = api_version(plural).into();
+        object["kind"] = kind.into();
+        object["metadata"]["name"] = name.into();
+        let created = self.ask(&Request::new("POST", &path(plural, namespace, "")).with(&object));
+        if matches!(created, Answer::Object(..)) && object["status"].is_object() {
+            self.patch_status(plural, namespace, name, &object["status"]);
+        }
+    }
+
+    /// Merges a patch into an object.
+    pub fn patch(&self, plural: &str, namespace: &str, name: &str, patch: &Value) {
+        self.send(&Request::new("PATCH", &path(plural, namespace, name)).with(patch));
+    }
+
+    /// Merges a patch into the status of an object.
+    pub fn patch_status(&self, plural: &str, namespace: &str, name: &str, status: &Value) {
+        let path = format!("{}/status", path(plural, namespace, name));
+        self.send(&Request::new("PATCH", &path).with(&json!({ "status": status })));
+    }
+
+    /// Deletes an object.
+    pub fn delete(&self, plural: &str, namespace: &str, name: &str) {
+        self.send(&Request::new("DELETE", &path(plural, namespace, name)));
+    }
+
+    /// Reads an object.
+    #[must_use]
+    pub fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.world.lock().server.object(plural, namespace, name).map(|object| Value::clone(object))
+    }
+
+    /// Sends a request in one's own name, unless it is in another's already.
+    pub fn send(&self, request: &Request) {
+        self.ask(request);
+    }
+
+    fn ask(&self, request: &Request) -> Answer {
+        let request = request.clone();
+        let request = if request.agent == "unknown" { request.by(self.name) } else { request };
+        self.world.act(&request)
+    }
+}
+
+/// A condition.
+#[must_use]
+pub fn condition(kind: &str, status: &str, reason: &str) -> Value {
+    json!({
+        "type": kind, "status": status, "reason": reason, "message": "said by the simulation",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })
+}
+
+/// The spec of a set, by the variant of its selector.
+#[must_use]
+pub fn selector(variant: u8) -> Value {
+    let by_labels = |selector: Value| json!({ "clusterSelector": { "selectorType": "LabelSelector", "labelSelector": selector } });
+    match variant % 6 {
+        0 => json!({ "clusterSelector": { "selectorType": "ExclusiveClusterSetLabel" } }),
+        1 => by_labels(json!({ "matchLabels": { "env": "prod" } })),
+        2 => by_labels(json!({})),
+        3 => json!({ "clusterSelector": { "selectorType": "LabelSelector" } }),
+        4 => by_labels(json!({ "matchExpressions": [{ "key": "env", "operator": "Exists" }] })),
+        _ => by_labels(json!({ "matchExpressions": [{ "key": "env", "operator": "Sometimes" }] })),
+    }
+}
+
+/// A server with the CRDs of a hub and the namespaces that are always there.
+#[must_use]
+pub fn server(crds: impl IntoIterator<Item = Value>) -> Server {
+    let mut server = Server::new(crds);
+    let fixed = CLUSTERS.iter().chain(&PROXIES).chain(&["hub-addons"]).chain(&NAMESPACES);
+    for name in fixed {
+        let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        server.handle(&Request::new("POST", "/api/v1/namespaces").with(&object));
+    }
+    for name in ["copies", "tokens"] {
+        let object = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name }, "rules": [],
+        });
+        server.handle(&Request::new("POST", &path("clusterroles", "", "")).with(&object));
+    }
+    server
+}

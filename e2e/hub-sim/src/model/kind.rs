@@ -1,0 +1,108 @@
+//! The kinds that a server knows: some of Kubernetes' own, and those of the CRDs that it was given.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::schema::Schema;
+
+/// A kind, as an API server serves it.
+#[derive(Debug, Clone)]
+pub struct Kind {
+    /// The API group, empty for the core group.
+    pub group: String,
+    /// The kind of one object.
+    pub kind: String,
+    /// The resource's plural, which is in paths.
+    pub plural: String,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Its versions by name.
+    pub versions: BTreeMap<String, Version>,
+    /// Whether a CRD defines it.
+    pub custom: bool,
+    /// Whether the CRD is there. Kinds of Kubernetes' own are always served.
+    pub serving: Serving,
+}
+
+/// How far a CRD is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serving {
+    /// The kind is served.
+    Served,
+    /// The CRD is being deleted: objects can be read and deleted, and none can be created.
+    Terminating,
+    /// There is no such CRD.
+    Missing,
+}
+
+/// A version of a kind.
+#[derive(Debug, Clone, Default)]
+pub struct Version {
+    /// Whether the status is a subresource.
+    pub status: bool,
+    /// What the CRD says of the objects; nothing for Kubernetes' own kinds.
+    pub schema: Option<Schema>,
+}
+
+impl Kind {
+    fn builtin(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            namespaced,
+            versions: [(version.to_owned(), Version::default())].into(),
+            custom: false,
+            serving: Serving::Served,
+        }
+    }
+
+    /// The kinds of Kubernetes' own that the controllers or their surroundings use.
+    #[must_use]
+    pub fn builtins() -> Vec<Self> {
+        vec![
+            Self::builtin("", "v1", "Namespace", "namespaces", false),
+            Self::builtin("", "v1", "Secret", "secrets", true),
+            Self::builtin("", "v1", "ConfigMap", "configmaps", true),
+            Self::builtin("events.k8s.io", "v1", "Event", "events", true),
+            Self::builtin("coordination.k8s.io", "v1", "Lease", "leases", true),
+            Self::builtin("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
+            Self::builtin("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
+        ]
+    }
+
+    /// The kind that a `CustomResourceDefinition` defines. Nothing if this is none.
+    #[must_use]
+    pub fn from_crd(crd: &Value) -> Option<Self> {
+        let spec = &crd["spec"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let versions = spec["versions"].as_array()?.iter().filter(|version| version["served"] == true);
+        let versions = versions.filter_map(|version| {
+            let schema = &version["schema"]["openAPIV3Schema"];
+            let status = version["subresources"]["status"].is_object();
+            Some((text(&version["name"])?, Version { status, schema: Schema::read(schema) }))
+        });
+        Some(Self {
+            group: text(&spec["group"])?,
+            kind: text(&spec["names"]["kind"])?,
+            plural: text(&spec["names"]["plural"])?,
+            namespaced: spec["scope"] == "Namespaced",
+            versions: versions.collect(),
+            custom: true,
+            serving: Serving::Served,
+        })
+    }
+
+    /// The API version as objects name it.
+    #[must_use]
+    pub fn api_version(&self, version: &str) -> String {
+        if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
+    }
+
+    /// The resource as errors name it: `secrets`, `clusterprofiles.multicluster.x-k8s.io`.
+    #[must_use]
+    pub fn resource(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+}

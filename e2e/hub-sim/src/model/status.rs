@@ -1,0 +1,174 @@
+//! The errors of an API server, worded as the real one words them.
+
+use serde_json::{Value, json};
+
+/// A failed request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// The HTTP status.
+    pub code: u16,
+    /// `Status.reason`.
+    pub reason: &'static str,
+    /// `Status.message`.
+    pub message: String,
+    /// `Status.details`.
+    pub details: Value,
+}
+
+impl Failure {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: json!({}) }
+    }
+
+    /// The `Status` object.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if self.details.as_object().is_some_and(|details| !details.is_empty()) {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+
+    /// Nothing is served at that path. The real server's text is no `Status`; [`super::Reply`] sends it as text.
+    #[must_use]
+    pub fn no_such_path() -> Self {
+        Self::new(404, "", "404 page not found\n")
+    }
+
+    /// There is no such object.
+    #[must_use]
+    pub fn not_found(resource: &str, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{resource} {name:?} not found")).about(resource, name)
+    }
+
+    /// There is one already.
+    #[must_use]
+    pub fn already_exists(resource: &str, name: &str) -> Self {
+        Self::new(409, "AlreadyExists", format!("{resource} {name:?} already exists")).about(resource, name)
+    }
+
+    /// The object has changed.
+    #[must_use]
+    pub fn conflict(resource: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
+        Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// The object has changed since it was read.
+    #[must_use]
+    pub fn modified(resource: &str, name: &str) -> Self {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(resource, name, why)
+    }
+
+    /// A precondition of a delete does not hold.
+    #[must_use]
+    pub fn precondition(resource: &str, name: &str, field: &str, wanted: &str, found: &str) -> Self {
+        let (field, meta) = (field, if field == "UID" { "UID" } else { "ResourceVersion" });
+        let why =
+            format!("Precondition failed: {field} in precondition: {wanted}, {meta} in object meta: {found}");
+        Self::conflict(resource, name, &why)
+    }
+
+    /// The object is not valid.
+    #[must_use]
+    pub fn invalid(kind: &str, name: &str, causes: &[(String, String)]) -> Self {
+        let list: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let message = match &list[..] {
+            [one] => format!("{kind} {name:?} is invalid: {one}"),
+            many => format!("{kind} {name:?} is invalid: [{}]", many.join(", ")),
+        };
+        let mut failure = Self::new(422, "Invalid", message);
+        let causes = causes
+            .iter()
+            .map(|(field, why)| json!({ "reason": "FieldValueInvalid", "field": field, "message": why }));
+        failure.details = json!({ "name": name, "kind": kind, "causes": causes.collect::<Vec<_>>() });
+        failure
+    }
+
+    /// The request makes no sense.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// The verb is not served.
+    #[must_use]
+    pub fn method_not_allowed(message: impl Into<String>) -> Self {
+        Self::new(405, "MethodNotAllowed", message)
+    }
+
+    /// A namespace is being deleted.
+    #[must_use]
+    pub fn namespace_terminating(resource: &str, name: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut failure = Self::forbidden(resource, name, &why);
+        let message = format!("namespace {namespace} is being terminated");
+        failure.details["causes"] =
+            json!([{ "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" }]);
+        failure
+    }
+
+    /// The request is refused, by a missing permission, a quota or a webhook.
+    #[must_use]
+    pub fn forbidden(resource: &str, name: &str, why: &str) -> Self {
+        Self::new(403, "Forbidden", format!("{resource} {name:?} is forbidden: {why}")).about(resource, name)
+    }
+
+    /// What the client wants to go on from is no longer known.
+    #[must_use]
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// The client is asked to slow down.
+    #[must_use]
+    pub fn too_many_requests() -> Self {
+        let mut failure = Self::new(
+            429,
+            "TooManyRequests",
+            "the server has received too many requests and has asked us to try again later",
+        );
+        failure.details = json!({ "retryAfterSeconds": 1 });
+        failure
+    }
+
+    /// The server cannot reach its storage.
+    #[must_use]
+    pub fn unavailable() -> Self {
+        Self::new(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+    }
+
+    /// The server has met a problem of its own.
+    #[must_use]
+    pub fn internal() -> Self {
+        Self::new(500, "InternalError", "Internal error occurred: etcdserver: request timed out")
+    }
+
+    /// The version that the client wants is beyond what there is.
+    #[must_use]
+    pub fn too_large_version(wanted: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {wanted}, current: {current}");
+        let mut failure = Self::new(504, "Timeout", message);
+        failure.details = json!({
+            "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
+            "retryAfterSeconds": 1,
+        });
+        failure
+    }
+
+    fn about(mut self, resource: &str, name: &str) -> Self {
+        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+        self.details = json!({ "name": name, "kind": plural });
+        if !group.is_empty() {
+            self.details["group"] = group.into();
+        }
+        self
+    }
+}

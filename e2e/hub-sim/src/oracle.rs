@@ -1,0 +1,363 @@
+//! What the outputs should be, from the inputs alone, in a second writing that shares no code with the first: a mistake
+//! in `hub-core` must not be the measure of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::certificates::{ONE, TWO};
+use crate::hub::{
+    ACCOUNTS, ASK_LABEL, CLUSTER_NAME_LABEL, CLUSTERS, COPY_LABEL, EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL,
+    NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, TOKEN_LABEL,
+};
+use crate::model::{Server, is_terminating, uid_of};
+use crate::monitor::Monitor;
+
+/// Whether a namespace may see a cluster: SPEC's own sentence. Nothing where a selector cannot be read.
+#[must_use]
+pub fn granted(server: &Server, namespace: &str, cluster: &str) -> Option<bool> {
+    let Some(cluster) = server.object("managedclusters", "", cluster).filter(|it| !is_terminating(it)) else {
+        return Some(false);
+    };
+    let mut unknown = false;
+    for set in crate::hub::SETS {
+        let Some(binding) = server.object("managedclustersetbindings", namespace, set) else { continue };
+        let Some(found) = server.object("managedclustersets", "", set) else { continue };
+        if !is_bound(binding) || binding["spec"]["clusterSet"] != set {
+            continue;
+        }
+        match picks(&found["spec"]["clusterSelector"], set, &cluster["metadata"]["labels"]) {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => unknown = true,
+        }
+    }
+    if unknown { None } else { Some(false) }
+}
+
+fn is_bound(binding: &Value) -> bool {
+    let conditions = binding["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Bound" && condition["status"] == "True")
+}
+
+fn picks(selector: &Value, set: &str, labels: &Value) -> Option<bool> {
+    if selector["selectorType"] != "LabelSelector" {
+        return Some(labels[EXCLUSIVE_LABEL] == set);
+    }
+    let by_labels = &selector["labelSelector"];
+    if by_labels.is_null() {
+        return Some(false);
+    }
+    let exact = by_labels["matchLabels"].as_object().into_iter().flatten();
+    let mut picked = exact.into_iter().all(|(key, value)| labels[key] == *value);
+    for expression in by_labels["matchExpressions"].as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        match expression["operator"].as_str() {
+            Some("Exists") => picked &= labels[key].is_string(),
+            _ => return None,
+        }
+    }
+    Some(picked)
+}
+
+/// Whether a namespace takes new objects.
+fn is_open(server: &Server, namespace: &str) -> bool {
+    server.object("namespaces", "", namespace).is_some_and(|it| !is_terminating(it))
+}
+
+/// What is not as it should be, in sentences.
+#[must_use]
+pub fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for namespace in NAMESPACES.into_iter().filter(|namespace| is_open(server, namespace)) {
+        for cluster in CLUSTERS {
+            if let Err(why) = check_profile(server, namespace, cluster) {
+                wrong.push(format!("profile {namespace}/{cluster}: {why}"));
+            }
+        }
+        for name in copy_names() {
+            if let Err(why) = check_copy(server, monitor, namespace, &name) {
+                wrong.push(format!("copy {namespace}/{name}: {why}"));
+            }
+        }
+        if let Err(why) = check_role_binding(server, namespace) {
+            wrong.push(format!("RoleBinding {namespace}/copies: {why}"));
+        }
+    }
+    if let Err(why) = check_tokens_role(server) {
+        wrong.push(format!("ClusterRole tokens: {why}"));
+    }
+    wrong
+}
+
+fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), String> {
+    let profile = server.object("clusterprofiles", namespace, cluster);
+    let Some(granted) = granted(server, namespace, cluster) else { return Ok(()) };
+    let Some(profile) = profile else {
+        return if granted { Err("is missing".to_owned()) } else { Ok(()) };
+    };
+    let is_ours = profile["spec"]["clusterManager"]["name"] == MANAGER;
+    if !is_ours || is_terminating(profile) {
+        return Ok(());
+    }
+    if !granted {
+        let labelled = profile["metadata"]["labels"][MANAGER_LABEL] == MANAGER;
+        return if labelled { Err("is there without a grant".to_owned()) } else { Ok(()) };
+    }
+    let source = server.object("managedclusters", "", cluster).ok_or("its cluster is gone")?;
+    expect(&profile["metadata"]["labels"][MANAGER_LABEL], &json!(MANAGER), "manager label")?;
+    expect(&profile["metadata"]["labels"][CLUSTER_NAME_LABEL], &json!(cluster), "cluster label")?;
+    expect(
+        &profile["metadata"]["labels"][SET_LABEL],
+        &source["metadata"]["labels"][EXCLUSIVE_LABEL],
+        "set label",
+    )?;
+    expect(&profile["spec"]["displayName"], &json!(cluster), "displayName")?;
+    expect(
+        &profile["status"]["version"]["kubernetes"],
+        &source["status"]["version"]["kubernetes"],
+        "version",
+    )?;
+    for (ours, theirs) in
+        [("ControlPlaneHealthy", "ManagedClusterConditionAvailable"), ("Joined", "ManagedClusterJoined")]
+    {
+        let wanted = condition(source, theirs);
+        let wanted = if wanted.is_null() { json!("Unknown") } else { wanted["status"].clone() };
+        expect(&condition(profile, ours)["status"], &wanted, ours)?;
+    }
+    let properties = profile["status"]["properties"].as_array().into_iter().flatten();
+    let properties: BTreeMap<_, _> = properties
+        .filter_map(|property| Some((property["name"].as_str()?, property["value"].as_str()?)))
+        .collect();
+    let mut claims = BTreeMap::new();
+    for claim in source["status"]["clusterClaims"].as_array().into_iter().flatten() {
+        let (name, value) =
+            (claim["name"].as_str().unwrap_or_default(), claim["value"].as_str().unwrap_or_default());
+        if !value.is_empty() {
+            claims.entry(name).or_insert(value);
+        }
+    }
+    if properties != claims {
+        return Err(format!("properties: expected {claims:?}, got {properties:?}"));
+    }
+    check_entry(server, profile, cluster)
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}
+
+fn check_entry(server: &Server, profile: &Value, cluster: &str) -> Result<(), String> {
+    let entries = profile["status"]["accessProviders"].as_array().into_iter().flatten();
+    let entry = entries.into_iter().find(|entry| entry["name"] == MANAGER).unwrap_or(&Value::Null);
+    let configuration = server.object("managedproxyconfigurations", "", "cluster-proxy");
+    let has_addon = server.object("managedclusteraddons", cluster, "cluster-proxy").is_some();
+    let Some(configuration) = configuration.filter(|_| has_addon) else {
+        return expect(entry, &Value::Null, "access provider");
+    };
+    let place = configuration["spec"]["proxyServer"]["namespace"].as_str().unwrap_or_default();
+    // What cannot be read keeps what is published.
+    let Some(anchors) = anchors(server) else { return Ok(()) };
+    let wanted = json!({ "name": MANAGER, "cluster": {
+        "server": format!("https://cluster-proxy-addon-user.{place}:9092/{cluster}"),
+        "certificate-authority-data": anchors,
+        "extensions": [{ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": cluster } }],
+    } });
+    expect(entry, &wanted, "access provider")
+}
+
+/// The proxy's certificates, in base64, if they can be read.
+fn anchors(server: &Server) -> Option<&str> {
+    let configuration = server.object("managedproxyconfigurations", "", "cluster-proxy")?;
+    let place = configuration["spec"]["proxyServer"]["namespace"].as_str()?;
+    let serving = server.object("secrets", place, "cluster-proxy-user-serving-cert")?;
+    let text = serving["data"]["tls.crt"].as_str()?;
+    [ONE, TWO].iter().any(|it| STANDARD.encode(it) == text).then_some(text)
+}
+
+fn expect(found: &Value, wanted: &Value, what: &str) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{what}: expected {wanted}, got {found}")) }
+}
+
+/// The names that copies can have.
+fn copy_names() -> BTreeSet<String> {
+    CLUSTERS.into_iter().flat_map(|cluster| ACCOUNTS.map(|account| format!("{cluster}-{account}"))).collect()
+}
+
+/// The accounts whose copies have a name.
+fn accounts_of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    CLUSTERS
+        .into_iter()
+        .flat_map(|cluster| ACCOUNTS.map(|account| (cluster, account)))
+        .filter(move |(cluster, account)| format!("{cluster}-{account}") == name)
+}
+
+/// Whether a token belongs in a namespace. Nothing where that cannot be said.
+#[must_use]
+pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) -> Option<bool> {
+    let asks = |account: &Value| {
+        let scope = account["metadata"]["annotations"][SCOPE_ANNOTATION].as_str();
+        account["metadata"]["labels"][ASK_LABEL] == "true"
+            && !is_terminating(account)
+            && scope.is_none_or(|scope| scope.split(',').any(|it| it.trim() == namespace))
+    };
+    let Some(asking) = server.object("managedserviceaccounts", cluster, account).filter(|it| asks(it)) else {
+        return Some(false);
+    };
+    let is_source = |secret: &Value| {
+        let owners = secret["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        secret["metadata"]["labels"][TOKEN_LABEL] == "true"
+            && secret["type"] == "Opaque"
+            && owners.into_iter().any(|owner| owner["uid"] == uid_of(asking))
+    };
+    if !server.object("secrets", cluster, account).is_some_and(|secret| is_source(secret)) {
+        return Some(false);
+    }
+    let profile = server.object("clusterprofiles", namespace, cluster).filter(|it| !is_terminating(it));
+    if profile.is_none() {
+        return Some(false);
+    }
+    granted(server, namespace, cluster)
+}
+
+fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -> Result<(), String> {
+    let offers: Vec<_> = accounts_of(name)
+        .map(|(cluster, account)| (cluster, account, offers(server, namespace, cluster, account)))
+        .collect();
+    if offers.iter().any(|(_, _, offers)| offers.is_none()) {
+        return Ok(());
+    }
+    let offered: Vec<_> = offers.into_iter().filter(|(_, _, offers)| *offers == Some(true)).collect();
+    let found = server.object("secrets", namespace, name);
+    let Some(copy) = found else {
+        let foreign = offered.iter().all(|(cluster, ..)| is_foreign(server, namespace, cluster));
+        return if offered.is_empty() || foreign { Ok(()) } else { Err("is missing".to_owned()) };
+    };
+    if !monitor.made.contains(uid_of(copy)) {
+        return Ok(());
+    }
+    if offered.is_empty() {
+        let empty = copy["data"].as_object().is_none_or(serde_json::Map::is_empty);
+        let over = is_terminating(copy) && (empty || copy["immutable"] == true);
+        return if over { Ok(()) } else { Err("holds a token where none belongs".to_owned()) };
+    }
+    if is_terminating(copy) {
+        return Ok(());
+    }
+    let matches = |cluster: &str, account: &str| {
+        let source = server.object("secrets", cluster, account);
+        let profile = server.object("clusterprofiles", namespace, cluster);
+        source.is_some_and(|source| source["data"] == copy["data"])
+            && profile.is_some_and(|profile| copy["metadata"]["ownerReferences"][0]["uid"] == uid_of(profile))
+            && copy["metadata"]["labels"][COPY_LABEL] == name
+    };
+    if offered.iter().any(|(cluster, account, _)| matches(cluster, account)) {
+        Ok(())
+    } else {
+        Err(format!("is not what the account's token is: {copy}"))
+    }
+}
+
+/// Whether a profile is labelled as another manager's: a copy that is not there is not made under it.
+fn is_foreign(server: &Server, namespace: &str, cluster: &str) -> bool {
+    let profile = server.object("clusterprofiles", namespace, cluster);
+    profile.is_some_and(|profile| {
+        profile["metadata"]["labels"][MANAGER_LABEL].as_str().is_some_and(|manager| manager != MANAGER)
+    })
+}
+
+fn check_role_binding(server: &Server, namespace: &str) -> Result<(), String> {
+    let is_needed = crate::hub::SETS.into_iter().any(|set| {
+        let binding = server.object("managedclustersetbindings", namespace, set);
+        binding.is_some_and(|binding| is_bound(binding))
+            && server.object("managedclustersets", "", set).is_some()
+    });
+    match (server.object("rolebindings", namespace, "copies").is_some(), is_needed) {
+        (false, true) => Err("is missing".to_owned()),
+        (true, false) => Err("is there without a binding".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn check_tokens_role(server: &Server) -> Result<(), String> {
+    let asks = |account: &Value| account["metadata"]["labels"][ASK_LABEL] == "true";
+    let asking: BTreeSet<&str> = server
+        .objects_of("managedserviceaccounts")
+        .filter(|account| asks(account))
+        .filter_map(|account| account["metadata"]["name"].as_str())
+        .collect();
+    let role = server.object("clusterroles", "", "tokens").ok_or("is gone")?;
+    let named: BTreeSet<&str> = role["rules"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten())
+        .filter_map(Value::as_str)
+        .collect();
+    if named == asking { Ok(()) } else { Err(format!("expected {asking:?}, got {named:?}")) }
+}
+
+/// The copies that hold a token which belongs there to none of the accounts of their name.
+#[must_use]
+pub fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
+    let holds = |secret: &Value| secret["data"]["token"].is_string() && monitor.made.contains(uid_of(secret));
+    let mut misplaced = BTreeSet::new();
+    for namespace in NAMESPACES {
+        for name in copy_names() {
+            let there = server.object("secrets", namespace, &name).is_some_and(|secret| holds(secret));
+            let nowhere = accounts_of(&name)
+                .all(|(cluster, account)| offers(server, namespace, cluster, account) == Some(false));
+            if there && nowhere && is_open(server, namespace) {
+                misplaced.insert(format!("{namespace}/{name}"));
+            }
+        }
+    }
+    misplaced
+}
+
+/// What our parts of the outputs say, without what no two runs have in common.
+#[must_use]
+pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
+    let mut outputs = BTreeMap::new();
+    for profile in server.objects_of("clusterprofiles") {
+        let (namespace, name) = (&profile["metadata"]["namespace"], &profile["metadata"]["name"]);
+        let (namespace, name) = (namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
+        let ours = profile["spec"]["clusterManager"]["name"] == MANAGER;
+        if ours && !is_terminating(profile) && granted(server, namespace, name) == Some(true) {
+            let of = |list: &str, key: &str, ours: &[&str]| {
+                let entries = profile["status"][list].as_array().into_iter().flatten();
+                let ours = entries.filter(|entry| ours.iter().any(|name| entry[key] == *name));
+                ours.map(|entry| (entry[key].to_string(), entry.clone())).collect::<BTreeMap<_, _>>()
+            };
+            // Trust anchors that cannot be read keep what is published, and that is a matter of the path.
+            let ours: &[&str] = if anchors(server).is_some() { &[MANAGER] } else { &[] };
+            let labels = [MANAGER_LABEL, CLUSTER_NAME_LABEL, SET_LABEL]
+                .map(|key| profile["metadata"]["labels"][key].clone());
+            let shown = json!({
+                "labels": labels, "spec": profile["spec"], "version": profile["status"]["version"],
+                "properties": profile["status"]["properties"],
+                "conditions": of("conditions", "type", &["ControlPlaneHealthy", "Joined"]),
+                "access": of("accessProviders", "name", ours),
+            });
+            outputs.insert(format!("profile {namespace}/{name}"), shown);
+        }
+    }
+    for secret in server.objects_of("secrets").filter(|secret| monitor.made.contains(uid_of(secret))) {
+        let (namespace, name) = (&secret["metadata"]["namespace"], &secret["metadata"]["name"]);
+        // Of two accounts with one name, the first stays: that is a matter of the path.
+        let name = name.as_str().unwrap_or_default();
+        let shared = accounts_of(name).count() > 1;
+        // And a copy stays under a profile that changes hands, where none would be made.
+        let namespace = namespace.as_str().unwrap_or_default();
+        let foreign = accounts_of(name).any(|(cluster, _)| is_foreign(server, namespace, cluster));
+        let mut offers =
+            accounts_of(name).map(|(cluster, account)| offers(server, namespace, cluster, account));
+        if !shared && !foreign && offers.any(|it| it == Some(true)) && !is_terminating(secret) {
+            outputs.insert(format!("copy {namespace}/{name}"), secret["data"].clone());
+        }
+    }
+    outputs
+}

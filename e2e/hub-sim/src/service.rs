@@ -1,0 +1,204 @@
+//! The network: a tower service under the real kube client, which brings requests to the [`World`]'s server and
+//! responses back, each late, some never.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures::Stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::model::{Answer, Failure, Request, WatchStart, Watching};
+use crate::world::{Fate, ProcessId, World};
+
+type SimError = Box<dyn std::error::Error + Send + Sync>;
+type SimBody = UnsyncBoxBody<Bytes, SimError>;
+
+/// How long a client waits for a word on a connection after the server should have ended it. The program's client
+/// has such a limit in its connector, which is not there in this one.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The client of a process.
+#[must_use]
+pub fn client(world: &World, process: ProcessId, agent: &'static str) -> Client {
+    let world = world.clone();
+    let service = tower::service_fn(move |request| serve(world.clone(), process, agent, request));
+    Client::new(service, "hub-addons")
+}
+
+async fn serve(
+    world: World,
+    process: ProcessId,
+    agent: &'static str,
+    request: http::Request<Body>,
+) -> Result<http::Response<SimBody>, SimError> {
+    let (parts, body) = request.into_parts();
+    let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let mut request = Request::new(parts.method.as_str(), target).by(agent);
+    if let Some(accept) = parts.headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok()) {
+        accept.clone_into(&mut request.accept);
+    }
+    request.body = body.collect_bytes().await?.to_vec();
+    sleep(world.latency()).await;
+    let fate = world.lock().receive(process, &request);
+    sleep(world.latency()).await;
+    // A process that has died meanwhile reads nothing any more.
+    let fate = if world.is_alive(process) { fate } else { Fate::Silence };
+    match fate {
+        Fate::Silence => std::future::pending().await,
+        Fate::Broken => Err("connection reset by peer".into()),
+        Fate::Answered(Answer::Object(code, object)) => Ok(response(code, object.to_string(), None)?),
+        Fate::Answered(Answer::Failure(failure)) => {
+            let retry_after = failure.details["retryAfterSeconds"].as_u64();
+            let text = if failure.reason.is_empty() {
+                failure.message.clone()
+            } else {
+                failure.status().to_string()
+            };
+            Ok(response(failure.code, text, retry_after)?)
+        }
+        Fate::Answered(Answer::Watch(start)) => {
+            let stream = watch(world, process, start);
+            let body = StreamBody::new(stream).boxed_unsync();
+            Ok(http::Response::builder().status(200).header("Content-Type", "application/json").body(body)?)
+        }
+    }
+}
+
+fn response(
+    code: u16,
+    text: String,
+    retry_after: Option<u64>,
+) -> Result<http::Response<SimBody>, http::Error> {
+    let body = Full::new(Bytes::from(text)).map_err(|never: Infallible| match never {}).boxed_unsync();
+    let mut response = http::Response::builder().status(code).header("Content-Type", "application/json");
+    if let Some(seconds) = retry_after {
+        response = response.header("Retry-After", seconds);
+    }
+    response.body(body)
+}
+
+/// The events of a watch, line by line, until the server or the network ends it.
+fn watch(
+    world: World,
+    process: ProcessId,
+    start: WatchStart,
+) -> impl Stream<Item = Result<Frame<Bytes>, SimError>> + Send {
+    let timeout = Duration::from_secs(start.timeout);
+    let end = Instant::now() + timeout;
+    let generation = world.lock().network.generation;
+    let state = Open {
+        changes: world.changes(),
+        world,
+        process,
+        start: Some(start),
+        watching: None,
+        end,
+        generation,
+    };
+    futures::stream::unfold(Some(state), |state| async move {
+        let mut open = state?;
+        match open.next().await {
+            Next::Lines(lines) => Some((Ok(lines), Some(open))),
+            Next::Last(lines) => Some((Ok(lines), None)),
+            Next::Broken => Some((Err("connection reset by peer".into()), None)),
+            Next::End => None,
+        }
+    })
+}
+
+/// A watch that is open.
+struct Open {
+    world: World,
+    process: ProcessId,
+    start: Option<WatchStart>,
+    watching: Option<Watching>,
+    changes: tokio::sync::watch::Receiver<u64>,
+    end: Instant,
+    generation: u64,
+}
+
+enum Next {
+    Lines(Frame<Bytes>),
+    Last(Frame<Bytes>),
+    Broken,
+    End,
+}
+
+impl Open {
+    async fn next(&mut self) -> Next {
+        if let Some(start) = self.start.take() {
+            self.watching = Some(start.watching);
+            if start.ended {
+                return Next::Last(lines(&start.first));
+            }
+            if !start.first.is_empty() {
+                return Next::Lines(lines(&start.first));
+            }
+        }
+        loop {
+            self.changes.mark_unchanged();
+            let (alive, generation, lag, stalled) = {
+                let state = self.world.lock();
+                let network = &state.network;
+                (state.is_alive(self.process), network.generation, network.lag, network.stalled_until)
+            };
+            if !alive {
+                return std::future::pending().await;
+            }
+            if generation != self.generation {
+                return Next::Broken;
+            }
+            if let Some(until) = stalled.filter(|until| *until > Instant::now()) {
+                // The connection is dead, and nobody has noticed.
+                if until > self.end + READ_TIMEOUT {
+                    sleep_until(self.end + READ_TIMEOUT).await;
+                    return Next::Broken;
+                }
+                sleep_until(until).await;
+            }
+            if Instant::now() >= self.end {
+                let state = self.world.lock();
+                let bookmark = self.watching.as_ref().and_then(|watching| state.server.bookmark_of(watching));
+                return bookmark.map_or(Next::End, |bookmark| Next::Last(lines(&[bookmark])));
+            }
+            if !lag.is_zero() {
+                sleep(lag).await;
+            }
+            if let Some(next) = self.look() {
+                return next;
+            }
+            let _ = timeout_at(self.end, self.changes.changed()).await;
+        }
+    }
+
+    /// What the server has for the watch now.
+    fn look(&mut self) -> Option<Next> {
+        let state = self.world.lock();
+        let watching = self.watching.as_mut()?;
+        if state.server.kinds[watching.kind].serving == crate::model::Serving::Missing {
+            return Some(Next::End);
+        }
+        let Some(events) = state.server.follow(watching) else {
+            let error = serde_json::json!({
+                "type": "ERROR", "object": Failure::expired("too old resource version").status(),
+            });
+            return Some(Next::Last(lines(&[error])));
+        };
+        (!events.is_empty()).then(|| Next::Lines(lines(&events)))
+    }
+}
+
+fn lines(events: &[Value]) -> Frame<Bytes> {
+    let mut text = String::new();
+    for event in events {
+        text.push_str(&event.to_string());
+        text.push('\n');
+    }
+    Frame::data(Bytes::from(text))
+}

@@ -1,0 +1,314 @@
+//! The hub around the controllers: the server, the network between, and who crashes when.
+//!
+//! Everything happens on one thread, in tokio's paused time. The world is one value behind a lock that is never held
+//! across an await.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::Value;
+use tokio::sync::watch as channel;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::model::{Answer, Failure, Request, Server};
+use crate::monitor::Monitor;
+
+/// One process of ours.
+pub type ProcessId = usize;
+
+/// A shared world. Cheap to clone.
+#[derive(Clone)]
+pub struct World(Arc<Mutex<State>>);
+
+/// What there is.
+pub struct State {
+    /// The API server.
+    pub server: Server,
+    /// What goes wrong.
+    pub network: Network,
+    /// What is seen of the processes' requests.
+    pub monitor: Monitor,
+    rng: Rng,
+    began: Instant,
+    processes: Vec<Process>,
+    /// Tells watches that something has happened.
+    changed: channel::Sender<u64>,
+}
+
+struct Process {
+    alive: bool,
+    task: Option<AbortHandle>,
+    writes: usize,
+    crash: Option<CrashPoint>,
+}
+
+/// When a process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CrashPoint {
+    /// At its next write, or the one after so many more.
+    pub after: usize,
+    /// Whether the write is done before it dies.
+    pub committed: bool,
+}
+
+/// What is wrong between the processes and the server, or in the server.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    /// How many of the next requests fail, and how.
+    pub failing: Option<(usize, Fault)>,
+    /// How late watches show what has happened.
+    pub lag: Duration,
+    /// Until when watches show nothing at all.
+    pub stalled_until: Option<Instant>,
+    /// Watches of an earlier generation have lost their connection.
+    pub generation: u64,
+    /// Requests that are refused for good, by method and plural.
+    pub forbidden: Vec<(String, String)>,
+}
+
+/// How a request fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// 429 with Retry-After.
+    Throttled,
+    /// 503.
+    Unavailable,
+    /// 500.
+    Internal,
+    /// The connection breaks before the server has read the request.
+    Refused,
+    /// The server does what it is asked for, and the response is lost.
+    Lost,
+    /// The server does what it is asked for, and never responds.
+    Hung,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: [Self; 6] =
+        [Self::Throttled, Self::Unavailable, Self::Internal, Self::Refused, Self::Lost, Self::Hung];
+}
+
+/// What becomes of a request that reaches the server.
+pub(crate) enum Fate {
+    /// This is the answer.
+    Answered(Answer),
+    /// The connection breaks.
+    Broken,
+    /// Nothing comes back, ever.
+    Silence,
+}
+
+impl World {
+    /// A world with this server. Has to be made inside a runtime whose time is paused.
+    #[must_use]
+    pub fn new(server: Server, seed: u64) -> Self {
+        let (changed, _) = channel::channel(0);
+        Self(Arc::new(Mutex::new(State {
+            server,
+            network: Network::default(),
+            monitor: Monitor::default(),
+            rng: Rng::with_seed(seed),
+            began: Instant::now(),
+            processes: Vec::new(),
+            changed,
+        })))
+    }
+
+    /// What there is. Not to be held across an await.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.lock();
+        state.tick();
+        state
+    }
+
+    /// Somebody who is no process of ours sends a request, and everything goes well on the way.
+    pub(crate) fn act(&self, request: &Request) -> Answer {
+        let mut state = self.lock();
+        let answer = state.server.handle(request);
+        state.notify();
+        answer
+    }
+
+    /// Changes the server by other means than requests.
+    pub fn change(&self, change: impl FnOnce(&mut Server)) {
+        let mut state = self.lock();
+        change(&mut state.server);
+        state.notify();
+    }
+
+    /// A new process.
+    #[must_use]
+    pub fn add_process(&self) -> ProcessId {
+        let mut state = self.lock();
+        state.processes.push(Process { alive: true, task: None, writes: 0, crash: None });
+        state.processes.len() - 1
+    }
+
+    /// Which task is a process.
+    pub(crate) fn set_task(&self, process: ProcessId, task: AbortHandle) {
+        self.lock().processes[process].task = Some(task);
+    }
+
+    /// Ends a process without a word. What it has sent is still under way.
+    pub fn kill(&self, process: ProcessId) {
+        self.lock().kill(process);
+    }
+
+    /// Whether a process lives.
+    #[must_use]
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.lock().processes[process].alive
+    }
+
+    /// Has a process die at one of its next writes.
+    pub fn crash_at(&self, process: ProcessId, point: CrashPoint) {
+        self.lock().processes[process].crash = Some(point);
+    }
+
+    /// Every watch loses its connection.
+    pub fn disconnect(&self) {
+        let mut state = self.lock();
+        state.network.generation += 1;
+        state.notify();
+    }
+
+    /// How long a request is under way.
+    pub(crate) fn latency(&self) -> Duration {
+        let mut state = self.lock();
+        Duration::from_micros(state.rng.u64(200..6000))
+    }
+
+    pub(crate) fn changes(&self) -> channel::Receiver<u64> {
+        self.lock().changed.subscribe()
+    }
+}
+
+impl State {
+    fn tick(&mut self) {
+        // Timestamps have seconds; an hour before the beginning is there for what is old.
+        let seconds = i64::try_from(self.began.elapsed().as_secs()).unwrap_or(i64::MAX);
+        self.server.now = 1_800_000_000 + seconds;
+    }
+
+    pub(crate) fn notify(&mut self) {
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// Time since the beginning.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Ends a process without a word.
+    pub fn kill(&mut self, process: ProcessId) {
+        let ended = &mut self.processes[process];
+        ended.alive = false;
+        if let Some(task) = ended.task.take() {
+            task.abort();
+        }
+        self.monitor.count("crashes");
+        self.notify();
+    }
+
+    /// Whether a process lives.
+    #[must_use]
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.processes[process].alive
+    }
+
+    /// Takes a request of a process to its end, or to what goes wrong with it.
+    pub(crate) fn receive(&mut self, process: ProcessId, request: &Request) -> Fate {
+        if !self.processes[process].alive {
+            return Fate::Silence;
+        }
+        self.monitor.request(self.began.elapsed(), request);
+        let fault = self.next_fault();
+        match fault {
+            Some(Fault::Refused) => return Fate::Broken,
+            Some(Fault::Throttled) => return failed(Failure::too_many_requests()),
+            Some(Fault::Unavailable) => return failed(Failure::unavailable()),
+            Some(Fault::Internal) => return failed(Failure::internal()),
+            Some(Fault::Lost | Fault::Hung) | None => {}
+        }
+        if let Some(refused) = self.forbidden(request) {
+            return failed(refused);
+        }
+        let crash = request.is_write().then(|| self.crash_now(process)).flatten();
+        if crash == Some(false) {
+            self.kill(process);
+            return Fate::Silence;
+        }
+        let before = self.server.version();
+        let idle = self.server.idle_writes.len();
+        let answer = self.server.handle(request);
+        if request.is_write() {
+            let changes = self.server.changes_since(before).to_vec();
+            let is_idle = self.server.idle_writes.len() > idle;
+            self.monitor.write(&self.server, request, &answer, &changes, is_idle);
+        }
+        self.notify();
+        if crash == Some(true) {
+            self.kill(process);
+            return Fate::Silence;
+        }
+        match fault {
+            Some(Fault::Lost) => Fate::Broken,
+            Some(Fault::Hung) => Fate::Silence,
+            _ => Fate::Answered(answer),
+        }
+    }
+
+    fn next_fault(&mut self) -> Option<Fault> {
+        let (left, fault) = self.network.failing.as_mut()?;
+        let fault = *fault;
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.network.failing = None;
+        }
+        self.monitor.count("faults");
+        Some(fault)
+    }
+
+    fn forbidden(&self, request: &Request) -> Option<Failure> {
+        let plural = |plural: &str| request.path.split('/').any(|part| part == plural);
+        let mut forbidden = self.network.forbidden.iter();
+        let (_, plural) = forbidden.find(|(method, it)| *method == request.method && plural(it))?;
+        Some(Failure::forbidden(plural, "", "User \"hub-addons\" cannot do that"))
+    }
+
+    /// Whether a process dies at this write, and if so whether the write is done.
+    fn crash_now(&mut self, process: ProcessId) -> Option<bool> {
+        let process = &mut self.processes[process];
+        process.writes += 1;
+        let point = process.crash.as_mut()?;
+        if point.after > 0 {
+            point.after -= 1;
+            return None;
+        }
+        let committed = point.committed;
+        process.crash = None;
+        Some(committed)
+    }
+}
+
+fn failed(failure: Failure) -> Fate {
+    Fate::Answered(Answer::Failure(failure))
+}
+
+/// What was counted, by name.
+pub type Counts = BTreeMap<&'static str, u64>;
+
+/// An object in a response of the model, or nothing.
+#[must_use]
+pub fn object(answer: Answer) -> Option<Value> {
+    match answer {
+        Answer::Object(_, object) => Some(object),
+        _ => None,
+    }
+}

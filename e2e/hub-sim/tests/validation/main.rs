@@ -1,0 +1,57 @@
+//! The model is an API server: the same random requests lead to the same answers, objects and events on both.
+//!
+//! Compared are the status code, the reason, the message where it does not list what is wrong with a field, and the
+//! object, but for what no two servers have in common: uids, versions and times.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+mod requests;
+mod sides;
+
+use hub_sim::model::Server;
+use local_hub::{ListFlavour, LocalHub};
+
+use requests::Sequence;
+use sides::{Model, Real, Sides};
+
+/// Sequences in a run for each flavour, and the requests in each.
+const SEQUENCES: u64 = 48;
+const LENGTH: usize = 40;
+
+async fn compare(lists: ListFlavour) {
+    let hub = LocalHub::builder().without_controller_manager().lists(lists).start().await.unwrap();
+    let crds: Vec<_> = hub.crds().unwrap().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let client = hub.client_as(local_hub::OCM).await.unwrap();
+    let first = std::env::var("HUB_SIM_VALIDATION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let (mut requests, mut differences) = (0, Vec::new());
+    for group in (first..first + SEQUENCES).step_by(8) {
+        let compared = (group..group + 8).map(|seed| {
+            let (client, crds) = (client.clone(), crds.clone());
+            tokio::spawn(async move {
+                let mut sides = Sides { model: Model(Server::new(crds)), real: Real(client) };
+                Sequence::random(seed, LENGTH).compare(&mut sides).await
+            })
+        });
+        for compared in compared.collect::<Vec<_>>() {
+            let outcome = compared.await.unwrap();
+            requests += outcome.requests;
+            differences.extend(outcome.difference);
+        }
+    }
+    assert!(differences.is_empty(), "{} sequences differ:\n{}", differences.len(), differences.join("\n\n"));
+    println!("{SEQUENCES} sequences, {requests} requests, no difference ({lists:?})");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_requests_have_the_same_answers_where_lists_are_maps() {
+    compare(ListFlavour::Map).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_requests_have_the_same_answers_where_lists_are_atomic() {
+    compare(ListFlavour::Atomic).await;
+}
