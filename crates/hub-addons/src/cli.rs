@@ -14,7 +14,7 @@ use access_provisioner::{
 };
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
-use hub_api::crds::ListFlavour;
+use hub_api::crds::Flavour;
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::endpoint::ServerTemplate;
@@ -115,7 +115,8 @@ fn bound_source(computed: bool) -> BoundSource {
 #[derive(Debug, Args)]
 pub struct CrdsArgs {
     /// How lists in the status of ClusterProfile merge: `map` as cluster-inventory-api v0.1.0 and later
-    /// have it, `atomic` as Open Cluster Management ships it
+    /// have it, `atomic` as Open Cluster Management ships it; `v1alpha2` serves v1alpha2 beside v1alpha1, as
+    /// cluster-inventory-api is to have it in v0.2.0
     #[arg(long, value_enum, default_value_t = Lists::Map)]
     pub cluster_profile_lists: Lists,
 
@@ -138,13 +139,16 @@ pub enum Lists {
     Map,
     /// Lists are replaced as a whole.
     Atomic,
+    /// Lists are maps, and v1alpha2 is served beside v1alpha1.
+    V1alpha2,
 }
 
-impl From<Lists> for ListFlavour {
+impl From<Lists> for Flavour {
     fn from(lists: Lists) -> Self {
         match lists {
             Lists::Map => Self::Map,
             Lists::Atomic => Self::Atomic,
+            Lists::V1alpha2 => Self::V1alpha2,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! `ClusterProfile`: what a consumer knows of one cluster (`multicluster.x-k8s.io/v1alpha1`, SIG
-//! Multicluster).
+//! `ClusterProfile`: what a consumer knows of one cluster (`multicluster.x-k8s.io`, SIG Multicluster).
 //!
 //! The profile itself is KEP-4322, the access providers are KEP-5339. The schema is upstream's, limit by
-//! limit, and two versions of it are live: see [`ListFlavour`](crate::crds::ListFlavour).
+//! limit, and three CRDs of it are live: see [`Flavour`](crate::crds::Flavour). The type is that of v1alpha1, and reads
+//! and writes v1alpha2 as well: an object of one version is an object of the other with another `apiVersion`.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
@@ -12,6 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{decode, schema};
+
+/// The version that is stored, and the only one that cluster-inventory-api v0.1 and Open Cluster Management serve.
+pub const V1ALPHA1: &str = "v1alpha1";
+
+/// The version that cluster-inventory-api serves beside v1alpha1 since v0.2.
+pub const V1ALPHA2: &str = "v1alpha2";
 
 /// Which cluster the profile stands for, and who manages it (KEP-4322).
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

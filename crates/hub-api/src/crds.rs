@@ -1,7 +1,9 @@
 //! The `CustomResourceDefinition`s of the kinds in this crate.
 //!
-//! ClusterProfile's is upstream's, in either list flavour. Those of Open Cluster Management's kinds are for a
+//! ClusterProfile's is upstream's, in each [`Flavour`] that is live. Those of Open Cluster Management's kinds are for a
 //! hub that runs without it: they check what we read as upstream does and keep every other field.
+
+use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -16,17 +18,51 @@ use crate::managed_cluster_set_binding::ManagedClusterSetBinding;
 use crate::managed_proxy_configuration::ManagedProxyConfiguration;
 use crate::managed_service_account::ManagedServiceAccount;
 
-/// How server-side apply merges the lists in a ClusterProfile's status. CRDs of both flavours are live.
+mod v1alpha2;
+
+/// The CRDs of ClusterProfile that are live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ListFlavour {
-    /// Entry by entry, by `name` or `type`: cluster-inventory-api since v0.1.0.
+pub enum Flavour {
+    /// v1alpha1, in whose status server-side apply merges lists entry by entry: cluster-inventory-api v0.1.
     #[default]
     Map,
-    /// As a whole, which a writer of one entry must not do: the CRD that Open Cluster Management installs.
+    /// v1alpha1, in whose status server-side apply replaces lists as a whole: the CRD that Open Cluster Management
+    /// installs. A writer of one entry must not apply it.
     Atomic,
+    /// As [`Self::Map`], with v1alpha2 served beside v1alpha1: cluster-inventory-api's main branch, for v0.2.0.
+    V1alpha2,
 }
 
-/// The CRDs of all kinds, ClusterProfile in the [`ListFlavour::Map`] flavour.
+impl Flavour {
+    /// Every flavour.
+    pub const ALL: [Self; 3] = [Self::Map, Self::Atomic, Self::V1alpha2];
+
+    /// The flavour's name in flags, values and file names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Map => "map",
+            Self::Atomic => "atomic",
+            Self::V1alpha2 => "v1alpha2",
+        }
+    }
+}
+
+/// A text that names none of [`Flavour::ALL`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a flavour of the ClusterProfile CRD: expected map, atomic or v1alpha2")]
+pub struct UnknownFlavour(String);
+
+impl FromStr for Flavour {
+    type Err = UnknownFlavour;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|flavour| flavour.as_str() == text);
+        named.ok_or_else(|| UnknownFlavour(text.to_owned()))
+    }
+}
+
+/// The CRDs of all kinds, ClusterProfile in the [`Flavour::Map`] flavour.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
@@ -36,20 +72,28 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         finished(ManagedClusterAddOn::crd(), Spec::Required),
         finished(ManagedProxyConfiguration::crd(), Spec::Optional),
         finished(ManagedServiceAccount::crd(), Spec::Optional),
-        cluster_profile(ListFlavour::Map),
+        cluster_profile(Flavour::Map),
     ]
 }
 
 /// The CRD of ClusterProfile.
 #[must_use]
-pub fn cluster_profile(flavour: ListFlavour) -> CustomResourceDefinition {
+pub fn cluster_profile(flavour: Flavour) -> CustomResourceDefinition {
     let mut crd = finished(ClusterProfile::crd(), Spec::Required);
-    if flavour == ListFlavour::Atomic {
-        for status in roots(&mut crd).filter_map(|root| root.properties.as_mut()?.get_mut("status")) {
-            for list in status.properties.iter_mut().flat_map(|lists| lists.values_mut()) {
-                list.x_kubernetes_list_type = None;
-                list.x_kubernetes_list_map_keys = None;
+    match flavour {
+        Flavour::Map => {}
+        Flavour::Atomic => {
+            for status in roots(&mut crd).filter_map(|root| root.properties.as_mut()?.get_mut("status")) {
+                for list in status.properties.iter_mut().flat_map(|lists| lists.values_mut()) {
+                    list.x_kubernetes_list_type = None;
+                    list.x_kubernetes_list_map_keys = None;
+                }
             }
+        }
+        Flavour::V1alpha2 => {
+            crd.spec.names.categories = Some(vec!["multicluster".to_owned()]);
+            let served_beside: Vec<_> = crd.spec.versions.iter().map(v1alpha2::beside).collect();
+            crd.spec.versions.extend(served_beside);
         }
     }
     crd
@@ -131,7 +175,7 @@ mod tests {
     /// <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>
     #[test]
     fn every_schema_is_structural() {
-        const ALLOWED: [&str; 14] = [
+        const ALLOWED: [&str; 15] = [
             "type",
             "description",
             "required",
@@ -142,20 +186,19 @@ mod tests {
             "minimum",
             "minLength",
             "maxLength",
+            "maxItems",
             "x-kubernetes-preserve-unknown-fields",
             "x-kubernetes-list-type",
             "x-kubernetes-list-map-keys",
             "x-kubernetes-map-type",
         ];
-        for mut crd in all() {
+        let profiles = Flavour::ALL.map(cluster_profile);
+        for mut crd in all().into_iter().chain(profiles) {
             let name = crd.spec.names.kind.clone();
             for root in roots(&mut crd) {
                 for (path, keyword, value) in keywords(root) {
-                    let immutable = keyword == "x-kubernetes-validations";
-                    assert!(
-                        immutable || ALLOWED.contains(&keyword.as_str()),
-                        "{name}{path}: {keyword} {value}"
-                    );
+                    let rule = keyword == "x-kubernetes-validations";
+                    assert!(rule || ALLOWED.contains(&keyword.as_str()), "{name}{path}: {keyword} {value}");
                 }
                 for_each(root, &mut |schema| assert!(schema.type_.is_some(), "{name}: no type: {schema:?}"));
             }
@@ -163,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn the_flavours_differ_in_the_lists_of_the_status_alone() {
+    fn map_and_atomic_differ_in_the_lists_of_the_status_alone() {
         let of = |flavour| {
             let mut crd = cluster_profile(flavour);
             roots(&mut crd).flat_map(|root| keywords(root)).collect::<Vec<_>>()
         };
-        let atomic = of(ListFlavour::Atomic);
-        let only_map = of(ListFlavour::Map).into_iter().filter(|keyword| !atomic.contains(keyword));
+        let atomic = of(Flavour::Atomic);
+        let only_map = of(Flavour::Map).into_iter().filter(|keyword| !atomic.contains(keyword));
         let mut list_types: Vec<_> = only_map.map(|(path, keyword, _)| format!("{path} {keyword}")).collect();
         list_types.retain(|keyword| keyword.ends_with("x-kubernetes-list-type"));
         assert_eq!(

@@ -9,7 +9,7 @@
 //! | [`managed_proxy_configuration`] | `ManagedProxyConfiguration`, `proxy.open-cluster-management.io/v1alpha1` | no |
 //! | [`managed_service_account`] | `ManagedServiceAccount`, `authentication.open-cluster-management.io/v1beta1` | one condition |
 //! | [`secret`] | `Secret`, `v1`, in a type that shows nothing of it | copies of tokens |
-//! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` | yes |
+//! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` and `…/v1alpha2` | yes |
 //!
 //! [`crds`] makes the `CustomResourceDefinition`s of these kinds, [`names`] holds the identifiers that are
 //! checked at the edge and [`labels`] the label and annotation keys on the wire.
@@ -21,7 +21,7 @@
 //!   of cluster-inventory-api allow decodes here; fields that we do not read are ignored. One object that
 //!   does not decode would stall a typed watch, and with it every cluster on the hub.
 //! - **What we write, upstream accepts.** No null, no empty list in place of an absent one, no cluster
-//!   without a server, in both list flavours of ClusterProfile ([`crds::ListFlavour`]).
+//!   without a server, in every CRD of ClusterProfile that is live ([`crds::Flavour`]).
 //!
 //! `tests/upstream_crds` compares all of this with upstream's own CRDs.
 

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use crate::access::{Access, kubeconfig_path, write_private};
 use crate::capacity::{self, HubPlace};
 use crate::certificates::Certificates;
-use crate::crds::{CrdSet, ListFlavour};
+use crate::crds::{CrdSet, Flavour};
 use crate::eventually::{Outcome, try_eventually};
 use crate::supervisor::{Program, Supervised};
 use crate::users::{self, Users};
@@ -26,7 +26,7 @@ const PORTS: usize = 5;
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct HubBuilder {
-    lists: ListFlavour,
+    flavour: Flavour,
     crds: CrdSet,
     users: Vec<(String, Vec<String>)>,
     without_controller_manager: bool,
@@ -35,9 +35,9 @@ pub struct HubBuilder {
 }
 
 impl HubBuilder {
-    /// How the lists in a ClusterProfile's status merge; [`ListFlavour::Map`] if nothing is said.
-    pub fn lists(mut self, lists: ListFlavour) -> Self {
-        self.lists = lists;
+    /// Which CRD of ClusterProfile the hub has; [`Flavour::Map`] by default.
+    pub fn flavour(mut self, flavour: Flavour) -> Self {
+        self.flavour = flavour;
         self
     }
 
@@ -90,7 +90,7 @@ impl HubBuilder {
     async fn start_in(self, bin: &Path, place: HubPlace) -> Result<LocalHub, HubError> {
         let _starting = capacity::start().await;
         let users = Users::new(&self.users)?;
-        let chosen = self.crds.choose(self.lists)?;
+        let chosen = self.crds.choose(self.flavour)?;
         let directory = own_directory(self.directory)?;
 
         // First, because its supervisor makes the directory.
@@ -129,7 +129,7 @@ impl HubBuilder {
             let program = programs::controller_manager(bin, &kubeconfig, &controllers);
             Some(start_controllers(&directory, &program, &harness).await?)
         };
-        Ok(LocalHub::new(access, directory, bin, self.lists, (api_server, controller_manager, etcd), place))
+        Ok(LocalHub::new(access, directory, bin, self.flavour, (api_server, controller_manager, etcd), place))
     }
 }
 

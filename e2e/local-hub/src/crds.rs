@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::future::try_join_all;
-pub use hub_api::crds::ListFlavour;
+pub use hub_api::crds::Flavour;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
@@ -21,10 +21,11 @@ use crate::eventually::try_eventually;
 const VARIABLE: &str = "HUB_ADDONS_UPSTREAM_CRDS";
 
 /// In the directory of upstream's manifests: Open Cluster Management's kinds, and ClusterProfile as two projects
-/// ship it.
+/// ship it, one of them in two versions.
 const OCM: &str = "ocm";
 const MAP: &str = "cluster-inventory-api";
 const ATOMIC: &str = "ocm-clusterprofile";
+const V1ALPHA2: &str = "cluster-inventory-api-v0.2";
 
 const CLUSTER_PROFILE: &str = "clusterprofiles.multicluster.x-k8s.io";
 
@@ -53,12 +54,12 @@ pub enum CrdSet {
 }
 
 impl CrdSet {
-    pub(crate) fn choose(&self, lists: ListFlavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
+    pub(crate) fn choose(&self, flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
         match self {
-            Self::All => all(lists),
+            Self::All => all(flavour),
             Self::None => Ok(Vec::new()),
             Self::Without(names) => {
-                let mut crds = all(lists)?;
+                let mut crds = all(flavour)?;
                 for name in names {
                     // A misspelt name would leave the CRD in, and the test would test nothing.
                     find(&crds, name)?;
@@ -71,19 +72,19 @@ impl CrdSet {
 }
 
 /// The CRDs of a hub: Open Cluster Management's, and ClusterProfile in the given flavour.
-pub fn all(lists: ListFlavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
+pub fn all(flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
     if let Some(directory) = upstream() {
-        return all_in(&directory, lists);
+        return all_in(&directory, flavour);
     }
     let mut crds = hub_api::crds::all();
     crds.retain(|crd| name_of(crd) != CLUSTER_PROFILE);
-    crds.push(hub_api::crds::cluster_profile(lists));
+    crds.push(hub_api::crds::cluster_profile(flavour));
     Ok(crds)
 }
 
 /// The CRD of a name among [`all`].
-pub fn named(name: &str, lists: ListFlavour) -> Result<CustomResourceDefinition, HubError> {
-    find(&all(lists)?, name).cloned()
+pub fn named(name: &str, flavour: Flavour) -> Result<CustomResourceDefinition, HubError> {
+    find(&all(flavour)?, name).cloned()
 }
 
 fn find<'a>(
@@ -105,13 +106,20 @@ fn upstream() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).map(PathBuf::from)
 }
 
-fn all_in(directory: &Path, lists: ListFlavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
-    let profiles = match lists {
-        ListFlavour::Map => MAP,
-        ListFlavour::Atomic => ATOMIC,
+fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
+    let profiles = match flavour {
+        Flavour::Map => MAP,
+        Flavour::Atomic => ATOMIC,
+        Flavour::V1alpha2 => V1ALPHA2,
     };
     let mut found = read(&directory.join(OCM))?;
-    found.extend(read(&directory.join(profiles))?);
+    let profiles = directory.join(profiles);
+    if flavour == Flavour::V1alpha2 && !profiles.exists() {
+        // No release has it yet.
+        found.insert(CLUSTER_PROFILE.to_owned(), hub_api::crds::cluster_profile(flavour));
+    } else {
+        found.extend(read(&profiles)?);
+    }
     OCM_CRDS
         .into_iter()
         .chain([CLUSTER_PROFILE])
@@ -219,27 +227,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flavour_decides_how_the_lists_merge() {
-        for (lists, merged_as) in [(ListFlavour::Map, Some("map")), (ListFlavour::Atomic, None)] {
-            let crd = serde_json::to_value(named(CLUSTER_PROFILE, lists).unwrap()).unwrap();
+    fn the_flavour_decides_how_the_lists_merge_and_which_versions_are_served() {
+        for (flavour, merged_as, versions) in
+            [(Flavour::Map, Some("map"), 1), (Flavour::Atomic, None, 1), (Flavour::V1alpha2, Some("map"), 2)]
+        {
+            let crd = serde_json::to_value(named(CLUSTER_PROFILE, flavour).unwrap()).unwrap();
             let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/properties";
             let list_type = crd.pointer(&format!("{status}/x-kubernetes-list-type"));
-            assert_eq!(list_type.and_then(|list_type| list_type.as_str()), merged_as, "{lists:?}");
+            assert_eq!(list_type.and_then(|list_type| list_type.as_str()), merged_as, "{flavour:?}");
+            assert_eq!(crd["spec"]["versions"].as_array().unwrap().len(), versions, "{flavour:?}");
         }
     }
 
     #[test]
     fn a_misspelt_name_is_an_error_not_a_crd_left_in() {
         let set = CrdSet::Without(vec!["managedcluster.cluster.open-cluster-management.io".to_owned()]);
-        let error = set.choose(ListFlavour::Map).unwrap_err();
+        let error = set.choose(Flavour::Map).unwrap_err();
         assert!(error.to_string().contains(OCM_CRDS[0]), "{error}");
     }
 
     #[test]
     fn a_crd_that_is_left_out_is_the_only_one_missing() {
         let set = CrdSet::Without(vec![OCM_CRDS[0].to_owned()]);
-        let chosen = set.choose(ListFlavour::Map).unwrap();
-        assert_eq!(chosen.len() + 1, all(ListFlavour::Map).unwrap().len());
+        let chosen = set.choose(Flavour::Map).unwrap();
+        assert_eq!(chosen.len() + 1, all(Flavour::Map).unwrap().len());
         assert!(find(&chosen, OCM_CRDS[0]).is_err());
     }
 }

@@ -17,7 +17,7 @@ use crate::capacity::HubPlace;
 use crate::grants::Grantee;
 use crate::memory::{self, Memory};
 use crate::supervisor::Supervised;
-use crate::{HubError, ListFlavour, crds, grants, programs, random, users};
+use crate::{Flavour, HubError, crds, grants, programs, random, users};
 
 /// An API server with an etcd and a controller manager of its own.
 ///
@@ -28,7 +28,7 @@ pub struct LocalHub {
     access: Access,
     directory: PathBuf,
     bin: PathBuf,
-    lists: ListFlavour,
+    flavour: Flavour,
     journal: Journal,
     grants: AtomicUsize,
     // These are dropped in this order: clients before servers, and the place when nothing runs any more.
@@ -60,7 +60,7 @@ impl LocalHub {
         access: Access,
         directory: PathBuf,
         bin: &Path,
-        lists: ListFlavour,
+        flavour: Flavour,
         (api_server, controller_manager, etcd): (Supervised, Option<Supervised>, Supervised),
         place: HubPlace,
     ) -> Self {
@@ -69,7 +69,7 @@ impl LocalHub {
             journal: Journal::new(directory.join(programs::AUDIT_LOG)),
             directory,
             bin: bin.to_owned(),
-            lists,
+            flavour,
             grants: AtomicUsize::new(0),
             controller_manager,
             api_server: Mutex::new(Some(api_server)),
@@ -151,12 +151,12 @@ impl LocalHub {
 
     /// All CRDs that a hub of this flavour can have, whether it has them or not.
     pub fn crds(&self) -> Result<Vec<CustomResourceDefinition>, HubError> {
-        crds::all(self.lists)
+        crds::all(self.flavour)
     }
 
     /// One of [`crds`](Self::crds), by name.
     pub fn crd(&self, name: &str) -> Result<CustomResourceDefinition, HubError> {
-        crds::named(name, self.lists)
+        crds::named(name, self.flavour)
     }
 
     /// Installs a CRD, and returns when its resource is served.

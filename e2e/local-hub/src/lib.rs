@@ -126,7 +126,7 @@ mod users;
 pub use agent::{Agent, ReportedToken};
 pub use audit::{AuditLog, Mark};
 pub use builder::HubBuilder;
-pub use crds::{CrdSet, ListFlavour};
+pub use crds::{CrdSet, Flavour};
 pub use error::{HubError, LogTail};
 pub use eventually::{Outcome, TimedOut, eventually, try_eventually};
 pub use hub::{LocalHub, Snapshot};

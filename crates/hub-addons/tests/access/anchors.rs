@@ -10,7 +10,7 @@ use crate::support::proxy::{
 };
 use crate::support::shown::provider;
 use crate::support::{Addons, Hub, SOON, user, world};
-use local_hub::{ListFlavour, eventually};
+use local_hub::{Flavour, eventually};
 use serde_json::json;
 
 const OVERLAP: Duration = Duration::from_secs(6);
@@ -18,7 +18,7 @@ const SHORT: &str = "--ca-overlap=6s";
 
 /// A hub with a proxy and one profile.
 async fn hub_with_one(authority: &Authority) -> Hub {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     install(&hub, authority, &["c1"]).await;
     project(&hub, &["c1"]).await;
     hub
@@ -237,7 +237,7 @@ async fn expires(addons: &Addons, seconds: f64) {
 async fn a_gauge_says_when_the_first_anchor_expires() {
     let (early, late) = (Authority::until("early", 2030), Authority::until("late", 2040));
     let (in_2030, in_2040) = (1_893_456_000.0, 2_208_988_800.0);
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
     expires(&addons, 0.0).await;
     install(&hub, &late, &["c1"]).await;
@@ -254,7 +254,7 @@ async fn a_gauge_says_when_the_first_anchor_expires() {
 
 #[tokio::test]
 async fn every_reason_has_its_series_from_the_start() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let addons = provisioner(&hub, &[]).await;
     for reason in ["published", "no_configuration", "configuration_unknown", "no_addon", "addons_unknown"] {
         addons.measures(&state("cluster_proxy", reason), 0.0).await;

@@ -14,12 +14,12 @@ use crate::support::shown::{profile, profiles, provider, sees};
 use crate::support::{Addons, Hub, PROFILES, SOON, rights, world};
 use futures::StreamExt as _;
 use kube::api::{DynamicObject, WatchEvent, WatchParams};
-use local_hub::{ListFlavour, LocalHub, eventually, ocm};
+use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_configuration_that_is_deleted_takes_every_entry_with_it() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1", "c2"]).await;
     project(&hub, &["c1", "c2"]).await;
@@ -47,7 +47,7 @@ async fn a_configuration_that_is_deleted_takes_every_entry_with_it() {
 
 #[tokio::test]
 async fn an_addon_that_goes_takes_the_entries_of_its_cluster_and_no_others() {
-    let hub = hub(ListFlavour::Atomic).await;
+    let hub = hub(Flavour::Atomic).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1", "c2"]).await;
     project(&hub, &["c1", "c2"]).await;
@@ -70,7 +70,7 @@ async fn an_addon_that_goes_takes_the_entries_of_its_cluster_and_no_others() {
 
 #[tokio::test]
 async fn what_went_while_nobody_looked_is_withdrawn_at_the_start() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1", "c2"]).await;
     project(&hub, &["c1", "c2"]).await;
@@ -190,7 +190,7 @@ async fn history(
 #[tokio::test]
 async fn a_proxy_that_moves_is_never_shown_with_the_anchors_of_its_old_place_alone() {
     const MOVES: usize = 60;
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let places: Vec<(String, Authority)> =
         ["proxy", "north", "south"].map(|name| (name.to_owned(), Authority::new(name))).into();
     install(&hub, &places[0].1, &["c1"]).await;
@@ -232,7 +232,7 @@ async fn a_proxy_that_moves_is_never_shown_with_the_anchors_of_its_old_place_alo
 
 #[tokio::test]
 async fn a_proxy_that_moves_before_its_certificate_keeps_its_old_entry_until_both_are_there() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     install(&hub, &old, &["c1"]).await;
     project(&hub, &["c1"]).await;
@@ -266,7 +266,7 @@ async fn a_proxy_that_moves_before_its_certificate_keeps_its_old_entry_until_bot
 
 #[tokio::test]
 async fn changes_reach_entries_when_watches_have_broken_off() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     install(&hub, &old, &["c1", "c2"]).await;
     project(&hub, &["c1", "c2"]).await;

@@ -8,7 +8,7 @@ use crate::support::proxy::{
 };
 use crate::support::shown::{condition, profile, provider};
 use crate::support::{Addons, Hub, PROFILES, USER, rights, world};
-use local_hub::{ListFlavour, LocalHub, eventually, ocm};
+use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
 /// Whether there is a null, an empty text or an empty list anywhere.
@@ -22,7 +22,7 @@ fn has_nothing_empty(value: &Value) -> bool {
     }
 }
 
-async fn the_entry_says_how_to_reach_the_cluster_and_no_more(lists: ListFlavour) {
+async fn the_entry_says_how_to_reach_the_cluster_and_no_more(lists: Flavour) {
     let hub = hub(lists).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1", "c2"]).await;
@@ -47,17 +47,22 @@ async fn the_entry_says_how_to_reach_the_cluster_and_no_more(lists: ListFlavour)
 
 #[tokio::test]
 async fn the_entry_says_how_to_reach_the_cluster_and_no_more_in_a_map_list() {
-    the_entry_says_how_to_reach_the_cluster_and_no_more(ListFlavour::Map).await;
+    the_entry_says_how_to_reach_the_cluster_and_no_more(Flavour::Map).await;
 }
 
 #[tokio::test]
 async fn the_entry_says_how_to_reach_the_cluster_and_no_more_in_an_atomic_list() {
-    the_entry_says_how_to_reach_the_cluster_and_no_more(ListFlavour::Atomic).await;
+    the_entry_says_how_to_reach_the_cluster_and_no_more(Flavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn the_entry_says_how_to_reach_the_cluster_and_no_more_where_v1alpha2_is_served() {
+    the_entry_says_how_to_reach_the_cluster_and_no_more(Flavour::V1alpha2).await;
 }
 
 #[tokio::test]
 async fn profiles_are_found_by_their_label_and_must_name_us_in_their_spec() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
     let clusters = ["c1", "c2", "foreign", "unlabelled", "nameless", "odd", "last"];
     install(&hub, &authority, &clusters).await;
@@ -105,7 +110,7 @@ async fn profiles_are_found_by_their_label_and_must_name_us_in_their_spec() {
 
 #[tokio::test]
 async fn the_name_the_service_and_the_port_are_what_the_administrator_says() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &[]).await;
     project(&hub, &["c1"]).await;
@@ -127,27 +132,29 @@ async fn the_name_the_service_and_the_port_are_what_the_administrator_says() {
 
 /// ClusterProfile as a later version may have it: with a field in the cluster of an access provider that nobody
 /// here knows.
-async fn hub_with_a_later_profile(lists: ListFlavour) -> Hub {
+async fn hub_with_a_later_profile(lists: Flavour) -> Hub {
     const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
-    let builder = LocalHub::builder().without_controller_manager().lists(lists).without_crds([PROFILES]);
+    let builder = LocalHub::builder().without_controller_manager().flavour(lists).without_crds([PROFILES]);
     let hub = Hub::start(builder, rights::provisioner()).await;
     let mut crd = serde_json::to_value(hub.crd(PROFILES).unwrap()).unwrap();
-    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
-    let provider = format!("{status}/accessProviders/items/properties");
-    crd.pointer_mut(&provider).unwrap()["expires"] = json!({ "type": "string" });
-    let cluster = format!("{provider}/cluster/properties");
-    crd.pointer_mut(&cluster).unwrap()["region"] = json!({ "type": "object", "properties": {
-        "name": { "type": "string" }, "nothing": { "type": "string", "nullable": true },
-    } });
+    for version in crd["spec"]["versions"].as_array_mut().unwrap() {
+        let status = "/schema/openAPIV3Schema/properties/status/properties";
+        let provider = format!("{status}/accessProviders/items/properties");
+        version.pointer_mut(&provider).unwrap()["expires"] = json!({ "type": "string" });
+        let cluster = format!("{provider}/cluster/properties");
+        version.pointer_mut(&cluster).unwrap()["region"] = json!({ "type": "object", "properties": {
+            "name": { "type": "string" }, "nothing": { "type": "string", "nullable": true },
+        } });
+    }
     hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
     hub
 }
 
-async fn entries_of_others_keep_every_field(lists: ListFlavour) {
+async fn entries_of_others_keep_every_field(lists: Flavour) {
     let hub = hub_with_a_later_profile(lists).await;
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     install(&hub, &old, &["c1"]).await;
-    let theirs = json!([
+    let mut theirs = json!([
         { "name": "aaa", "expires": "tomorrow", "cluster": {
             "server": "https://a.example", "region": { "name": "eu", "nothing": null },
             "insecure-skip-tls-verify": false, "certificate-authority": "/a/path", "tls-server-name": "",
@@ -156,6 +163,10 @@ async fn entries_of_others_keep_every_field(lists: ListFlavour) {
             { "name": "x", "extension": { "deep": { "list": [1, 2.5, "three", {}] } } },
         ] } },
     ]);
+    if lists == Flavour::V1alpha2 {
+        // v1alpha2 does not have it, so that no writer of v1alpha2 can keep it.
+        theirs[0]["cluster"].as_object_mut().unwrap().remove("certificate-authority");
+    }
     ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
     let made = projected(TEAM, "c1")
         .status("accessProviders", theirs)
@@ -189,17 +200,22 @@ fn has_said_nothing_of_the_profile(addons: &Addons) {
 
 #[tokio::test]
 async fn entries_of_others_keep_every_field_in_a_map_list() {
-    entries_of_others_keep_every_field(ListFlavour::Map).await;
+    entries_of_others_keep_every_field(Flavour::Map).await;
 }
 
 #[tokio::test]
 async fn entries_of_others_keep_every_field_in_an_atomic_list() {
-    entries_of_others_keep_every_field(ListFlavour::Atomic).await;
+    entries_of_others_keep_every_field(Flavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn entries_of_others_keep_every_field_where_v1alpha2_is_served() {
+    entries_of_others_keep_every_field(Flavour::V1alpha2).await;
 }
 
 #[tokio::test]
 async fn an_entry_that_somebody_edits_is_repaired() {
-    let hub = hub(ListFlavour::Atomic).await;
+    let hub = hub(Flavour::Atomic).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1"]).await;
     project(&hub, &["c1"]).await;
@@ -285,7 +301,7 @@ async fn without_the_right_to_the_secret_entries_stay_and_the_projector_goes_on(
 
 #[tokio::test]
 async fn an_addon_and_a_configuration_that_come_reach_profiles_at_once() {
-    let hub = hub(ListFlavour::Map).await;
+    let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
     world::create(&hub.ocm, [ocm::namespace(HOME), ocm::namespace("c1"), serving(HOME, &authority.chain())])
         .await;

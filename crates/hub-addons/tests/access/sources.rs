@@ -10,7 +10,7 @@ use crate::support::shown::{condition, profile, provider};
 use crate::support::{Addons, Hub, PROFILES, rights, user, world};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::{ListFlavour, LocalHub, ocm};
+use local_hub::{Flavour, LocalHub, ocm};
 use serde_json::{Value, json};
 
 const STATIC: &str = "--access-provider-source=static";
@@ -153,15 +153,15 @@ async fn shows_no_direct(hub: &Hub, cluster: &str) {
     .await;
 }
 
-async fn hub_with_a_set(lists: ListFlavour) -> Hub {
-    let hub = proxy::hub_for_both(LocalHub::builder().lists(lists)).await;
+async fn hub_with_a_set(lists: Flavour) -> Hub {
+    let hub = proxy::hub_for_both(LocalHub::builder().flavour(lists)).await;
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
     hub
 }
 
 #[tokio::test]
 async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
-    let hub = hub_with_a_set(ListFlavour::Atomic).await;
+    let hub = hub_with_a_set(Flavour::Atomic).await;
     let (of_proxy, a, b) = (Authority::new("proxy"), Authority::new("a"), Authority::new("b"));
     install(&hub, &of_proxy, &["c1"]).await;
     cluster_at("c1", &[("https://api.c1.example:6443", &a.pem())]).create(&hub.ocm).await.unwrap();
@@ -207,7 +207,7 @@ async fn install_addon(hub: &Hub, cluster: &str) {
 
 #[tokio::test]
 async fn addresses_that_lead_consumers_to_themselves_are_refused_and_told() {
-    let hub = hub_with_a_set(ListFlavour::Map).await;
+    let hub = hub_with_a_set(Flavour::Map).await;
     let authority = Authority::new("authority");
     let pem = authority.pem();
     let refused: [(&str, Configs<'_>, &str); 8] = [

@@ -11,7 +11,7 @@ use crate::support::proxy::{
 use crate::support::shown::{condition, profile, provider};
 use crate::support::{Addons, Hub, SOON, rights, world};
 use kube::api::{Patch, PatchParams};
-use local_hub::{ListFlavour, LocalHub, eventually, ocm};
+use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
 /// How often each of the others writes.
@@ -108,7 +108,7 @@ async fn authorities<'a>(hub: &Hub, all: &'a [Authority], done: &Cell<usize>) ->
     current
 }
 
-async fn nothing_is_lost(lists: ListFlavour) {
+async fn nothing_is_lost(lists: Flavour) {
     let hub = hub(lists).await;
     let all: Vec<Authority> = ["a", "b", "c"].map(Authority::new).into();
     install(&hub, &all[0], &["c1"]).await;
@@ -139,18 +139,23 @@ async fn nothing_is_lost(lists: ListFlavour) {
 
 #[tokio::test]
 async fn nothing_is_lost_between_three_writers_of_map_lists() {
-    nothing_is_lost(ListFlavour::Map).await;
+    nothing_is_lost(Flavour::Map).await;
 }
 
 #[tokio::test]
 async fn nothing_is_lost_between_three_writers_of_atomic_lists() {
-    nothing_is_lost(ListFlavour::Atomic).await;
+    nothing_is_lost(Flavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_between_three_writers_where_v1alpha2_is_served() {
+    nothing_is_lost(Flavour::V1alpha2).await;
 }
 
 /// A writer that knows nothing of us writes the whole list, from what it has read long ago.
 #[tokio::test]
 async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {
-    let hub = hub(ListFlavour::Atomic).await;
+    let hub = hub(Flavour::Atomic).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1"]).await;
     project(&hub, &["c1"]).await;
@@ -172,7 +177,7 @@ async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {
 
 #[tokio::test]
 async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
-    let builder = LocalHub::builder().without_controller_manager().lists(ListFlavour::Atomic);
+    let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::Atomic);
     let hub = Hub::start(builder, vec![]).await;
     hub.grant("projector", rights::projector()).await.unwrap();
     hub.grant("provisioner", rights::provisioner()).await.unwrap();

@@ -13,7 +13,7 @@ use std::fs;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use local_hub::ocm::{self, ManagedCluster, Object};
-use local_hub::{ListFlavour, LocalHub, eventually};
+use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
@@ -451,7 +451,7 @@ async fn what_is_rendered_without_a_hub_creates_the_crd_where_there_is_none() {
 
 #[tokio::test]
 async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
-    let builder = LocalHub::builder().without_controller_manager().lists(ListFlavour::Atomic);
+    let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::Atomic);
     let hub = Hub::start(builder, Vec::new()).await;
     let version = async || get(&hub.ocm, &crd()).await.unwrap()["metadata"]["resourceVersion"].clone();
     let before = version().await;

@@ -21,7 +21,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use local_hub::ocm::{self, Object};
-use local_hub::{ListFlavour, LocalHub, eventually};
+use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
@@ -40,8 +40,8 @@ async fn installed(builder: local_hub::HubBuilder, values: &[&str], policies: &[
     hub
 }
 
-fn lists(lists: ListFlavour) -> local_hub::HubBuilder {
-    LocalHub::builder().without_controller_manager().lists(lists)
+fn lists(lists: Flavour) -> local_hub::HubBuilder {
+    LocalHub::builder().without_controller_manager().flavour(lists)
 }
 
 /// Tries each case in the name of its user.
@@ -102,7 +102,7 @@ fn labels(labels: &Value) -> Value {
     json!({ "metadata": { "labels": labels } })
 }
 
-async fn the_writer_of_profiles_is_held_to_ours(flavour: ListFlavour) {
+async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     let hub = installed(
         lists(flavour),
         &["featureGates.clusterProfileDirectAccessProvider=true"],
@@ -166,12 +166,12 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: ListFlavour) {
 
 #[tokio::test]
 async fn the_writer_of_profiles_is_held_to_ours_where_lists_are_maps() {
-    the_writer_of_profiles_is_held_to_ours(ListFlavour::Map).await;
+    the_writer_of_profiles_is_held_to_ours(Flavour::Map).await;
 }
 
 #[tokio::test]
 async fn the_writer_of_profiles_is_held_to_ours_where_lists_are_atomic() {
-    the_writer_of_profiles_is_held_to_ours(ListFlavour::Atomic).await;
+    the_writer_of_profiles_is_held_to_ours(Flavour::Atomic).await;
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
         "policies.protectManagerName.enabled=false",
         "policies.protectAccessProviders.enabled=false",
     ];
-    let hub = installed(lists(ListFlavour::Atomic), &values, &["projector", "access"]).await;
+    let hub = installed(lists(Flavour::Atomic), &values, &["projector", "access"]).await;
     let (ours, _) = profiles(&hub).await;
     let foreign = provider("theirs", "https://theirs.example");
     let our = entry("https://proxy.example/c1", "c1");
@@ -245,7 +245,7 @@ fn owner(kind: &str, version: &str, name: &str) -> Value {
 async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let policies = ["credentials-secrets", "credentials-accounts", "access-providers"];
     let values = ["credentials.secretAccess=cluster"];
-    let hub = installed(lists(ListFlavour::Map), &values, &policies).await;
+    let hub = installed(lists(Flavour::Map), &values, &policies).await;
     let token = credentials::token("c1", "app");
     token.create(&hub.ocm).await.unwrap();
     let source = token.secret("");
@@ -351,7 +351,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
 #[tokio::test]
 async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
     let policies = ["profiles", "profiles-rolebindings", "profiles-clusterroles", "access-providers"];
-    let hub = installed(lists(ListFlavour::Map), &[], &policies).await;
+    let hub = installed(lists(Flavour::Map), &[], &policies).await;
     let (copies, tokens) = (format!("{RELEASE}-credentials-copies"), format!("{RELEASE}-credentials-tokens"));
     let labelled = |object: Object| {
         object
@@ -437,7 +437,7 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
     .await;
 }
 
-async fn nobody_else_claims_our_names(flavour: ListFlavour) {
+async fn nobody_else_claims_our_names(flavour: Flavour) {
     let values = ["policies.clusterManagers.users={mallory}", "policies.clusterManagers.groups={restorers}"];
     let hub = installed(lists(flavour), &values, &["profiles", "manager-name", "access-providers"]).await;
     let (ours, theirs) = profiles(&hub).await;
@@ -496,12 +496,12 @@ async fn nobody_else_claims_our_names(flavour: ListFlavour) {
 
 #[tokio::test]
 async fn nobody_else_claims_our_names_where_lists_are_maps() {
-    nobody_else_claims_our_names(ListFlavour::Map).await;
+    nobody_else_claims_our_names(Flavour::Map).await;
 }
 
 #[tokio::test]
 async fn nobody_else_claims_our_names_where_lists_are_atomic() {
-    nobody_else_claims_our_names(ListFlavour::Atomic).await;
+    nobody_else_claims_our_names(Flavour::Atomic).await;
 }
 
 /// The controller manager compiles every expression against the kinds that it is about, and says what does not fit.

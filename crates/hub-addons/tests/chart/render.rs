@@ -17,7 +17,7 @@ use std::path::Path;
 use crate::support::chart::{chart, helm, repository, run};
 use crate::support::command::hub_addons;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use hub_api::crds::{self, ListFlavour};
+use hub_api::crds::{self, Flavour};
 use serde_json::{Value, json};
 
 /// Set by `hack/render.sh`: files are written, and not compared.
@@ -182,10 +182,10 @@ async fn plain_manifests_are_those_recorded() {
 
 #[test]
 fn the_crds_of_the_chart_are_those_of_the_program() {
-    for (file, flavour) in [("map", ListFlavour::Map), ("atomic", ListFlavour::Atomic)] {
+    for flavour in Flavour::ALL {
         let crd = serde_saphyr::to_string(&crds::cluster_profile(flavour)).unwrap();
-        recorded(&chart().join(format!("files/clusterprofile-{file}.yaml")), &crd);
-        if flavour == ListFlavour::default() {
+        recorded(&chart().join(format!("files/clusterprofile-{}.yaml", flavour.as_str())), &crd);
+        if flavour == Flavour::default() {
             recorded(&repository().join("deploy/crd/clusterprofile.yaml"), &crd);
         }
     }

@@ -73,7 +73,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["consumers.app.namespace=a"], "missing properties 'serviceAccountName', 'managedServiceAccount'"),
         (&["consumers.app.name=a"], "'name' not allowed"),
         (&["crds.enabled=maybe"], "/crds/enabled"),
-        (&["crds.clusterProfileLists=set"], "'map', 'atomic'"),
+        (&["crds.clusterProfileLists=set"], "'map', 'atomic', 'v1alpha2'"),
         (&["policies.enable=false"], "'enable' not allowed"),
         (&["policies.validationActions={Refuse}"], "'Deny', 'Warn', 'Audit'"),
         (&["policies.validationActions={}"], "/policies/validationActions"),

@@ -22,7 +22,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::ListParams;
-use local_hub::{ListFlavour, LocalHub, eventually, ocm};
+use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
 /// Where the proxy of these tests is.
@@ -30,8 +30,8 @@ const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
 const DIRECT: &str = "open-cluster-management-direct";
 
 /// A hub with a proxy, and the chart on it with these values.
-async fn installed(lists: ListFlavour, values: &[&str], policies: &[&str]) -> (Hub, Authority) {
-    let builder = LocalHub::builder().without_controller_manager().lists(lists);
+async fn installed(lists: Flavour, values: &[&str], policies: &[&str]) -> (Hub, Authority) {
+    let builder = LocalHub::builder().without_controller_manager().flavour(lists);
     let hub = Hub::start(builder, Vec::new()).await;
     let authority = Authority::new("first");
     proxy::install(&hub, &authority, &["c1", "c2"]).await;
@@ -274,7 +274,7 @@ const POLICIES: [&str; 7] = [
     "access-providers",
 ];
 
-async fn works_as_installed(lists: ListFlavour) {
+async fn works_as_installed(lists: Flavour) {
     let (hub, authority) = installed(lists, &["propagateLabels={region}"], &POLICIES).await;
     let components = ["profiles", "credentials"];
     granted(&hub).await;
@@ -317,12 +317,12 @@ async fn works_as_installed(lists: ListFlavour) {
 
 #[tokio::test]
 async fn what_is_installed_works_where_lists_are_maps() {
-    works_as_installed(ListFlavour::Map).await;
+    works_as_installed(Flavour::Map).await;
 }
 
 #[tokio::test]
 async fn what_is_installed_works_where_lists_are_atomic() {
-    works_as_installed(ListFlavour::Atomic).await;
+    works_as_installed(Flavour::Atomic).await;
 }
 
 #[tokio::test]
@@ -341,7 +341,7 @@ async fn four_gates_in_three_processes_and_rights_to_all_secrets_work() {
         "manager-name",
         "access-providers",
     ];
-    let (hub, authority) = installed(ListFlavour::Atomic, &values, &policies).await;
+    let (hub, authority) = installed(Flavour::Atomic, &values, &policies).await;
     let components = ["projector", "access", "credentials"];
     granted(&hub).await;
     let _all = start_all(&hub, &components).await;
@@ -368,7 +368,7 @@ async fn the_syncer_beside_a_projector_of_open_cluster_management_works() {
     let values = ["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"];
     let policies =
         ["rights-rolebindings", "rights-clusterroles", "credentials-secrets", "credentials-accounts"];
-    let (hub, _) = installed(ListFlavour::Atomic, &values, &policies).await;
+    let (hub, _) = installed(Flavour::Atomic, &values, &policies).await;
     let components = ["rights", "credentials"];
     granted(&hub).await;
     let profile = crate::support::credentials::profile;

@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::ocm::{self, ManagedCluster};
-use local_hub::{ListFlavour, LocalHub, eventually};
+use local_hub::{Flavour, LocalHub, eventually};
 
 use crate::support::credentials::{self, copied, label, token, withdrawn};
 use crate::support::shared::caught_up;
@@ -18,10 +18,10 @@ const PROFILES_AND_COPIES: &str = "--feature-gates=ClusterProfileAccessProvider=
 /// An API server that is away for longer than a lease ends a leader, which is another test's subject.
 const ALONE: &str = "--leader-elect=false";
 
-async fn hub_of(lists: ListFlavour) -> Hub {
+async fn hub_of(lists: Flavour) -> Hub {
     let mut rules = rights::projector();
     rules.extend(rights::syncer());
-    Hub::start(LocalHub::builder().without_controller_manager().lists(lists), rules).await
+    Hub::start(LocalHub::builder().without_controller_manager().flavour(lists), rules).await
 }
 
 fn in_red(name: &str) -> ManagedCluster {
@@ -42,7 +42,7 @@ async fn shows_version(hub: &Hub, cluster: &str, version: &str) {
 
 #[tokio::test]
 async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart() {
-    let hub = hub_of(ListFlavour::Map).await;
+    let hub = hub_of(Flavour::Map).await;
     let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
     team_red(&hub, &["red-1", "red-2", "red-3"]).await;
     let (stays, revoked, ended) = (token("red-1", "app"), token("red-2", "app"), token("red-3", "app"));
@@ -93,15 +93,15 @@ async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart(
 
 #[tokio::test]
 async fn a_profile_that_nests_too_deep_stops_nothing() {
-    a_profile_that_nests_too_deep(ListFlavour::Map).await;
+    a_profile_that_nests_too_deep(Flavour::Map).await;
 }
 
 #[tokio::test]
 async fn a_profile_that_nests_too_deep_stops_nothing_where_lists_are_atomic() {
-    a_profile_that_nests_too_deep(ListFlavour::Atomic).await;
+    a_profile_that_nests_too_deep(Flavour::Atomic).await;
 }
 
-async fn a_profile_that_nests_too_deep(lists: ListFlavour) {
+async fn a_profile_that_nests_too_deep(lists: Flavour) {
     let hub = hub_of(lists).await;
     let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
     team_red(&hub, &["red-1"]).await;

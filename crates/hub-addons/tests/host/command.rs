@@ -4,7 +4,7 @@
 
 use crate::support::command::{Ended, hub_addons};
 use crate::support::{Addons, Hub, rights, shown};
-use local_hub::{CrdSet, ListFlavour, LocalHub, ocm};
+use local_hub::{CrdSet, Flavour, LocalHub, ocm};
 
 /// Runs `hub-addons run` where it can serve nothing and so cannot be in anybody's way.
 async fn run(arguments: &[&str]) -> Ended {
@@ -106,8 +106,8 @@ async fn help_and_version_are_told() {
 #[tokio::test]
 async fn the_crds_that_it_prints_make_a_hub_that_it_works_on() {
     let builder = || LocalHub::builder().crds(CrdSet::None).without_controller_manager();
-    let hubs = LocalHub::start_many([builder(), builder().lists(ListFlavour::Atomic)]).await.unwrap();
-    for (hub, lists) in hubs.into_iter().zip(["map", "atomic"]) {
+    let hubs = LocalHub::start_many(Flavour::ALL.map(|_| builder())).await.unwrap();
+    for (hub, lists) in hubs.into_iter().zip(Flavour::ALL.map(Flavour::as_str)) {
         let printed = hub_addons(&["crds", "--cluster-profile-lists", lists], &[]).await;
         assert_eq!(printed.code, Some(0), "{}", printed.stderr);
         let file = hub.directory().join("crds.yaml");

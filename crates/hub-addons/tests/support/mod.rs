@@ -38,7 +38,7 @@ use self::installed::Installed;
 
 /// Longest wait for what a controller should do at once. It is long because the machine may be busy; a test
 /// that passes does not wait.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_mins(1);
 
 /// Longest wait for what a controller does to each cluster of a fleet in each namespace.
 pub const WHOLE_FLEET: Duration = Duration::from_secs(80);

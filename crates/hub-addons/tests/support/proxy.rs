@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::ListParams;
-use local_hub::{HubBuilder, ListFlavour, LocalHub, Requests, ocm};
+use local_hub::{Flavour, HubBuilder, LocalHub, Requests, ocm};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 
@@ -92,8 +92,8 @@ pub fn projected(namespace: &str, cluster: &str) -> ocm::Object {
 }
 
 /// A hub for the provisioner alone.
-pub async fn hub(lists: ListFlavour) -> Hub {
-    let builder = LocalHub::builder().without_controller_manager().lists(lists);
+pub async fn hub(lists: Flavour) -> Hub {
+    let builder = LocalHub::builder().without_controller_manager().flavour(lists);
     Hub::start(builder, rights::provisioner()).await
 }
 

@@ -30,18 +30,18 @@ pub struct Stage {
 /// The hub's own ClusterProfile, with lists that are maps.
 pub async fn stage() -> Stage {
     static SHARED: OnceLock<Shared> = OnceLock::new();
-    stage_of(&SHARED, local_hub::ListFlavour::Map).await
+    stage_of(&SHARED, local_hub::Flavour::Map).await
 }
 
 /// A hub whose ClusterProfile has atomic lists.
 pub async fn atomic_stage() -> Stage {
     static SHARED: OnceLock<Shared> = OnceLock::new();
-    stage_of(&SHARED, local_hub::ListFlavour::Atomic).await
+    stage_of(&SHARED, local_hub::Flavour::Atomic).await
 }
 
-async fn stage_of(shared: &'static OnceLock<Shared>, lists: local_hub::ListFlavour) -> Stage {
+async fn stage_of(shared: &'static OnceLock<Shared>, lists: local_hub::Flavour) -> Stage {
     let (shared, ocm) = share(shared, move || async move {
-        let builder = LocalHub::builder().without_controller_manager().lists(lists);
+        let builder = LocalHub::builder().without_controller_manager().flavour(lists);
         let hub = Hub::start(builder, rights::projector()).await;
         let addons = hub.projector(&[PROPAGATED]).await;
         (hub, addons)

@@ -12,8 +12,8 @@ mod validate;
 
 use std::fmt::Debug;
 
-use hub_api::cluster_profile::ClusterProfile;
-use hub_api::crds::{self, ListFlavour};
+use hub_api::cluster_profile::{ClusterProfile, V1ALPHA1, V1ALPHA2};
+use hub_api::crds::{self, Flavour};
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_cluster_set::ManagedClusterSet;
@@ -26,14 +26,26 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::upstream::{
-    ACCOUNTS, ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROXIES, SETS, schema_of,
+    ACCOUNTS, ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROFILES_V1ALPHA2, PROXIES, SETS,
+    schema_of,
 };
 
 /// The kinds that we only read.
 const READ: [&str; 6] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES, ACCOUNTS];
 
-const PROFILES: [(&str, ListFlavour); 2] =
-    [(PROFILES_MAP, ListFlavour::Map), (PROFILES_ATOMIC, ListFlavour::Atomic)];
+const PROFILES: [(&str, Flavour); 3] = [
+    (PROFILES_MAP, Flavour::Map),
+    (PROFILES_ATOMIC, Flavour::Atomic),
+    (PROFILES_V1ALPHA2, Flavour::V1alpha2),
+];
+
+/// Every version of ClusterProfile in every file.
+const SERVED: [(&str, &str); 4] = [
+    (PROFILES_MAP, V1ALPHA1),
+    (PROFILES_ATOMIC, V1ALPHA1),
+    (PROFILES_V1ALPHA2, V1ALPHA1),
+    (PROFILES_V1ALPHA2, V1ALPHA2),
+];
 
 fn ours(name: &str) -> Value {
     let crd = crds::all().into_iter().find(|crd| crd.metadata.name.as_deref() == Some(name));
@@ -45,9 +57,9 @@ fn assert_same(differences: &[String], what: &str) {
 }
 
 #[test]
-fn the_cluster_profile_crd_is_upstreams_in_both_flavours() {
+fn the_cluster_profile_crd_is_upstreams_in_every_flavour() {
     for (file, flavour) in PROFILES {
-        let Some(upstream) = upstream::crd(file) else { return };
+        let Some(upstream) = upstream::crd_with_every_version(file) else { return };
         let ours = serde_json::to_value(crds::cluster_profile(flavour)).unwrap();
         assert_eq!(ours["metadata"]["name"], upstream["metadata"]["name"]);
         assert_same(&compare::equal(&ours["spec"], &upstream["spec"]), file);
@@ -71,13 +83,13 @@ fn the_crds_of_the_kinds_we_read_ask_for_no_more_than_upstreams_and_keep_the_res
     }
 }
 
-/// Every sample of an object that the upstream schema allows.
-fn samples_of<K: CustomResourceExt>(file: &str) -> Vec<Value> {
-    let Some(crd) = upstream::crd(file) else { return Vec::new() };
+/// Every sample of an object that the schema of an upstream CRD's only version allows.
+fn samples_of<K: CustomResourceExt>(crd: &Value) -> Vec<Value> {
     let resource = K::api_resource();
-    let mut samples = samples::of(schema_of(&crd));
+    let version = crd["spec"]["versions"][0]["name"].as_str().unwrap();
+    let mut samples = samples::of(schema_of(crd));
     for sample in &mut samples {
-        sample["apiVersion"] = json!(resource.api_version);
+        sample["apiVersion"] = json!(format!("{}/{version}", resource.group));
         sample["kind"] = json!(resource.kind);
         sample["metadata"] = json!({ "name": "a" });
     }
@@ -89,11 +101,12 @@ fn decode<K: DeserializeOwned>(sample: &Value) -> K {
     serde_json::from_str(&sample.to_string()).unwrap_or_else(|error| panic!("{error}, decoding\n{sample:#}"))
 }
 
-fn assert_decodes<K>(file: &str)
+fn assert_decodes<K>(crd: Option<Value>)
 where
     K: CustomResourceExt + Resource<DynamicType = ()> + DeserializeOwned + Serialize + Debug + PartialEq,
 {
-    for sample in samples_of::<K>(file) {
+    let Some(crd) = crd else { return };
+    for sample in samples_of::<K>(&crd) {
         let object: K = decode(&sample);
         let written = serde_json::to_value(&object).unwrap();
         assert_eq!(decode::<K>(&written), object, "lost on the way out and in again:\n{sample:#}");
@@ -102,25 +115,25 @@ where
 
 #[test]
 fn every_object_that_upstream_allows_decodes() {
-    assert_decodes::<ManagedCluster>(CLUSTERS);
-    assert_decodes::<ManagedClusterSet>(SETS);
-    assert_decodes::<ManagedClusterSetBinding>(BINDINGS);
-    assert_decodes::<ManagedClusterAddOn>(ADDONS);
-    assert_decodes::<ManagedProxyConfiguration>(PROXIES);
-    assert_decodes::<ManagedServiceAccount>(ACCOUNTS);
-    for (file, _) in PROFILES {
-        assert_decodes::<ClusterProfile>(file);
+    assert_decodes::<ManagedCluster>(upstream::crd(CLUSTERS));
+    assert_decodes::<ManagedClusterSet>(upstream::crd(SETS));
+    assert_decodes::<ManagedClusterSetBinding>(upstream::crd(BINDINGS));
+    assert_decodes::<ManagedClusterAddOn>(upstream::crd(ADDONS));
+    assert_decodes::<ManagedProxyConfiguration>(upstream::crd(PROXIES));
+    assert_decodes::<ManagedServiceAccount>(upstream::crd(ACCOUNTS));
+    for (file, version) in SERVED {
+        assert_decodes::<ClusterProfile>(upstream::crd_in(file, version));
     }
 }
 
 #[test]
 fn a_profile_that_we_write_passes_upstreams_schema() {
-    for (file, _) in PROFILES {
-        let Some(crd) = upstream::crd(file) else { return };
-        for sample in samples_of::<ClusterProfile>(file) {
+    for (file, version) in SERVED {
+        let Some(crd) = upstream::crd_in(file, version) else { return };
+        for sample in samples_of::<ClusterProfile>(&crd) {
             let written = serde_json::to_value(decode::<ClusterProfile>(&sample)).unwrap();
             let faults = validate::faults(&written, schema_of(&crd));
-            assert!(faults.is_empty(), "{file}:\n  {}\n{written:#}", faults.join("\n  "));
+            assert!(faults.is_empty(), "{file} {version}:\n  {}\n{written:#}", faults.join("\n  "));
         }
     }
 }
@@ -128,9 +141,10 @@ fn a_profile_that_we_write_passes_upstreams_schema() {
 /// Entries of other writers go back into an atomic list as they came, so no field may fall by the way.
 #[test]
 fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema() {
-    for (file, _) in PROFILES {
-        let Some(crd) = upstream::crd(file) else { return };
+    for (file, version) in SERVED {
+        let Some(crd) = upstream::crd_in(file, version) else { return };
         let mut sample = samples::complete(schema_of(&crd));
+        // The type writes its own; on the wire it is the one of the request.
         sample["apiVersion"] = json!("multicluster.x-k8s.io/v1alpha1");
         sample["kind"] = json!("ClusterProfile");
         let written = serde_json::to_value(decode::<ClusterProfile>(&sample)).unwrap();
@@ -141,8 +155,10 @@ fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema()
 /// The samples are only worth something when they are many and the schema's checks hold for them.
 #[test]
 fn the_samples_are_valid() {
-    for file in READ.into_iter().chain([PROFILES_MAP, PROFILES_ATOMIC]) {
-        let Some(crd) = upstream::crd(file) else { return };
+    let read = READ.map(|file| (file, upstream::crd(file)));
+    let profiles = SERVED.map(|(file, version)| (file, upstream::crd_in(file, version)));
+    for (file, crd) in read.into_iter().chain(profiles) {
+        let Some(crd) = crd else { return };
         let samples = samples::of(schema_of(&crd));
         assert!(samples.len() > 10, "{file}: {} samples", samples.len());
         for sample in samples.iter().filter(|sample| !samples::has_unknown_fields(sample)) {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use local_hub::{CrdSet, HubBuilder, HubError, ListFlavour, LocalHub};
+use clap::Args;
+use local_hub::{CrdSet, Flavour, HubBuilder, HubError, LocalHub};
 
 use super::end::End;
 use super::ready::Ready;
@@ -38,9 +38,10 @@ use super::say;
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "flags are")]
 pub struct Up {
-    /// How the lists in a ClusterProfile's status merge
-    #[arg(long, value_enum, default_value_t)]
-    lists: Lists,
+    /// Which CRD of ClusterProfile: map or v1alpha2 as cluster-inventory-api v0.1 and v0.2 ship it, atomic as Open
+    /// Cluster Management installs it
+    #[arg(long, value_name = "FLAVOUR", value_parser = str::parse::<Flavour>, default_value = Flavour::Map.as_str())]
+    flavour: Flavour,
 
     /// The hub's directory, empty or not there yet; by default a new one among the temporary files
     #[arg(long, value_name = "DIR")]
@@ -67,15 +68,6 @@ pub struct Up {
     until_stdin_closes: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Lists {
-    /// Entry by entry, as cluster-inventory-api ships the CRD
-    #[default]
-    Map,
-    /// As a whole, as Open Cluster Management installs it
-    Atomic,
-}
-
 impl Up {
     /// Starts the hub, and returns when it has ended.
     pub async fn run(self) -> Result<(), HubError> {
@@ -95,11 +87,7 @@ impl Up {
     }
 
     fn builder(self) -> HubBuilder {
-        let lists = match self.lists {
-            Lists::Map => ListFlavour::Map,
-            Lists::Atomic => ListFlavour::Atomic,
-        };
-        let mut builder = LocalHub::builder().lists(lists);
+        let mut builder = LocalHub::builder().flavour(self.flavour);
         if self.no_crds {
             builder = builder.crds(CrdSet::None);
         }

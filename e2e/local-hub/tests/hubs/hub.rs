@@ -17,7 +17,7 @@ use kube::api::{
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config};
-use local_hub::{CrdSet, HubBuilder, HubError, ListFlavour, LocalHub, eventually, ocm};
+use local_hub::{CrdSet, Flavour, HubBuilder, HubError, LocalHub, eventually, ocm};
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -190,9 +190,9 @@ async fn a_user_has_the_groups_and_rights_given_and_no_others() {
 
 #[tokio::test]
 async fn two_owners_of_list_entries_get_along_on_map_lists_only() {
-    let flavour = |lists| LocalHub::builder().lists(lists).without_controller_manager();
+    let flavour = |lists| LocalHub::builder().flavour(lists).without_controller_manager();
     let [map, atomic] =
-        LocalHub::start_many([flavour(ListFlavour::Map), flavour(ListFlavour::Atomic)]).await.unwrap();
+        LocalHub::start_many([flavour(Flavour::Map), flavour(Flavour::Atomic)]).await.unwrap();
     assert_ne!(map.url(), atomic.url());
     assert_ne!(map.ca_pem(), atomic.ca_pem());
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use local_hub::ocm::ServiceAccountToken;
-use local_hub::{ListFlavour, LocalHub, Mark, eventually, ocm};
+use local_hub::{Flavour, LocalHub, Mark, eventually, ocm};
 use serde_json::{Value, json};
 
 use super::right::{self, Right, rendered};
@@ -57,7 +57,7 @@ pub struct Trial {
 impl Trial {
     /// Installs the chart and has everything at work.
     pub async fn of(installation: Installation) -> Self {
-        let builder = LocalHub::builder().without_controller_manager().lists(ListFlavour::Map);
+        let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::Map);
         let hub = Hub::start(builder, Vec::new()).await;
         let authority = Authority::new("first");
         proxy::install(&hub, &authority, &[BASE]).await;

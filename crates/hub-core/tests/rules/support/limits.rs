@@ -1,19 +1,20 @@
-//! What the API server says to a ClusterProfile that we write: the limits of its CRD in either list flavour,
+//! What the API server says to a ClusterProfile that we write: the limits of every version of every live CRD,
 //! and beyond them that nothing is null and no text or list is empty.
 
 use std::sync::LazyLock;
 
-use hub_api::crds::{ListFlavour, cluster_profile};
+use hub_api::crds::{Flavour, cluster_profile};
 use hub_api::names::{is_label_key, is_label_value};
 use serde_json::Value;
 
-/// The CRD in both flavours.
-static CRDS: LazyLock<[Value; 2]> = LazyLock::new(|| {
-    [ListFlavour::Map, ListFlavour::Atomic]
-        .map(|flavour| serde_json::to_value(cluster_profile(flavour)).unwrap())
+/// The schemas of every flavour's versions.
+static SCHEMAS: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let crds = Flavour::ALL.map(cluster_profile).into_iter();
+    let schemas = crds.flat_map(|crd| crd.spec.versions).filter_map(|version| version.schema);
+    schemas.map(|schema| serde_json::to_value(schema.open_api_v3_schema).unwrap()).collect()
 });
 
-/// What is wrong with a ClusterProfile, in both flavours.
+/// What is wrong with a ClusterProfile, in every flavour.
 pub fn faults(profile: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for (key, value) in profile["metadata"]["labels"].as_object().into_iter().flatten() {
@@ -21,8 +22,8 @@ pub fn faults(profile: &Value) -> Vec<String> {
             faults.push(format!("label {key}: {value}"));
         }
     }
-    for crd in CRDS.iter() {
-        check(profile, &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut faults);
+    for schema in SCHEMAS.iter() {
+        check(profile, schema, "", &mut faults);
     }
     faults
 }
