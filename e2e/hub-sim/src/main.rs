@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hub_api::crds::{ListFlavour, all, cluster_profile};
+use hub_api::crds::{Flavour, all, cluster_profile};
 use hub_sim::schedule::Schedule;
 use hub_sim::shrink;
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         }
     }
     let (first, count) = (options["--seed"], options["--schedules"]);
-    let flavours = [crds(ListFlavour::Map), crds(ListFlavour::Atomic)];
+    let flavours = [crds(Flavour::Map), crds(Flavour::Atomic)];
     let known = options["--known"] > 0;
     if options["--show"] > 0 {
         return show(&Schedule::random(first, known), &flavours[flavour(first)]);
@@ -102,7 +102,7 @@ fn flavour(seed: u64) -> usize {
     usize::from(seed % 2 == 1)
 }
 
-fn crds(lists: ListFlavour) -> Arc<Vec<Value>> {
+fn crds(lists: Flavour) -> Arc<Vec<Value>> {
     let mut crds = all();
     crds.retain(|crd| crd.spec.names.plural != "clusterprofiles");
     crds.push(cluster_profile(lists));

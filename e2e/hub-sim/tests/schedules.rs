@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hub_api::crds::{ListFlavour, all, cluster_profile};
+use hub_api::crds::{Flavour, all, cluster_profile};
 use hub_sim::operation::Operation as O;
 use hub_sim::schedule::{Layout, Schedule};
 use hub_sim::shrink;
@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Schedules in a run that is not optimised.
 const SCHEDULES: u64 = 60;
 
-fn crds(lists: ListFlavour) -> Arc<Vec<Value>> {
+fn crds(lists: Flavour) -> Arc<Vec<Value>> {
     let mut crds = all();
     crds.retain(|crd| crd.spec.names.plural != "clusterprofiles");
     crds.push(cluster_profile(lists));
@@ -24,7 +24,7 @@ fn crds(lists: ListFlavour) -> Arc<Vec<Value>> {
 
 #[test]
 fn the_hub_gets_over_whatever_happens() {
-    for lists in [ListFlavour::Map, ListFlavour::Atomic] {
+    for lists in [Flavour::Map, Flavour::Atomic] {
         let crds = crds(lists);
         for seed in 0..SCHEDULES / 2 {
             let schedule = Schedule::random(seed, false);
@@ -39,7 +39,7 @@ fn the_hub_gets_over_whatever_happens() {
 
 #[test]
 fn a_seed_runs_the_same_way_again() {
-    let crds = crds(ListFlavour::Map);
+    let crds = crds(Flavour::Map);
     let schedule = Schedule::random(7, false);
     // Whatever the processes do in one moment, they do in the order of their hash maps.
     let requests = || {
@@ -57,7 +57,7 @@ fn a_seed_runs_the_same_way_again() {
 /// Runs operations, a moment apart.
 fn run(layout: Layout, operations: &[O]) -> Vec<String> {
     let operations = operations.iter().map(|operation| (*operation, 300)).collect();
-    shrink::run(&Schedule { seed: 4, layout, operations }, &crds(ListFlavour::Map))
+    shrink::run(&Schedule { seed: 4, layout, operations }, &crds(Flavour::Map))
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod requests;
 mod sides;
 
 use hub_sim::model::Server;
-use local_hub::{ListFlavour, LocalHub};
+use local_hub::{Flavour, LocalHub};
 
 use requests::Sequence;
 use sides::{Model, Real, Sides};
@@ -22,8 +22,8 @@ use sides::{Model, Real, Sides};
 const SEQUENCES: u64 = 48;
 const LENGTH: usize = 40;
 
-async fn compare(lists: ListFlavour) {
-    let hub = LocalHub::builder().without_controller_manager().lists(lists).start().await.unwrap();
+async fn compare(lists: Flavour) {
+    let hub = LocalHub::builder().without_controller_manager().flavour(lists).start().await.unwrap();
     let crds: Vec<_> = hub.crds().unwrap().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
     let client = hub.client_as(local_hub::OCM).await.unwrap();
     let first = std::env::var("HUB_SIM_VALIDATION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
@@ -48,10 +48,10 @@ async fn compare(lists: ListFlavour) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_requests_have_the_same_answers_where_lists_are_maps() {
-    compare(ListFlavour::Map).await;
+    compare(Flavour::Map).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_requests_have_the_same_answers_where_lists_are_atomic() {
-    compare(ListFlavour::Atomic).await;
+    compare(Flavour::Atomic).await;
 }
