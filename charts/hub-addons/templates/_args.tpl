@@ -13,6 +13,9 @@
 {{- if and $component.projects $values.propagateLabels }}
 - --propagate-labels={{ join "," $values.propagateLabels }}
 {{- end }}
+{{- if $component.projects }}
+- --follow-member-id={{ $values.followMemberId }}
+{{- end }}
 {{- if $component.syncs }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
 - --credential-secret-access={{ $values.credentials.secretAccess }}

@@ -155,6 +155,7 @@ impl From<Lists> for Flavour {
 
 /// How to run.
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct RunArgs {
     /// Controllers to switch on or off, as GATE=true,GATE=false
     ///
@@ -185,6 +186,13 @@ pub struct RunArgs {
     /// Labels of ManagedClusters that their ClusterProfiles carry too, as KEY,PREFIX/*
     #[arg(long, env = "HUB_ADDONS_PROPAGATE_LABELS", default_value = "", hide_default_value = true)]
     pub propagate_labels: LabelAllowList,
+
+    /// Apply a change of a ManagedCluster's member ID to the profiles that exist, instead of reporting it
+    ///
+    /// The member ID is the ManagedCluster's label multicluster.x-k8s.io/inventory-member-id, or its name. KEP-4322 asks
+    /// that it stays unchanged while a profile represents the same cluster.
+    #[arg(long, env = "HUB_ADDONS_FOLLOW_MEMBER_ID", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub follow_member_id: bool,
 
     /// On a hub without Open Cluster Management: take a ManagedClusterSetBinding as bound when its set
     /// exists, since nobody writes its condition `Bound`
@@ -393,6 +401,7 @@ impl RunArgs {
         ProjectionSettings {
             manager: self.cluster_manager_name.clone(),
             propagated_labels: self.propagate_labels.clone(),
+            follow_member_id: self.follow_member_id,
         }
     }
 

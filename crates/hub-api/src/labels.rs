@@ -10,6 +10,10 @@ pub const CLUSTER_NAME: &str = "open-cluster-management.io/cluster-name";
 /// On a ClusterProfile: the ManagedCluster's exclusive set. Absent when the cluster has none.
 pub const CLUSTER_SET: &str = "multicluster.x-k8s.io/clusterset";
 
+/// On a ClusterProfile: what all profiles of one member cluster have in common, and those of no other (KEP-4322). On a
+/// ManagedCluster: what its profiles carry there, instead of the cluster's name.
+pub const MEMBER_ID: &str = "multicluster.x-k8s.io/inventory-member-id";
+
 /// On a ManagedCluster: the exclusive set it belongs to (OCM's `ExclusiveClusterSetLabel` selector).
 pub const EXCLUSIVE_CLUSTER_SET: &str = "cluster.open-cluster-management.io/clusterset";
 

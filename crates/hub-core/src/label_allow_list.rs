@@ -18,8 +18,10 @@ impl LabelAllowList {
     /// Whether labels with this key are propagated. The labels that join the hub's objects never are.
     #[must_use]
     pub fn allows(&self, key: &str) -> bool {
-        !matches!(key, labels::CLUSTER_MANAGER | labels::CLUSTER_NAME | labels::CLUSTER_SET)
-            && (self.keys.contains(key) || self.prefixes.iter().any(|prefix| key.starts_with(prefix)))
+        !matches!(
+            key,
+            labels::CLUSTER_MANAGER | labels::CLUSTER_NAME | labels::CLUSTER_SET | labels::MEMBER_ID
+        ) && (self.keys.contains(key) || self.prefixes.iter().any(|prefix| key.starts_with(prefix)))
     }
 }
 

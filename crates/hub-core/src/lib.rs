@@ -7,12 +7,13 @@
 //! 1. [`fleet`] holds what the hub knows: clusters, sets, bindings;
 //! 2. [`grant`] decides which cluster belongs in which namespace, and says why;
 //! 3. [`project`] turns a cluster into what its profile should show;
-//! 4. [`access`] decides how the cluster is reached, at an [`endpoint`] that may be published and by the right
+//! 4. [`member_id`] decides by which ID the profiles of one cluster are known;
+//! 5. [`access`] decides how the cluster is reached, at an [`endpoint`] that may be published and by the right
 //!    [`trust`] anchors;
-//! 5. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
-//! 6. [`credential`] decides where the token of a cluster's account belongs, and plans the one difference to write;
-//! 7. [`rights`] says which Secrets that takes a right to;
-//! 8. [`note`] is what a person should hear about on the way.
+//! 6. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
+//! 7. [`credential`] decides where the token of a cluster's account belongs, and plans the one difference to write;
+//! 8. [`rights`] says which Secrets that takes a right to;
+//! 9. [`note`] is what a person should hear about on the way.
 
 pub mod access;
 pub mod concerned;
@@ -21,6 +22,7 @@ pub mod endpoint;
 pub mod fleet;
 pub mod grant;
 pub mod label_allow_list;
+pub mod member_id;
 pub mod note;
 pub mod priority;
 pub mod profile;

@@ -49,6 +49,10 @@ pub enum Reason {
     ForeignProfile,
     /// Our profile is being deleted and somebody's finalizer holds it.
     ProfileTerminating,
+    /// The ManagedCluster's member ID has changed, and the profile keeps the one that it has.
+    MemberIdChanged,
+    /// Profiles of several clusters in one namespace have the same member ID.
+    MemberIdShared,
     /// A profile that names us in its spec but not by label stays, though no grant is left.
     UnlabelledProfile,
     /// A claim of the cluster cannot be a property.
@@ -81,9 +85,11 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
+        Self::MemberIdChanged,
+        Self::MemberIdShared,
         Self::UnlabelledProfile,
         Self::ClaimSkipped,
         Self::NameTooLong,
@@ -106,6 +112,8 @@ impl Reason {
         match self {
             Self::ForeignProfile => "ForeignProfile",
             Self::ProfileTerminating => "ProfileTerminating",
+            Self::MemberIdChanged => "MemberIdChanged",
+            Self::MemberIdShared => "MemberIdShared",
             Self::UnlabelledProfile => "UnlabelledProfile",
             Self::ClaimSkipped => "ClaimSkipped",
             Self::NameTooLong => "NameTooLong",

@@ -22,6 +22,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use crate::label_allow_list::LabelAllowList;
+use crate::member_id::{MemberId, MemberIdDecision, MemberIdRecord};
 use crate::note::{Note, Reason};
 use crate::version::Version;
 
@@ -48,11 +49,23 @@ pub enum Presence {
     Kept(Identity),
 }
 
+impl Presence {
+    /// What the profile should be, where it should be or is kept.
+    fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::Wanted(identity) | Self::Kept(identity) => Some(identity),
+            Self::Undecided | Self::Unwanted => None,
+        }
+    }
+}
+
 /// The metadata and spec that the projector gives a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The labels that are ours.
     pub labels: BTreeMap<String, String>,
+    /// The member ID among them, which a profile that has another may keep.
+    pub member_id: MemberId,
     /// Labels with these keys are ours too: what is not in `labels` has to go.
     pub propagated: LabelAllowList,
     /// `spec.displayName`.
@@ -115,6 +128,8 @@ pub struct ObservedProfile {
     pub finalizers: Vec<String>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
+    /// Who set the member ID among them, and when at the latest.
+    pub member_id_record: MemberIdRecord,
     /// `spec.clusterManager.name`.
     pub manager: String,
     /// `spec.displayName`.
@@ -139,6 +154,7 @@ impl ObservedProfile {
             terminating: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             labels: metadata.labels.clone().unwrap_or_default(),
+            member_id_record: MemberIdRecord::read(metadata),
             manager: text(&object["spec"]["clusterManager"]["name"]).unwrap_or_default(),
             display_name: text(&object["spec"]["displayName"]),
             status: match &object["status"] {
@@ -161,6 +177,12 @@ impl ObservedProfile {
     #[must_use]
     pub fn is_labelled(&self, manager: &ManagerName) -> bool {
         self.labels.get(labels::CLUSTER_MANAGER).is_some_and(|label| label == manager.as_str())
+    }
+
+    /// The member ID that it carries, empty or not.
+    #[must_use]
+    pub fn member_id(&self) -> Option<&str> {
+        self.labels.get(labels::MEMBER_ID).map(String::as_str)
     }
 
     /// Whether anybody has written a status yet.
@@ -230,11 +252,14 @@ pub fn plan(
     };
     match guard(manager, observed, &share.presence) {
         Guard::Ours => {
-            let note = |error| {
+            let unreadable = observed.unreadable.as_ref().map(|error| {
                 let message = format!("its status cannot be read and is left as it is: {error}");
                 Note::new(Reason::Unreadable, message)
-            };
-            let notes = observed.unreadable.as_ref().map(note).into_iter().collect();
+            });
+            let member_id = share.presence.identity().and_then(|identity| {
+                identity.member_id.note(observed.member_id(), observed.member_id_record)
+            });
+            let notes = unreadable.into_iter().chain(member_id).collect();
             ProfilePlan { action: difference(observed, &share), notes }
         }
         Guard::HandsOff(notes) => ProfilePlan { action: ProfileAction::Nothing, notes },
@@ -336,10 +361,13 @@ fn new_object(key: &ProfileKey, manager: &ManagerName, identity: Identity) -> Cl
 
 /// The merge patch that repairs labels and display name, if they differ.
 fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value> {
+    let keeps_member_id =
+        identity.member_id.decide(observed.member_id(), observed.member_id_record) == MemberIdDecision::Keep;
     let mut labels: Map<String, Value> = identity
         .labels
         .iter()
         .filter(|(key, value)| observed.labels.get(*key) != Some(*value))
+        .filter(|(key, _)| !(keeps_member_id && *key == labels::MEMBER_ID))
         .map(|(key, value)| (key.clone(), value.as_str().into()))
         .collect();
     let stale = observed.labels.keys().filter(|key| {

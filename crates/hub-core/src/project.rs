@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use crate::fleet::{ClusterState, Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
 use crate::label_allow_list::LabelAllowList;
+use crate::member_id::MemberId;
 use crate::note::{Note, Reason};
 use crate::profile::{Field, Identity, Presence, Share, StatusShare};
 
@@ -42,6 +43,8 @@ pub struct ProjectionSettings {
     pub manager: ManagerName,
     /// The ManagedCluster labels that profiles carry too.
     pub propagated_labels: LabelAllowList,
+    /// Whether profiles follow when the member ID of their cluster changes.
+    pub follow_member_id: bool,
 }
 
 /// Whether a cluster of this name can have a profile: the name goes into a label value.
@@ -89,7 +92,9 @@ pub fn identity(name: &ClusterName, cluster: &ObservedCluster, settings: &Projec
     if let Some(set) = cluster.exclusive_set() {
         wanted.insert(labels::CLUSTER_SET.to_owned(), set.to_owned());
     }
-    Identity { labels: wanted, propagated: propagated.clone(), display_name: name.to_string() }
+    let member_id = MemberId::of(name, cluster, settings.follow_member_id);
+    wanted.insert(labels::MEMBER_ID.to_owned(), member_id.value.clone());
+    Identity { labels: wanted, member_id, propagated: propagated.clone(), display_name: name.to_string() }
 }
 
 /// The projector's share of a profile's status.
@@ -382,13 +387,14 @@ mod tests {
     }
 
     #[test]
-    fn labels_name_manager_cluster_and_set_and_nothing_else_is_propagated_unasked() {
+    fn labels_name_manager_cluster_member_and_set_and_nothing_else_is_propagated_unasked() {
         let (mut cluster, _) = cluster(&json!({}));
         let name = ClusterName::from("c1");
         let labels = |cluster: &ObservedCluster, settings: &ProjectionSettings| {
             identity(&name, cluster, settings).labels
         };
         let base = BTreeMap::from([
+            ("multicluster.x-k8s.io/inventory-member-id".to_owned(), "c1".to_owned()),
             ("open-cluster-management.io/cluster-name".to_owned(), "c1".to_owned()),
             ("x-k8s.io/cluster-manager".to_owned(), "open-cluster-management".to_owned()),
         ]);

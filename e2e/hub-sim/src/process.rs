@@ -69,8 +69,11 @@ pub fn start(world: &World, gates: Gates) -> ProcessId {
 
 fn build(setup: Setup, gates: Gates) -> Process {
     let manager = ManagerName::default();
-    let projector =
-        || ProjectionSettings { manager: manager.clone(), propagated_labels: LabelAllowList::default() };
+    let projector = || ProjectionSettings {
+        manager: manager.clone(),
+        propagated_labels: LabelAllowList::default(),
+        follow_member_id: false,
+    };
     let provisioner = || ProvisionerSettings {
         provider: MANAGER.to_owned(),
         source: SourceSettings::ClusterProxy {

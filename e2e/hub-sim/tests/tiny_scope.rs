@@ -230,8 +230,11 @@ fn profiles() -> Vec<Option<Value>> {
 #[test]
 fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
     let manager = ManagerName::default();
-    let settings =
-        ProjectionSettings { manager: manager.clone(), propagated_labels: LabelAllowList::default() };
+    let settings = ProjectionSettings {
+        manager: manager.clone(),
+        propagated_labels: LabelAllowList::default(),
+        follow_member_id: false,
+    };
     let variants = Variants::read();
     let (mut plans, mut longest) = (0_u64, 0);
     // One namespace: what stands in the other concerns no profile here.

@@ -350,6 +350,7 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
     let more: &[&str] = &[
         "computeBound=true",
         "propagateLabels={region,team.example.com/*}",
+        "followMemberId=true",
         "credentials.requireSyncNamespaces=true",
         "accessProvider.name=mine",
         "accessProvider.caOverlap=0",

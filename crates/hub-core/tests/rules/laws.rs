@@ -9,6 +9,7 @@ use hub_api::names::ProfileKey;
 use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::{Grant, decide};
+use hub_core::member_id::MemberIdDecision;
 use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
 use hub_core::project::{self, ProjectionSettings};
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use crate::concerned::Profiles;
-use crate::support::api::{Settled, projection_of, settle, settle_projection};
+use crate::support::api::{Settled, observe, projection_of, settle, settle_projection};
 use crate::support::arbitrary::{Hub, Past, hub, hub_and_steps, keys, pasts};
 use crate::support::limits::{emptiness, faults};
 use crate::support::portions::{has_our_label, has_our_spec, is_terminating, of_others, of_ours};
@@ -152,6 +153,29 @@ proptest! {
                 prop_assert_eq!(writes, []);
                 prop_assert_eq!(before, &after);
             }
+        }
+    }
+
+    #[test]
+    fn a_member_id_is_never_empty_and_changes_only_where_it_was_not_the_clusters(scene in scene()) {
+        for (key, before) in &scene.profiles {
+            let Settled { object: Some(after), .. } = scene.project(key) else { continue };
+            if !has_our_spec(&after, &scene.settings) || is_terminating(&after) {
+                continue;
+            }
+            if scene.grant(key) == Grant::Refused {
+                continue;
+            }
+            let before = before.as_ref().map_or_else(|| observe(&json!({ "metadata": {} })), observe);
+            let after = observe(&after);
+            let member_id = project::identity(&key.cluster, scene.fleet.cluster(&key.cluster).unwrap(), &scene.settings)
+                .member_id;
+            let shown = before.member_id().filter(|id| !id.is_empty());
+            match member_id.decide(before.member_id(), before.member_id_record) {
+                MemberIdDecision::Apply => prop_assert_eq!(after.member_id(), Some(member_id.value.as_str())),
+                MemberIdDecision::Keep => prop_assert_eq!(after.member_id(), shown),
+            }
+            prop_assert!(after.member_id().is_some_and(|id| !id.is_empty()), "{}", key);
         }
     }
 
@@ -297,6 +321,7 @@ fn scenes_hold_every_grant_every_action_and_every_finding() {
         "Granted: nothing",
         "Granted: patch object",
         "Granted: patch status",
+        "MemberIdChanged",
         "ProfileTerminating",
         "Refused: delete",
         "Refused: nothing",

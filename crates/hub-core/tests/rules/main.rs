@@ -9,6 +9,7 @@ mod concerned;
 mod credential;
 mod grant;
 mod laws;
+mod member_id;
 mod neighbours;
 mod permissions;
 mod plan;

@@ -85,6 +85,7 @@ fn a_granted_cluster_gets_a_profile_with_labels_and_spec_in_the_first_write() {
                 "labels": {
                     "x-k8s.io/cluster-manager": "open-cluster-management",
                     "open-cluster-management.io/cluster-name": "c1",
+                    "multicluster.x-k8s.io/inventory-member-id": "c1",
                     "multicluster.x-k8s.io/clusterset": "prod",
                 },
             },
@@ -232,6 +233,7 @@ fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
             json!({ "metadata": { "labels": {
                 "x-k8s.io/cluster-manager": "open-cluster-management",
                 "open-cluster-management.io/cluster-name": "c1",
+                "multicluster.x-k8s.io/inventory-member-id": "c1",
                 cluster_set: "prod",
             } } }),
         ),
@@ -285,7 +287,7 @@ fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
     let profile = settle_projection(&granted(&labels), &key, &settings, None).object.unwrap();
     let shown = &profile["metadata"]["labels"];
     assert_eq!((&shown["region"], &shown["team.example.com/a"]), (&json!("eu"), &json!("")));
-    assert_eq!(shown.as_object().unwrap().len(), 5, "{shown}");
+    assert_eq!(shown.as_object().unwrap().len(), 6, "{shown}");
 
     let labelled =
         with(profile, &json!({ "metadata": { "labels": { "env": "y", "team.example.com/b": "z" } } }));
@@ -316,6 +318,7 @@ fn the_labels_that_join_the_hubs_objects_never_come_from_the_cluster() {
         json!({
             "x-k8s.io/cluster-manager": "open-cluster-management",
             "open-cluster-management.io/cluster-name": "c1",
+            "multicluster.x-k8s.io/inventory-member-id": "c1",
         })
     );
 }

@@ -22,6 +22,7 @@ use futures::future::BoxFuture;
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::label_allow_list::LabelAllowList;
+use hub_core::member_id::MemberId;
 use hub_core::priority::Priority;
 use hub_core::profile::{Field, Identity, ObservedProfile, Presence, Share, StatusShare};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
@@ -98,6 +99,7 @@ impl Owner for Recorder {
     fn share(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Share {
         let identity = || Identity {
             labels: [("x-k8s.io/cluster-manager".to_owned(), self.shared.manager.to_string())].into(),
+            member_id: MemberId { value: key.cluster.to_string(), since: None, follow: false },
             propagated: LabelAllowList::default(),
             display_name: key.cluster.to_string(),
         };

@@ -82,6 +82,7 @@ pub fn hub(versions: RangeInclusive<usize>) -> impl Strategy<Value = Hub> {
     let settings = prop_oneof![2 => Just(""), 1 => Just("region"), 1 => Just("region, team.example.com/*")]
         .prop_map(|keys| ProjectionSettings {
             propagated_labels: keys.parse().unwrap(),
+            follow_member_id: keys == "region",
             ..ProjectionSettings::default()
         });
     (histories, bound, settings).prop_map(|(histories, bound, settings)| Hub { histories, bound, settings })
@@ -152,6 +153,7 @@ fn a_cluster(name: &'static str) -> impl Strategy<Value = Value> {
         ("env", 0.5, one_of(["dev", "prod", ""]).boxed()),
         ("region", 0.5, one_of(["eu", "us"]).boxed()),
         ("team.example.com/a", 0.2, one_of(["x", ""]).boxed()),
+        ("multicluster.x-k8s.io/inventory-member-id", 0.3, one_of(["id-1", "id-2", ""]).boxed()),
         // A label that must not come from the cluster, whatever is propagated.
         ("x-k8s.io/cluster-manager", 0.1, one_of(["other"]).boxed()),
     ]);
@@ -313,11 +315,15 @@ fn an_edit(likely: f64) -> BoxedStrategy<Value> {
         ),
         ("open-cluster-management.io/cluster-name", likely, one_of(["a", "b", "zzz"]).boxed()),
         ("multicluster.x-k8s.io/clusterset", likely, one_of([json!("red"), json!(null)]).boxed()),
+        ("multicluster.x-k8s.io/inventory-member-id", likely, one_of(["id-1", "id-3", ""]).boxed()),
         ("region", likely, one_of(["eu", "moon"]).boxed()),
         ("team.example.com/b", likely, one_of(["x"]).boxed()),
         ("example.com/stranger", 0.5, one_of(["x", ""]).boxed()),
     ]);
+    let managed_fields = one_of([json!([]), managed_by("hub-addons"), managed_by("kubectl-edit")]);
     let metadata = parts([
+        ("creationTimestamp", 0.5, one_of(["2025-01-01T00:00:00Z", NOON]).boxed()),
+        ("managedFields", 0.5, managed_fields.boxed()),
         ("labels", 0.9, labels),
         ("annotations", 0.3, Just(json!({ "example.com/note": "x", "empty": "" })).boxed()),
         ("finalizers", 0.3, one_of([json!(["argocd.example.com/a"]), json!(["b/c", "d/e"])]).boxed()),
@@ -333,6 +339,20 @@ fn an_edit(likely: f64) -> BoxedStrategy<Value> {
         ("metadata", 0.95, metadata),
         ("spec", 0.95, spec),
         ("status", likely, Union::new_weighted(vec![(8, a_status()), (1, odd_values())]).boxed()),
+    ])
+}
+
+/// What the API server records where this project labelled a profile, and `manager` set its member ID.
+fn managed_by(manager: &str) -> Value {
+    let entry = |manager: &str, label: &str| {
+        json!({
+            "manager": manager, "operation": "Update", "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+            "fieldsType": "FieldsV1", "fieldsV1": { "f:metadata": { "f:labels": { label: {} } } },
+        })
+    };
+    json!([
+        entry("hub-addons", "f:open-cluster-management.io/cluster-name"),
+        entry(manager, "f:multicluster.x-k8s.io/inventory-member-id"),
     ])
 }
 

@@ -5,11 +5,13 @@ use hub_core::project::ProjectionSettings;
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
-/// The projector's portion of a profile, lists in order.
+/// The projector's portion of a profile, lists in order, without the member ID: that stays what it was.
 pub fn of_ours(profile: &Value, settings: &ProjectionSettings) -> Value {
     let shown = profile["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-    let labels: Map<String, Value> =
-        shown.into_iter().filter(|(key, _)| is_our_label(key, settings)).collect();
+    let labels: Map<String, Value> = shown
+        .into_iter()
+        .filter(|(key, _)| is_our_label(key, settings) && key != labels::MEMBER_ID)
+        .collect();
     let status = &profile["status"];
     json!({
         "labels": labels,
@@ -53,7 +55,7 @@ pub fn is_terminating(profile: &Value) -> bool {
 }
 
 fn is_our_label(key: &str, settings: &ProjectionSettings) -> bool {
-    [labels::CLUSTER_MANAGER, labels::CLUSTER_NAME, labels::CLUSTER_SET].contains(&key)
+    [labels::CLUSTER_MANAGER, labels::CLUSTER_NAME, labels::CLUSTER_SET, labels::MEMBER_ID].contains(&key)
         || settings.propagated_labels.allows(key)
 }
 

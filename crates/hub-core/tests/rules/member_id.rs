@@ -1,0 +1,185 @@
+//! By which ID the profiles of a cluster are known: cluster `c1` in namespace `team`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::labels::MEMBER_ID;
+use hub_api::names::ProfileKey;
+use hub_core::fleet::Fleet;
+use hub_core::member_id::MemberIds;
+use hub_core::note::{Note, Reason};
+use hub_core::profile::ProfileAction;
+use hub_core::project::ProjectionSettings;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::api::{projection_of, settle_projection};
+use crate::support::{binding, exclusive, fleet, key, member, with};
+
+/// After the cluster of the tests was created, and before.
+const LATER: &str = "2026-05-01T12:00:00Z";
+const EARLIER: &str = "2025-05-01T12:00:00Z";
+
+/// A fleet that grants `c1` to `team`, with this value of the cluster's own label.
+fn granted(id: &Value) -> Fleet {
+    let labelled = with(member("c1", "prod"), &json!({ "metadata": { "labels": { MEMBER_ID: id } } }));
+    fleet([labelled, exclusive("prod"), binding("team", "prod")])
+}
+
+/// The profile of `c1` as it was written when the cluster's label was `id`, with a merge patch in it.
+fn profile(id: &Value, patch: &Value) -> Value {
+    let settled = settle_projection(&granted(id), &key("team", "c1"), &ProjectionSettings::default(), None);
+    with(settled.object.unwrap(), patch)
+}
+
+/// What the API server records where these field managers set the cluster's name and the member ID.
+fn set_by(name: &str, id: &str) -> Value {
+    let entry = |manager: &str, label: &str| {
+        json!({
+            "manager": manager, "operation": "Update", "apiVersion": "multicluster.x-k8s.io/v1alpha2",
+            "fieldsType": "FieldsV1", "fieldsV1": { "f:metadata": { "f:labels": { ".": {}, label: {} } } },
+        })
+    };
+    let name = entry(name, "f:open-cluster-management.io/cluster-name");
+    json!([name, entry(id, &format!("f:{MEMBER_ID}"))])
+}
+
+fn carrying(id: &Value, managed_fields: &Value, created: &str) -> Value {
+    json!({ "metadata": {
+        "labels": { MEMBER_ID: id }, "managedFields": managed_fields, "creationTimestamp": created,
+    } })
+}
+
+/// The ID that a profile has when it is settled, how many writes that took, and what is reported then.
+fn settled(fleet: &Fleet, follow_member_id: bool, profile: Value) -> (Value, usize, Vec<Note>) {
+    let settings = ProjectionSettings { follow_member_id, ..ProjectionSettings::default() };
+    let settled = settle_projection(fleet, &key("team", "c1"), &settings, Some(profile));
+    let profile = settled.object.unwrap();
+    let notes = projection_of(fleet, &key("team", "c1"), &settings, Some(&profile)).notes;
+    (profile["metadata"]["labels"][MEMBER_ID].clone(), settled.writes.len(), notes)
+}
+
+#[test]
+fn a_new_profile_carries_the_clusters_own_id_or_its_name_from_the_create_on() {
+    for (own, expected) in [(json!(null), "c1"), (json!(""), "c1"), (json!("member-7"), "member-7")] {
+        let settings = ProjectionSettings::default();
+        let settled = settle_projection(&granted(&own), &key("team", "c1"), &settings, None);
+        let ProfileAction::Create(created) = &settled.writes[0] else { panic!("{:?}", settled.writes) };
+        let labels = created.metadata.labels.as_ref().unwrap();
+        assert_eq!(labels[MEMBER_ID], expected, "{own}");
+        assert_eq!(settled.writes.len(), 2, "{own}");
+    }
+}
+
+#[test]
+fn an_id_that_is_missing_or_empty_is_repaired_with_whatever_else_drifted_in_one_write() {
+    for id in [json!(null), json!("")] {
+        let drifted = json!({ "metadata": { "labels": { MEMBER_ID: id } }, "spec": { "displayName": "x" } });
+        let (id, writes, notes) = settled(&granted(&json!(null)), false, profile(&json!(null), &drifted));
+        assert_eq!((id, writes, notes), (json!("c1"), 1, vec![]));
+    }
+}
+
+#[test]
+fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
+    // Set by this project; by nobody known, as in a restored backup; by another projector that made the profile.
+    let by_us = set_by("hub-addons", "hub-addons");
+    for managed_fields in [by_us, json!(null), set_by("registration", "registration")] {
+        let earlier = carrying(&json!("before"), &managed_fields, LATER);
+        let (id, writes, notes) =
+            settled(&granted(&json!("after")), false, profile(&json!("before"), &earlier));
+        assert_eq!((id, writes), (json!("before"), 0), "{managed_fields}");
+        assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::MemberIdChanged]);
+        for part in ["\"before\"", "\"after\"", "--follow-member-id"] {
+            assert!(notes[0].message.contains(part), "{}", notes[0].message);
+        }
+    }
+}
+
+#[test]
+fn a_change_of_the_clusters_id_is_applied_where_that_is_asked_for() {
+    let by_us = carrying(&json!("before"), &set_by("hub-addons", "hub-addons"), LATER);
+    let (id, writes, notes) = settled(&granted(&json!("after")), true, profile(&json!("before"), &by_us));
+    assert_eq!((id, writes, notes), (json!("after"), 1, vec![]));
+}
+
+#[test]
+fn an_id_that_was_edited_by_hand_is_repaired() {
+    let by_hand = carrying(&json!("by-hand"), &set_by("hub-addons", "kubectl-edit"), LATER);
+    let (id, writes, notes) = settled(&granted(&json!("own")), false, profile(&json!("own"), &by_hand));
+    assert_eq!((id, writes, notes), (json!("own"), 1, vec![]));
+}
+
+#[test]
+fn a_profile_that_is_older_than_the_cluster_of_its_name_gets_that_clusters_id() {
+    let of_another = carrying(&json!("gone"), &set_by("hub-addons", "hub-addons"), EARLIER);
+    let (id, writes, notes) = settled(&granted(&json!("new")), false, profile(&json!("gone"), &of_another));
+    assert_eq!((id, writes, notes), (json!("new"), 1, vec![]));
+}
+
+#[test]
+fn the_cluster_decides_its_id_whatever_labels_are_propagated() {
+    let propagated_labels = "multicluster.x-k8s.io/*".parse().unwrap();
+    let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
+    let before = profile(&json!("own"), &json!({}));
+    let fleet = granted(&json!(null));
+    let kept = settle_projection(&fleet, &key("team", "c1"), &settings, Some(before)).object.unwrap();
+    assert_eq!(kept["metadata"]["labels"][MEMBER_ID], "own");
+}
+
+/// Every namespace's clusters and IDs, as plainly as can be.
+fn shared(carried: &BTreeMap<ProfileKey, String>, key: &ProfileKey) -> bool {
+    let same = |(other, id): (&ProfileKey, &String)| {
+        other != key && other.namespace == key.namespace && carried.get(key) == Some(id) && !id.is_empty()
+    };
+    carried.iter().any(same)
+}
+
+#[test]
+fn clusters_with_one_id_in_one_namespace_are_named_and_those_in_two_are_not() {
+    let mut ids = MemberIds::default();
+    for name in ["a", "b", "c"] {
+        ids.change(&key("team", name), None, Some("same"));
+    }
+    ids.change(&key("other", "d"), None, Some("same"));
+    let note = ids.note(&key("team", "b"), Some("same")).unwrap();
+    assert_eq!(note.reason, Reason::MemberIdShared);
+    assert!(note.message.contains("a, c;"), "{}", note.message);
+    assert_eq!(ids.note(&key("other", "d"), Some("same")), None);
+    assert_eq!(ids.note(&key("team", "b"), None), None);
+    for number in 0..1000 {
+        ids.change(&key("team", &format!("cluster-{number}")), None, Some("same"));
+    }
+    let note = ids.note(&key("team", "b"), Some("same")).unwrap();
+    assert!(note.message.contains("997 more") && note.message.len() < 1000, "{}", note.message);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A finding is there exactly where two clusters of a namespace have one ID, and whoever's finding begins or ends is
+    /// among those that the change concerns.
+    #[test]
+    fn a_shared_id_is_known_after_any_changes(
+        steps in proptest::collection::vec((0..2_usize, 0..4_usize, proptest::option::of(0..3_usize)), 0..40),
+    ) {
+        let keys: Vec<_> =
+            ["x", "y"].iter().flat_map(|namespace| ["a", "b", "c", "d"].map(|name| key(namespace, name))).collect();
+        let (mut ids, mut carried) = (MemberIds::default(), BTreeMap::new());
+        for (namespace, cluster, id) in steps {
+            let changed = &keys[namespace * 4 + cluster];
+            let before: BTreeSet<_> = keys.iter().filter(|key| shared(&carried, key)).cloned().collect();
+            let was: Option<String> = carried.remove(changed);
+            let now = id.map(|id| ["", "1", "2"][id].to_owned());
+            let concerned = ids.change(changed, was.as_deref(), now.as_deref());
+            carried.extend(now.map(|now| (changed.clone(), now)));
+            let after: BTreeSet<_> = keys.iter().filter(|key| shared(&carried, key)).cloned().collect();
+            for key in &keys {
+                let note = ids.note(key, carried.get(key).map(String::as_str));
+                prop_assert_eq!(note.is_some(), after.contains(key), "{}", key);
+            }
+            for key in before.symmetric_difference(&after) {
+                prop_assert!(key == changed || concerned.contains(key), "{key} after {changed}");
+            }
+        }
+    }
+}
