@@ -90,7 +90,9 @@ impl CopyWriter {
 
     /// Plans, and has what is counted and said follow the plan.
     fn plan(&self, place: &SecretKey) -> (CopyPlan, Option<Version>) {
+        let served = self.store.host.served.current();
         let (plan, version, expires) = self.store.change(|fleet, index| {
+            index.set_profile_version(served);
             let plan = plan(index, fleet, place);
             let version = index.copy(place).map(|observed| observed.version.clone());
             let expires = plan.synced().and_then(|account| index.expiry(account));

@@ -30,6 +30,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
     watches.watch(accounts, AccountSink(Arc::clone(store)));
     let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
+    let profiles = profiles.served_in(watches.served_version());
     watches.watch_metadata(profiles, ProfileSink(Arc::clone(store)));
     match &store.access {
         SecretAccess::Cluster => {

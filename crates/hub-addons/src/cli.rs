@@ -325,7 +325,7 @@ pub enum Access {
 #[command(next_help_heading = "Access providers")]
 pub struct AccessArgs {
     /// Name of our entry in status.accessProviders, by which consumers choose it
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER)]
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_PROVIDER)]
     pub access_provider_name: String,
 
     /// Where the server and its trust anchors come from
@@ -374,12 +374,21 @@ pub struct AccessArgs {
     pub ca_overlap: Period,
 
     /// Name of the direct entry (gate ClusterProfileDirectAccessProvider)
-    #[arg(long, env = "HUB_ADDONS_DIRECT_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = DEFAULT_DIRECT_PROVIDER)]
+    #[arg(long, env = "HUB_ADDONS_DIRECT_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_DIRECT_PROVIDER)]
     pub direct_access_provider_name: String,
 
     /// Publish direct endpoints at loopback, link-local and metadata addresses too
     #[arg(long, env = "HUB_ADDONS_DIRECT_ALLOW_LOCAL", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub direct_allow_local: bool,
+}
+
+/// Reads the name of an access provider, which v1alpha2 of ClusterProfile limits.
+fn provider_name(text: &str) -> Result<String, String> {
+    const MAX_LENGTH: usize = 253;
+    match text.chars().count() {
+        1..=MAX_LENGTH => Ok(text.to_owned()),
+        length => Err(format!("must have 1 to {MAX_LENGTH} characters, got {length}")),
+    }
 }
 
 impl RunArgs {
@@ -547,6 +556,8 @@ mod tests {
             (&["--feature-gates=ClusterProfiles=true"][..], "ClusterProfile (default true)"),
             (&["--cluster-manager-name=a b"], "label value"),
             (&["--propagate-labels=*"], "label key"),
+            (&["--access-provider-name="], "1 to 253 characters"),
+            (&["--direct-access-provider-name="], "1 to 253 characters"),
             (&["--metrics-bind-address=localhost"], "IP:PORT"),
             (&["--log-format=xml"], "json"),
             (&["--ca-overlap=10"], "10m"),

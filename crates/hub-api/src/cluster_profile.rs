@@ -6,6 +6,7 @@
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
+use kube::core::ApiResource;
 use kube::{CustomResource, Resource as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,11 +14,48 @@ use serde_json::{Value, json};
 
 use crate::{decode, schema};
 
-/// The version that is stored, and the only one that cluster-inventory-api v0.1 and Open Cluster Management serve.
-pub const V1ALPHA1: &str = "v1alpha1";
+/// The name of the CRD.
+pub const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
 
-/// The version that cluster-inventory-api serves beside v1alpha1 since v0.2.
-pub const V1ALPHA2: &str = "v1alpha2";
+/// The versions of ClusterProfile that this crate's types read and write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProfileVersion {
+    /// The version that is stored, and the only one that cluster-inventory-api v0.1 and Open Cluster Management serve.
+    #[default]
+    V1alpha1,
+    /// The version that cluster-inventory-api serves beside v1alpha1 since v0.2.
+    V1alpha2,
+}
+
+impl ProfileVersion {
+    /// Every version.
+    pub const ALL: [Self; 2] = [Self::V1alpha1, Self::V1alpha2];
+
+    /// The version's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1alpha1 => "v1alpha1",
+            Self::V1alpha2 => "v1alpha2",
+        }
+    }
+
+    /// The latest of the versions that a hub serves, if it serves one.
+    #[must_use]
+    pub fn latest<'a>(served: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let known = |name| Self::ALL.into_iter().find(|version| version.as_str() == name);
+        served.into_iter().filter_map(known).max()
+    }
+
+    /// The kind in this version, for clients that are told the version at run time.
+    #[must_use]
+    pub fn resource(self) -> ApiResource {
+        let mut resource = ApiResource::erase::<ClusterProfile>(&());
+        self.as_str().clone_into(&mut resource.version);
+        resource.api_version = format!("{}/{}", resource.group, self.as_str());
+        resource
+    }
+}
 
 /// Which cluster the profile stands for, and who manages it (KEP-4322).
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -158,14 +196,14 @@ pub struct NamedExtension {
     pub extension: Value,
 }
 
-/// A reference by which the profile of that name and uid controls another object.
+/// A reference by which the profile of that name and uid controls another object, in the version that is in use.
 ///
 /// Without `blockOwnerDeletion`: to set it can take a right on the finalizers of profiles, and nobody who deletes a
 /// profile waits for what hangs on it.
 #[must_use]
-pub fn owner_reference(name: &str, uid: &str) -> OwnerReference {
+pub fn owner_reference(version: ProfileVersion, name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
-        api_version: ClusterProfile::api_version(&()).into_owned(),
+        api_version: version.resource().api_version,
         kind: ClusterProfile::kind(&()).into_owned(),
         name: name.to_owned(),
         uid: uid.to_owned(),
@@ -213,6 +251,22 @@ mod tests {
                 }] },
             })
         );
+    }
+
+    #[test]
+    fn the_latest_version_that_is_served_is_used() {
+        for (served, used) in [
+            (vec!["v1alpha1"], Some(ProfileVersion::V1alpha1)),
+            (vec!["v1alpha2"], Some(ProfileVersion::V1alpha2)),
+            (vec!["v1alpha2", "v1alpha1"], Some(ProfileVersion::V1alpha2)),
+            (vec!["v1alpha1", "v1beta1"], Some(ProfileVersion::V1alpha1)),
+            (vec!["v1beta1"], None),
+            (vec![], None),
+        ] {
+            assert_eq!(ProfileVersion::latest(served.iter().copied()), used, "{served:?}");
+        }
+        assert_eq!(ProfileVersion::V1alpha2.resource().api_version, "multicluster.x-k8s.io/v1alpha2");
+        assert_eq!(ProfileVersion::V1alpha1.resource(), ApiResource::erase::<ClusterProfile>(&()));
     }
 
     #[test]

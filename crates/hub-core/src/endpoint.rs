@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use http::Uri;
-use hub_api::names::{ClusterName, is_dns_subdomain};
+use hub_api::names::{ClusterName, LABEL_VALUE_MAX_LENGTH, is_dns_subdomain};
 
 /// The placeholder for the cluster's name in a [`ServerTemplate`].
 const PLACEHOLDER: &str = "{cluster}";
@@ -25,12 +25,18 @@ const METADATA_ADDRESSES: [IpAddr; 3] = [
 /// Names of such services.
 const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "instance-data"];
 
+/// Longest URL of a server that v1alpha2 of ClusterProfile takes.
+const MAX_LENGTH: usize = 2048;
+
 /// Why a URL is not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// It does not parse.
     #[error("it is no URL")]
     NotAUrl,
+    /// It is longer than v1alpha2 of ClusterProfile takes.
+    #[error("it has more than {MAX_LENGTH} characters")]
+    TooLong,
     /// Its scheme is not https.
     #[error("it is not https")]
     NotHttps,
@@ -70,6 +76,9 @@ enum Host {
 }
 
 fn host_of(url: &str) -> Result<Host, EndpointError> {
+    if url.len() > MAX_LENGTH {
+        return Err(EndpointError::TooLong);
+    }
     let uri: Uri = url.parse().map_err(|_| EndpointError::NotAUrl)?;
     let authority = uri.authority().ok_or(EndpointError::NotAUrl)?;
     if uri.scheme_str() != Some("https") {
@@ -176,7 +185,9 @@ impl FromStr for ServerTemplate {
         if text.ends_with('/') {
             return Err(InvalidTemplate::TrailingSlash(text.to_owned()));
         }
-        check(&text.replace(PLACEHOLDER, "cluster"))
+        // No cluster with a profile has a longer name.
+        let longest = "c".repeat(LABEL_VALUE_MAX_LENGTH);
+        check(&text.replace(PLACEHOLDER, &longest))
             .map_err(|error| InvalidTemplate::Endpoint { template: text.to_owned(), error })?;
         Ok(Self(text.to_owned()))
     }
@@ -212,6 +223,8 @@ mod tests {
         ] {
             assert_eq!(check(bad), Err(error), "{bad}");
         }
+        let long = |length: usize| format!("https://a/{}", "x".repeat(length - "https://a/".len()));
+        assert_eq!((check(&long(2048)), check(&long(2049))), (Ok(()), Err(EndpointError::TooLong)));
     }
 
     #[test]

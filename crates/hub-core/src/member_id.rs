@@ -127,49 +127,51 @@ impl MemberIdRecord {
 /// clusters have different IDs.
 #[derive(Debug, Default)]
 pub struct MemberIds {
-    carried: BTreeMap<Namespace, BTreeMap<String, BTreeSet<ClusterName>>>,
+    ids: BTreeMap<ProfileKey, String>,
+    clusters: BTreeMap<Namespace, BTreeMap<String, BTreeSet<ClusterName>>>,
 }
 
 impl MemberIds {
-    /// Takes in that a profile carries `now` where it carried `before`. Returns the other profiles that this may have
-    /// changed a finding of.
-    pub fn change(
-        &mut self,
-        key: &ProfileKey,
-        before: Option<&str>,
-        now: Option<&str>,
-    ) -> BTreeSet<ProfileKey> {
-        if before == now {
+    /// Takes in the ID that a profile carries now, if there is a profile. Returns the profiles that may have another
+    /// [finding](Self::note) now.
+    pub fn set(&mut self, key: &ProfileKey, id: Option<&str>) -> BTreeSet<ProfileKey> {
+        let id = id.filter(|id| !id.is_empty());
+        if self.ids.get(key).map(String::as_str) == id {
             return BTreeSet::new();
         }
-        let mut concerned = BTreeSet::new();
-        let ids = self.carried.entry(key.namespace.clone()).or_default();
-        if let Some(before) = before
-            && let Some(clusters) = ids.get_mut(before)
+        let mut others = BTreeSet::new();
+        let ids = self.clusters.entry(key.namespace.clone()).or_default();
+        if let Some(before) = self.ids.remove(key)
+            && let Some(clusters) = ids.get_mut(&before)
         {
             clusters.remove(&key.cluster);
-            concerned.extend(clusters.iter().cloned());
+            others.extend(clusters.iter().cloned());
             if clusters.is_empty() {
-                ids.remove(before);
+                ids.remove(&before);
             }
         }
-        if let Some(now) = now.filter(|id| !id.is_empty()) {
-            let clusters = ids.entry(now.to_owned()).or_default();
-            concerned.extend(clusters.iter().cloned());
+        if let Some(id) = id {
+            let clusters = ids.entry(id.to_owned()).or_default();
+            others.extend(clusters.iter().cloned());
             clusters.insert(key.cluster.clone());
+            self.ids.insert(key.clone(), id.to_owned());
         }
         if ids.is_empty() {
-            self.carried.remove(&key.namespace);
+            self.clusters.remove(&key.namespace);
         }
+        if others.is_empty() {
+            return BTreeSet::new();
+        }
+        others.insert(key.cluster.clone());
         let key = |cluster| ProfileKey { namespace: key.namespace.clone(), cluster };
-        concerned.into_iter().map(key).collect()
+        others.into_iter().map(key).collect()
     }
 
-    /// What to report of a profile that carries `id`.
+    /// What to report of a profile.
     #[must_use]
-    pub fn note(&self, key: &ProfileKey, id: Option<&str>) -> Option<Note> {
-        let id = id?;
-        let clusters = self.carried.get(&key.namespace)?.get(id)?;
+    pub fn note(&self, key: &ProfileKey) -> Option<Note> {
+        let id = self.ids.get(key)?;
+        let clusters = self.clusters.get(&key.namespace)?.get(id)?;
         let others: Vec<_> = clusters.iter().filter(|cluster| **cluster != key.cluster).collect();
         if others.is_empty() {
             return None;

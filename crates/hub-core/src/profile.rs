@@ -50,6 +50,12 @@ pub enum Presence {
 }
 
 impl Presence {
+    /// Whether this owner shows a cluster here.
+    #[must_use]
+    pub fn is_wanted_or_kept(&self) -> bool {
+        self.identity().is_some()
+    }
+
     /// What the profile should be, where it should be or is kept.
     fn identity(&self) -> Option<&Identity> {
         match self {

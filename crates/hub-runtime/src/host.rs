@@ -17,6 +17,7 @@ use crate::health::{Health, Need, SyncState};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 use crate::report::{Clock, Publisher, Reporter};
+use crate::served::ServedVersion;
 use crate::tasks::Tasks;
 use crate::watch::{self, Sink, Watch};
 use crate::write::Writer;
@@ -33,6 +34,8 @@ pub struct Host {
     pub writer: Writer,
     /// Tells findings.
     pub reporter: Reporter,
+    /// The version of ClusterProfile in use.
+    pub served: ServedVersion,
     clock: Clock,
     tasks: Tasks,
     working: AtomicBool,
@@ -42,7 +45,8 @@ impl Host {
     /// A host without controllers. Needs a tokio runtime around it.
     pub(crate) fn new(client: Client, health: Health, metrics: Metrics, fence: Fence, clock: Clock) -> Self {
         let writer = Writer::new(fence.clone(), metrics.clone());
-        let reporter = Reporter::new(metrics.clone());
+        let served = ServedVersion::default();
+        let reporter = Reporter::new(metrics.clone(), served.clone());
         let publisher = Publisher {
             client: client.clone(),
             controller: "hub-addons",
@@ -53,7 +57,17 @@ impl Host {
         };
         let tasks = Tasks::new(health.clone());
         tasks.spawn("the Events", publisher.run());
-        Self { client, health, metrics, writer, reporter, clock, tasks, working: AtomicBool::new(false) }
+        Self {
+            client,
+            health,
+            metrics,
+            writer,
+            reporter,
+            served,
+            clock,
+            tasks,
+            working: AtomicBool::new(false),
+        }
     }
 
     /// The time of day.
@@ -121,6 +135,15 @@ impl Watches {
         let api = Api::<K>::all(self.host.client.clone());
         let watching = watch::metadata(api, watch, sync, metrics, sink);
         self.host.spawn(resource, watching.instrument(span));
+    }
+
+    /// The version of ClusterProfile in use. The first call starts to watch which one that is.
+    #[must_use]
+    pub fn served_version(&self) -> ServedVersion {
+        if let Some((watch, sink)) = self.host.served.begin() {
+            self.watch(watch, sink);
+        }
+        self.host.served.clone()
     }
 
     /// Starts a watch, in one namespace or in all, that ends when the handle is dropped: its place can change.

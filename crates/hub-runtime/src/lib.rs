@@ -6,6 +6,7 @@
 //! - [`mod@write`] sends writes: only while the [`lease`] is ours, under a timeout, counted, and few
 //!   while the [`gate`] says that the API server is in trouble; [`next_step`] says what
 //!   follows from one that failed;
+//! - [`served`] knows which version of ClusterProfile the hub serves;
 //! - [`report`] tells people, [`metrics`] and [`health`] tell machines, [`secure_metrics`] those that may ask;
 //! - [`host`] holds these together; a [`controller`] is what uses them, and [`process`] runs controllers, in order.
 
@@ -28,6 +29,7 @@ mod ready;
 mod refusals;
 pub mod report;
 pub mod secure_metrics;
+pub mod served;
 mod suspended;
 pub mod tasks;
 pub mod watch;

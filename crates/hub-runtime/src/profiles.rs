@@ -12,6 +12,7 @@ use std::time::Duration;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::concerned::KnownProfiles;
+use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
@@ -50,6 +51,7 @@ pub struct Profiles {
     /// Taken before the cache where both are needed.
     writes: Mutex<OwnWrites<ProfileKey>>,
     cache: Mutex<Cache>,
+    member_ids: Mutex<MemberIds>,
     queue: Arc<Work<ProfileKey>>,
 }
 
@@ -66,8 +68,8 @@ impl Profiles {
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         host.metrics.declare_written(RESOURCE);
         let queue = Work::new(&host, RESOURCE);
-        let (writes, cache) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { host, manager, owners: OnceLock::new(), writes, cache, queue })
+        let (owners, writes, cache) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Arc::new(Self { host, manager, owners, writes, cache, member_ids: Mutex::default(), queue })
     }
 
     /// Starts the watch, for those of these controllers that own a part of profiles. A second call changes nothing.
@@ -75,9 +77,10 @@ impl Profiles {
         let owners = controllers.iter().filter(|controller| controller.owner().is_some());
         let owners: Vec<_> = owners.map(Arc::downgrade).collect();
         if !owners.is_empty() && self.owners.set(owners).is_ok() {
-            let kind = ApiResource::erase::<ClusterProfile>(&());
-            let watch = Watch::<DynamicObject>::dynamic(RESOURCE, kind);
-            Watches::new(&self.host, RESOURCE).watch(watch, ProfileSink(Arc::clone(self)));
+            let watches = Watches::new(&self.host, RESOURCE);
+            let served = watches.served_version();
+            let watch = Watch::<DynamicObject>::dynamic(RESOURCE, served.current().resource());
+            watches.watch(watch.served_in(served), ProfileSink(Arc::clone(self)));
         }
     }
 
@@ -136,11 +139,17 @@ impl Profiles {
             if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &shares) {
                 return Outcome::RetryAfter(wait);
             }
-            let plan = plan(key, &self.manager, observed.as_ref(), shares);
+            let projects = shares.iter().any(|share| share.presence.is_wanted_or_kept());
+            let mut plan = plan(key, &self.manager, observed.as_ref(), shares);
             let uid = observed.as_ref().map(|observed| observed.uid.as_str());
             // What is told of a write that failed stays told until there is none left to do: to try once more
             // is not the end of it.
             if plan.action == ProfileAction::Nothing {
+                if projects
+                    && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str())
+                {
+                    plan.notes.extend(self.member_ids.lock().note(key));
+                }
                 self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
                 return Outcome::Done;
             }
@@ -199,16 +208,20 @@ impl Profiles {
 
     /// Sends a write, and answers the resourceVersion that it left.
     async fn execute(&self, key: &ProfileKey, action: &ProfileAction) -> Result<Option<String>, WriteError> {
-        let api = self.api(&key.namespace);
+        let resource = self.host.served.current().resource();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.host.client.clone(), key.namespace.as_str(), &resource);
         let name = key.cluster.as_str();
         let full_name = key.to_string();
         let request = |verb| Request { verb, resource: RESOURCE, name: &full_name };
-        let (writer, params) = (&self.host.writer, PatchParams::default());
+        let field_manager = Some(FIELD_MANAGER.to_owned());
+        let writer = &self.host.writer;
+        let params = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
         let written = match action {
             ProfileAction::Nothing => return Ok(None),
             ProfileAction::Create(object) => {
-                let object = without_status(object);
-                let params = PostParams::default();
+                let object = without_status(object, &resource);
+                let params = PostParams { field_manager, ..PostParams::default() };
                 match writer.send(request("create"), api.create(&params, &object)).await {
                     Ok(created) => {
                         info!(profile = %key, "created");
@@ -259,11 +272,6 @@ impl Profiles {
             self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
         }
         failed.outcome
-    }
-
-    fn api(&self, namespace: &Namespace) -> Api<DynamicObject> {
-        let kind = ApiResource::erase::<ClusterProfile>(&());
-        Api::namespaced_with(self.host.client.clone(), namespace.as_str(), &kind)
     }
 
     fn observed(&self, key: &ProfileKey) -> Option<ObservedProfile> {
@@ -347,6 +355,12 @@ impl Profiles {
         }
     }
 
+    /// Takes in the member ID of a profile, which others may have too: then there is something to report of each.
+    fn carries(&self, key: &ProfileKey, id: Option<&str>) {
+        let concerned = self.member_ids.lock().set(key, id);
+        self.queue.add_all(concerned);
+    }
+
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock()
     }
@@ -373,6 +387,7 @@ struct ProfileSink(Arc<Profiles>);
 impl ProfileSink {
     fn gone(&self, key: ProfileKey) {
         self.0.forget(&key, None);
+        self.0.carries(&key, None);
         self.0.host.reporter.forget(&Subject::Profile(key.clone()));
         self.0.changed(key);
     }
@@ -387,9 +402,11 @@ impl Sink<DynamicObject> for ProfileSink {
                 ObservedProfile::unreadable(&metadata, &spec.unwrap_or_default(), error)
             }
         };
+        let member_id = observed.member_id().map(str::to_owned);
         if self.0.show(&key, observed) {
-            self.0.changed(key);
+            self.0.changed(key.clone());
         }
+        self.0.carries(&key, member_id.as_deref());
     }
 
     fn delete(&mut self, key: &ObjectKey) {
@@ -413,9 +430,10 @@ impl Sink<DynamicObject> for ProfileSink {
 }
 
 /// A profile as the API takes it to create one; the status subresource ignores a status here.
-fn without_status(profile: &ClusterProfile) -> DynamicObject {
+fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicObject {
+    let types = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
     DynamicObject {
-        types: Some(TypeMeta::resource::<ClusterProfile>()),
+        types: Some(types),
         metadata: profile.metadata.clone(),
         data: json!({ "spec": profile.spec }),
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
-use hub_api::cluster_profile::ClusterProfile;
+use hub_api::cluster_profile::{ClusterProfile, ProfileVersion};
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
@@ -33,6 +33,7 @@ use crate::error::{Category, summary};
 use crate::gate::Gate;
 use crate::lease::Fence;
 use crate::metrics::Metrics;
+use crate::served::ServedVersion;
 
 /// Shortest time until an Event is published again. The jitter comes on top and is up to as much again, so that an
 /// Event is repeated before the API server deletes it after an hour.
@@ -62,6 +63,7 @@ pub struct Reporter {
     findings: Arc<Mutex<Findings>>,
     changed: Arc<Notify>,
     metrics: Metrics,
+    served: ServedVersion,
 }
 
 /// Tells the time of day. It never decides anything: it stands in what people read.
@@ -142,8 +144,8 @@ impl Findings {
 
 impl Reporter {
     /// A reporter without findings.
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { findings: Arc::default(), changed: Arc::default(), metrics }
+    pub(crate) fn new(metrics: Metrics, served: ServedVersion) -> Self {
+        Self { findings: Arc::default(), changed: Arc::default(), metrics, served }
     }
 
     /// Takes all there is to say about a subject now. `uid` ties the Event to this very object, so that
@@ -157,7 +159,8 @@ impl Reporter {
             let id = before.remove(&note).or_else(|| now.get(&note).copied()).unwrap_or_else(|| {
                 self.metrics.finding(note.reason, true);
                 warn!(%subject, reason = note.reason.as_str(), "{}", note.message);
-                let about = about.get_or_insert_with(|| Arc::new(reference(subject, uid)));
+                let about =
+                    about.get_or_insert_with(|| Arc::new(reference(subject, uid, self.served.current())));
                 findings.add(about, note.clone())
             });
             now.insert(note, id);
@@ -297,7 +300,7 @@ fn event(finding: &Finding, controller: &str, instance: &str, now: Timestamp) ->
     }
 }
 
-fn reference(subject: &Subject, uid: Option<&str>) -> ObjectReference {
+fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> ObjectReference {
     fn to<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str) -> ObjectReference {
         ObjectReference {
             api_version: Some(K::api_version(&()).into_owned()),
@@ -313,7 +316,10 @@ fn reference(subject: &Subject, uid: Option<&str>) -> ObjectReference {
         Subject::Binding(namespace, name) => {
             to::<ManagedClusterSetBinding>(Some(namespace.as_str()), name.as_str())
         }
-        Subject::Profile(key) => to::<ClusterProfile>(Some(key.namespace.as_str()), key.cluster.as_str()),
+        Subject::Profile(key) => ObjectReference {
+            api_version: Some(profiles.resource().api_version),
+            ..to::<ClusterProfile>(Some(key.namespace.as_str()), key.cluster.as_str())
+        },
         Subject::ProxyConfiguration(name) => to::<ManagedProxyConfiguration>(None, name),
         Subject::Account(key) => {
             to::<ManagedServiceAccount>(Some(key.cluster.as_str()), key.account.as_str())
@@ -344,7 +350,7 @@ mod tests {
     use crate::lease::{Candidate, Leases};
 
     fn reporter() -> Reporter {
-        Reporter::new(Metrics::new("0"))
+        Reporter::new(Metrics::new("0"), ServedVersion::default())
     }
 
     /// The reason whose Event has to be published now.
@@ -455,7 +461,7 @@ mod tests {
 
     #[test]
     fn an_event_about_a_cluster_names_it_whole() {
-        let about = reference(&Subject::Cluster("c1".into()), Some("u1"));
+        let about = reference(&Subject::Cluster("c1".into()), Some("u1"), ProfileVersion::V1alpha2);
         assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
         assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
         assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
@@ -466,10 +472,12 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let on = |subject: Subject| {
             let note = Note::new(Reason::Unreadable, "x");
-            let about = Arc::new(reference(&subject, None));
+            let about = Arc::new(reference(&subject, None, ProfileVersion::V1alpha2));
             event(&Finding { about, note, due: None, refused: None }, "hub-addons", "pod", now)
         };
         let profile = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
+        let regarding = on(Subject::Profile(profile.clone())).regarding.unwrap();
+        assert_eq!(regarding.api_version.as_deref(), Some("multicluster.x-k8s.io/v1alpha2"));
         assert_eq!(on(Subject::Profile(profile)).metadata.namespace.as_deref(), Some("app"));
         assert_eq!(on(Subject::Cluster("c1".into())).metadata.namespace.as_deref(), Some("default"));
     }

@@ -32,13 +32,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::decode::{Metadata, Whole};
-use self::endpoint::{Endpoint, Extent};
+use self::endpoint::{Endpoint, Extent, Place};
 use self::follow::Follower;
 use self::history::History;
 pub use self::own_writes::OwnWrites;
 use self::trouble::Trouble;
 use crate::health::{Need, SyncState};
 use crate::metrics::Metrics;
+use crate::served::ServedVersion;
 
 /// How long one watch lasts before the API server ends it and the next begins where it ended.
 pub const WATCH_DURATION: Duration = Duration::from_mins(2);
@@ -86,6 +87,8 @@ pub trait Sink<K>: Send + 'static {
     fn listing(&mut self) {}
     /// A list is complete: what has not been shown is not there.
     fn listed(&mut self) {}
+    /// The API server refuses a list or a watch for lack of a permission.
+    fn refused(&mut self) {}
 }
 
 /// What to watch.
@@ -96,6 +99,7 @@ pub struct Watch<K: Resource> {
     labels: Option<String>,
     page: u32,
     need: Need,
+    served: Option<ServedVersion>,
 }
 
 impl<K: Resource<DynamicType = ()>> Watch<K> {
@@ -111,7 +115,7 @@ impl<K: Resource> Watch<K> {
     /// Every object of a kind that is known by name only.
     #[must_use]
     pub fn dynamic(resource: &'static str, kind: K::DynamicType) -> Self {
-        Self { resource, kind, name: None, labels: None, page: PAGE, need: Need::Required }
+        Self { resource, kind, name: None, labels: None, page: PAGE, need: Need::Required, served: None }
     }
 
     /// Only objects of this name: a right that is limited to it by `resourceNames` is enough.
@@ -130,6 +134,12 @@ impl<K: Resource> Watch<K> {
     #[must_use]
     pub fn paged(self, page: u32) -> Self {
         Self { page, ..self }
+    }
+
+    /// ClusterProfiles, in the version that the hub serves, from the moment when that is known.
+    #[must_use]
+    pub fn served_in(self, version: ServedVersion) -> Self {
+        Self { served: Some(version), ..self }
     }
 
     /// The process can work without: see [`Need::Optional`].
@@ -164,9 +174,12 @@ impl<K: Resource> Watch<K> {
 
     /// The requests of the watch, of so much of each object, at the place that an `Api` stands for.
     fn endpoint(self, api: Api<K>, extent: Extent) -> Endpoint {
-        let path = api.resource_url().to_owned();
+        let place = match self.served {
+            Some(version) => Place::Profiles(version),
+            None => Place::Fixed(api.resource_url().to_owned()),
+        };
         let fields = self.name.map(|name| format!("metadata.name={name}"));
-        Endpoint { client: api.into_client(), path, extent, fields, labels: self.labels, page: self.page }
+        Endpoint { client: api.into_client(), place, extent, fields, labels: self.labels, page: self.page }
     }
 }
 

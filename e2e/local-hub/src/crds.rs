@@ -11,8 +11,9 @@ use std::time::Duration;
 use futures::future::try_join_all;
 pub use hub_api::crds::Flavour;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use serde_json::json;
 
 use crate::HubError;
 use crate::eventually::try_eventually;
@@ -171,6 +172,27 @@ pub(crate) async fn install(harness: &Client, crds: &[CustomResourceDefinition])
     Ok(())
 }
 
+/// Gives a CRD that is there another spec, and waits until every version is served or not as it says.
+pub(crate) async fn update(harness: &Client, crd: &CustomResourceDefinition) -> Result<(), HubError> {
+    let name = name_of(crd);
+    let crds: Api<CustomResourceDefinition> = Api::all(harness.clone());
+    let doing = || format!("update CustomResourceDefinition {name}");
+    let before = crds.get(name).await.map_err(HubError::api(doing()))?;
+    let patch = Patch::Merge(json!({ "spec": crd.spec }));
+    crds.patch(name, &PatchParams::default(), &patch).await.map_err(HubError::api(doing()))?;
+    try_eventually(&format!("{name} is served as it says"), PATIENCE, async || {
+        for version in served_versions(&before) {
+            let is_served = served_versions(crd).any(|served| served == version);
+            if !is_served && !is_gone(harness, crd, version).await? {
+                return Ok(false);
+            }
+        }
+        is_served(harness, crd).await
+    })
+    .await?;
+    Ok(())
+}
+
 /// Removes a CRD, with all objects of its kind, and waits until the resource is gone.
 pub(crate) async fn remove(harness: &Client, name: &str) -> Result<(), HubError> {
     let crds: Api<CustomResourceDefinition> = Api::all(harness.clone());
@@ -182,16 +204,26 @@ pub(crate) async fn remove(harness: &Client, name: &str) -> Result<(), HubError>
             return Ok::<_, kube::Error>(false);
         }
         for version in served_versions(&crd) {
-            match list(harness, &crd, version).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(error),
-                Ok(()) => return Ok(false),
+            if !is_gone(harness, &crd, version).await? {
+                return Ok(false);
             }
         }
         Ok(true)
     })
     .await?;
     Ok(())
+}
+
+async fn is_gone(
+    client: &Client,
+    crd: &CustomResourceDefinition,
+    version: &str,
+) -> Result<bool, kube::Error> {
+    match list(client, crd, version).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
+        Err(error) => Err(error),
+        Ok(()) => Ok(false),
+    }
 }
 
 /// Established is what the CRD says of itself. Discovery (kubectl, the garbage collector) and the handler that

@@ -166,6 +166,11 @@ impl LocalHub {
         crds::install(&self.access.harness()?, std::slice::from_ref(crd)).await
     }
 
+    /// Gives a CRD that is there another spec, and returns when each of its versions is served or not as it says.
+    pub async fn update_crd(&self, crd: &CustomResourceDefinition) -> Result<(), HubError> {
+        crds::update(&self.access.harness()?, crd).await
+    }
+
     /// Removes a CRD with all objects of its kind, and returns when the resource is gone.
     pub async fn remove_crd(&self, name: &str) -> Result<(), HubError> {
         crds::remove(&self.access.harness()?, name).await

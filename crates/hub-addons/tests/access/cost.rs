@@ -50,7 +50,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
     assert_eq!(status_writes(&cold), 1000, "{cold}");
     assert_eq!(cold.writes().len(), 2000, "{cold}");
     assert_eq!(cold.count(|r| r.verb == "get" || r.code >= 400), 0, "{cold}");
-    assert_eq!(cold.count(|r| r.verb == "list"), 7, "one of each kind: {cold}");
+    assert_eq!(cold.count(|r| r.verb == "list"), 8, "one of each kind: {cold}");
     all_publish(&hub, &fleet, &[&first]).await;
     addons.measures_within(&proxy::state("cluster_proxy", "published"), 1000.0, WHOLE_FLEET).await;
 

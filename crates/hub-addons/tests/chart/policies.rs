@@ -175,6 +175,11 @@ async fn the_writer_of_profiles_is_held_to_ours_where_lists_are_atomic() {
 }
 
 #[tokio::test]
+async fn the_writer_of_profiles_is_held_to_ours_where_v1alpha2_is_served() {
+    the_writer_of_profiles_is_held_to_ours(Flavour::V1alpha2).await;
+}
+
+#[tokio::test]
 async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
     // The policies for others would refuse some of it as well.
     let values = [
@@ -502,6 +507,31 @@ async fn nobody_else_claims_our_names_where_lists_are_maps() {
 #[tokio::test]
 async fn nobody_else_claims_our_names_where_lists_are_atomic() {
     nobody_else_claims_our_names(Flavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn nobody_else_claims_our_names_where_v1alpha2_is_served() {
+    nobody_else_claims_our_names(Flavour::V1alpha2).await;
+}
+
+#[tokio::test]
+async fn nobody_else_claims_our_names_where_v1alpha2_alone_is_served() {
+    let hub = installed(lists(Flavour::V1alpha2), &[], &["manager-name"]).await;
+    hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
+    let gvk = ("multicluster.x-k8s.io", "v1alpha2", "ClusterProfile");
+    let claim = |manager: &str| {
+        let spec = json!({ "clusterManager": { "name": manager } });
+        Object::new(gvk, "clusterprofiles", Some("default"), manager).field("spec", spec)
+    };
+    let claims = Some("only the cluster manager open-cluster-management makes profiles that name it");
+    // The policy's own view of which versions there are follows.
+    eventually("the policy is in force for v1alpha2", SOON, async || {
+        let eve = hub.client_like("eve", MASTERS).await.unwrap();
+        Create(claim(MANAGER)).by(&eve).await.is_err()
+    })
+    .await;
+    judged(&hub, vec![("eve", Create(claim(MANAGER)), claims), ("eve", Create(claim("somebody")), None)])
+        .await;
 }
 
 /// The controller manager compiles every expression against the kinds that it is about, and says what does not fit.

@@ -35,6 +35,18 @@ const HOST: &[Line] = &[
     ("create events", "no Event tells what is amiss", |t| Box::pin(host::tells(t))),
 ];
 
+/// Every process that has to do with profiles.
+const VERSIONS: &[Line] = &[
+    ("list customresourcedefinitions", "a version of ClusterProfile other than v1alpha1 is not used", |t| {
+        Box::pin(host::follows_versions(t))
+    }),
+    (
+        "watch customresourcedefinitions",
+        "a version of ClusterProfile that is served later is not used",
+        |t| Box::pin(host::follows_versions(t)),
+    ),
+];
+
 const PROJECTOR: &[Line] = &[
     ("list managedclusters", "no work begins", |t| Box::pin(host::begins(t, "managedclusters"))),
     ("watch managedclusters", "a cluster that joins has no profile", |t| {
@@ -241,9 +253,9 @@ async fn each_right_is_missed() {
     })
     .await;
     let rights = trial.rights_of("profiles");
-    each_is_missed(&mut trial, "profiles", rights, &[HOST, PROJECTOR, PROVISIONER, GRANTER]).await;
+    each_is_missed(&mut trial, "profiles", rights, &[HOST, VERSIONS, PROJECTOR, PROVISIONER, GRANTER]).await;
     let rights = trial.rights_of("credentials");
-    each_is_missed(&mut trial, "credentials", rights, &[HOST, SYNCER, GRANTED]).await;
+    each_is_missed(&mut trial, "credentials", rights, &[HOST, VERSIONS, SYNCER, GRANTED]).await;
 }
 
 #[tokio::test]
@@ -261,11 +273,11 @@ async fn each_right_of_three_processes_and_to_all_secrets_is_missed() {
     })
     .await;
     let rights = trial.rights_of("projector");
-    each_is_missed(&mut trial, "projector", rights, &[HOST, PROJECTOR]).await;
+    each_is_missed(&mut trial, "projector", rights, &[HOST, VERSIONS, PROJECTOR]).await;
     let rights = trial.rights_of("access");
-    each_is_missed(&mut trial, "access", rights, &[HOST, PROVISIONER, DIRECT]).await;
+    each_is_missed(&mut trial, "access", rights, &[HOST, VERSIONS, PROVISIONER, DIRECT]).await;
     let rights = trial.rights_of("credentials");
-    each_is_missed(&mut trial, "credentials", rights, &[HOST, SYNCER]).await;
+    each_is_missed(&mut trial, "credentials", rights, &[HOST, VERSIONS, SYNCER]).await;
 }
 
 #[tokio::test]

@@ -326,6 +326,11 @@ async fn what_is_installed_works_where_lists_are_atomic() {
 }
 
 #[tokio::test]
+async fn what_is_installed_works_where_v1alpha2_is_served() {
+    works_as_installed(Flavour::V1alpha2).await;
+}
+
+#[tokio::test]
 async fn four_gates_in_three_processes_and_rights_to_all_secrets_work() {
     let values = [
         "profiles.split=true",

@@ -55,8 +55,8 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     assert_eq!(cold.count(|r| r.verb == "create" && r.resource == "secrets"), 1000, "{cold}");
     assert_eq!(cold.writes().len(), 1000, "{cold}");
     assert_eq!(cold.count(|r| r.verb == "get"), 0, "{cold}");
-    // Clusters, sets, bindings, profiles, accounts, tokens, copies: one list each.
-    assert_eq!(cold.count(|r| r.verb == "list"), 7, "{cold}");
+    // Clusters, sets, bindings, profiles and their definition, accounts, tokens, copies: one list each.
+    assert_eq!(cold.count(|r| r.verb == "list"), 8, "{cold}");
     assert_eq!(cold.count(|r| r.code >= 400), 0, "{cold}");
 
     let before = hub.audit().mark().await.unwrap();
@@ -79,7 +79,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     let restart = of_addons(&hub.audit().since(&before).await.unwrap());
     assert_eq!(restart.writes().len(), 0, "{restart}");
     assert_eq!(restart.count(|r| r.verb == "get"), 0, "{restart}");
-    assert_eq!(restart.count(|r| r.verb == "list"), 7, "{restart}");
+    assert_eq!(restart.count(|r| r.verb == "list"), 8, "{restart}");
 
     // What every copy rests on changes without a consequence for any; the cluster that leaves shows that it was seen.
     let before = hub.audit().mark().await.unwrap();

@@ -16,3 +16,4 @@ mod rights;
 mod secrecy;
 mod source;
 mod status;
+mod versions;

@@ -101,6 +101,11 @@ async fn a_profile_that_nests_too_deep_stops_nothing_where_lists_are_atomic() {
     a_profile_that_nests_too_deep(Flavour::Atomic).await;
 }
 
+#[tokio::test]
+async fn a_profile_that_nests_too_deep_stops_nothing_where_v1alpha2_is_served() {
+    a_profile_that_nests_too_deep(Flavour::V1alpha2).await;
+}
+
 async fn a_profile_that_nests_too_deep(lists: Flavour) {
     let hub = hub_of(lists).await;
     let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;

@@ -27,7 +27,7 @@ async fn a_fleet_costs_two_writes_a_profile_and_a_restart_none() {
     assert_eq!(cold.count(|r| r.verb == "patch" && r.target() == "clusterprofiles/status"), 1000, "{cold}");
     assert_eq!(cold.writes().len(), 2000, "{cold}");
     assert_eq!(cold.count(|r| r.verb == "get"), 0, "{cold}");
-    assert_eq!(cold.count(|r| r.verb == "list"), 4, "{cold}");
+    assert_eq!(cold.count(|r| r.verb == "list"), 5, "{cold}");
     assert_eq!(cold.count(|r| r.code >= 400), 0, "{cold}");
     addons.stop().await;
 

@@ -6,8 +6,11 @@
 mod support;
 
 mod churn;
+mod conformance;
 mod cost;
 mod grants;
+mod member_id;
 mod outages;
 mod ownership;
 mod status;
+mod versions;

@@ -1,16 +1,16 @@
-//! What a profile shows of its cluster, on real hubs with either flavour of the ClusterProfile CRD.
+//! What a profile shows of its cluster, on real hubs with every flavour of the ClusterProfile CRD.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::shared::{Stage, atomic_stage, stage};
+use crate::support::shared::{Stage, atomic_stage, stage, v1alpha2_stage};
 use crate::support::shown::{condition, profile, provider};
 use crate::support::world::{events, get, merge, merge_status, profile_of, told};
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-/// Both flavours, one after the other.
-async fn stages() -> [Stage; 2] {
-    [stage().await, atomic_stage().await]
+/// Every flavour, one after the other.
+async fn stages() -> [Stage; 3] {
+    [stage().await, atomic_stage().await, v1alpha2_stage().await]
 }
 
 /// A namespace that sees one cluster, all of this name.
@@ -69,6 +69,7 @@ async fn a_new_profile_is_one_create_and_one_status_write() {
         assert_eq!(
             labels(&profile),
             [
+                ("multicluster.x-k8s.io/inventory-member-id", "new"),
                 ("open-cluster-management.io/cluster-name", "new"),
                 ("x-k8s.io/cluster-manager", "open-cluster-management"),
             ]
@@ -246,6 +247,7 @@ async fn labels_and_display_name_are_repaired_and_what_is_not_ours_is_kept() {
                 "x-k8s.io/cluster-manager": null,
                 "open-cluster-management.io/cluster-name": "another",
                 "multicluster.x-k8s.io/clusterset": "another",
+                "multicluster.x-k8s.io/inventory-member-id": "another",
                 "kueue.x-k8s.io/theirs": "kept",
             },
             "annotations": { "argoproj.io/theirs": "kept" },

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
-use local_hub::{HubBuilder, LocalHub, Pods, Running, eventually};
+use local_hub::{Flavour, HubBuilder, LocalHub, Pods, Running, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -89,6 +89,20 @@ impl Hub {
         }
         let ocm = hub.client_as("ocm").await.unwrap();
         Self { pods: installed::runner(&hub).await, hub, ocm }
+    }
+
+    /// Has the hub serve ClusterProfile by another of its CRDs from now on, with all its versions.
+    pub async fn serve(&self, flavour: Flavour) {
+        self.serve_versions(flavour, |_| true).await;
+    }
+
+    /// The same with some of its versions alone. Which one is stored does not change.
+    pub async fn serve_versions(&self, flavour: Flavour, served: impl Fn(&str) -> bool) {
+        let mut crd = hub_api::crds::cluster_profile(flavour);
+        for version in &mut crd.spec.versions {
+            version.served = served(&version.name);
+        }
+        self.hub.update_crd(&crd).await.unwrap();
     }
 
     /// A hub for the projector.

@@ -21,6 +21,12 @@ fn named(rule: PolicyRule, name: &str) -> PolicyRule {
     PolicyRule { resource_names: Some(vec![name.to_owned()]), ..rule }
 }
 
+/// What tells which version of ClusterProfile the hub serves.
+fn served_versions() -> PolicyRule {
+    let crds = rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["list", "watch"]);
+    named(crds, "clusterprofiles.multicluster.x-k8s.io")
+}
+
 /// What every controller needs: its Lease, and Events.
 pub fn host() -> Vec<PolicyRule> {
     vec![
@@ -38,6 +44,7 @@ pub fn projector() -> Vec<PolicyRule> {
             &["managedclusters", "managedclustersets", "managedclustersetbindings"],
             &["list", "watch"],
         ),
+        served_versions(),
         rule(PROFILE, &["clusterprofiles"], &["create", "delete", "get", "list", "patch", "watch"]),
         rule(PROFILE, &["clusterprofiles/status"], &["patch"]),
     ]);
@@ -48,6 +55,7 @@ pub fn projector() -> Vec<PolicyRule> {
 pub fn provisioner() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
+        served_versions(),
         rule(PROFILE, &["clusterprofiles"], &["list", "watch"]),
         rule(PROFILE, &["clusterprofiles/status"], &["patch"]),
         named(
@@ -79,6 +87,7 @@ pub fn syncer_without_secrets() -> Vec<PolicyRule> {
             &["managedclusters", "managedclustersets", "managedclustersetbindings"],
             &["list", "watch"],
         ),
+        served_versions(),
         rule(PROFILE, &["clusterprofiles"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts/status"], &["patch"]),

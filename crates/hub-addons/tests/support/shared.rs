@@ -39,6 +39,12 @@ pub async fn atomic_stage() -> Stage {
     stage_of(&SHARED, local_hub::Flavour::Atomic).await
 }
 
+/// A hub that serves v1alpha2 of ClusterProfile beside v1alpha1.
+pub async fn v1alpha2_stage() -> Stage {
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    stage_of(&SHARED, local_hub::Flavour::V1alpha2).await
+}
+
 async fn stage_of(shared: &'static OnceLock<Shared>, lists: local_hub::Flavour) -> Stage {
     let (shared, ocm) = share(shared, move || async move {
         let builder = LocalHub::builder().without_controller_manager().flavour(lists);

@@ -10,13 +10,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Value, json};
 
-use crate::cluster_profile;
+use crate::cluster_profile::ProfileVersion;
 
 /// The version that serves v1alpha2 beside `v1alpha1`, which stays the one that is stored.
 pub(super) fn beside(v1alpha1: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     let schema = v1alpha1.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
     CustomResourceDefinitionVersion {
-        name: cluster_profile::V1ALPHA2.to_owned(),
+        name: ProfileVersion::V1alpha2.as_str().to_owned(),
         served: true,
         storage: false,
         schema: Some(CustomResourceValidation { open_api_v3_schema: schema.and_then(tightened) }),

@@ -12,7 +12,7 @@ mod validate;
 
 use std::fmt::Debug;
 
-use hub_api::cluster_profile::{ClusterProfile, V1ALPHA1, V1ALPHA2};
+use hub_api::cluster_profile::{ClusterProfile, ProfileVersion};
 use hub_api::crds::{self, Flavour};
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
@@ -40,11 +40,11 @@ const PROFILES: [(&str, Flavour); 3] = [
 ];
 
 /// Every version of ClusterProfile in every file.
-const SERVED: [(&str, &str); 4] = [
-    (PROFILES_MAP, V1ALPHA1),
-    (PROFILES_ATOMIC, V1ALPHA1),
-    (PROFILES_V1ALPHA2, V1ALPHA1),
-    (PROFILES_V1ALPHA2, V1ALPHA2),
+const SERVED: [(&str, ProfileVersion); 4] = [
+    (PROFILES_MAP, ProfileVersion::V1alpha1),
+    (PROFILES_ATOMIC, ProfileVersion::V1alpha1),
+    (PROFILES_V1ALPHA2, ProfileVersion::V1alpha1),
+    (PROFILES_V1ALPHA2, ProfileVersion::V1alpha2),
 ];
 
 fn ours(name: &str) -> Value {
@@ -133,7 +133,7 @@ fn a_profile_that_we_write_passes_upstreams_schema() {
         for sample in samples_of::<ClusterProfile>(&crd) {
             let written = serde_json::to_value(decode::<ClusterProfile>(&sample)).unwrap();
             let faults = validate::faults(&written, schema_of(&crd));
-            assert!(faults.is_empty(), "{file} {version}:\n  {}\n{written:#}", faults.join("\n  "));
+            assert!(faults.is_empty(), "{file} {version:?}:\n  {}\n{written:#}", faults.join("\n  "));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hub_api::cluster_profile::ProfileVersion;
 use hub_api::names::{AccountKey, AccountName, ClusterName, LABEL_VALUE_MAX_LENGTH, SecretKey};
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use hub_api::{cluster_profile, labels};
@@ -174,6 +175,8 @@ pub struct Wanted<'a> {
     pub uid: &'a str,
     /// The `metadata.uid` of the profile that it hangs on.
     pub owner: &'a str,
+    /// The version in which a copy that is written names that profile. One that is there keeps the version that it has.
+    pub owner_version: ProfileVersion,
     /// What it holds.
     pub credential: &'a Credential,
 }
@@ -229,7 +232,7 @@ impl Wanted<'_> {
     }
 
     fn owner_reference(&self) -> OwnerReference {
-        cluster_profile::owner_reference(self.account.cluster.as_str(), self.owner)
+        cluster_profile::owner_reference(self.owner_version, self.account.cluster.as_str(), self.owner)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use hub_api::cluster_profile::ProfileVersion;
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey, SecretKey};
 use jiff::Timestamp;
@@ -59,6 +60,7 @@ pub struct CredentialIndex {
     copies: BTreeMap<Namespace, BTreeMap<Arc<str>, ObservedCopy>>,
     listed_copies: Listed<Namespace>,
     profiles: BTreeMap<ProfileKey, Profile>,
+    profile_version: ProfileVersion,
 }
 
 /// Of what every object is known, so that an absence means something.
@@ -108,6 +110,16 @@ impl CredentialIndex {
     #[must_use]
     pub fn new(settings: SyncSettings) -> Self {
         Self { settings, ..Self::default() }
+    }
+
+    /// The version of ClusterProfile that copies name their profile in.
+    pub(super) fn profile_version(&self) -> ProfileVersion {
+        self.profile_version
+    }
+
+    /// From now on the hub serves this version of ClusterProfile. No copy is written for that alone.
+    pub fn set_profile_version(&mut self, version: ProfileVersion) {
+        self.profile_version = version;
     }
 
     /// Every ManagedServiceAccount is known; answers whether that is new.

@@ -285,7 +285,9 @@ fn standing<'a>(
         Grant::Granted => None,
         Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
     };
-    Standing::Offered(Wanted { account: key, uid: &account.uid, owner: &profile.uid, credential }, obstacle)
+    let owner_version = index.profile_version();
+    let (uid, owner) = (&account.uid, &profile.uid);
+    Standing::Offered(Wanted { account: key, uid, owner, owner_version, credential }, obstacle)
 }
 
 /// Whether an account asks for a copy in a namespace, as far as is known.

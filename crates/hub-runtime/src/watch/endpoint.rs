@@ -8,13 +8,15 @@ use futures::stream::BoxStream;
 use futures::{AsyncBufRead as _, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Client;
-use kube::api::{ListParams, Request, WatchParams};
+use kube::Resource as _;
+use kube::api::{DynamicObject, ListParams, Request, WatchParams};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::WATCH_DURATION;
 use super::error::{Malformed, WatchError};
 use super::items::Items;
+use crate::served::ServedVersion;
 
 /// Longest silence of the API server within a list or before a watch begins. It ends its own requests after a minute.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
@@ -61,11 +63,18 @@ pub(super) enum Extent {
     Metadata,
 }
 
+/// Where a collection is.
+pub(super) enum Place {
+    /// At this path.
+    Fixed(String),
+    /// Where the hub serves ClusterProfiles, which can change: each request goes where they are at that moment.
+    Profiles(ServedVersion),
+}
+
 /// Where one watch's objects are, and which of them it is about.
 pub(super) struct Endpoint {
     pub(super) client: Client,
-    /// The path of the collection.
-    pub(super) path: String,
+    pub(super) place: Place,
     pub(super) extent: Extent,
     pub(super) fields: Option<String>,
     pub(super) labels: Option<String>,
@@ -102,7 +111,7 @@ impl Endpoint {
             bookmarks: true,
             send_initial_events: false,
         };
-        let request = Request::new(&self.path);
+        let request = self.request().await;
         let request = match self.extent {
             Extent::Whole => request.watch(&params, version),
             Extent::Metadata => request.watch_metadata(&params, version),
@@ -118,7 +127,7 @@ impl Endpoint {
         extent: Extent,
         mut item: impl FnMut(&[u8]) -> Result<(), Malformed>,
     ) -> Result<ListMeta, WatchError> {
-        let request = Request::new(&self.path);
+        let request = self.request().await;
         let request = match extent {
             Extent::Whole => request.list(params),
             Extent::Metadata => request.list_metadata(params),
@@ -136,6 +145,16 @@ impl Endpoint {
             items.read(part, &mut item)?;
             let length = part.len();
             text.as_mut().consume(length);
+        }
+    }
+
+    async fn request(&self) -> Request {
+        match &self.place {
+            Place::Fixed(path) => Request::new(path),
+            Place::Profiles(version) => {
+                let resource = version.known().await.resource();
+                Request::new(DynamicObject::url_path(&resource, None))
+            }
         }
     }
 

@@ -28,6 +28,7 @@ use super::error::{Malformed, WatchError};
 use super::history::History;
 use super::trouble::{STEADY, Trouble};
 use super::{Sink, WATCH_DURATION};
+use crate::error::Category;
 use crate::health::SyncState;
 
 /// How much earlier or later than it should a watch may end by its timeout.
@@ -80,6 +81,9 @@ impl<S, D> Follower<S, D> {
                 Ok(()) => continue,
                 Err(error) => {
                     self.sync.mark_failing();
+                    if error.category() == Category::Forbidden {
+                        self.history.refused();
+                    }
                     position = position.after(&error);
                     self.trouble.meet(&error)
                 }

@@ -47,6 +47,14 @@ impl<S> History<S> {
         sink.listed();
     }
 
+    /// A list or a watch is refused for lack of a permission.
+    pub(super) fn refused<K>(&mut self)
+    where
+        S: Sink<K>,
+    {
+        self.sink.refused();
+    }
+
     /// An item of a list, or an event, shows an object.
     pub(super) fn apply<K>(&mut self, (key, object): Decoded<K>)
     where

@@ -65,6 +65,14 @@ impl Kind {
             Self::builtin("", "v1", "Namespace", "namespaces", false),
             Self::builtin("", "v1", "Secret", "secrets", true),
             Self::builtin("", "v1", "ConfigMap", "configmaps", true),
+            // None is there: which kinds of CRDs are served is beside the objects.
+            Self::builtin(
+                "apiextensions.k8s.io",
+                "v1",
+                "CustomResourceDefinition",
+                "customresourcedefinitions",
+                false,
+            ),
             Self::builtin("events.k8s.io", "v1", "Event", "events", true),
             Self::builtin("coordination.k8s.io", "v1", "Lease", "leases", true),
             Self::builtin("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use local_hub::eventually;
 use local_hub::ocm::{self, ServiceAccountToken};
+use local_hub::{Flavour, eventually};
 use serde_json::json;
 
 use super::trial::{Trial, grant, shown};
 use crate::support::SOON;
-use crate::support::chart::opaque;
+use crate::support::chart::{self, opaque};
 use crate::support::credentials::{copied, copy, token};
 use crate::support::proxy::{HOME, TEAM, configuration};
 use crate::support::world::{self, events, get, merge, told};
@@ -96,6 +96,39 @@ pub async fn waits_for(t: &Trial, watch: &str) {
     })
     .await;
     assert_eq!(process.lines_with(WORKING), 0, "{}", process.log());
+}
+
+/// A version of ClusterProfile that the hub begins to serve is used for what is written from then on.
+pub async fn follows_versions(t: &mut Trial) {
+    t.take_and_restart().await;
+    t.hub.serve(Flavour::V1alpha2).await;
+    assert_eq!(uses(t).await, "v1alpha1", "without {}", t.right);
+    t.give().await;
+    eventually("the version that is served is used", SOON, async || uses(t).await == "v1alpha2").await;
+    t.hub.serve(Flavour::Map).await;
+    eventually("the version that is left is used", SOON, async || uses(t).await == "v1alpha1").await;
+}
+
+/// The version in which the process writes about a cluster that joins.
+async fn uses(t: &Trial) -> String {
+    let number = t.hub.audit().requests().await.unwrap().len();
+    let name = format!("{}-{number}", t.name);
+    t.joins(&name).await;
+    if t.component == "credentials" {
+        let token = t.has_token(&name).await;
+        let copy = copied(&t.hub.ocm, TEAM, &token).await;
+        let owner = copy["metadata"]["ownerReferences"][0]["apiVersion"].as_str().unwrap();
+        return owner.rsplit('/').next().unwrap().to_owned();
+    }
+    let user = chart::user(t.component);
+    eventually(&format!("{} writes about {name}", t.component), SOON, async || {
+        let requests = t.hub.audit().requests().await.unwrap().of_user(&user).writes();
+        let about = requests.matching(|request| {
+            request.resource == "clusterprofiles" && request.uri.contains(&name) && request.code < 300
+        });
+        about.iter().last().and_then(|request| request.uri.split('/').nth(3).map(str::to_owned))
+    })
+    .await
 }
 
 /// What is amiss is told by no Event; what that is, depends on who would.

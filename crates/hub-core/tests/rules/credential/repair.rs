@@ -4,6 +4,7 @@
 
 #![cfg(test)]
 
+use hub_api::cluster_profile::ProfileVersion;
 use hub_api::labels::{SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER, SYNCED_FROM};
 use hub_core::credential::copy::FIELD_MANAGER;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
@@ -115,6 +116,19 @@ fn a_later_version_of_the_profiles_api_in_the_owner_reference_costs_no_write() {
     owner["apiVersion"] = json!("multicluster.x-k8s.io/v1beta1");
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "metadata": { "ownerReferences": [owner] } }));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn a_version_that_the_hub_begins_to_serve_is_named_in_the_next_write_and_costs_none() {
+    let mut world = World::settled_scene();
+    world.index.set_profile_version(ProfileVersion::V1alpha2);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.edit(&scene_place(), &json!({ "data": { "token": base64("by hand") } }));
+    let action = world.plan(&scene_place()).action;
+    world.write(&scene_place(), &action);
+    let owner = &world.secret(&scene_place())["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
     assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
 }
 

@@ -1,0 +1,88 @@
+//! In which version of ClusterProfile copies name their owner, on a real hub with the controllers that collect what has
+//! none.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::credentials::{SYNCER, copied, copy, rotated, team, token, withdrawn};
+use crate::support::world::{delete, get, merge};
+use crate::support::{Addons, Hub, SOON, rights};
+use hub_api::cluster_profile::ProfileVersion;
+use kube::api::{Api, DeleteParams, DynamicObject};
+use local_hub::{Flavour, LocalHub, eventually, ocm};
+use serde_json::{Value, json};
+
+fn owner(copy: &Value) -> (&str, &str) {
+    let owner = &copy["metadata"]["ownerReferences"][0];
+    (owner["apiVersion"].as_str().unwrap(), owner["uid"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_copy_keeps_the_version_it_was_written_in_until_it_is_written_again() {
+    let hub = Hub::start(LocalHub::builder(), rights::syncer()).await;
+    let syncer = Addons::start(&hub, &[SYNCER]).await;
+    team(&hub.ocm, "one", &["c1"]).await;
+    let first = token("c1", "app");
+    first.create(&hub.ocm).await.unwrap();
+    let before = copied(&hub.ocm, "one", &first).await;
+    assert_eq!(owner(&before).0, "multicluster.x-k8s.io/v1alpha1");
+
+    // v1alpha2 appears: what is written from then on names it.
+    hub.serve(Flavour::V1alpha2).await;
+    let number = std::cell::Cell::new(0);
+    eventually("new copies are owned in v1alpha2", SOON, async || {
+        number.update(|number| number + 1);
+        let later = token("c1", &format!("later-{}", number.get()));
+        later.create(&hub.ocm).await.unwrap();
+        owner(&copied(&hub.ocm, "one", &later).await).0 == "multicluster.x-k8s.io/v1alpha2"
+    })
+    .await;
+    assert_eq!(
+        get(&hub.ocm, &copy("one", &first)).await.unwrap(),
+        before,
+        "it was written for the version alone"
+    );
+
+    // A restart writes nothing either; a new token names the version in use, and the same profile.
+    syncer.stop().await;
+    let syncer = Addons::start(&hub, &[SYNCER]).await;
+    let last = token("c1", "last");
+    last.create(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "one", &last).await;
+    assert_eq!(get(&hub.ocm, &copy("one", &first)).await.unwrap(), before);
+    let first = rotated(&first, 1);
+    first.report(&hub.ocm).await.unwrap();
+    let after = copied(&hub.ocm, "one", &first).await;
+    assert_eq!(owner(&after), ("multicluster.x-k8s.io/v1alpha2", owner(&before).1));
+    syncer.stop().await;
+}
+
+#[tokio::test]
+async fn on_a_hub_that_serves_v1alpha2_alone_copies_come_and_go_and_are_collected() {
+    let hub = Hub::start(LocalHub::builder().flavour(Flavour::V1alpha2), rights::syncer()).await;
+    team(&hub.ocm, "one", &["c1", "c2"]).await;
+    hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
+    let syncer = Addons::start(&hub, &[SYNCER]).await;
+    let tokens = ["c1", "c2"].map(|cluster| token(cluster, "app"));
+    for token in &tokens {
+        token.create(&hub.ocm).await.unwrap();
+        eventually("the copy is there", SOON, async || {
+            let copy = get(&hub.ocm, &copy("one", token)).await?;
+            (owner(&copy).0 == "multicluster.x-k8s.io/v1alpha2").then_some(())
+        })
+        .await;
+    }
+    merge(&hub.ocm, &copy("one", &tokens[0]), &json!({ "data": { "token": null } })).await;
+    eventually("the copy is repaired", SOON, async || {
+        let copy = get(&hub.ocm, &copy("one", &tokens[0])).await?;
+        copy["data"]["token"].is_string().then_some(())
+    })
+    .await;
+    // The grant of one ends. The profile of the other goes while nobody runs: then its copy is collected.
+    delete(&hub.ocm, &ocm::ManagedCluster::named("c1").into()).await;
+    withdrawn(&hub.ocm, "one", &tokens[0]).await;
+    syncer.stop().await;
+    let resource = ProfileVersion::V1alpha2.resource();
+    let profiles: Api<DynamicObject> = Api::namespaced_with(hub.ocm.clone(), "one", &resource);
+    profiles.delete("c2", &DeleteParams::background()).await.unwrap();
+    withdrawn(&hub.ocm, "one", &tokens[1]).await;
+}

@@ -1,0 +1,149 @@
+//! By which ID the profiles of a cluster are known, on a real hub.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::cell::Cell;
+
+use crate::support::shared::{Stage, caught_up, stage};
+use crate::support::shown::profile;
+use crate::support::world::{self, delete, events, get, merge, profile_of, told};
+use crate::support::{Hub, SOON, user};
+use hub_api::labels::MEMBER_ID;
+use local_hub::eventually;
+use local_hub::ocm::{self, ManagedCluster, Object};
+use serde_json::{Value, json};
+
+const CHANGED: &str = "MemberIdChanged";
+const SHARED: &str = "MemberIdShared";
+
+fn cluster(name: &str, id: &str) -> ManagedCluster {
+    ManagedCluster::named(name).in_set(name).label(MEMBER_ID, id)
+}
+
+/// A namespace, a set and its binding, all of this name.
+fn bound(name: &str) -> [Object; 3] {
+    [ocm::namespace(name), ocm::cluster_set(name), ocm::bound(name, name)]
+}
+
+fn ours(name: &str) -> Object {
+    profile_of("open-cluster-management", name, name)
+}
+
+fn id_of(profile: &Value) -> &str {
+    profile["metadata"]["labels"][MEMBER_ID].as_str().unwrap_or_default()
+}
+
+async fn has_id(stage: &Stage, (namespace, name): (&str, &str), id: &str) -> Value {
+    profile(&stage.ocm, (namespace, name), &format!("has the ID {id}"), |profile| id_of(profile) == id).await
+}
+
+/// Waits until what is created is later than this, by the API server's clock, which counts seconds.
+async fn created_later(hub: &Hub, than: &Value) {
+    let number = Cell::new(0);
+    eventually("the API server's clock has gone on", SOON, async || {
+        number.update(|number| number + 1);
+        let namespace = ocm::namespace(&format!("tick-{}", number.get()));
+        world::create(&hub.ocm, [namespace.clone()]).await;
+        let created = get(&hub.ocm, &namespace).await.unwrap()["metadata"]["creationTimestamp"].clone();
+        created.as_str() > than.as_str()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_id_is_repaired_when_it_is_removed_and_when_it_is_edited() {
+    let stage = stage().await;
+    stage.create(bound("repaired-id")).await;
+    stage.create([cluster("repaired-id", "repaired-member").into()]).await;
+    let key = ("repaired-id", "repaired-id");
+    has_id(&stage, key, "repaired-member").await;
+    for edited in [json!(null), json!(""), json!("by-hand")] {
+        merge(&stage.ocm, &ours("repaired-id"), &json!({ "metadata": { "labels": { MEMBER_ID: edited } } }))
+            .await;
+        has_id(&stage, key, "repaired-member").await;
+    }
+    stage.caught_up().await;
+    let writes = stage.asked_in("repaired-id").await.of_user(user()).writes();
+    assert_eq!(
+        writes
+            .count(|request| request.verb == "patch" && request.subresource.is_empty() && request.code < 300),
+        3,
+        "{writes}"
+    );
+}
+
+#[tokio::test]
+async fn a_changed_id_is_kept_and_reported_through_a_restart_and_applied_where_that_is_asked_for() {
+    let hub = Hub::for_projector().await;
+    world::create(&hub.ocm, bound("c1")).await;
+    world::create(&hub.ocm, [cluster("c1", "before").into()]).await;
+    let mut projector = hub.projector(&[]).await;
+    let key = ("c1", "c1");
+    profile(&hub.ocm, key, "has a status", |profile| profile["status"].is_object()).await;
+    cluster("c1", "after").update(&hub.ocm).await.unwrap();
+    let note = told(&hub.ocm, &ours("c1"), CHANGED).await;
+    assert!(note.contains("\"before\"") && note.contains("\"after\""), "{note}");
+    projector.measures("hub_addons_findings{reason=\"MemberIdChanged\"}", 1.0).await;
+
+    let before = get(&hub.ocm, &ours("c1")).await.unwrap();
+    projector.stop().await;
+    projector = hub.projector(&[]).await;
+    caught_up(&hub.ocm, "after-the-restart").await;
+    projector.measures("hub_addons_findings{reason=\"MemberIdChanged\"}", 1.0).await;
+    assert_eq!(get(&hub.ocm, &ours("c1")).await.unwrap(), before);
+    assert_eq!(id_of(&before), "before");
+    projector.stop().await;
+
+    let projector = hub.projector(&["--follow-member-id"]).await;
+    profile(&hub.ocm, key, "follows", |profile| id_of(profile) == "after").await;
+    projector.measures("hub_addons_findings{reason=\"MemberIdChanged\"}", 0.0).await;
+    projector.stop().await;
+
+    // Another cluster of that name, registered while nobody ran.
+    delete(&hub.ocm, &cluster("c1", "after").into()).await;
+    world::gone(&hub.ocm, &cluster("c1", "after").into()).await;
+    created_later(&hub, &before["metadata"]["creationTimestamp"]).await;
+    world::create(&hub.ocm, [cluster("c1", "another").into()]).await;
+    let _projector = hub.projector(&[]).await;
+    profile(&hub.ocm, key, "has the ID of the new cluster", |profile| id_of(profile) == "another").await;
+}
+
+#[tokio::test]
+async fn a_profile_without_an_id_costs_one_write_with_whatever_else_drifted() {
+    let stage = stage().await;
+    stage.create(bound("older")).await;
+    // As an earlier release has written it. Without the label of its manager it is not deleted before its cluster comes.
+    let older = ours("older").label("open-cluster-management.io/cluster-name", "older");
+    stage.create([older]).await;
+    stage.create([ManagedCluster::named("older").in_set("older").into()]).await;
+    let shown = has_id(&stage, ("older", "older"), "older").await;
+    assert_eq!(shown["spec"]["displayName"], "older");
+    stage.caught_up().await;
+    let writes = stage.asked_in("older").await.of_user(user()).writes();
+    let of_the_object = writes.matching(|request| request.subresource.is_empty());
+    assert_eq!(of_the_object.len(), 1, "{writes}");
+}
+
+#[tokio::test]
+async fn two_clusters_with_one_id_in_one_namespace_are_reported_until_they_differ() {
+    let stage = stage().await;
+    stage.create(bound("twins")).await;
+    let twin = |name: &str, id: &str| ManagedCluster::named(name).in_set("twins").label(MEMBER_ID, id);
+    stage.create([twin("twin-1", "twin").into(), twin("twin-2", "twin").into()]).await;
+    for (name, other) in [("twin-1", "twin-2"), ("twin-2", "twin-1")] {
+        let profile = profile_of("open-cluster-management", "twins", name);
+        let note = told(&stage.ocm, &profile, SHARED).await;
+        assert!(note.contains("\"twin\"") && note.contains(other), "{note}");
+    }
+    let finding = "hub_addons_findings{reason=\"MemberIdShared\"}";
+    stage.shared.addons.measures(finding, 2.0).await;
+
+    // As the Event says: an ID of its own, and a new profile.
+    twin("twin-2", "another").update(&stage.ocm).await.unwrap();
+    let second = profile_of("open-cluster-management", "twins", "twin-2");
+    told(&stage.ocm, &second, CHANGED).await;
+    delete(&stage.ocm, &second).await;
+    has_id(&stage, ("twins", "twin-2"), "another").await;
+    stage.shared.addons.measures(finding, 0.0).await;
+    assert_eq!(events(&stage.ocm, &second, SHARED).await.len(), 1);
+}

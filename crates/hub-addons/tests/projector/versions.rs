@@ -1,0 +1,137 @@
+//! Which version of ClusterProfile is used, on real hubs that serve one, another or both.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use crate::support::shown::condition;
+use crate::support::world::{self, delete};
+use crate::support::{Hub, SOON, rights, user};
+use hub_api::cluster_profile::ProfileVersion;
+use hub_api::labels::MEMBER_ID;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::{Flavour, LocalHub, eventually};
+use serde_json::{Value, json};
+
+const TEAM: &str = "team";
+
+fn cluster(name: &str) -> ManagedCluster {
+    ManagedCluster::named(name).in_set(TEAM)
+}
+
+/// A namespace that sees clusters of these names.
+fn granted<const N: usize>(names: [&str; N]) -> Vec<Object> {
+    let mut objects = vec![ocm::namespace(TEAM), ocm::cluster_set(TEAM), ocm::bound(TEAM, TEAM)];
+    objects.extend(names.map(|name| cluster(name).into()));
+    objects
+}
+
+async fn create(hub: &Hub, objects: Vec<Object>) {
+    for object in objects {
+        world::create(&hub.ocm, [object]).await;
+    }
+}
+
+fn profiles(hub: &Hub, version: ProfileVersion) -> Api<DynamicObject> {
+    Api::namespaced_with(hub.ocm.clone(), TEAM, &version.resource())
+}
+
+async fn shown(
+    hub: &Hub,
+    version: ProfileVersion,
+    name: &str,
+    what: &str,
+    so: impl Fn(&Value) -> bool,
+) -> Value {
+    let api = profiles(hub, version);
+    eventually(&format!("{name} {what} in {version:?}"), SOON, async || {
+        let found = api.get_opt(name).await.map_err(|error| error.to_string())?;
+        let found = serde_json::to_value(found).map_err(|error| error.to_string())?;
+        if so(&found) { Ok(Some(found)) } else { Err(format!("{found:#}")) }
+    })
+    .await
+}
+
+/// In which version the projector last wrote a profile.
+async fn written_in(hub: &Hub, name: &str) -> Option<String> {
+    let requests = hub.audit().requests().await.unwrap().of_user(user()).writes();
+    let of_profile = requests.matching(|request| {
+        request.resource == "clusterprofiles" && request.name == name && request.code < 300
+    });
+    of_profile.iter().last().and_then(|request| request.uri.split('/').nth(3).map(str::to_owned))
+}
+
+#[tokio::test]
+async fn on_a_hub_that_serves_v1alpha2_alone_profiles_are_made_repaired_and_deleted() {
+    let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::V1alpha2);
+    let hub = Hub::start(builder, rights::projector()).await;
+    hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
+    let v1alpha2 = ProfileVersion::V1alpha2;
+    create(&hub, granted(["c1", "c2"])).await;
+    let projector = hub.projector(&[]).await;
+
+    let made = shown(&hub, v1alpha2, "c1", "has its status", |it| it["status"].is_object()).await;
+    assert_eq!(made["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
+    assert_eq!(made["metadata"]["labels"][MEMBER_ID], "c1");
+    assert_eq!(condition(&made, "ControlPlaneHealthy")["status"], "True");
+    assert_eq!(written_in(&hub, "c1").await.as_deref(), Some("v1alpha2"));
+
+    let drift = Patch::Merge(json!({ "spec": { "displayName": "drift" } }));
+    profiles(&hub, v1alpha2).patch("c1", &PatchParams::default(), &drift).await.unwrap();
+    shown(&hub, v1alpha2, "c1", "is repaired", |it| it["spec"]["displayName"] == "c1").await;
+
+    // An Event names the profile in the version that is served.
+    let twin = cluster("c3").label(MEMBER_ID, "c1");
+    create(&hub, vec![twin.into()]).await;
+    let events: Api<Event> = Api::namespaced(hub.ocm.clone(), TEAM);
+    eventually("an Event is about the profile", SOON, async || {
+        let list = events.list(&ListParams::default()).await.unwrap();
+        let about = list.into_iter().filter_map(|event| event.regarding);
+        let versions: Vec<_> = about.filter_map(|regarding| regarding.api_version).collect();
+        versions == ["multicluster.x-k8s.io/v1alpha2"; 2]
+    })
+    .await;
+
+    delete(&hub.ocm, &cluster("c2").into()).await;
+    shown(&hub, v1alpha2, "c2", "is gone", Value::is_null).await;
+    projector.stop().await;
+}
+
+#[tokio::test]
+async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_a_write() {
+    let hub = Hub::for_projector().await;
+    create(&hub, granted(["changes", "rests"])).await;
+    let projector = hub.projector(&[]).await;
+    let v1alpha1 = ProfileVersion::V1alpha1;
+    let rests = shown(&hub, v1alpha1, "rests", "has its status", |it| it["status"].is_object()).await;
+
+    let steps: [(Flavour, &[&str], ProfileVersion); 4] = [
+        (Flavour::V1alpha2, &["v1alpha1", "v1alpha2"], ProfileVersion::V1alpha2),
+        (Flavour::V1alpha2, &["v1alpha2"], ProfileVersion::V1alpha2),
+        (Flavour::V1alpha2, &["v1alpha1"], ProfileVersion::V1alpha1),
+        (Flavour::Map, &["v1alpha1"], ProfileVersion::V1alpha1),
+    ];
+    for (step, (flavour, served, expected)) in steps.into_iter().enumerate() {
+        hub.serve_versions(flavour, |version| served.contains(&version)).await;
+        // Each change of the cluster is a write; those that were on their way count for the version before.
+        let number = std::cell::Cell::new(0);
+        eventually(&format!("{expected:?} is used where {served:?} are served"), SOON, async || {
+            number.update(|number| number + 1);
+            let version = format!("v1.{step}.{}", number.get());
+            cluster("changes").version(&version).update(&hub.ocm).await.unwrap();
+            shown(&hub, expected, "changes", "follows", |it| {
+                it["status"]["version"]["kubernetes"] == version
+            })
+            .await;
+            written_in(&hub, "changes").await.as_deref() == Some(expected.as_str())
+        })
+        .await;
+        // What somebody changes is seen in the version that is left.
+        let drift = Patch::Merge(json!({ "spec": { "displayName": "drift" } }));
+        profiles(&hub, expected).patch("changes", &PatchParams::default(), &drift).await.unwrap();
+        shown(&hub, expected, "changes", "is repaired", |it| it["spec"]["displayName"] == "changes").await;
+    }
+    let after = shown(&hub, v1alpha1, "rests", "is there", Value::is_object).await;
+    assert_eq!(after["metadata"]["resourceVersion"], rests["metadata"]["resourceVersion"]);
+    projector.stop().await;
+}

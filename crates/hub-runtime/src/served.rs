@@ -1,0 +1,158 @@
+//! Which version of ClusterProfile the hub serves, and so which one this process uses.
+//!
+//! Watches the CRD of ClusterProfile, by its name. Writes nothing. Guarantees that every request
+//! about profiles uses the latest version that the hub serves and that this project knows, as the watch shows it at
+//! that moment: a version that appears or disappears needs no restart. A CRD that is missing,
+//! cannot be read or serves no known version changes nothing. A process without the permission to watch it uses
+//! v1alpha1.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hub_api::cluster_profile::{CRD, ProfileVersion};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio::sync::watch as channel;
+use tracing::info;
+
+use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
+
+/// The version in use. Cheap to clone; clones share it.
+#[derive(Clone, Default)]
+pub struct ServedVersion(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    version: channel::Sender<Option<ProfileVersion>>,
+    begun: AtomicBool,
+}
+
+impl ServedVersion {
+    /// The version in use; v1alpha1 as long as none is known.
+    #[must_use]
+    pub fn current(&self) -> ProfileVersion {
+        self.0.version.borrow().unwrap_or_default()
+    }
+
+    /// Waits until a version is known, and returns the one in use.
+    pub async fn known(&self) -> ProfileVersion {
+        let mut changes = self.0.version.subscribe();
+        // The sender lives in `self`, so that the wait cannot fail.
+        match changes.wait_for(Option::is_some).await {
+            Ok(version) => version.unwrap_or_default(),
+            Err(_) => ProfileVersion::default(),
+        }
+    }
+
+    /// What to watch, and what follows from it: once.
+    pub(crate) fn begin(
+        &self,
+    ) -> Option<(Watch<CustomResourceDefinition>, impl Sink<CustomResourceDefinition>)> {
+        let begun = self.0.begun.swap(true, Ordering::Relaxed);
+        let watch = || Watch::all("customresourcedefinitions").named(CRD).optional();
+        (!begun).then(|| (watch(), Versions(self.clone())))
+    }
+
+    /// Nobody waits any longer: v1alpha1 is in use as long as no version is known.
+    fn settle(&self) {
+        self.0.version.send_if_modified(|current| {
+            let is_first = current.is_none();
+            current.get_or_insert_default();
+            is_first
+        });
+    }
+
+    fn set(&self, version: ProfileVersion) {
+        let is_news = self.0.version.send_if_modified(|current| current.replace(version) != Some(version));
+        if is_news {
+            info!(version = version.as_str(), "using this version of ClusterProfile");
+        }
+    }
+}
+
+struct Versions(ServedVersion);
+
+impl Sink<CustomResourceDefinition> for Versions {
+    fn apply(&mut self, _: &ObjectKey, object: Result<CustomResourceDefinition, Unreadable>) {
+        let Ok(crd) = object else { return };
+        let versions = crd.spec.versions.iter().filter(|version| version.served);
+        if let Some(version) = ProfileVersion::latest(versions.map(|version| version.name.as_str())) {
+            self.0.set(version);
+        }
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {}
+
+    fn listed(&mut self) {
+        // There is no CustomResourceDefinition yet, or none that says anything: its watch has no reason to wait either.
+        self.0.settle();
+    }
+
+    fn refused(&mut self) {
+        // Without the permission the process uses v1alpha1, as it does where there is nothing else.
+        self.0.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen(versions: &ServedVersion, served: &[(&str, bool)]) -> ProfileVersion {
+        let served: Vec<_> = served
+            .iter()
+            .map(|(name, served)| json!({ "name": name, "served": served, "storage": *name == "v1alpha1" }))
+            .collect();
+        let names = json!({ "kind": "ClusterProfile", "plural": "clusterprofiles" });
+        let spec = json!({ "group": "multicluster.x-k8s.io", "names": names, "scope": "Namespaced", "versions": served });
+        let crd = serde_json::from_value(json!({ "metadata": { "name": CRD }, "spec": spec })).unwrap();
+        let key = ObjectKey { namespace: "".into(), name: CRD.into() };
+        Versions(versions.clone()).apply(&key, Ok(crd));
+        versions.current()
+    }
+
+    #[test]
+    fn the_latest_known_version_that_is_served_is_used_and_the_last_one_where_none_is() {
+        let versions = ServedVersion::default();
+        assert_eq!(seen(&versions, &[("v1alpha1", true)]), ProfileVersion::V1alpha1);
+        let both = [("v1alpha1", true), ("v1alpha2", true), ("v1beta1", true)];
+        assert_eq!(seen(&versions, &both), ProfileVersion::V1alpha2);
+        let first = [("v1alpha1", true), ("v1alpha2", false)];
+        assert_eq!(seen(&versions, &first), ProfileVersion::V1alpha1);
+        let second = [("v1alpha1", false), ("v1alpha2", true)];
+        assert_eq!(seen(&versions, &second), ProfileVersion::V1alpha2);
+        assert_eq!(seen(&versions, &[("v1beta1", true)]), ProfileVersion::V1alpha2);
+    }
+
+    #[tokio::test]
+    async fn who_needs_a_version_waits_for_the_first() {
+        let versions = ServedVersion::default();
+        let waiting = tokio::spawn({
+            let versions = versions.clone();
+            async move { versions.known().await }
+        });
+        seen(&versions, &[("v1alpha2", true)]);
+        assert_eq!(waiting.await.unwrap(), ProfileVersion::V1alpha2);
+    }
+
+    #[tokio::test]
+    async fn without_the_permission_nobody_waits() {
+        let versions = ServedVersion::default();
+        Versions(versions.clone()).refused();
+        assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
+        assert_eq!(seen(&versions, &[("v1alpha2", true)]), ProfileVersion::V1alpha2);
+        Versions(versions.clone()).refused();
+        assert_eq!(versions.current(), ProfileVersion::V1alpha2);
+    }
+
+    #[tokio::test]
+    async fn without_a_definition_nobody_waits() {
+        let versions = ServedVersion::default();
+        Versions(versions.clone()).listed();
+        assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
+        assert_eq!(seen(&versions, &[("v1alpha2", true)]), ProfileVersion::V1alpha2);
+        Versions(versions.clone()).listed();
+        assert_eq!(versions.current(), ProfileVersion::V1alpha2);
+    }
+}
