@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use lexopt::prelude::*;
 
 use crate::names::excerpt;
+use crate::server_url::ServerUrl;
 
 /// What `--help` prints.
 pub const HELP: &str = include_str!("help.txt");
@@ -17,6 +18,9 @@ pub const VERSION: &str = concat!("cp-creds ", env!("CARGO_PKG_VERSION"), "\n");
 
 /// How long everything may take, unless told otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What stands for the cluster's name in `--server`.
+pub const CLUSTER: &str = "{cluster}";
 
 /// Longest timeout that is taken: whoever calls is frozen as long.
 const MAX_TIMEOUT: Duration = Duration::from_mins(5);
@@ -43,6 +47,8 @@ pub struct Arguments {
     pub cluster: Option<String>,
     /// `--namespace`, which wins over the environment.
     pub namespace: Option<String>,
+    /// `--server`: where the caller has to send the token, with [`CLUSTER`] in the place of the cluster's name.
+    pub server: Option<String>,
     /// `--timeout`.
     pub timeout: Duration,
 }
@@ -56,6 +62,9 @@ pub enum UsageError {
     /// The timeout is no duration.
     #[error("--timeout {0} is no duration from 1ms to 5m, such as 5s or 500ms")]
     Timeout(String),
+    /// The server is not the cluster's own.
+    #[error("--server {0} must be an https URL with {CLUSTER} in the place of the cluster's name")]
+    Server(String),
     /// `install` does not say where to.
     #[error("install needs one directory: cp-creds install DIR")]
     NoDirectory,
@@ -66,7 +75,8 @@ pub enum UsageError {
 
 /// Reads the command line, without the program's own name.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
-    let (mut account, mut cluster, mut namespace, mut timeout) = (None, None, None, DEFAULT_TIMEOUT);
+    let (mut account, mut cluster, mut namespace) = (None, None, None);
+    let (mut server, mut timeout) = (None, DEFAULT_TIMEOUT);
     let mut parser = lexopt::Parser::from_args(arguments);
     let mut is_first = true;
     while let Some(argument) = parser.next()? {
@@ -76,6 +86,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
             Long("managed-serviceaccount") => account = Some(parser.value()?.string()?),
             Long("cluster-name") => cluster = Some(parser.value()?.string()?),
             Long("namespace") => namespace = Some(parser.value()?.string()?),
+            Long("server") => server = Some(parse_server(parser.value()?.string()?)?),
             Long("timeout") => timeout = parse_timeout(&parser.value()?.string()?)?,
             Value(word) if is_first && word == "install" => return parse_install(parser),
             other => return Err(other.unexpected().into()),
@@ -84,7 +95,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
     }
     // A flag that is there and empty is a template that found no value.
     let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
-    Ok(Command::Credential(Arguments { account, cluster, namespace, timeout }))
+    Ok(Command::Credential(Arguments { account, cluster, namespace, server, timeout }))
 }
 
 fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
@@ -98,6 +109,12 @@ fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
         }
     }
     directory.map(Command::Install).ok_or(UsageError::NoDirectory)
+}
+
+/// One that is the same for every cluster would let the token of one cluster go to another.
+fn parse_server(text: String) -> Result<String, UsageError> {
+    let is_server = text.contains(CLUSTER) && ServerUrl::parse(&text.replace(CLUSTER, "cluster")).is_ok();
+    if is_server { Ok(text) } else { Err(UsageError::Server(excerpt(&text))) }
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, UsageError> {
@@ -129,6 +146,7 @@ mod tests {
             account: "multikueue".to_owned(),
             cluster: None,
             namespace: None,
+            server: None,
             timeout: DEFAULT_TIMEOUT,
         };
         for words in
@@ -140,12 +158,18 @@ mod tests {
 
     #[test]
     fn flags_say_what_the_caller_cannot() {
-        let words =
-            ["--namespace=argocd", "--cluster-name=c", "--timeout=500ms", "--managed-serviceaccount=m"];
+        let words = [
+            "--namespace=argocd",
+            "--cluster-name=c",
+            "--server=https://proxy:9092/{cluster}",
+            "--timeout=500ms",
+            "--managed-serviceaccount=m",
+        ];
         let expected = Arguments {
             account: "m".to_owned(),
             cluster: Some("c".to_owned()),
             namespace: Some("argocd".to_owned()),
+            server: Some("https://proxy:9092/{cluster}".to_owned()),
             timeout: Duration::from_millis(500),
         };
         assert_eq!(parsed(&words).unwrap(), Command::Credential(expected));
@@ -172,6 +196,18 @@ mod tests {
         }
         for text in ["", "5", "0s", "-1s", "5m1s", "1h", "soon", "99999999999999999999s"] {
             assert!(refused(&[&format!("--timeout={text}")]).contains("no duration"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_an_https_url_of_each_cluster_its_own() {
+        for text in
+            ["", "https://proxy:9092", "http://proxy:9092/{cluster}", "{cluster}", "https://u@p/{cluster}"]
+        {
+            assert!(
+                refused(&["--managed-serviceaccount=m", &format!("--server={text}")]).contains("--server"),
+                "{text}"
+            );
         }
     }
 

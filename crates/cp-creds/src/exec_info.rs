@@ -74,6 +74,17 @@ pub enum ExecInfoError {
     /// The extension has something else where the name should be.
     #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is no text")]
     ClusterNameNotText,
+    /// The token would go to another server than the one that is expected.
+    #[error("spec.cluster.server of KUBERNETES_EXEC_INFO is {server}, and --server expects {expected}")]
+    OtherServer {
+        /// Where the caller sends the token.
+        server: String,
+        /// Where it should.
+        expected: String,
+    },
+    /// The token would reach somebody else on its way.
+    #[error("spec.cluster.{0} of KUBERNETES_EXEC_INFO is set, and --server expects a connection without it")]
+    Detour(&'static str),
     /// The name is there and says nothing.
     #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is empty")]
     EmptyClusterName,
@@ -108,6 +119,32 @@ impl ExecInfo {
         self.version
     }
 
+    /// Checks that the caller sends the token to this server, directly and under its own name: whoever can write the
+    /// access provider of a ClusterProfile could have it sent elsewhere.
+    pub fn check_server(&self, expected: &str) -> Result<(), ExecInfoError> {
+        let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
+        let server = cluster.server.as_ref().and_then(Value::as_str).unwrap_or_default();
+        if server.trim_end_matches('/') != expected.trim_end_matches('/') {
+            return Err(ExecInfoError::OtherServer {
+                server: excerpt(server),
+                expected: expected.to_owned(),
+            });
+        }
+        let is_set = |field: &Option<Value>| {
+            !matches!(field, None | Some(Value::Null | Value::Bool(false)))
+                && field.as_ref().and_then(Value::as_str) != Some("")
+        };
+        let detours = [
+            ("proxy-url", &cluster.proxy_url),
+            ("tls-server-name", &cluster.tls_server_name),
+            ("insecure-skip-tls-verify", &cluster.insecure_skip_tls_verify),
+        ];
+        match detours.into_iter().find(|(_, field)| is_set(field)) {
+            Some((field, _)) => Err(ExecInfoError::Detour(field)),
+            None => Ok(()),
+        }
+    }
+
     /// The cluster that the caller speaks of.
     pub fn cluster_name(&self) -> Result<&str, ExecInfoError> {
         let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
@@ -137,9 +174,18 @@ struct Spec {
     cluster: Option<ExecCluster>,
 }
 
-/// The server and its CA are there too; they are the managed cluster's, which we do not talk to.
+/// Where the caller sends the token. We do not talk to it, but may be asked to check it.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 struct ExecCluster {
+    #[serde(default)]
+    server: Option<Value>,
+    #[serde(default)]
+    proxy_url: Option<Value>,
+    #[serde(default)]
+    tls_server_name: Option<Value>,
+    #[serde(default)]
+    insecure_skip_tls_verify: Option<Value>,
     #[serde(default)]
     config: Option<Value>,
 }
@@ -200,6 +246,45 @@ mod tests {
         ] {
             assert_eq!(named(&with_spec(spec)), Err(error), "{spec}");
         }
+    }
+
+    #[test]
+    fn a_token_is_for_the_expected_server_and_takes_no_detour() {
+        let check = |cluster: Value| {
+            let text = with_spec(&json!({ "cluster": cluster }).to_string());
+            ExecInfo::parse(&text).unwrap().check_server("https://proxy:9092/c1")
+        };
+        let server = "https://proxy:9092/c1";
+        for cluster in [
+            json!({ "server": server }),
+            json!({ "server": "https://proxy:9092/c1/" }),
+            json!({ "server": server, "proxy-url": null, "tls-server-name": "", "insecure-skip-tls-verify": false }),
+        ] {
+            assert_eq!(check(cluster.clone()), Ok(()), "{cluster}");
+        }
+        for other in [
+            json!("https://proxy:9092/c10"),
+            json!("https://eve/c1"),
+            json!("http://proxy:9092/c1"),
+            json!(7),
+            json!(null),
+        ] {
+            assert!(
+                matches!(check(json!({ "server": other })), Err(ExecInfoError::OtherServer { .. })),
+                "{other}"
+            );
+        }
+        for (field, value) in [
+            ("proxy-url", json!("https://eve")),
+            ("tls-server-name", json!("eve")),
+            ("insecure-skip-tls-verify", json!(true)),
+        ] {
+            assert_eq!(check(json!({ "server": server, field: value })), Err(ExecInfoError::Detour(field)));
+        }
+        assert_eq!(
+            ExecInfo::parse(&with_spec("{}")).unwrap().check_server(server),
+            Err(ExecInfoError::NoCluster)
+        );
     }
 
     #[test]

@@ -44,6 +44,7 @@ fn answer(surroundings: Surroundings) -> Result<Value, Error> {
         account: "multikueue".to_owned(),
         cluster: None,
         namespace: None,
+        server: None,
         timeout: DEFAULT_TIMEOUT,
     };
     credential(arguments, surroundings).map(|json| serde_json::from_str(&json).unwrap())
