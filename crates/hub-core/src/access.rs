@@ -208,9 +208,7 @@ pub fn endpoint_notes(cluster: &fleet::ObservedCluster, allow_local: bool) -> Ve
     endpoints
         .filter_map(|endpoint| {
             let why = usable_bundle(endpoint, allow_local).err()?;
-            // The URL itself may carry a credential, and may be of any length.
-            let host: String =
-                endpoint.url.rsplit('@').next().unwrap_or_default().chars().take(200).collect();
+            let host = endpoint::shown(&endpoint.url);
             Some(Note::new(
                 Reason::EndpointRefused,
                 format!("its endpoint {host:?} is not published as a direct access provider: {why}"),

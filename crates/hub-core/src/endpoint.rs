@@ -22,8 +22,30 @@ const METADATA_ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
 ];
 
-/// Names of such services.
-const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "instance-data"];
+/// Names of such services, and those by which containers reach the machine that they run on.
+const METADATA_NAMES: [&str; 9] = [
+    "metadata",
+    "metadata.goog",
+    "metadata.google.internal",
+    "metadata.tencentyun.com",
+    "instance-data",
+    "instance-data.ec2.internal",
+    "host.docker.internal",
+    "kubernetes.docker.internal",
+    "host.containers.internal",
+];
+
+/// Names of the machine itself, as `/etc/hosts` has them.
+const LOCAL_NAMES: [&str; 7] = [
+    "localhost",
+    "localhost.localdomain",
+    "localhost6",
+    "localhost6.localdomain6",
+    "ip6-localhost",
+    "ip6-loopback",
+    "ip6-allnodes",
+];
+const LOCAL_SUFFIXES: [&str; 2] = [".localhost", ".localdomain"];
 
 /// Longest URL of a server that v1alpha2 of ClusterProfile takes.
 const MAX_LENGTH: usize = 2048;
@@ -64,10 +86,21 @@ pub fn check_remote(url: &str) -> Result<(), EndpointError> {
     let local = match host_of(url)? {
         Host::Address(address) => is_local(address),
         Host::Name(name) => {
-            name == "localhost" || name.ends_with(".localhost") || METADATA_NAMES.contains(&name.as_str())
+            let mut names = METADATA_NAMES.iter().chain(&LOCAL_NAMES);
+            names.any(|local| name == **local) || LOCAL_SUFFIXES.iter().any(|local| name.ends_with(local))
         }
     };
     if local { Err(EndpointError::LocalHost) } else { Ok(()) }
+}
+
+/// What may be shown of a URL that is not published: its host, and nothing that could hold a credential.
+#[must_use]
+pub fn shown(url: &str) -> String {
+    const LONGEST: usize = 200;
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    host.chars().take(LONGEST).collect()
 }
 
 enum Host {
@@ -242,13 +275,41 @@ mod tests {
             "https://100.100.100.200",
             "https://localhost",
             "https://kube.localhost",
+            "https://localhost.localdomain",
+            "https://localhost6",
+            "https://ip6-localhost:6443",
+            "https://ip6-loopback",
+            "https://metadata",
+            "https://metadata.goog",
             "https://metadata.google.internal",
+            "https://instance-data.ec2.internal",
+            "https://kubernetes.docker.internal",
         ] {
             assert_eq!(check_remote(bad), Err(EndpointError::LocalHost), "{bad}");
         }
-        for good in ["https://10.0.0.1", "https://api.example:6443", "https://[2001:db8::1]"] {
+        for good in [
+            "https://10.0.0.1",
+            "https://api.example:6443",
+            "https://[2001:db8::1]",
+            "https://api.eu-west-1.compute.internal",
+        ] {
             assert_eq!(check_remote(good), Ok(()), "{good}");
         }
+    }
+
+    #[test]
+    fn of_a_url_only_the_host_is_shown() {
+        for (url, host) in [
+            ("https://api.example:6443/x?token=secret", "api.example:6443"),
+            ("https://user:secret@api.example", "api.example"),
+            ("https://api.example?token=secret@x", "api.example"),
+            ("https://api.example#secret", "api.example"),
+            ("user:secret@api.example/secret", "api.example"),
+            ("?secret", ""),
+        ] {
+            assert_eq!(shown(url), host, "{url}");
+        }
+        assert_eq!(shown(&format!("https://{}", "x".repeat(9000))).len(), 200);
     }
 
     #[test]
