@@ -37,7 +37,7 @@ impl Controller for CredentialRights {
     }
 
     fn needs(&self) -> &'static [FleetKind] {
-        &[FleetKind::Grants]
+        &[FleetKind::Grants, FleetKind::Clusters]
     }
 
     fn watch(&self, watches: &Watches) {
@@ -49,8 +49,10 @@ impl Controller for CredentialRights {
     }
 
     fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
-        if let Touched::Namespaces(namespaces) = touched {
-            self.store.namespaces_changed(namespaces);
+        match touched {
+            Touched::Nothing => {}
+            Touched::Cluster(cluster) => self.store.cluster_changed(cluster),
+            Touched::Namespaces(namespaces) => self.store.namespaces_changed(namespaces),
         }
     }
 

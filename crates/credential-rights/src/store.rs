@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use hub_api::names::{AccountKey, AccountName, Namespace};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::grant;
 use hub_core::rights::{Need, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
+use hub_core::token_names::token_names;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
@@ -91,6 +92,18 @@ impl Store {
             self.work.resume(namespace);
             self.work.add(Key::Copies(namespace.clone()));
         }
+        self.work.add(Key::Tokens);
+    }
+
+    /// A cluster has come or gone, or is in another set: its accounts may count or no longer.
+    pub(crate) fn cluster_changed(&self, cluster: &ClusterName) {
+        let state = self.state.lock();
+        let first = AccountKey { cluster: cluster.clone(), account: "".into() };
+        if state.accounts.range(first..).next().is_some_and(|account| account.cluster == *cluster) {
+            self.work.add(Key::Tokens);
+        }
+        // Its namespace is protected while it is there.
+        self.work.add(Key::Copies(cluster.as_str().into()));
     }
 
     /// An account asks for copies.
@@ -146,10 +159,11 @@ impl Store {
         self.state.lock().tokens_role.clone()
     }
 
-    /// The names of the accounts that ask, once these are all.
+    /// The names of the accounts that ask and whose tokens are watched, once these are all.
     pub(crate) fn token_names(&self) -> Option<BTreeSet<AccountName>> {
+        let fleet = self.fleet.read();
         let state = self.state.lock();
-        state.all_accounts.then(|| state.accounts.iter().map(|key| key.account.clone()).collect())
+        state.all_accounts.then(|| token_names(&fleet, &state.accounts).names)
     }
 
     /// The RoleBinding of a namespace.
@@ -164,7 +178,11 @@ impl Store {
 
     /// Whether the syncer needs its permission in a namespace.
     pub(crate) fn need(&self, namespace: &Namespace) -> Need {
-        let is_needed = grant::is_bound(&self.fleet.read(), namespace);
+        let is_needed = {
+            let fleet = self.fleet.read();
+            grant::is_bound(&fleet, namespace)
+                && self.settings.protected.protection(&fleet, namespace).is_none()
+        };
         let (now, mut state) = (Instant::now(), self.state.lock());
         let passed = state.advanced.replace(now).map(|before| now - before).unwrap_or_default();
         state.needs.advance(passed, true);

@@ -26,6 +26,8 @@ const WORKERS: usize = 4;
 /// How long trouble has to last before it is said: an account is made before its token is reported, a binding
 /// before the profiles.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long a credential may be missing because the profiles are still being made.
+const LONGEST_WORK: Duration = Duration::from_mins(30);
 /// How long an account is left alone whose condition the API server refuses.
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 
@@ -69,6 +71,12 @@ impl ConditionWriter {
         let wanted = shown.ok().map(|shown| conditions(shown, look.report.as_ref(), self.store.host.now()));
         if look.report.is_some() && wanted != Some(None) {
             let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
+            // Never only because there is much to do: what is missing may be about to be made.
+            let waits = look.report.as_ref().is_some_and(|report| report.is_missing);
+            if waits && since.elapsed() < LONGEST_WORK && self.store.arrivals.lock().are_many(Instant::now())
+            {
+                return Outcome::RetryAfter(GRACE);
+            }
             if let Some(left) = GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) {
                 return Outcome::RetryAfter(left);
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
+use hub_core::credential::index::{Made, Refused};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::version::Version;
@@ -13,11 +14,12 @@ use hub_runtime::error::Category;
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, WriteError, delete_exactly};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::memory::Foreign;
+use crate::memory::Unwatched;
 use crate::store::{COPIES, Store};
 
 /// Copies that are worked on at the same time.
@@ -54,35 +56,43 @@ impl CopyWriter {
             if let Some(wait) = self.store.memory.wait_for_end(place) {
                 return Outcome::RetryAfter(wait);
             }
-            let foreign = self.wait_for_foreign(place);
+            let unwatched = self.wait_for_unwatched(place);
             let (plan, version) = self.plan(place);
             let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
             let uid = version.as_ref().map(|version| version.uid.clone());
             if plan.action == CopyAction::Nothing {
-                if foreign.is_none() {
-                    self.store.memory.end_of_foreign(place);
+                if unwatched.is_none() {
+                    self.store.memory.end_of_unwatched(place);
                 }
+                self.store.refusals.settled(place);
+                self.store.change(|_, index| index.set_refused(place, None));
                 self.store.host.reporter.report(&subject, uid.as_deref(), plan.notes);
                 self.measure(place, wrote);
-                return foreign.map_or(Outcome::Done, Outcome::RetryAfter);
+                return unwatched.map_or(Outcome::Done, Outcome::RetryAfter);
             }
             let patches = matches!(plan.action, CopyAction::Patch(_));
             // Where somebody else has written meanwhile, the same patch may well be needed again.
             if patches && left.is_some() && left == version {
                 let error = WriteError::ineffective(COPIES, place.to_string());
-                return self.failed(place, uid.as_deref(), &error);
+                return self.failed(place, plan.refused(), uid.as_deref(), &error);
             }
             let creates = matches!(plan.action, CopyAction::Create(_));
             if let Some(pause) = self.store.copies.pause(&place.namespace, creates) {
                 return Outcome::RetryAfter(pause);
             }
-            match self.execute(place, plan.action).await {
+            if let Some(pause) = self.store.refusals.wait(place, plan.refused(), Instant::now()) {
+                self.set_refused(place, Some(plan.refused()));
+                return Outcome::RetryAfter(pause);
+            }
+            let what = plan.refused();
+            match self.execute(place, plan).await {
                 // What a create has met is as somebody else left it.
                 Ok(version) => {
                     self.store.copies.written();
+                    self.accepted(place, what);
                     (wrote, left) = (true, version.filter(|_| patches));
                 }
-                Err(error) => return self.failed(place, uid.as_deref(), &error),
+                Err(error) => return self.failed(place, what, uid.as_deref(), &error),
             }
         }
         Outcome::Retry
@@ -95,6 +105,9 @@ impl CopyWriter {
             index.set_profile_version(served);
             let plan = plan(index, fleet, place);
             let version = index.copy(place).map(|observed| observed.version.clone());
+            if let (true, Some(version), Some(account)) = (plan.is_exact, &version, &plan.holder) {
+                index.set_made(place, Some(Made { uid: version.uid.clone(), account: account.clone() }));
+            }
             let expires = plan.synced().and_then(|account| index.expiry(account));
             (plan, version, expires)
         });
@@ -104,29 +117,41 @@ impl CopyWriter {
         (plan, version)
     }
 
-    /// Sends a write, and answers which version it left.
-    async fn execute(&self, place: &SecretKey, action: CopyAction) -> Result<Option<Version>, WriteError> {
+    /// Takes in whether what is planned is refused, which changes how things stand.
+    fn set_refused(&self, place: &SecretKey, refused: Option<Refused>) {
+        self.store.change(|_, index| index.set_refused(place, refused));
+        self.plan(place);
+    }
+
+    /// A write was accepted: the cause may be over for others, too.
+    fn accepted(&self, place: &SecretKey, what: Refused) {
+        self.store.change(|_, index| index.set_refused(place, None));
+        self.store.copies.add_all(self.store.refusals.accepted(&place.namespace, what));
+    }
+
+    /// Sends a write; returns which version it left.
+    async fn execute(&self, place: &SecretKey, plan: CopyPlan) -> Result<Option<Version>, WriteError> {
         let host = &self.store.host;
         let api: Api<Secret> = Api::namespaced(host.client.clone(), place.namespace.as_str());
         let (name, full_name) = (&*place.name, place.to_string());
         let request = |verb| Request { verb, resource: COPIES, name: &full_name };
-        let secret = match action {
+        let secret = match plan.action {
             CopyAction::Nothing => return Ok(None),
             CopyAction::Create(secret) => {
                 let params =
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
                 match host.writer.send(request("create"), api.create(&params, &secret)).await {
                     Ok(created) => {
-                        self.store.memory.end_of_foreign(place);
                         info!(copy = %place, "created");
+                        let uid = created.metadata.uid.clone().unwrap_or_default();
+                        let made = plan.holder.map(|account| Made { uid, account });
+                        self.store.change(|_, index| index.set_made(place, made));
                         created
                     }
-                    // Ours from a try whose answer was lost or without its label, or somebody else's: the next plan
+                    // Ours from a try whose response was lost or without its label, or somebody else's: the next plan
                     // knows what to do with it.
                     Err(error) if error.category == Category::AlreadyExists => {
-                        let found = host.writer.send(request("get"), api.get(name)).await?;
-                        self.meet(place, &found);
-                        found
+                        host.writer.send(request("get"), api.get(name)).await?
                     }
                     Err(error) => return Err(error),
                 }
@@ -141,51 +166,70 @@ impl CopyWriter {
             }
             CopyAction::Delete(version) => {
                 let params = delete_exactly(&version);
-                let answer = host.writer.send(request("delete"), api.delete(name, &params)).await?;
+                let response = host.writer.send(request("delete"), api.delete(name, &params)).await?;
                 info!(copy = %place, "deleted");
-                // What is answered with the object is held by a finalizer.
-                let Some(held) = answer.left() else {
+                // What is in the response is held by a finalizer.
+                let Some(held) = response.left() else {
                     self.store.mark_deleted(place, version.uid);
+                    return Ok(None);
+                };
+                held
+            }
+            CopyAction::DeleteUnseen(uid) => {
+                let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+                let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                let held = match host.writer.send(request("delete"), api.delete(name, &params)).await {
+                    Ok(response) => {
+                        info!(copy = %place, "deleted, without its label");
+                        response.left()
+                    }
+                    // It is gone, and so is the doubt.
+                    Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => None,
+                    Err(error) => return Err(error),
+                };
+                let Some(held) = held else {
+                    self.store.change(|_, index| index.set_made(place, None));
                     return Ok(None);
                 };
                 held
             }
         };
         let observed = ObservedCopy::read(place, &secret);
+        if observed.is_labelled {
+            self.store.memory.end_of_unwatched(place);
+        } else {
+            self.store.memory.met_unwatched(place);
+        }
         let version = observed.version.clone();
         self.store.observe(place, observed);
         Ok(Some(version))
     }
 
     /// What follows from a write that failed.
-    fn failed(&self, place: &SecretKey, uid: Option<&str>, error: &WriteError) -> Outcome {
+    fn failed(&self, place: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) -> Outcome {
         let failed = self.store.copies.failed(place, Some(&place.namespace), error);
         if failed.gone {
             self.store.forget(place);
+            self.store.change(|_, index| index.set_made(place, None));
         }
-        if failed.refused {
-            let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
-            let note = Note::new(Reason::WriteRefused, error.to_string());
-            self.store.host.reporter.report(&subject, uid, vec![note]);
+        if !failed.refused {
+            return failed.outcome;
         }
-        failed.outcome
+        let pause = self.store.refusals.refused(place, what, Instant::now());
+        self.set_refused(place, Some(what));
+        let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
+        let note = Note::new(Reason::WriteRefused, error.to_string());
+        self.store.host.reporter.report(&subject, uid, vec![note]);
+        // What is accepted and not kept is written for nothing each time.
+        if error.category == Category::Ineffective { failed.outcome } else { Outcome::RetryAfter(pause) }
     }
 
-    /// A create has met a Secret. Without our label no watch will show its end.
-    fn meet(&self, place: &SecretKey, found: &Secret) {
-        if ObservedCopy::read(place, found).is_ours {
-            self.store.memory.end_of_foreign(place);
-        } else {
-            self.store.memory.met_foreign(place);
-        }
-    }
-
-    /// How long a Secret that is not ours and not watched is still taken to be there.
-    fn wait_for_foreign(&self, place: &SecretKey) -> Option<Duration> {
-        match self.store.memory.foreign(place) {
-            Foreign::None => None,
-            Foreign::There(left) => Some(left),
-            Foreign::Stale => {
+    /// How long a Secret that is not watched is still taken to be there.
+    fn wait_for_unwatched(&self, place: &SecretKey) -> Option<Duration> {
+        match self.store.memory.unwatched(place) {
+            Unwatched::None => None,
+            Unwatched::There(left) => Some(left),
+            Unwatched::Stale => {
                 self.store.change(|_, index| index.delete_copy(place));
                 None
             }

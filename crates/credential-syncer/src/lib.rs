@@ -11,9 +11,11 @@
 //!   [`hub_core::credential`]; what is here feeds them and carries them out.
 
 mod accounts;
+mod arrivals;
 mod controller;
 mod copies;
 mod memory;
+mod refusals;
 mod settings;
 mod store;
 mod tally;

@@ -8,11 +8,10 @@ use hub_runtime::watch::OwnWrites;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How often it is tried anew whether a Secret that is not ours still stands where a copy belongs. It is not
-/// watched: it is none of our business. Soon at first, for whoever reads the Event and deletes it; then after about
-/// the time that it has been there.
-const FOREIGN_PAUSE_MIN: Duration = Duration::from_secs(3);
-const FOREIGN_PAUSE_MAX: Duration = Duration::from_mins(1);
+/// How often a Secret is read again that stands where a copy belongs and has no label by which it is watched. Soon at
+/// first, for whoever reads the Event and deletes it; then after about the time that it has been there.
+const UNWATCHED_PAUSE_MIN: Duration = Duration::from_secs(3);
+const UNWATCHED_PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Longest wait for the watch to show the end of a copy that we have deleted.
 const END_PAUSE: Duration = Duration::from_secs(30);
 
@@ -24,8 +23,8 @@ pub(crate) struct Memory(Mutex<Kept>);
 struct Kept {
     /// When the source of a copy changed that is not written yet.
     changed: HashMap<SecretKey, Instant>,
-    /// Secrets without our label, met by a create.
-    foreign: HashMap<SecretKey, Met>,
+    /// Secrets without our label, met by a write.
+    unwatched: HashMap<SecretKey, Met>,
     /// Copies that we have deleted and whose end the watch has not shown yet, by uid, and when.
     deleted: HashMap<SecretKey, (String, Instant)>,
     /// What we have written and the watch has not shown yet, by the namespace that the watch is limited to.
@@ -38,7 +37,7 @@ impl Kept {
     }
 }
 
-/// When a Secret that is not ours was met.
+/// When a Secret without our label was met.
 #[derive(Clone, Copy)]
 struct Met {
     first: Instant,
@@ -48,13 +47,13 @@ struct Met {
 impl Met {
     /// How long it is still taken to be there, if it is.
     fn left(self) -> Option<Duration> {
-        let pause = (self.last - self.first).clamp(FOREIGN_PAUSE_MIN, FOREIGN_PAUSE_MAX);
+        let pause = (self.last - self.first).clamp(UNWATCHED_PAUSE_MIN, UNWATCHED_PAUSE_MAX);
         pause.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero())
     }
 }
 
-/// What is known of a Secret that is not ours and not watched.
-pub(crate) enum Foreign {
+/// What is known of a Secret that is not watched.
+pub(crate) enum Unwatched {
     /// None was met.
     None,
     /// It is still taken to be there, for so long.
@@ -77,24 +76,24 @@ impl Memory {
         self.0.lock().changed.remove(place).map(|changed| changed.elapsed())
     }
 
-    /// A create has met a Secret that is not ours. Without our label no watch will show its end.
-    pub(crate) fn met_foreign(&self, place: &SecretKey) {
+    /// A write has met a Secret without our label. No watch will show its end.
+    pub(crate) fn met_unwatched(&self, place: &SecretKey) {
         let now = Instant::now();
-        self.0.lock().foreign.entry(place.clone()).or_insert(Met { first: now, last: now }).last = now;
+        self.0.lock().unwatched.entry(place.clone()).or_insert(Met { first: now, last: now }).last = now;
     }
 
-    /// How it stands with a Secret that is not ours.
-    pub(crate) fn foreign(&self, place: &SecretKey) -> Foreign {
-        match self.0.lock().foreign.get(place) {
-            None => Foreign::None,
+    /// How it stands with a Secret that is not watched.
+    pub(crate) fn unwatched(&self, place: &SecretKey) -> Unwatched {
+        match self.0.lock().unwatched.get(place) {
+            None => Unwatched::None,
             // Not when it was met first: it may still be there.
-            Some(met) => met.left().map_or(Foreign::Stale, Foreign::There),
+            Some(met) => met.left().map_or(Unwatched::Stale, Unwatched::There),
         }
     }
 
     /// No Secret stands in the way that is not watched: it is gone, or is watched, or is in nobody's way.
-    pub(crate) fn end_of_foreign(&self, place: &SecretKey) {
-        self.0.lock().foreign.remove(place);
+    pub(crate) fn end_of_unwatched(&self, place: &SecretKey) {
+        self.0.lock().unwatched.remove(place);
     }
 
     /// We have deleted the copy of this uid, which this watch is to show.
@@ -157,6 +156,6 @@ impl Memory {
     pub(crate) fn gone(&self, place: &SecretKey) {
         let mut kept = self.0.lock();
         kept.deleted.remove(place);
-        kept.foreign.remove(place);
+        kept.unwatched.remove(place);
     }
 }

@@ -21,8 +21,11 @@ use hub_runtime::watch::is_newer;
 use hub_runtime::work::Work;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use crate::arrivals::Arrivals;
 use crate::memory::Memory;
+use crate::refusals::Refusals;
 use crate::settings::{SecretAccess, SyncerSettings};
 use crate::tally::Tally;
 
@@ -40,6 +43,9 @@ pub(crate) struct Store {
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) tally: Tally,
     pub(crate) memory: Memory,
+    pub(crate) refusals: Refusals,
+    /// The profiles that have come lately.
+    pub(crate) arrivals: Mutex<Arrivals>,
     fleet: FleetCache,
     index: Mutex<CredentialIndex>,
     /// The namespaces in which there is a permission for copies.
@@ -58,6 +64,8 @@ impl Store {
             accounts: Work::new(&host, ACCOUNTS),
             tally: Tally::new(host.metrics.clone()),
             memory: Memory::default(),
+            refusals: Refusals::default(),
+            arrivals: Mutex::default(),
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
             granted: Mutex::default(),
@@ -162,7 +170,12 @@ impl Store {
     }
 
     pub(crate) fn apply_profile(&self, key: &ProfileKey, profile: Profile) {
-        if self.change(|_, index| index.apply_profile(key.clone(), profile)) {
+        let (is_new, changed) =
+            self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
+        if is_new {
+            self.arrivals.lock().add(Instant::now());
+        }
+        if changed {
             self.profile_changed(key);
         }
     }
@@ -184,7 +197,7 @@ impl Store {
 
     /// Takes in a Secret with the label of copies, as an event or a list shows it.
     pub(crate) fn apply_copy(&self, place: SecretKey, observed: ObservedCopy) {
-        self.memory.end_of_foreign(&place);
+        self.memory.end_of_unwatched(&place);
         let is_news = {
             let mut index = self.index.lock();
             let replaces = self.memory.shown(self.watch_of(&place), &place);
@@ -222,9 +235,9 @@ impl Store {
     /// Takes in a Secret as the response to a request shows it.
     pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) {
         let mut index = self.index.lock();
-        // The watch shows one that is not ours only by chance.
-        let is_ours = observed.is_ours;
-        if self.is_current(&index, place, &observed) && index.apply_copy(place, observed) && is_ours {
+        // The watch shows none without the label.
+        let is_watched = observed.is_labelled;
+        if self.is_current(&index, place, &observed) && index.apply_copy(place, observed) && is_watched {
             self.memory.wrote(self.watch_of(place), place);
         }
     }
@@ -258,10 +271,15 @@ impl Store {
     /// Our delete was accepted. Its event may have been faster than its response.
     pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: String) {
         let mut index = self.index.lock();
-        if index.copy(place).is_some_and(|known| known.version.uid == uid) {
-            index.delete_copy(place);
+        index.set_made(place, None);
+        let Some(known) = index.copy(place).filter(|known| known.version.uid == uid) else { return };
+        // The end of one without its label is not shown.
+        if known.is_labelled {
             self.memory.deleted(self.watch_of(place), place, uid);
+        } else {
+            self.memory.end_of_unwatched(place);
         }
+        index.delete_copy(place);
     }
 
     /// There is a permission for copies in a namespace now.
@@ -277,18 +295,19 @@ impl Store {
         self.reach_again();
     }
 
-    /// The names of the accounts that ask for copies; and the namespaces in which there is a permission for copies, or
+    /// The names by which tokens are watched; and the namespaces in which there is a permission for copies, or
     /// of those watched so far one is left.
     pub(crate) fn reach<'a>(
         &self,
         watched: impl Iterator<Item = &'a Namespace>,
     ) -> (BTreeSet<AccountName>, BTreeSet<Namespace>) {
-        let index = self.index.lock();
+        let fleet = self.fleet.read();
+        let mut index = self.index.lock();
         // Until the last copy is gone, its end has to be seen.
         let left = watched.filter(|namespace| index.has_copies(namespace)).cloned();
         let mut namespaces = self.granted.lock().clone();
         namespaces.extend(left);
-        (index.asking(), namespaces)
+        (index.token_names(&fleet), namespaces)
     }
 
     /// Waits until [`Self::reach`] may have changed.

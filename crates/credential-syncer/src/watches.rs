@@ -12,6 +12,7 @@ use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::Profile;
 use hub_core::credential::source::TokenSource;
+use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -39,7 +40,8 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
         }
         SecretAccess::Granted { role_binding } => {
             let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(role_binding);
-            watches.watch_metadata(permissions, RoleBindingSink(Arc::clone(store)));
+            let sink = RoleBindingSink { store: Arc::clone(store), role: role_binding.clone() };
+            watches.watch(permissions, sink);
             watches.spawn("the watches on secrets", follow(Arc::clone(store), watches.clone()));
         }
     }
@@ -159,15 +161,24 @@ impl Sink<Secret> for CopySink {
     }
 }
 
-struct RoleBindingSink(Arc<Store>);
+struct RoleBindingSink {
+    store: Arc<Store>,
+    /// The name of the ClusterRole that a RoleBinding has to bind, and of the RoleBinding itself.
+    role: String,
+}
 
-impl Sink<PartialObjectMeta<RoleBinding>> for RoleBindingSink {
-    fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<RoleBinding>, Unreadable>) {
-        self.0.add_granted(Namespace::new(Arc::clone(&key.namespace)));
+impl Sink<RoleBinding> for RoleBindingSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
+        let namespace = Namespace::new(Arc::clone(&key.namespace));
+        if object.is_ok_and(|binding| gives_copies(&binding, &self.role)) {
+            self.store.add_granted(namespace);
+        } else {
+            self.store.remove_granted(&namespace);
+        }
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.remove_granted(&Namespace::new(Arc::clone(&key.namespace)));
+        self.store.remove_granted(&Namespace::new(Arc::clone(&key.namespace)));
     }
 }
 

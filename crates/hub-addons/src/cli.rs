@@ -12,6 +12,7 @@ use std::time::Duration;
 use access_provisioner::{
     CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings,
 };
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
 use hub_api::crds::Flavour;
@@ -21,6 +22,7 @@ use hub_core::endpoint::ServerTemplate;
 use hub_core::fleet::BoundSource;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
+use hub_core::protected::{self, ProtectedNamespaces};
 use hub_runtime::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 
@@ -50,6 +52,11 @@ pub enum Command {
     /// Reads the hub once and follows the same decisions as the profile projector, for every namespace that
     /// has a ManagedClusterSetBinding.
     Explain(ExplainArgs),
+    /// Withdraw the entries of access providers that no controller writes any more
+    ///
+    /// Renaming an access provider, or switching its feature gate off, leaves its entries in the ClusterProfiles of
+    /// this cluster manager, and consumers go on using them.
+    Cleanup(CleanupArgs),
     /// Print the CustomResourceDefinitions that the controllers know, as YAML
     ///
     /// Of these a hub with Open Cluster Management has all but perhaps ClusterProfile. Pipe it into
@@ -75,6 +82,10 @@ pub struct ExplainArgs {
     /// Only this cluster; can be repeated
     #[arg(long, short)]
     pub cluster: Vec<String>,
+
+    /// The namespaces that receive no credentials, as `run` has them by the same flag
+    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
+    pub protected_namespaces: ProtectedNamespaces,
 
     /// Take a ManagedClusterSetBinding as bound when its set exists, as `run` does with the same flag
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
@@ -109,6 +120,27 @@ impl ExplainArgs {
 
 fn bound_source(computed: bool) -> BoundSource {
     if computed { BoundSource::Computed } else { BoundSource::Status }
+}
+
+/// What to withdraw.
+#[derive(Debug, Args)]
+pub struct CleanupArgs {
+    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Name of the cluster manager in ClusterProfiles: only profiles that carry it are changed
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", default_value = ManagerName::DEFAULT)]
+    pub cluster_manager_name: ManagerName,
+
+    /// Name of an access provider whose entries to withdraw; can be repeated. One that a controller still writes comes
+    /// back
+    #[arg(long, value_name = "NAME", required = true, value_parser = NonEmptyStringValueParser::new())]
+    pub access_provider: Vec<String>,
+
+    /// Change nothing, and print what would be changed
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Which CRDs to print.
@@ -203,6 +235,16 @@ pub struct RunArgs {
     /// authentication.open-cluster-management.io/sync-to-namespaces names; without it to none
     #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub require_sync_namespaces: bool,
+
+    /// Namespaces that receive neither credentials nor permissions, whatever is bound there, as NAME,PREFIX*; those of
+    /// joined clusters are always among them. Name the namespace of this program, too
+    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
+    pub protected_namespaces: ProtectedNamespaces,
+
+    /// Copy tokens that were reported before their ManagedCluster was created, which otherwise count as those of
+    /// another cluster of the same name; for a hub whose objects were restored from a backup
+    #[arg(long, env = "HUB_ADDONS_TRUST_RESTORED_TOKENS", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub trust_restored_tokens: bool,
 
     /// How the credential syncer finds Secrets: by label in all namespaces, which takes the right to list every
     /// Secret of the hub; or tokens by the names of the accounts that ask, and copies in the namespaces that have a
@@ -401,6 +443,7 @@ impl RunArgs {
             service_account: subject.name,
             copies_role: self.rights.credential_rights_copies_role.clone(),
             tokens_role: self.rights.credential_rights_tokens_role.clone(),
+            protected: self.protected_namespaces.clone(),
         })
     }
 
@@ -420,6 +463,8 @@ impl RunArgs {
         let sync = SyncSettings {
             manager: self.cluster_manager_name.clone(),
             require_namespaces: self.require_sync_namespaces,
+            protected: self.protected_namespaces.clone(),
+            trust_restored: self.trust_restored_tokens,
         };
         let access = match self.credential_secret_access {
             Access::Cluster => SecretAccess::Cluster,

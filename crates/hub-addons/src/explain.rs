@@ -9,6 +9,7 @@ use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use hub_core::fleet::{Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::grant::{self, Grant};
+use hub_core::protected::Protection;
 use hub_runtime::error::summary;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
@@ -95,7 +96,13 @@ fn table(fleet: &Fleet, args: &ExplainArgs) -> String {
                 Grant::Unknown => "unknown",
             };
             let why = grant::verdicts(fleet, &key).map(|(binding, verdict)| format!("{binding}: {verdict}"));
-            let why = why.collect::<Vec<_>>().join("; ");
+            let protected = args.protected_namespaces.protection(fleet, namespace).map(|why| match why {
+                Protection::Named => "protected: no credentials".to_owned(),
+                Protection::ClusterNamespace => {
+                    "protected as the namespace of a cluster: no credentials".to_owned()
+                }
+            });
+            let why = why.chain(protected).collect::<Vec<_>>().join("; ");
             rows.push([namespace.to_string(), cluster.to_string(), sees.to_owned(), why]);
         }
     }
@@ -144,5 +151,7 @@ mod tests {
             "NAMESPACE  CLUSTER  SEES  WHY\n\
              app        berlin   yes   dev: the set does not select the cluster; prod: granted\n"
         );
+        let args = ExplainArgs { protected_namespaces: "app".parse().unwrap(), ..args };
+        assert!(table(&fleet, &args).ends_with("prod: granted; protected: no credentials\n"));
     }
 }

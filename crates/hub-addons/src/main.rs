@@ -1,5 +1,6 @@
 //! `hub-addons`: the controllers in one program, each behind a feature gate.
 
+mod cleanup;
 mod cli;
 mod connect;
 mod crds;
@@ -37,6 +38,10 @@ async fn main() -> ExitCode {
         },
         Command::Crds(args) => match crds::crds(&args).await {
             Ok(text) => print(&text),
+            Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
+        },
+        Command::Cleanup(args) => match cleanup::cleanup(&args).await {
+            Ok(lines) => print(&lines),
             Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
         },
         Command::Version => print(concat!("hub-addons ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -30,6 +30,11 @@ pub enum RunError {
         credential_rights::GATE
     )]
     NoRightsSubject,
+    /// Two controllers would write one entry.
+    #[error(
+        "--access-provider-name and --direct-access-provider-name are both {0:?}: two access providers need two names"
+    )]
+    OneProviderName(String),
     /// An address is taken or not ours.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -59,6 +64,11 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let rights = rights.transpose()?;
     if args.feature_gates.none_is_on() {
         return Err(RunError::NothingToRun);
+    }
+    let access = &args.access;
+    let has_both = is_on(access_provisioner::GATE) && is_on(access_provisioner::DIRECT_GATE);
+    if has_both && access.access_provider_name == access.direct_access_provider_name {
+        return Err(RunError::OneProviderName(access.access_provider_name.clone()));
     }
     let mut signals = Signals::new()?;
     let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));

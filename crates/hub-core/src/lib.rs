@@ -12,8 +12,9 @@
 //!    [`trust`] anchors;
 //! 6. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
 //! 7. [`credential`] decides where the token of a cluster's account belongs, and plans the one difference to write;
-//! 8. [`rights`] says which Secrets that takes a right to;
-//! 9. [`note`] is what a person should hear about on the way.
+//! 8. [`rights`] says which Secrets that takes a permission to, and [`token_names`] by which names;
+//! 9. [`protected`] names the namespaces of the hub itself, which receive none of this;
+//! 10. [`note`] is what a person should hear about on the way.
 
 pub mod access;
 pub mod concerned;
@@ -27,7 +28,9 @@ pub mod note;
 pub mod priority;
 pub mod profile;
 pub mod project;
+pub mod protected;
 pub mod rights;
 pub mod selector;
+pub mod token_names;
 pub mod trust;
 pub mod version;

@@ -33,7 +33,7 @@ impl Priority {
     #[must_use]
     pub fn of_copy(action: &CopyAction) -> Self {
         match action {
-            CopyAction::Delete(_) => Self::End,
+            CopyAction::Delete(_) | CopyAction::DeleteUnseen(_) => Self::End,
             CopyAction::Create(_) => Self::Start,
             CopyAction::Patch(_) | CopyAction::Nothing => Self::Update,
         }

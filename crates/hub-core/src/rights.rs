@@ -12,6 +12,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::access::Known;
+use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
 /// How long the permission in a namespace outlives its need: the syncer has copies to delete there.
@@ -35,6 +36,8 @@ pub struct PermissionSettings {
     pub copies_role: String,
     /// The ClusterRole whose rule names the tokens.
     pub tokens_role: String,
+    /// The namespaces that receive no permission, whatever is bound there.
+    pub protected: ProtectedNamespaces,
 }
 
 impl PermissionSettings {
@@ -248,6 +251,18 @@ pub fn plan_tokens(role: &Known<ObservedTokensRole>, names: Option<&BTreeSet<Acc
     }
 }
 
+/// Whether a RoleBinding gives the syncer its permission for copies, as far as the syncer can tell: it binds the role,
+/// carries our labels and is owned by the role. One that only has the name is a tenant's own.
+#[must_use]
+pub fn gives_copies(observed: &RoleBinding, role: &str) -> bool {
+    let is_role = |kind: &str, name: &str| kind == "ClusterRole" && name == role;
+    let label = |key: &str| observed.metadata.labels.as_ref()?.get(key).map(String::as_str);
+    let mut owners = observed.metadata.owner_references.iter().flatten();
+    is_role(&observed.role_ref.kind, &observed.role_ref.name)
+        && [MANAGED_BY, COMPONENT].iter().all(|(key, value)| label(key) == Some(value))
+        && owners.any(|owner| is_role(&owner.kind, &owner.name))
+}
+
 fn without_empty_group(subject: &Subject) -> Subject {
     let api_group = subject.api_group.clone().filter(|group| !group.is_empty());
     Subject { api_group, ..subject.clone() }
@@ -279,12 +294,29 @@ mod tests {
             service_account: "syncer".to_owned(),
             copies_role: "copies".to_owned(),
             tokens_role: "tokens".to_owned(),
+            protected: ProtectedNamespaces::default(),
         }
     }
 
     #[test]
     fn no_account_is_no_right_and_not_every_right() {
         assert_eq!(token_rules(&BTreeSet::new()), []);
+    }
+
+    #[test]
+    fn a_role_binding_counts_only_with_our_role_labels_and_owner() {
+        let right = settings().binding(&"team".into(), "1");
+        assert!(gives_copies(&right, "copies"));
+        assert!(!gives_copies(&right, "another"));
+        let mut other = right.clone();
+        other.role_ref.kind = "Role".to_owned();
+        let mut unlabelled = right.clone();
+        unlabelled.metadata.labels = None;
+        let mut orphan = right;
+        orphan.metadata.owner_references = None;
+        for wrong in [other, unlabelled, orphan] {
+            assert!(!gives_copies(&wrong, "copies"), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 #![cfg(test)]
 
+use crate::support::command::hub_addons;
 use crate::support::proxy::{
     self, Authority, HOME, NAME, TEAM, addon, configuration, entry, hub, hub_for_both, install, project,
     projected, provisioner, publishes, publishes_nothing, serving,
 };
 use crate::support::shown::{condition, profile, provider};
-use crate::support::{Addons, Hub, PROFILES, USER, rights, world};
+use crate::support::{Addons, Hub, PROFILES, SOON, USER, rights, world};
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
@@ -320,4 +321,36 @@ async fn an_addon_and_a_configuration_that_come_reach_profiles_at_once() {
         addons.metric(proxy::WRITTEN).await == Some(1.0)
     })
     .await;
+}
+
+#[tokio::test]
+async fn entries_of_a_renamed_access_provider_are_withdrawn_by_cleanup_and_nothing_else_is() {
+    let hub = hub(Flavour::Atomic).await;
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1"]).await;
+    project(&hub, &["c1"]).await;
+    let addons = provisioner(&hub, &["--access-provider-name=before"]).await;
+    let before = eventually("the entry is published", SOON, async || {
+        let shown = world::get(&hub.ocm, &projected(TEAM, "c1")).await.unwrap();
+        shown["status"]["accessProviders"][0].is_object().then_some(shown)
+    })
+    .await;
+    addons.stop().await;
+    let theirs = json!({ "name": "theirs", "cluster": { "server": "https://theirs.example" } });
+    let list = json!([before["status"]["accessProviders"][0], theirs]);
+    world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
+
+    let kubeconfig = format!("--kubeconfig={}", hub.kubeconfig_for("admin").unwrap().display());
+    let cleanup = async |more: &[&str]| {
+        let arguments = [&["cleanup", "--access-provider=before", &kubeconfig], more].concat();
+        let ended = hub_addons(&arguments, &[]).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    assert_eq!(cleanup(&["--dry-run"]).await, format!("would withdraw from ClusterProfile {TEAM}/c1\n"));
+    let shown = async || world::get(&hub.ocm, &projected(TEAM, "c1")).await.unwrap();
+    assert_eq!(shown().await["status"]["accessProviders"], list);
+    assert_eq!(cleanup(&[]).await, format!("withdrew from ClusterProfile {TEAM}/c1\n"));
+    assert_eq!(shown().await["status"]["accessProviders"], json!([theirs]));
+    assert_eq!(cleanup(&[]).await, "", "nothing is left to do");
 }

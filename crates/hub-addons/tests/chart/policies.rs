@@ -111,7 +111,7 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     .await;
     let (ours, theirs) = profiles(&hub).await;
     let foreign = provider("theirs", "https://theirs.example");
-    let our = entry("https://proxy.example/c1", "c1");
+    let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     let direct = provider("open-cluster-management-direct", "https://c1.example");
     let mislabelled =
         credentials::profile("default", "c2").label("open-cluster-management.io/cluster-name", "c1");
@@ -119,6 +119,18 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     let and_theirs = json!({ "conditions": [health(), condition("Theirs")] });
     let publish = |entries: &[&Value]| PatchStatus(ours.clone(), json!({ "accessProviders": entries }));
     let more = provider("more", "https://a.example");
+    // Where its tokens would go instead. How a cluster is reached directly, it says itself.
+    let lure = entry("https://eve.example", "c1");
+    let mixed_up = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c2");
+    let by_proxy = |entry: &Value| {
+        let mut entry = entry.clone();
+        entry["cluster"]["proxy-url"] = json!("https://eve.example");
+        entry
+    };
+    let (proxied, direct_by_proxy) = (by_proxy(&our), by_proxy(&direct));
+    let direct_elsewhere = provider("open-cluster-management-direct", "https://c1.elsewhere.example");
+    let leads = Some("the access provider open-cluster-management leads to the cluster of the profile");
+    let leads_directly = Some("the access provider open-cluster-management-direct leads to the cluster");
     let is_ours = Some("only profiles of the cluster manager open-cluster-management");
     let is_labelled = Some("a profile is labelled with its manager, and its cluster");
     let only_providers =
@@ -147,6 +159,11 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
             (PatchStatus(ours.clone(), json!({ "conditions": [condition("Joined")] })), None),
             (PatchStatus(ours.clone(), and_theirs), only_conditions),
             (publish(&[&our, &foreign, &direct]), None),
+            (publish(&[&lure, &foreign, &direct]), leads),
+            (publish(&[&mixed_up, &foreign, &direct]), leads),
+            (publish(&[&proxied, &foreign, &direct]), leads),
+            (publish(&[&our, &foreign, &direct_by_proxy]), leads_directly),
+            (publish(&[&our, &foreign, &direct_elsewhere]), None),
             (publish(&[&our]), only_providers),
             (PatchStatus(ours.clone(), json!({ "accessProviders": null })), only_providers),
             (publish(&[&foreign, &more]), only_providers),
@@ -190,7 +207,7 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
     let hub = installed(lists(Flavour::Atomic), &values, &["projector", "access"]).await;
     let (ours, _) = profiles(&hub).await;
     let foreign = provider("theirs", "https://theirs.example");
-    let our = entry("https://proxy.example/c1", "c1");
+    let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     let only_status = Some("access providers are in the status, and nothing else is written");
     // As much as a profile can hold: to compare it costs no more than an API server lends a policy.
     let much: Vec<_> =
@@ -249,7 +266,7 @@ fn owner(kind: &str, version: &str, name: &str) -> Value {
 #[tokio::test]
 async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let policies = ["credentials-secrets", "credentials-accounts", "access-providers"];
-    let values = ["credentials.secretAccess=cluster"];
+    let values = ["credentials.secretAccess=cluster", "policies.clusterManagers.users={ocm}"];
     let hub = installed(lists(Flavour::Map), &values, &policies).await;
     let token = credentials::token("c1", "app");
     token.create(&hub.ocm).await.unwrap();
@@ -268,7 +285,10 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let marked = copy("default", "marked", |metadata| metadata["labels"][TOKEN_LABEL] = json!("true"));
     world::create(&hub.ocm, [foreign.clone(), disguised.clone(), restored.clone(), marked.clone()]).await;
 
-    let is_own = Some("changes and deletes only Secrets that it has made");
+    let stripped = opaque("default", "stripped").field("data", json!({ "token": "YQ==", "ca.crt": "YQ==" }));
+    world::create(&hub.ocm, [stripped.clone()]).await;
+
+    let is_own = Some("changes and deletes only Secrets that are labelled as its own");
     let is_opaque = Some("writes only Secrets of type Opaque");
     let is_recorded =
         Some("a copy is named after the cluster and the ManagedServiceAccount that its annotations record");
@@ -332,7 +352,9 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (Delete(disguised), is_opaque),
             (Patch(restored.clone(), json!({ "data": { "token": "Yg==" } })), None),
             (Delete(restored), None),
-            (Delete(marked), is_own),
+            (Delete(marked), None),
+            // One that was stripped of everything goes by what it holds.
+            (Delete(stripped), None),
             (Patch(source.clone(), json!({ "data": { "token": "Yg==" } })), is_own),
             (Delete(source), is_own),
             (PatchStatus(account.clone(), and_condition("SyncedToClusterProfiles")), None),
@@ -397,6 +419,7 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
         json!({ "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] } });
     let named_only = Some("gives list and watch on Secrets by name, and nothing else");
     let tokens_role = cluster_role(&tokens);
+    let role_owner = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
     let ruled = |rule: Value| Patch(tokens_role.clone(), json!({ "rules": [rule] }));
     let by = |resources: &[&str], verbs: &[&str], names: &[&str]| json!({ "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names });
     let good = by(&["secrets"], &["list", "watch"], &["app"]);
@@ -431,6 +454,14 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
             (ruled(json!({ "nonResourceURLs": ["*"], "verbs": ["list", "watch"] })), named_only),
             (Patch(tokens_role.clone(), labels(&json!({ "a": "b" }))), only_rules),
             (Patch(tokens_role.clone(), aggregated), only_rules),
+            (
+                Patch(tokens_role.clone(), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
+                only_rules,
+            ),
+            (
+                Patch(tokens_role.clone(), json!({ "metadata": { "ownerReferences": [role_owner] } })),
+                only_rules,
+            ),
             (Patch(cluster_role(&copies), json!({ "rules": null })), no_other),
             (Create(cluster_role("another")), no_other),
             (Delete(tokens_role.clone()), no_other),
@@ -442,12 +473,55 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
     .await;
 }
 
+#[tokio::test]
+async fn nobody_else_makes_or_changes_a_synced_credential() {
+    let values = ["policies.clusterManagers.users={mallory}"];
+    let hub = installed(lists(Flavour::Map), &values, &["synced-credentials"]).await;
+    let syncer = hub.client_like(&user("credentials"), MASTERS).await.unwrap();
+    let mine = copy("default", "app", |_| {});
+    mine.create(&syncer).await.unwrap();
+    let theirs = opaque("default", "theirs").field("data", json!({ "token": "YQ==" }));
+    theirs.create(&hub.ocm).await.unwrap();
+    let creates = Some("only the credential syncer creates Secrets with the label");
+    let changes = Some("only the credential syncer changes a synced credential");
+    let metadata = |patch: Value| Patch(mine.clone(), json!({ "metadata": patch }));
+    judged(
+        &hub,
+        [
+            (Create(copy("default", "prepared", |_| {})), creates),
+            (Patch(theirs.clone(), labels(&json!({ SYNCED_FROM: "theirs" }))), changes),
+            (metadata(json!({ "labels": { SYNCED_FROM: null } })), changes),
+            (metadata(json!({ "labels": { SYNCED_FROM: "another" } })), changes),
+            (metadata(json!({ "annotations": { OF_ACCOUNT: null } })), changes),
+            (metadata(json!({ "annotations": { OF_UID: "2" } })), changes),
+            (metadata(json!({ "ownerReferences": null })), changes),
+            (metadata(json!({ "finalizers": ["example.com/hold"] })), changes),
+            (Patch(mine.clone(), json!({ "data": { "token": "Yg==" } })), changes),
+            (Patch(mine.clone(), json!({ "data": { "more": "Yg==" } })), changes),
+            (Patch(mine.clone(), json!({ "immutable": true })), changes),
+            // What is nobody's in particular stays everybody's, where RBAC lets them.
+            (metadata(json!({ "labels": { "a": "b" }, "annotations": { "a": "b" } })), None),
+            (Patch(theirs, json!({ "data": { "token": "Yg==" } })), None),
+            (Delete(mine.clone()), None),
+        ]
+        .into_iter()
+        .map(|(attempt, expected)| ("eve", attempt, expected))
+        .chain([
+            (COLLECTOR, metadata(json!({ "ownerReferences": null })), None),
+            ("mallory", Create(copy("default", "restored", |_| {})), None),
+            ("credentials", Patch(mine.clone(), json!({ "data": { "token": "Yg==" } })), None),
+        ])
+        .collect(),
+    )
+    .await;
+}
+
 async fn nobody_else_claims_our_names(flavour: Flavour) {
     let values = ["policies.clusterManagers.users={mallory}", "policies.clusterManagers.groups={restorers}"];
     let hub = installed(lists(flavour), &values, &["profiles", "manager-name", "access-providers"]).await;
     let (ours, theirs) = profiles(&hub).await;
     let foreign = provider("theirs", "https://theirs.example");
-    let our = entry("https://proxy.example/c1", "c1");
+    let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     let profiles_user = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
     merge_status(&profiles_user, &ours, &json!({ "accessProviders": [our, foreign] })).await;
     let lure = entry("https://eve.example", "c1");

@@ -8,6 +8,7 @@ mod support;
 mod authority;
 mod collected;
 mod cost;
+mod hostile;
 mod names;
 mod outages;
 mod repair;

@@ -152,11 +152,11 @@ async fn a_secret_that_comes_before_the_grant_and_one_that_is_labelled_later_are
     takes_its_place(&scene.ocm, "late-b", &token).await;
 }
 
-/// Two accounts whose copies have one name, `<name>-b-c`.
+/// Two accounts whose copies have one name, `<name>-1-b-c`.
 async fn twins(client: &Client, name: &str) -> [ServiceAccountToken; 2] {
-    let longer = format!("{name}-b");
-    team(client, name, &[name, &longer]).await;
-    [token(name, "b-c"), token(&longer, "c")]
+    let (shorter, longer) = (format!("{name}-1"), format!("{name}-1-b"));
+    team(client, name, &[&shorter, &longer]).await;
+    [token(&shorter, "b-c"), token(&longer, "c")]
 }
 
 async fn first_stays(scene: &Scene, first: &ServiceAccountToken, second: &ServiceAccountToken, name: &str) {

@@ -123,7 +123,7 @@ async fn live(client: &Client) {
         merge(client, &object, &more).await;
     }
     eventually("the copy has no more than it should", SOON, async || {
-        get(client, &copy("team", right)).await.unwrap()["data"]["more"].is_null()
+        get(client, &copy("team", right)).await.is_some_and(|shown| shown["data"]["more"].is_null())
     })
     .await;
 }

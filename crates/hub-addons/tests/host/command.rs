@@ -22,6 +22,8 @@ async fn wrong_flags_are_refused_with_what_would_be_right() {
         ("--feature-gates=ClusterProfile=yes", GATES),
         ("--feature-gates=ClusterProfile", GATES),
         ("--cluster-manager-name=a b", "label value"),
+        ("--access-provider-name=", "a value is required"),
+        ("--protected-namespaces=*", "is not a namespace"),
         ("--propagate-labels=*", "label key"),
         ("--metrics-bind-address=localhost", "IP:PORT"),
         ("--log-format=xml", "text, json"),
@@ -58,6 +60,13 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
         (
             vec!["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false".to_owned()],
             "every feature gate is off",
+        ),
+        (
+            vec![
+                "--feature-gates=ClusterProfileDirectAccessProvider=true".to_owned(),
+                "--direct-access-provider-name=open-cluster-management".to_owned(),
+            ],
+            "two access providers need two names",
         ),
         (vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned()], "/nonexistent/kubeconfig"),
         // Whatever else is to be logged, or not.

@@ -190,6 +190,10 @@ pub async fn in_force(hub: &Hub, policies: &[&str]) {
                 let lure = json!({ "accessProviders": [proxy::entry("https://eve.example", "theirs")] });
                 ("eve".to_owned(), Attempt::PatchStatus(theirs.clone(), lure))
             }
+            "synced-credentials" => {
+                let label = "authentication.open-cluster-management.io/synced-from";
+                ("eve".to_owned(), Attempt::Create(opaque("default", "hers").label(label, "hers")))
+            }
             "credentials-secrets" => (user("credentials"), Attempt::Create(opaque("default", "hers"))),
             "credentials-accounts" => {
                 (user("credentials"), Attempt::Create(ocm::managed_service_account("default", "hers")))

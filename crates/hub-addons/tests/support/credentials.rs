@@ -248,14 +248,16 @@ pub async fn content(client: &Client, token: &ServiceAccountToken) {
 /// Waits until a syncer has acted on everything that was done before: each of its watches shows what happened in
 /// order, and here something happens in each, under names that are not used yet.
 pub async fn caught_up(client: &Client, name: &str) {
-    team(client, name, &[name]).await;
-    let token = token(name, "app");
+    // A namespace of a cluster's name receives no credential.
+    let barrier = format!("{name}-cluster");
+    team(client, name, &[&barrier]).await;
+    let token = token(&barrier, "app");
     token.create(client).await.unwrap();
     copied(client, name, &token).await;
     for patch in [json!({ "data": { "token": null } }), json!({ "metadata": { "labels": null } })] {
         merge(client, &copy(name, &token), &patch).await;
         copied(client, name, &token).await;
     }
-    world::delete(client, &cluster(name, name)).await;
+    world::delete(client, &cluster(&barrier, name)).await;
     withdrawn(client, name, &token).await;
 }

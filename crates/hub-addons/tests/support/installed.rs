@@ -192,6 +192,10 @@ fn values(arguments: &[&str], home: &str) -> Value {
             "--log-level" => values["log"]["level"] = text(),
             "--require-sync-namespaces" => values["credentials"]["requireSyncNamespaces"] = truth(),
             "--credential-secret-access" => values["credentials"]["secretAccess"] = text(),
+            "--protected-namespaces" => {
+                values["credentials"]["protectedNamespaces"] = value.split(',').collect();
+            }
+            "--trust-restored-tokens" => values["credentials"]["trustRestoredTokens"] = truth(),
             "--ca-overlap" => access["caOverlap"] = text(),
             "--access-provider-name" => access["name"] = text(),
             "--access-provider-source" => access["source"] = text(),

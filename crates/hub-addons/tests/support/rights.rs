@@ -106,6 +106,7 @@ pub fn syncer_granted() -> Vec<PolicyRule> {
 pub fn credential_rights() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
+        rule(CLUSTER, &["managedclusters"], &["list", "watch"]),
         rule(CLUSTER, &["managedclustersets", "managedclustersetbindings"], &["list", "watch"]),
         rule(ACCOUNT, &["managedserviceaccounts"], &["list", "watch"]),
         rule(RBAC, &["rolebindings"], &["create"]),

@@ -1,6 +1,6 @@
 //! What decisions read of a Secret that may be a copy of ours, and how a copy is made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hub_api::cluster_profile::ProfileVersion;
 use hub_api::names::{AccountKey, AccountName, ClusterName, LABEL_VALUE_MAX_LENGTH, SecretKey};
@@ -10,36 +10,49 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::credential::source::{Credential, Fingerprint};
+use crate::credential::source::{Credential, ENTRIES, Fingerprint};
 use crate::version::Version;
 
-/// The field manager of what the syncer writes: the API server's own record of who made a Secret.
+/// The field manager of what the syncer writes. For people who read managedFields: it proves nothing, since whoever
+/// may write a Secret may write under any field manager.
 pub const FIELD_MANAGER: &str = "hub-addons-credential-syncer";
+
+/// The annotations of a copy.
+const ANNOTATIONS: [&str; 3] = [labels::SYNCED_CLUSTER, labels::SYNCED_ACCOUNT, labels::SYNCED_ACCOUNT_UID];
 
 /// How many hexadecimal digits of its hash a label value gets that had to be shortened: an even number, up to 16.
 const HASH_LENGTH: usize = 10;
 
-/// A Secret where a copy belongs, as the API server has it: what plans read, and no secret.
+/// Longest `metadata.uid` that is kept, in bytes: the API server's are UUIDs, and an annotation may be long.
+pub(super) const UID_MAX_LENGTH: usize = 512;
+
+/// A Secret where a copy belongs, as the API server has it: what plans read, and no secret. Its size does not depend
+/// on what is in the Secret, since a tenant may label any Secret of his namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and none excludes another")]
 pub struct ObservedCopy {
     /// This very object.
     pub version: Version,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
-    /// Whose token it holds, where that is recorded and goes with its name.
+    /// Whether it carries the label [`labels::SYNCED_FROM`], by which copies are watched.
+    pub is_labelled: bool,
+    /// Whose token it should hold, where label, annotations, name and type agree on that.
     pub record: Option<Record>,
-    /// Whether the syncer made it.
-    pub is_ours: bool,
     /// Whether its data can no longer change.
     immutable: bool,
-    /// Its type, where that is not a copy's. A type never changes.
-    other_type: Option<String>,
-    label: Option<String>,
+    /// Whether it is of a copy's type, which never changes.
+    is_opaque: bool,
     /// The profile that controls it, if nothing else owns it.
     owner: Option<Owner>,
     /// What it holds, or nothing where that cannot be read.
     fingerprint: Option<Fingerprint>,
-    keys: BTreeSet<String>,
+    /// Whether it holds anything.
+    is_full: bool,
+    /// Whether it holds an entry that no copy has.
+    holds_more: bool,
+    /// Whether it carries labels, annotations or finalizers that we do not write.
+    is_adorned: bool,
 }
 
 /// A profile that controls a copy. The garbage collector looks for it by name, and compares the uid.
@@ -63,11 +76,14 @@ impl ObservedCopy {
     #[must_use]
     pub fn read(key: &SecretKey, secret: &Secret) -> Self {
         let observed = Self::from_metadata(key, &secret.metadata);
+        let is_opaque = secret.type_.as_deref().is_none_or(|type_| type_ == TYPE_OPAQUE);
         Self {
             immutable: secret.immutable == Some(true),
-            other_type: secret.type_.clone().filter(|type_| type_ != TYPE_OPAQUE),
+            is_opaque,
+            record: observed.record.filter(|_| is_opaque),
             fingerprint: Some(Fingerprint::of(secret.entries())),
-            keys: secret.entries().map(|(key, _)| key.to_owned()).collect(),
+            is_full: secret.entries().next().is_some(),
+            holds_more: secret.entries().any(|(key, _)| !ENTRIES.contains(&key)),
             ..observed
         }
     }
@@ -79,89 +95,98 @@ impl ObservedCopy {
     }
 
     fn from_metadata(key: &SecretKey, metadata: &ObjectMeta) -> Self {
-        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::SYNCED_FROM)).cloned();
-        let record = Record::read(metadata).filter(|record| record.account.copy_name() == *key.name);
-        // Annotations and labels can be written and stripped by hand; who wrote which field is the API server's
-        // own record. Where it was lost, as in a restored backup, label and annotations together do.
-        let managers = metadata.managed_fields.iter().flatten();
-        let made_by_us = managers.filter_map(|entry| entry.manager.as_deref()).any(|by| by == FIELD_MANAGER);
-        let labelled = record.as_ref().is_some_and(|record| label == Some(label_value(&record.account)));
+        let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());
+        let label = labels.and_then(|all| all.get(labels::SYNCED_FROM));
+        // An agent's Secret is a source, whatever else it carries.
+        let is_source = labels.is_some_and(|all| all.contains_key(labels::IS_MANAGED_SERVICE_ACCOUNT));
+        let record = Record::read(metadata).filter(|record| {
+            record.account.copy_name() == *key.name
+                && label.is_some_and(|label| *label == label_value(&record.account))
+                && !is_source
+        });
         Self {
             version: Version::of(metadata),
             terminating: metadata.deletion_timestamp.is_some(),
-            is_ours: made_by_us || labelled,
+            is_labelled: label.is_some(),
             record,
             immutable: false,
-            other_type: None,
-            label,
+            is_opaque: true,
             owner: match metadata.owner_references.as_deref() {
-                Some([owner]) if cluster_profile::controls(owner) => {
-                    Some(Owner { name: owner.name.clone(), uid: owner.uid.clone() })
+                Some([owner]) if cluster_profile::controls(owner) && key.name.starts_with(&owner.name) => {
+                    let uid = Some(&owner.uid).filter(|uid| uid.len() <= UID_MAX_LENGTH);
+                    uid.map(|uid| Owner { name: owner.name.clone(), uid: uid.clone() })
                 }
                 _ => None,
             },
             fingerprint: None,
-            keys: BTreeSet::new(),
+            is_full: true,
+            holds_more: false,
+            is_adorned: labels.is_some_and(|all| all.keys().any(|key| key != labels::SYNCED_FROM))
+                || annotations.is_some_and(|all| all.keys().any(|key| !ANNOTATIONS.contains(&key.as_str())))
+                || metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty()),
         }
     }
 
     /// Whether it holds anything, as far as is known.
     #[must_use]
     pub fn holds_data(&self) -> bool {
-        !self.keys.is_empty() || self.fingerprint.is_none()
+        self.is_full
     }
 
     /// Whether what it holds can be taken out.
     #[must_use]
     pub fn can_be_emptied(&self) -> bool {
-        !self.immutable && self.holds_data()
+        !self.immutable && self.is_full
     }
 
-    /// Whose copy it is: what is recorded says so. Where that was stripped, the profile that it hangs on does.
+    /// Whether it holds this credential and nothing else. Nobody can write that who does not know the token.
     #[must_use]
-    pub fn account(&self, key: &SecretKey) -> Option<AccountKey> {
-        let by_owner = || {
-            let cluster = self.owner.as_ref()?.name.as_str();
-            let account = key.name.strip_prefix(cluster)?.strip_prefix('-')?;
-            Some(AccountKey { cluster: cluster.into(), account: account.into() })
-        };
-        self.record.as_ref().map(|record| record.account.clone()).or_else(by_owner)
+    pub fn holds(&self, credential: &Credential) -> bool {
+        self.is_opaque && self.fingerprint == Some(credential.digest)
     }
 
-    /// Whether it hangs on the profile that its credential belongs to.
+    /// Whether its profile is the one that its credential belongs to.
     #[must_use]
-    pub fn hangs_on(&self, wanted: &Wanted<'_>) -> bool {
+    pub fn is_owned_by(&self, wanted: &Wanted<'_>) -> bool {
         self.owner
             .as_ref()
             .is_some_and(|owner| owner.uid == wanted.owner && owner.name == wanted.account.cluster.as_str())
     }
 
-    /// Whether it is what the copy of this credential should be.
+    /// Whether it is what the copy of this credential should be. What others put beside that is theirs.
     #[must_use]
     pub fn is(&self, wanted: &Wanted<'_>) -> bool {
-        self.fingerprint == Some(wanted.credential.digest)
-            && self.other_type.is_none()
+        self.holds(wanted.credential)
             && self.record.as_ref().is_some_and(|it| it.account == *wanted.account && it.uid == wanted.uid)
-            && self.hangs_on(wanted)
-            && self.label == Some(label_value(wanted.account))
+            && self.is_owned_by(wanted)
     }
 
-    /// Whether only a new object can become what it should be.
+    /// Whether it is as we write a copy of this credential, to the last label.
     #[must_use]
-    pub fn must_be_replaced(&self, wanted: &Wanted<'_>) -> bool {
-        self.other_type.is_some() || self.immutable && self.fingerprint != Some(wanted.credential.digest)
+    pub fn is_exactly(&self, wanted: &Wanted<'_>) -> bool {
+        self.is(wanted) && !self.is_adorned && !self.immutable
+    }
+
+    /// Whether only a new object can become what it should be. A token goes only into a Secret that is `known`, by its
+    /// uid, to have been made for it: labels and annotations of any other may be there to carry the token away. One
+    /// without its label is replaced as well, since that is how the chart's policies know what the syncer may change.
+    #[must_use]
+    pub fn must_be_replaced(&self, wanted: &Wanted<'_>, known: bool) -> bool {
+        let is_filled = self.holds(wanted.credential);
+        !self.is_opaque || !self.is_labelled || !is_filled && (self.immutable || self.holds_more || !known)
     }
 }
 
 impl Record {
     fn read(metadata: &ObjectMeta) -> Option<Self> {
-        let annotation = |key| metadata.annotations.as_ref()?.get(key).cloned();
+        let annotation = |key| metadata.annotations.as_ref()?.get(key);
+        let uid = annotation(labels::SYNCED_ACCOUNT_UID).filter(|uid| uid.len() <= UID_MAX_LENGTH);
         Some(Self {
             account: AccountKey {
-                cluster: ClusterName::new(annotation(labels::SYNCED_CLUSTER)?),
-                account: AccountName::new(annotation(labels::SYNCED_ACCOUNT)?),
+                cluster: ClusterName::new(annotation(labels::SYNCED_CLUSTER)?.as_str()),
+                account: AccountName::new(annotation(labels::SYNCED_ACCOUNT)?.as_str()),
             },
-            uid: annotation(labels::SYNCED_ACCOUNT_UID).unwrap_or_default(),
+            uid: uid.cloned().unwrap_or_default(),
         })
     }
 }
@@ -173,7 +198,7 @@ pub struct Wanted<'a> {
     pub account: &'a AccountKey,
     /// The `metadata.uid` of the account.
     pub uid: &'a str,
-    /// The `metadata.uid` of the profile that it hangs on.
+    /// The `metadata.uid` of the profile that owns it.
     pub owner: &'a str,
     /// The version in which a copy that is written names that profile. One that is there keeps the version that it has.
     pub owner_version: ProfileVersion,
@@ -203,7 +228,7 @@ impl Wanted<'_> {
     #[must_use]
     pub fn patch(&self, observed: &ObservedCopy) -> Patch {
         let mut data: BTreeMap<String, Option<SecretBytes>> =
-            observed.keys.iter().map(|key| (key.clone(), None)).collect();
+            ENTRIES.iter().map(|key| ((*key).to_owned(), None)).collect();
         data.extend(self.credential.entries().map(|(key, bytes)| (key.to_owned(), Some(bytes.clone()))));
         Patch {
             metadata: PatchedMetadata {

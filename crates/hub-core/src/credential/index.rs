@@ -16,6 +16,8 @@ use crate::credential::copy::ObservedCopy;
 use crate::credential::source::TokenSource;
 use crate::fleet::{Fleet, Touched};
 use crate::grant::{self, Grant};
+use crate::protected::ProtectedNamespaces;
+use crate::token_names::{TokenNames, token_names};
 
 /// How the syncer is set up.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +26,11 @@ pub struct SyncSettings {
     pub manager: ManagerName,
     /// Whether an account without the annotation [`labels::SYNC_TO_NAMESPACES`] asks for no copy.
     pub require_namespaces: bool,
+    /// The namespaces that receive no copy, whatever is bound there.
+    pub protected: ProtectedNamespaces,
+    /// Whether a token counts that was reported before its ManagedCluster was created, as all are on a hub that was
+    /// restored from a backup of its objects.
+    pub trust_restored: bool,
 }
 
 /// What a copy hangs on.
@@ -49,6 +56,42 @@ impl Profile {
     }
 }
 
+/// What is known of a place.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The Secret there, as far as it has been seen.
+    observed: Option<ObservedCopy>,
+    /// The Secret that this process has made there and not deleted.
+    made: Option<Made>,
+    /// What the API server refuses to do there.
+    refused: Option<Refused>,
+}
+
+impl Slot {
+    fn is_empty(&self) -> bool {
+        self.observed.is_none() && self.made.is_none() && self.refused.is_none()
+    }
+}
+
+/// A Secret that this process has made, or has found to be exactly what it would have made. No label and no
+/// managedFields prove that, since a tenant can write and strip all of them; the uid is the API server's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Its `metadata.uid`.
+    pub uid: String,
+    /// Whose token went into it.
+    pub account: AccountKey,
+}
+
+/// A write that the API server refuses: a quota, a webhook or a policy stands against it, or a permission is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// To create or to change a copy.
+    Write,
+    /// To delete one.
+    Delete,
+}
+
 /// The index. What decisions read of the clusters, sets and bindings is in the [`Fleet`].
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
@@ -57,7 +100,8 @@ pub struct CredentialIndex {
     all_accounts: bool,
     sources: BTreeMap<AccountKey, TokenSource>,
     listed_sources: Listed<AccountName>,
-    copies: BTreeMap<Namespace, BTreeMap<Arc<str>, ObservedCopy>>,
+    left_out: BTreeSet<AccountKey>,
+    copies: BTreeMap<Namespace, BTreeMap<Arc<str>, Slot>>,
     listed_copies: Listed<Namespace>,
     profiles: BTreeMap<ProfileKey, Profile>,
     profile_version: ProfileVersion,
@@ -167,14 +211,30 @@ impl CredentialIndex {
         }
         if let Listed::Of(these) = &mut self.listed_copies {
             these.retain(&copies);
-            self.copies.retain(|namespace, _| copies(namespace));
+            let unwatched: Vec<_> = self.copies.keys().filter(|it| !copies(it)).cloned().collect();
+            for namespace in &unwatched {
+                self.forget_observed(namespace);
+            }
         }
     }
 
     /// A watch on the copies in this namespace begins anew.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
         self.listed_copies.remove(namespace);
-        self.copies.remove(namespace);
+        self.forget_observed(namespace);
+    }
+
+    /// What this process has made stays known: it may have to be deleted.
+    fn forget_observed(&mut self, namespace: &Namespace) {
+        if let Some(slots) = self.copies.get_mut(namespace) {
+            slots.retain(|_, slot| {
+                slot.observed = None;
+                !slot.is_empty()
+            });
+            if slots.is_empty() {
+                self.copies.remove(namespace);
+            }
+        }
     }
 
     /// Whether the copies of a namespace can be judged: an absence means nothing before all of them are known.
@@ -186,7 +246,8 @@ impl CredentialIndex {
     /// Whether any copy is known in a namespace.
     #[must_use]
     pub fn has_copies(&self, namespace: &Namespace) -> bool {
-        self.copies.contains_key(namespace)
+        let slots = self.copies.get(namespace);
+        slots.is_some_and(|slots| slots.values().any(|slot| slot.observed.is_some() || slot.made.is_some()))
     }
 
     /// The token of an account, as its agent has reported it.
@@ -195,11 +256,19 @@ impl CredentialIndex {
         self.sources.get(key)
     }
 
-    /// The names of the accounts that ask for copies.
+    /// The names by which tokens are watched, where not all are; the accounts that are left out are remembered.
+    pub fn token_names(&mut self, fleet: &Fleet) -> BTreeSet<AccountName> {
+        let asks = |key: &AccountKey| self.account(key).is_some_and(|account| account.asks);
+        let asking: Vec<_> = self.accounts().filter(asks).collect();
+        let TokenNames { names, left_out } = token_names(fleet, &asking);
+        self.left_out = left_out;
+        names
+    }
+
+    /// Whether tokens of this account's name are not watched, because there are too many names.
     #[must_use]
-    pub fn asking(&self) -> BTreeSet<AccountName> {
-        let accounts = self.accounts.values().flatten();
-        accounts.filter(|(_, account)| account.asks).map(|(name, _)| name.clone()).collect()
+    pub fn is_left_out(&self, key: &AccountKey) -> bool {
+        self.left_out.contains(key)
     }
 
     /// The account of that name.
@@ -226,7 +295,60 @@ impl CredentialIndex {
     /// The copy at a place, or what stands there.
     #[must_use]
     pub fn copy(&self, key: &SecretKey) -> Option<&ObservedCopy> {
+        self.slot(key)?.observed.as_ref()
+    }
+
+    /// The Secret that this process has made at a place, there or stripped of the label by which it would be seen.
+    #[must_use]
+    pub fn made(&self, key: &SecretKey) -> Option<&Made> {
+        self.slot(key)?.made.as_ref()
+    }
+
+    /// What the API server refuses to do at a place.
+    #[must_use]
+    pub fn refused(&self, key: &SecretKey) -> Option<Refused> {
+        self.slot(key)?.refused
+    }
+
+    /// The namespaces in which the API server refuses to delete the copy of an account.
+    pub fn undeletable(&self, account: &AccountKey) -> impl Iterator<Item = &Namespace> {
+        let name = account.copy_name();
+        let is_refused = move |slots: &BTreeMap<Arc<str>, Slot>| {
+            slots.get(&*name).is_some_and(|slot| slot.refused == Some(Refused::Delete))
+        };
+        self.copies.iter().filter(move |(_, slots)| is_refused(slots)).map(|(namespace, _)| namespace)
+    }
+
+    fn slot(&self, key: &SecretKey) -> Option<&Slot> {
         self.copies.get(&key.namespace)?.get(&key.name)
+    }
+
+    /// Changes what is known of a place, which is forgotten when nothing is.
+    fn change_slot(&mut self, key: &SecretKey, change: impl FnOnce(&mut Slot)) {
+        let slots = self.copies.entry(key.namespace.clone()).or_default();
+        let slot = slots.entry(Arc::clone(&key.name)).or_default();
+        change(slot);
+        if slot.is_empty() {
+            slots.remove(&key.name);
+            if slots.is_empty() {
+                self.copies.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// Takes in that the Secret of this uid is ours: the API server has said so in its response to a create, or it is
+    /// exactly what we would have created.
+    pub fn set_made(&mut self, key: &SecretKey, made: Option<Made>) {
+        if self.made(key) != made.as_ref() {
+            self.change_slot(key, |slot| slot.made = made);
+        }
+    }
+
+    /// Takes in whether the API server refuses to do what is planned for a place.
+    pub fn set_refused(&mut self, key: &SecretKey, refused: Option<Refused>) {
+        if self.refused(key) != refused {
+            self.change_slot(key, |slot| slot.refused = refused);
+        }
     }
 
     /// The profile of a cluster in a namespace.
@@ -267,23 +389,19 @@ impl CredentialIndex {
         self.sources.remove(key);
     }
 
-    /// Takes in a Secret where a copy belongs; answers whether it differs from before.
+    /// Takes in a Secret where a copy belongs; returns whether it differs from before.
     pub fn apply_copy(&mut self, key: &SecretKey, observed: ObservedCopy) -> bool {
-        let copies = self.copies.entry(key.namespace.clone()).or_default();
-        if copies.get(&key.name) == Some(&observed) {
+        if self.copy(key) == Some(&observed) {
             return false;
         }
-        copies.insert(Arc::clone(&key.name), observed);
+        self.change_slot(key, |slot| slot.observed = Some(observed));
         true
     }
 
-    /// Forgets a copy that is gone.
+    /// Forgets a copy that is gone, or is no longer seen.
     pub fn delete_copy(&mut self, key: &SecretKey) {
-        if let Some(copies) = self.copies.get_mut(&key.namespace) {
-            copies.remove(&key.name);
-            if copies.is_empty() {
-                self.copies.remove(&key.namespace);
-            }
+        if self.slot(key).is_some() {
+            self.change_slot(key, |slot| slot.observed = None);
         }
     }
 
@@ -353,6 +471,8 @@ impl CredentialIndex {
         match touched {
             Touched::Nothing => (BTreeSet::new(), Vec::new()),
             Touched::Cluster(cluster) => {
+                // The namespace of a cluster is protected as long as there is the cluster.
+                let own = self.places_in(fleet, &Namespace::from(cluster.as_str()));
                 let at = |namespace: &Namespace| {
                     self.places_at(
                         fleet,
@@ -361,7 +481,7 @@ impl CredentialIndex {
                 };
                 let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.keys()).collect();
                 let accounts = self.accounts().filter(|key| key.cluster == *cluster).collect();
-                (namespaces.into_iter().flat_map(at).collect(), accounts)
+                (namespaces.into_iter().flat_map(at).chain(own).collect(), accounts)
             }
             Touched::Namespaces(namespaces) => (
                 namespaces.iter().flat_map(|it| self.places_in(fleet, it)).collect(),

@@ -5,7 +5,7 @@ use hub_api::secret::Secret;
 
 use crate::credential::account::{self, Account, Scope};
 use crate::credential::copy::{ObservedCopy, Patch, Wanted};
-use crate::credential::index::CredentialIndex;
+use crate::credential::index::{CredentialIndex, Made, Refused};
 use crate::credential::state::State;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -17,6 +17,14 @@ use crate::version::Version;
 pub struct CopyPlan {
     /// The next write.
     pub action: CopyAction,
+    /// The account whose token is in the Secret at the place, or goes there with the next write.
+    pub holder: Option<AccountKey>,
+    /// Whether what is there is exactly the copy of its holder, whoever wrote it: its uid is worth remembering.
+    pub is_exact: bool,
+    /// Whether a Secret is left alone because it is not ours.
+    pub is_foreign: bool,
+    /// Whether the next write takes a token away from where it may not be.
+    pub is_removal: bool,
     /// How it stands with every account whose copy has this name.
     pub states: Vec<(AccountKey, State)>,
     /// The findings on the Secret.
@@ -29,9 +37,22 @@ impl CopyPlan {
     pub fn synced(&self) -> Option<&AccountKey> {
         self.states.iter().find(|(_, state)| *state == State::Synced).map(|(account, _)| account)
     }
+
+    /// A token stays where it may not be, since the API server refuses to delete it.
+    fn mark_undeletable(&mut self, account: &AccountKey, refused: Option<Refused>) {
+        let states =
+            self.states.iter_mut().filter(|(key, _)| refused == Some(Refused::Delete) && key == account);
+        states.for_each(|(_, state)| *state = State::DeleteRefused);
+    }
+
+    /// What it is that the API server refuses, where it refuses the next write.
+    #[must_use]
+    pub fn refused(&self) -> Refused {
+        if self.is_removal { Refused::Delete } else { Refused::Write }
+    }
 }
 
-/// The next write. After it, the plan is made anew from what the API server answered.
+/// The next write. After it, the plan is made anew from the API server's response.
 #[derive(Debug, Default, PartialEq)]
 pub enum CopyAction {
     /// Nothing differs, or nothing may be done.
@@ -43,6 +64,8 @@ pub enum CopyAction {
     Patch(Box<Patch>),
     /// Delete the Secret of exactly this version.
     Delete(Version),
+    /// Delete the Secret of this uid, if it is still there: no watch shows it, since it has lost its label or is gone.
+    DeleteUnseen(String),
 }
 
 /// How it stands with one account in one namespace, whatever stands at the place of its copy.
@@ -65,6 +88,35 @@ impl Standing<'_> {
     }
 }
 
+/// Whose Secret stands at a place.
+struct Origin {
+    /// Whose token it holds, or should.
+    account: AccountKey,
+    /// Whether its uid is the one of a Secret that we have made.
+    known: bool,
+}
+
+impl Origin {
+    /// Finds out, from the strongest evidence to the weakest. With none, the Secret is not ours.
+    ///
+    /// 1. The uid of a Secret that this process has made: whatever has been done to it, it is ours.
+    /// 2. Label, annotations, name and type that all say the same: somebody has put it where a copy belongs, and as
+    ///    one. It may be deleted, and never gets a token (see [`ObservedCopy::must_be_replaced`]).
+    /// 3. The bytes of a token whose copy has this name: somebody has stripped a copy.
+    fn find(index: &CredentialIndex, place: &SecretKey, observed: &ObservedCopy) -> Option<Self> {
+        if let Some(made) = index.made(place).filter(|made| made.uid == observed.version.uid) {
+            return Some(Self { account: made.account.clone(), known: true });
+        }
+        let holds_token_of = |key: &AccountKey| {
+            let credential = index.source(key).and_then(|source| source.credential.as_ref().ok());
+            credential.is_some_and(|credential| observed.holds(credential))
+        };
+        let recorded = observed.record.as_ref().map(|record| record.account.clone());
+        let account = recorded.or_else(|| index.accounts_named(&place.name).find(holds_token_of))?;
+        Some(Self { account, known: false })
+    }
+}
+
 /// Plans what has to be written so that what is at `place` is the right copy, or none.
 #[must_use]
 pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
@@ -72,20 +124,22 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
         return leave_unread(index, fleet, place);
     }
     let observed = index.copy(place);
-    let ours = observed.filter(|observed| observed.is_ours);
-    let holder = ours.and_then(|copy| copy.account(place));
+    let origin = observed.and_then(|observed| Origin::find(index, place, observed));
     let mut candidates: Vec<AccountKey> = index.accounts_named(&place.name).collect();
     // An account that is gone, or of which nothing is known, has still to be judged.
-    candidates.extend(holder.clone().filter(|holder| !candidates.contains(holder)));
+    let unseen = index.made(place).filter(|_| observed.is_none());
+    let holder = origin.as_ref().map(|origin| &origin.account).or(unseen.map(|made| &made.account));
+    let missing = holder.filter(|holder| !candidates.contains(holder)).cloned();
+    candidates.extend(missing);
     candidates.sort_by_cached_key(|key| seniority(index, key));
     let standings: Vec<_> =
         candidates.iter().map(|key| (key, standing(index, fleet, &place.namespace, key))).collect();
-    match (observed, ours) {
-        (None, _) => create(place, &standings),
+    let refused = index.refused(place);
+    match (observed, &origin) {
+        (None, _) => create(place, &standings, unseen, refused),
         (Some(_), None) => leave_alone(&standings),
-        (_, Some(copy)) => {
-            let holder = find_holder(holder.as_ref(), &standings);
-            keep_or_delete(copy, holder, &standings, index.knows_accounts())
+        (Some(copy), Some(origin)) => {
+            keep_or_delete(copy, origin, &standings, index.knows_accounts(), refused)
         }
     }
 }
@@ -107,34 +161,47 @@ fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
     (created.is_none(), created, key.clone())
 }
 
-fn create(place: &SecretKey, standings: &Standings<'_>) -> CopyPlan {
+fn create(
+    place: &SecretKey,
+    standings: &Standings<'_>,
+    unseen: Option<&Made>,
+    refused: Option<Refused>,
+) -> CopyPlan {
     let mut plan = CopyPlan::default();
     let mut is_free = true;
     for (key, standing) in standings {
         let state = match standing {
             Standing::Offered(wanted, None) if is_free => {
                 plan.action = CopyAction::Create(Box::new(wanted.create(place)));
-                State::Synced
+                plan.holder = Some((*key).clone());
+                if refused == Some(Refused::Write) { State::WriteRefused } else { State::Synced }
             }
             _ => standing.without_copy(State::NameTaken),
         };
         // Whose token is about to be known goes first as well.
-        is_free &= !matches!(state, State::Synced | State::TokenUnknown);
+        is_free &= !matches!(state, State::Synced | State::WriteRefused | State::TokenUnknown);
         plan.states.push(((*key).clone(), state));
+    }
+    // Where a copy should be, creating one shows what has become of the last.
+    let is_unwanted = standings.iter().all(|(_, standing)| matches!(standing, Standing::Refused(_)));
+    if let Some(made) = unseen.filter(|_| is_unwanted) {
+        plan.action = CopyAction::DeleteUnseen(made.uid.clone());
+        plan.is_removal = true;
+        plan.mark_undeletable(&made.account, refused);
     }
     plan
 }
 
 fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
-    let mut plan = CopyPlan::default();
+    let mut plan = CopyPlan { is_foreign: true, ..CopyPlan::default() };
     for (key, standing) in standings {
         let state = standing.without_copy(State::ForeignSecret);
         if state == State::ForeignSecret {
             plan.notes.push(Note::new(
                 Reason::ForeignSecret,
                 format!(
-                    "is not a copy that we made and is left alone; it stands where the token of \
-                     ManagedServiceAccount {key} would be: delete or rename it"
+                    "is left alone, since the credential syncer did not create it; it has the name of the credential \
+                     of ManagedServiceAccount {key}: delete it"
                 ),
             ));
         }
@@ -145,35 +212,42 @@ fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
 
 fn keep_or_delete(
     observed: &ObservedCopy,
-    holder: Option<&(&AccountKey, Standing<'_>)>,
+    origin: &Origin,
     standings: &Standings<'_>,
     all_accounts_known: bool,
+    refused: Option<Refused>,
 ) -> CopyPlan {
-    let mut plan = CopyPlan::default();
+    let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
+    let holder = standings.iter().find(|(key, _)| **key == origin.account);
     let wanted = match holder {
-        // It stays under a profile that changes hands, and never moves to one that is another's.
-        Some((_, Standing::Offered(wanted, Some(State::ForeignProfile)))) if !observed.hangs_on(wanted) => {
-            plan.action = removal(observed);
+        // It never moves to a profile that is not ours.
+        Some((_, Standing::Offered(wanted, Some(State::ForeignProfile))))
+            if !observed.is_owned_by(wanted) =>
+        {
             false
         }
         Some((_, Standing::Offered(wanted, obstacle))) => {
-            plan.action = difference(observed, wanted, *obstacle);
+            plan.action = difference(observed, wanted, origin.known, *obstacle);
+            plan.is_exact = observed.is_exactly(wanted);
             true
         }
         Some((_, Standing::Kept(_))) => true,
         // Whose it is may come to light with the accounts that are not known yet.
         None if !all_accounts_known => true,
-        Some((_, Standing::Refused(_))) | None => {
-            plan.action = removal(observed);
-            false
-        }
+        Some((_, Standing::Refused(_))) | None => false,
     };
+    if !wanted {
+        plan.action = removal(observed);
+        plan.is_removal = true;
+    }
+    let is_held_up = plan.action != CopyAction::Nothing && refused == Some(Refused::Write);
     for (key, standing) in standings {
         let holds = holder.is_some_and(|(holder, _)| holder == key);
         let state = match standing {
             Standing::Offered(..) if observed.terminating => State::Terminating,
+            Standing::Offered(..) if holds && wanted && is_held_up => State::WriteRefused,
             Standing::Offered(it, obstacle) if holds && wanted => {
-                obstacle.filter(|_| observed.must_be_replaced(it)).unwrap_or(State::Synced)
+                obstacle.filter(|_| observed.must_be_replaced(it, origin.known)).unwrap_or(State::Synced)
             }
             _ => standing.without_copy(State::NameTaken),
         };
@@ -190,6 +264,9 @@ fn keep_or_delete(
         }
         plan.states.push(((*key).clone(), state));
     }
+    if !wanted && plan.action != CopyAction::Nothing {
+        plan.mark_undeletable(&origin.account, refused);
+    }
     if observed.terminating {
         let token = match plan.action {
             CopyAction::Nothing if observed.holds_data() && !wanted => {
@@ -204,21 +281,15 @@ fn keep_or_delete(
     plan
 }
 
-/// Whose copy it is. Where the copy itself does not say, the first of those that it could be.
-fn find_holder<'a>(
-    told: Option<&AccountKey>,
-    standings: &'a Standings<'a>,
-) -> Option<&'a (&'a AccountKey, Standing<'a>)> {
-    standings.iter().find(|(key, standing)| match told {
-        Some(told) => *key == told,
-        None => !matches!(standing, Standing::Refused(_)),
-    })
-}
-
-fn difference(observed: &ObservedCopy, wanted: &Wanted<'_>, obstacle: Option<State>) -> CopyAction {
+fn difference(
+    observed: &ObservedCopy,
+    wanted: &Wanted<'_>,
+    known: bool,
+    obstacle: Option<State>,
+) -> CopyAction {
     if observed.terminating || observed.is(wanted) {
         CopyAction::Nothing
-    } else if !observed.must_be_replaced(wanted) {
+    } else if !observed.must_be_replaced(wanted, known) {
         CopyAction::Patch(Box::new(wanted.patch(observed)))
     } else if obstacle.is_none() {
         CopyAction::Delete(observed.version.clone())
@@ -255,6 +326,9 @@ fn standing<'a>(
     if grant == Grant::Refused {
         return Standing::Refused(State::NotGranted);
     }
+    if index.settings.protected.protection(fleet, namespace).is_some() {
+        return Standing::Refused(State::ProtectedNamespace);
+    }
     if let Some(Ok(said)) = account.map(|account| &account.state)
         && said.token_secret.as_deref().is_some_and(|name| name != key.account.as_str())
     {
@@ -267,21 +341,33 @@ fn standing<'a>(
     if source.is_some_and(|source| source.is_foreign_to(account)) {
         return Standing::Refused(State::ForeignToken);
     }
+    let cluster = fleet.cluster(&key.cluster).filter(|_| !index.settings.trust_restored);
+    if let (Some(cluster), Some(account), Some(source)) = (cluster, account, source)
+        && source.is_of_an_earlier(cluster, account)
+    {
+        return Standing::Refused(State::EarlierToken);
+    }
     let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
         return Standing::Refused(State::NoProfile);
     };
+    let manager = index.settings.manager.as_str();
+    if profile.manager.as_deref().is_some_and(|other| other != manager) {
+        return Standing::Refused(State::ForeignProfile);
+    }
     let Some(account) = account.filter(|account| account.state.is_ok()) else {
         return Standing::Kept(State::AccountUnknown);
     };
-    let Some(source) = source else { return Standing::Kept(State::TokenUnknown) };
+    let Some(source) = source else {
+        let is_left_out = index.is_left_out(key);
+        return Standing::Kept(if is_left_out { State::TooManyNames } else { State::TokenUnknown });
+    };
     let credential = match &source.credential {
         Err(unusable) => return Standing::Kept(State::UnusableToken(*unusable)),
         Ok(credential) => credential,
     };
-    let is_foreign =
-        profile.manager.as_deref().is_some_and(|manager| manager != index.settings.manager.as_str());
     let obstacle = match grant {
-        Grant::Granted if is_foreign => Some(State::ForeignProfile),
+        // The projector puts the label back, or deletes the profile.
+        Grant::Granted if profile.manager.is_none() => Some(State::ForeignProfile),
         Grant::Granted => None,
         Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
     };

@@ -28,13 +28,20 @@ pub struct Report {
     pub reason: &'static str,
     /// Every trouble, in a sentence each.
     pub message: String,
+    /// Whether nothing is refused or contradicted, and something only is not there or not known yet.
+    pub is_missing: bool,
 }
 
 /// What there is to say of an account, if anything.
 #[must_use]
 pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Option<Report> {
-    let account = index.account(key).filter(|account| account.asks)?;
+    let account = index.account(key)?;
+    let undeletable: Vec<&Namespace> = index.undeletable(key).collect();
+    if !account.asks && undeletable.is_empty() {
+        return None;
+    }
     let asked: BTreeSet<&Namespace> = match &account.scope {
+        _ if !account.asks => BTreeSet::new(),
         Scope::Only { namespaces, .. } => namespaces.iter().collect(),
         Scope::EveryGrantedNamespace if index.settings.require_namespaces => BTreeSet::new(),
         Scope::EveryGrantedNamespace => fleet.namespaces().collect(),
@@ -54,10 +61,19 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
             troubles.entry(state).or_default().push(namespace);
         }
     }
+    if !undeletable.is_empty() {
+        troubles.insert(State::DeleteRefused, undeletable);
+    }
     // Whoever names a namespace expects a copy there; whoever does not expects one somewhere.
+    let expects_others =
+        troubles.get(&State::ProtectedNamespace).is_some_and(|protected| protected.len() < granted.len());
+    if expects_others && matches!(account.scope, Scope::EveryGrantedNamespace) {
+        troubles.remove(&State::ProtectedNamespace);
+    }
     if matches!(account.scope, Scope::Only { .. }) && !refused.is_empty() {
         troubles.insert(State::NotGranted, refused.into_iter().collect());
     }
+    let is_missing = !troubles.is_empty() && troubles.keys().all(|state| state.is_missing());
     let mut sentences = Vec::new();
     let mut reason = troubles.keys().next().map(|state| state.reason());
     if granted.is_empty() && troubles.is_empty() {
@@ -73,7 +89,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
         reason = reason.or(Some("InvalidNamespace"));
         sentences.push(format!("the annotation names what is no namespace: {}", entries.join(", ")));
     }
-    reason.map(|reason| Report { reason, message: sentences.join(". ") })
+    reason.map(|reason| Report { reason, message: sentences.join(". "), is_missing })
 }
 
 /// Why an account has no namespace to go to.

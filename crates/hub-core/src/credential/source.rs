@@ -8,26 +8,36 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hub_api::labels;
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ObjectMeta};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::credential::account::Account;
+use crate::credential::copy::UID_MAX_LENGTH;
+use crate::fleet::ObservedCluster;
 
 /// The entry of a Secret that holds the token.
 pub const TOKEN: &str = "token";
 /// The entry of a Secret that holds the certificates of the managed cluster's API server.
 pub const CA: &str = "ca.crt";
 
-/// Longest token that is copied, in bytes. It travels in a header; no API server takes a longer one.
-pub const TOKEN_MAX_LENGTH: usize = 64 * 1024;
-/// Longest list of certificates that is copied, in bytes.
-pub const CA_MAX_LENGTH: usize = 256 * 1024;
+/// The entries of a copy.
+pub const ENTRIES: [&str; 2] = [CA, TOKEN];
+
+/// The most that is copied of one account, in bytes. A token travels in a header, of which no API server takes more,
+/// and what is kept of every account has to be bounded.
+pub const CREDENTIAL_MAX_LENGTH: usize = 64 * 1024;
+
+/// How many owners of a source are read: an agent writes one.
+const OWNERS_MAX: usize = 8;
 
 /// The Secret of a ManagedServiceAccount's name in its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenSource {
     /// The uids in its ownerReferences.
     pub owners: Vec<String>,
+    /// When its data was last written, by the API server's clock and as far as it has recorded that.
+    pub reported: Option<Timestamp>,
     /// Whether it carries the agent's label and is of the type that the agent gives it.
     pub is_agents: bool,
     /// What it holds, or why that is no credential.
@@ -56,10 +66,8 @@ pub enum Unusable {
     EmptyToken,
     /// It holds what no HTTP header can: then it is not what the agent was given.
     NotPrintable,
-    /// It is longer than [`TOKEN_MAX_LENGTH`].
-    TokenTooLong,
-    /// The certificates are longer than [`CA_MAX_LENGTH`].
-    CaTooLong,
+    /// Token and certificates are longer than [`CREDENTIAL_MAX_LENGTH`].
+    TooLong,
     /// The Secret does not have the shape of one.
     Unreadable,
 }
@@ -72,8 +80,9 @@ impl fmt::Display for Unusable {
             Self::NotPrintable => {
                 write!(f, "its entry {TOKEN} holds bytes that are no printable ASCII, such as a line end")
             }
-            Self::TokenTooLong => write!(f, "its entry {TOKEN} has more than {TOKEN_MAX_LENGTH} bytes"),
-            Self::CaTooLong => write!(f, "its entry {CA} has more than {CA_MAX_LENGTH} bytes"),
+            Self::TooLong => {
+                write!(f, "its entries {TOKEN} and {CA} have more than {CREDENTIAL_MAX_LENGTH} bytes")
+            }
             Self::Unreadable => f.write_str("it does not have the shape of a Secret"),
         }
     }
@@ -85,9 +94,11 @@ impl TokenSource {
     pub fn read(secret: &Secret) -> Self {
         let metadata = &secret.metadata;
         let label = metadata.labels.as_ref().and_then(|all| all.get(labels::IS_MANAGED_SERVICE_ACCOUNT));
-        let owners = metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone());
+        let owners = metadata.owner_references.iter().flatten().map(|owner| &owner.uid);
+        let owners = owners.filter(|uid| uid.len() <= UID_MAX_LENGTH).take(OWNERS_MAX);
         Self {
-            owners: owners.collect(),
+            owners: owners.cloned().collect(),
+            reported: reported(metadata),
             is_agents: label.is_some_and(|label| label == labels::TRUE)
                 && secret.type_.as_deref() == Some(TYPE_OPAQUE),
             credential: Credential::read(secret).map(Arc::new),
@@ -97,7 +108,18 @@ impl TokenSource {
     /// Stands for a Secret that could not be read.
     #[must_use]
     pub fn unreadable() -> Self {
-        Self { owners: Vec::new(), is_agents: true, credential: Err(Unusable::Unreadable) }
+        Self { owners: Vec::new(), reported: None, is_agents: true, credential: Err(Unusable::Unreadable) }
+    }
+
+    /// Whether it was written before this ManagedCluster was created, and so by the agent of another cluster, which had
+    /// the same name. Times are compared to the second, in which two events have no order; an account that is not
+    /// older than the cluster can have no older token.
+    #[must_use]
+    pub fn is_of_an_earlier(&self, cluster: &ObservedCluster, account: &Account) -> bool {
+        let is_earlier = |time: Option<Timestamp>| {
+            cluster.created.zip(time).is_some_and(|(created, time)| time.as_second() < created.as_second())
+        };
+        is_earlier(self.reported) && is_earlier(account.created)
     }
 
     /// Whether it is clearly not what the agent of an account has made. Of an account that is not known only the
@@ -110,18 +132,28 @@ impl TokenSource {
     }
 }
 
+/// When the data of a Secret was last written: rotation rewrites the Secret, so its creation alone does not say.
+///
+/// managedFields can be forged, by somebody who may write the Secret and so the token itself. The agent's own
+/// `lastRefreshTimestamp` is by the clock of the managed cluster, which may be wrong by any amount.
+fn reported(metadata: &ObjectMeta) -> Option<Timestamp> {
+    let writes_data =
+        |fields: &Option<FieldsV1>| fields.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some());
+    let written = metadata.managed_fields.iter().flatten().filter(|entry| writes_data(&entry.fields_v1));
+    let times = written.filter_map(|entry| entry.time.as_ref()).chain(&metadata.creation_timestamp);
+    times.map(|time| time.0).max()
+}
+
 impl Credential {
     fn read(secret: &Secret) -> Result<Self, Unusable> {
         let entry = |key| secret.entries().find(|(name, _)| *name == key).map(|(_, bytes)| bytes.clone());
         let (token, ca) = (entry(TOKEN).ok_or(Unusable::NoToken)?, entry(CA));
+        let length = token.expose().len() + ca.as_ref().map_or(0, |ca| ca.expose().len());
         match token.expose() {
             [] => return Err(Unusable::EmptyToken),
-            bytes if bytes.len() > TOKEN_MAX_LENGTH => return Err(Unusable::TokenTooLong),
+            _ if length > CREDENTIAL_MAX_LENGTH => return Err(Unusable::TooLong),
             bytes if !bytes.iter().all(u8::is_ascii_graphic) => return Err(Unusable::NotPrintable),
             _ => {}
-        }
-        if ca.as_ref().is_some_and(|ca| ca.expose().len() > CA_MAX_LENGTH) {
-            return Err(Unusable::CaTooLong);
         }
         let entries = ca.iter().map(|ca| (CA, ca)).chain([(TOKEN, &token)]);
         let (digest, expires) = (Fingerprint::of(entries), expiry(token.expose()));
@@ -192,8 +224,11 @@ mod tests {
             (json!({ "token": "" }), Unusable::EmptyToken),
             (json!({ "token": base64(b"abc\n") }), Unusable::NotPrintable),
             (json!({ "token": base64(&[0xff, 0xfe]) }), Unusable::NotPrintable),
-            (json!({ "token": base64(&vec![b'a'; TOKEN_MAX_LENGTH + 1]) }), Unusable::TokenTooLong),
-            (json!({ "token": "YQ==", "ca.crt": base64(&vec![0; CA_MAX_LENGTH + 1]) }), Unusable::CaTooLong),
+            (json!({ "token": base64(&vec![b'a'; CREDENTIAL_MAX_LENGTH + 1]) }), Unusable::TooLong),
+            (
+                json!({ "token": "YQ==", "ca.crt": base64(&vec![0; CREDENTIAL_MAX_LENGTH]) }),
+                Unusable::TooLong,
+            ),
         ] {
             assert_eq!(read(&data).unwrap_err(), why);
         }

@@ -13,5 +13,6 @@ mod member_id;
 mod neighbours;
 mod permissions;
 mod plan;
+mod token_names;
 mod touched;
 mod trust;

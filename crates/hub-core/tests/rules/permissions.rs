@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hub_core::access::Known;
+use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{
     BindingAction, GRACE, Need, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings,
     TokensAction, plan_tokens, token_rules,
@@ -24,6 +25,7 @@ fn settings() -> PermissionSettings {
         service_account: "syncer".to_owned(),
         copies_role: "copies".to_owned(),
         tokens_role: "tokens".to_owned(),
+        protected: ProtectedNamespaces::default(),
     }
 }
 

@@ -6,14 +6,15 @@
 use hub_api::labels::{
     CLUSTER_MANAGER, CLUSTER_NAME, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
 };
-use hub_core::credential::index::SyncSettings;
+use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::CopyAction;
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, base64, place, profile, scene, scene_place, scene_with, scene_without, token,
+    Arrival, World, account, account_key, base64, place, profile, scene, scene_place, scene_with,
+    scene_without, token,
 };
 use crate::support::{NOON, binding, broken, condition, exclusive, member, unreadable, with};
 
@@ -24,6 +25,11 @@ fn state(world: &World) -> State {
     assert_eq!(matches!(plan.action, CopyAction::Create(_)), state == State::Synced, "{plan:?}");
     assert!(matches!(plan.action, CopyAction::Create(_) | CopyAction::Nothing), "{plan:?}");
     state
+}
+
+/// The same, whatever is there already.
+fn standing(world: &World) -> State {
+    world.state(&scene_place(), &account_key("c1", "kueue")).unwrap()
 }
 
 fn annotated(namespaces: &str) -> Vec<Value> {
@@ -264,9 +270,123 @@ fn what_is_missing_is_said_and_nothing_is_made() {
 }
 
 #[test]
-fn a_profile_whose_label_was_stripped_is_still_taken_for_ours() {
+fn a_profile_without_the_label_of_our_manager_never_becomes_the_owner_of_a_copy_and_keeps_the_one_it_owns() {
     let stripped = json!({ "metadata": { "labels": null } });
-    assert_eq!(state(&World::of(scene_with("ClusterProfile", &stripped))), State::Synced);
+    assert_eq!(state(&World::of(scene_with("ClusterProfile", &stripped))), State::ForeignProfile);
+    let mut world = World::settled_scene();
+    world.arrive(&with(profile("team", "c1"), &stripped));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    let another = json!({ "metadata": { "labels": null, "uid": "uid-of-another" } });
+    world.arrive(&with(profile("team", "c1"), &another));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Delete(world.version(&scene_place())));
+}
+
+#[test]
+fn the_hubs_own_namespaces_and_those_of_clusters_receive_no_credential() {
+    for namespace in ["open-cluster-management-addon", "multicluster-engine", "kube-system", "c2"] {
+        let mut world = World::of(scene());
+        for object in [binding(namespace, "prod"), profile(namespace, "c1"), member("c2", "dev")] {
+            world.arrive(&object);
+        }
+        let place = place(namespace, "c1-kueue");
+        assert_eq!(world.state(&place, &account_key("c1", "kueue")), Some(State::ProtectedNamespace));
+        world.settle();
+        assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()], "{namespace}");
+    }
+}
+
+#[test]
+fn a_namespace_becomes_protected_when_a_cluster_of_its_name_joins_and_not_when_anybody_names_one_so() {
+    let mut world = World::settled_scene();
+    let named = with(member("team", "dev"), &json!({ "status": { "conditions": [] } }));
+    world.arrive(&named);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    let Arrival::Touches(touched) = world.arrive(&member("team", "dev")) else { panic!("no cluster") };
+    assert!(world.index.concerned(&world.fleet, &touched).0.contains(&scene_place()));
+    world.settle();
+    assert!(world.secrets.is_empty());
+}
+
+#[test]
+fn which_namespaces_are_protected_can_be_configured() {
+    let settings = SyncSettings { protected: "team".parse().unwrap(), ..SyncSettings::default() };
+    assert_eq!(state(&World::set_up(settings, scene())), State::ProtectedNamespace);
+}
+
+/// The scene where the cluster was created, the account created and the token written at these times.
+fn at(
+    cluster: Option<&str>,
+    account: Option<&str>,
+    created: Option<&str>,
+    written: Option<&str>,
+) -> Vec<Value> {
+    let fields = json!({ "f:data": { ".": {}, "f:token": {} } });
+    let entry = |time| json!({ "manager": "agent", "operation": "Update", "time": time, "fieldsV1": fields });
+    let managed = json!({ "metadata": { "creationTimestamp": created, "managedFields": written.map(|time| [entry(time)]) } });
+    let edit = |object: Value| match object["kind"].as_str() {
+        Some("ManagedCluster") => with(object, &json!({ "metadata": { "creationTimestamp": cluster } })),
+        Some("ManagedServiceAccount") => {
+            with(object, &json!({ "metadata": { "creationTimestamp": account } }))
+        }
+        Some("Secret") => with(object, &managed),
+        _ => object,
+    };
+    scene().into_iter().map(edit).collect()
+}
+
+#[test]
+fn a_token_that_was_reported_before_its_cluster_was_created_is_not_synced_until_it_is_reported_again() {
+    const OLD: Option<&str> = Some("2026-01-01T00:00:00Z");
+    const NEW: Option<&str> = Some("2026-02-01T00:00:00Z");
+    const LATER: Option<&str> = Some("2026-02-01T00:00:01Z");
+    for (what, objects, expected) in [
+        ("inherited", at(NEW, OLD, OLD, OLD), State::EarlierToken),
+        ("and nobody recorded who wrote it", at(NEW, OLD, OLD, None), State::EarlierToken),
+        ("rotated in place", at(NEW, OLD, OLD, LATER), State::Synced),
+        ("in the same second", at(NEW, OLD, OLD, NEW), State::Synced),
+        ("made anew", at(NEW, OLD, LATER, None), State::Synced),
+        ("of a later account", at(NEW, LATER, OLD, OLD), State::Synced),
+        ("of a cluster that was there before", at(OLD, OLD, NEW, NEW), State::Synced),
+        ("where no time is known", at(None, None, None, None), State::Synced),
+    ] {
+        assert_eq!(state(&World::of(objects)), expected, "{what}");
+    }
+    let settings = SyncSettings { trust_restored: true, ..SyncSettings::default() };
+    assert_eq!(state(&World::set_up(settings, at(NEW, OLD, OLD, OLD))), State::Synced, "from a backup");
+}
+
+#[test]
+fn a_change_of_a_label_does_not_make_a_token_younger() {
+    let fields = json!({ "f:metadata": { "f:labels": { "f:x": {} } } });
+    let entry = json!({ "manager": "kubectl-label", "operation": "Update", "time": "2026-03-01T00:00:00Z", "fieldsV1": fields });
+    let mut objects =
+        at(Some("2026-02-01T00:00:00Z"), Some("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:00Z"), None);
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Secret") {
+        object["metadata"]["managedFields"] = json!([entry]);
+    }
+    assert_eq!(state(&World::of(objects)), State::EarlierToken);
+}
+
+#[test]
+fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_the_same() {
+    let mut world = World::of(scene());
+    world.index.set_refused(&scene_place(), Some(Refused::Write));
+    assert_eq!(standing(&world), State::WriteRefused);
+    assert!(matches!(world.plan(&scene_place()).action, CopyAction::Create(_)));
+    let mut world = World::settled_scene();
+    world.index.set_refused(&scene_place(), Some(Refused::Write));
+    assert_eq!(standing(&world), State::Synced, "nothing is left to write");
+    world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+    assert_eq!(standing(&world), State::WriteRefused);
+    world.index.set_refused(&scene_place(), None);
+    assert_eq!(standing(&world), State::Synced);
+
+    let mut world = World::settled_scene();
+    world.leave(&binding("team", "prod"));
+    assert_eq!(standing(&world), State::NotGranted);
+    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    assert_eq!(standing(&world), State::DeleteRefused);
+    assert_eq!(world.plan(&scene_place()).refused(), Refused::Delete);
 }
 
 #[test]

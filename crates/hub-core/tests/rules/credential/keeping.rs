@@ -4,8 +4,7 @@
 #![cfg(test)]
 
 use hub_api::labels::{
-    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT,
-    SYNCED_CLUSTER,
+    CLUSTER_MANAGER, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES,
 };
 use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
@@ -14,8 +13,8 @@ use hub_core::credential::state::State;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, account_uid, base64, observe, place, profile, scene, scene_place,
-    scene_with, scene_without, token,
+    World, account, account_key, account_uid, base64, place, profile, scene, scene_place, scene_with,
+    scene_without, token,
 };
 use crate::support::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
 
@@ -113,6 +112,16 @@ fn revocations() -> Vec<(&'static str, Change, State)> {
         ("cluster gone", go(member("c1", "prod")), State::NotGranted),
         ("profile gone", go(profile("team", "c1")), State::NoProfile),
         (
+            "profile of another manager",
+            edit(profile("team", "c1"), &metadata(&json!({ "labels": { CLUSTER_MANAGER: "karmada" } }))),
+            State::ForeignProfile,
+        ),
+        (
+            "cluster created after its token was reported",
+            edit(member("c1", "prod"), &metadata(&json!({ "creationTimestamp": NOON }))),
+            State::EarlierToken,
+        ),
+        (
             "profile deleting",
             edit(profile("team", "c1"), &metadata(&json!({ "deletionTimestamp": NOON }))),
             State::NoProfile,
@@ -153,7 +162,7 @@ fn kueue() -> hub_api::names::AccountKey {
 }
 
 fn assert_deleted(world: &World, state: State, what: &str) {
-    let CopyPlan { action, states, notes } = world.plan(&scene_place());
+    let CopyPlan { action, states, notes, .. } = world.plan(&scene_place());
     assert_eq!(action, CopyAction::Delete(world.version(&scene_place())), "{what}");
     assert!(states.is_empty() || states == [(kueue(), state)], "{what}: {states:?}");
     assert_eq!(notes, [], "{what}");
@@ -215,7 +224,7 @@ fn what_is_not_known_keeps_the_copy() {
         let mut world = World::settled_scene();
         let before = world.secret(&scene_place()).clone();
         make(&mut world, &change);
-        let CopyPlan { action, states, notes } = world.plan(&scene_place());
+        let CopyPlan { action, states, notes, .. } = world.plan(&scene_place());
         assert_eq!((action, states, notes), (CopyAction::Nothing, vec![(kueue(), state)], vec![]), "{what}");
         world.settle();
         assert_eq!(world.secret(&scene_place()), &before, "{what}");
@@ -252,8 +261,9 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
                 assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
                 continue;
             }
-            // Nor does an unreadable token say whose it is.
-            if doubt == "token unreadable" && no == "account made anew" {
+            // Nor does an unreadable token say whose it is, and since when.
+            let is_of_the_token = no == "account made anew" || no.starts_with("cluster created after");
+            if doubt == "token unreadable" && is_of_the_token {
                 assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
                 continue;
             }
@@ -282,20 +292,6 @@ fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
     world.arrive(&token("c1", "kueue"));
     world.index.accounts_listed();
     assert_deleted(&world, State::NotAsked, "and the account once all are known");
-}
-
-#[test]
-fn a_copy_without_a_record_waits_for_the_accounts_to_be_listed() {
-    let stripped = json!({ "metadata": { "annotations": { SYNCED_CLUSTER: null, SYNCED_ACCOUNT: null }, "labels": null } });
-    let left = with(World::settled_scene().secret(&scene_place()).clone(), &stripped);
-    assert!(observe(&left).is_ours && observe(&left).record.is_none());
-    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
-    world.put(left);
-    world.index.sources_listed(None);
-    world.index.copies_listed(None);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    world.index.accounts_listed();
-    assert_deleted(&world, State::NotAsked, "nobody is left whose it could be");
 }
 
 #[test]
@@ -337,8 +333,8 @@ fn a_copy_under_a_grant_that_is_not_known_is_kept_true() {
 
 #[test]
 fn a_copy_that_could_not_be_made_anew_is_not_deleted_to_be_replaced() {
-    let foreign_profile = json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } });
-    for change in [come(broken("prod")), edit(profile("team", "c1"), &foreign_profile)] {
+    let unlabelled = json!({ "metadata": { "labels": { CLUSTER_MANAGER: null } } });
+    for change in [come(broken("prod")), edit(profile("team", "c1"), &unlabelled)] {
         let mut world = World::settled_scene();
         world.edit(&scene_place(), &json!({ "immutable": true }));
         world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES, SYNCED_ACCOUNT, SYNCED_CLUSTER};
 use hub_api::names::{AccountKey, SecretKey};
-use hub_core::credential::copy::FIELD_MANAGER;
 use hub_core::credential::plan::CopyAction;
 use hub_core::grant::{Grant, decide};
 use proptest::prelude::*;
@@ -33,16 +32,25 @@ fn recorded(secret: &Value) -> AccountKey {
     account_key(text(annotations, SYNCED_CLUSTER), text(annotations, SYNCED_ACCOUNT))
 }
 
-/// Whether we made a Secret, from what is on it.
-fn is_ours(secret: &Value) -> bool {
+/// Whether a Secret is ours, from what is on it: every mark of a copy, or the bytes of a token whose copy has its name.
+fn is_ours(hub: &Hub, secret: &Value) -> bool {
     let metadata = &secret["metadata"];
-    let by_us = metadata["managedFields"]
-        .as_array()
-        .is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == FIELD_MANAGER));
-    let name = &metadata["name"];
-    let says_so = recorded(secret).copy_name() == *name
-        && metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == *name;
-    by_us || says_so
+    let name = text(metadata, "name");
+    let is_marked = recorded(secret).copy_name() == name
+        && metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == name;
+    let holds_token_of = |account: &AccountKey| {
+        let (cluster, account) = (account.cluster.as_str(), account.account.as_str());
+        hub.find("ManagedServiceAccount", cluster, account).is_some()
+            && hub.find("Secret", cluster, account).is_some_and(|token| {
+                let mut data = token["data"].clone();
+                data.as_object_mut().is_some_and(|data| {
+                    data.retain(|key, _| key == "token" || key == "ca.crt");
+                    data["token"].as_str().is_some_and(|token| !token.is_empty())
+                }) && secret["data"] == data
+            })
+    };
+    let mut named = accounts().filter(|account| account.copy_name() == name);
+    secret["type"] == "Opaque" && (is_marked || named.any(|account| holds_token_of(&account)))
 }
 
 fn is_terminating(secret: &Value) -> bool {
@@ -98,7 +106,11 @@ impl Judge<'_> {
         asks && has_token
             && self.grant(place, account) != Grant::Refused
             && self.account(account).is_none_or(own_name)
-            && profile.is_some_and(|profile| profile["deletionTimestamp"].is_null())
+            && profile.is_some_and(|profile| {
+                let manager = &profile["labels"]["x-k8s.io/cluster-manager"];
+                profile["deletionTimestamp"].is_null()
+                    && (manager.is_null() || manager == "open-cluster-management")
+            })
     }
 
     /// Whether the account and its token can be read, so that nothing is in doubt but perhaps the grant.
@@ -113,7 +125,7 @@ impl Judge<'_> {
     fn could_be_made(&self, place: &SecretKey, account: &AccountKey) -> bool {
         let manager = |profile: &Value| {
             let manager = &profile["metadata"]["labels"]["x-k8s.io/cluster-manager"];
-            manager.is_null() || manager == "open-cluster-management"
+            manager == "open-cluster-management"
         };
         self.grant(place, account) == Grant::Granted && self.profile(place, account).is_some_and(manager)
     }
@@ -176,7 +188,7 @@ proptest! {
         let mut world = hub.world();
         let before = world.secrets.clone();
         world.settle();
-        for (place, secret) in before.iter().filter(|(_, secret)| !is_ours(secret)) {
+        for (place, secret) in before.iter().filter(|(_, secret)| !is_ours(&hub, secret)) {
             prop_assert_eq!(world.secret(place), secret);
         }
     }
@@ -189,7 +201,7 @@ proptest! {
         let before = world.secrets.clone();
         world.settle();
         let judge = Judge { hub: &hub, world: &world };
-        for (place, secret) in world.secrets.iter().filter(|(_, secret)| is_ours(secret)) {
+        for (place, secret) in world.secrets.iter().filter(|(_, secret)| is_ours(&hub, secret)) {
             let mut holders: Vec<_> = accounts().filter(|account| account.copy_name() == *place.name).collect();
             let is_recorded = holders.contains(&recorded(secret));
             if is_recorded {
@@ -205,9 +217,8 @@ proptest! {
             let right = holders.iter().any(|account| {
                 judge.may_be(place, account) && judge.faults(place, secret, account).is_empty()
             });
-            let frozen = secret["immutable"] == true || secret["type"] != "Opaque";
             let doubtful = (!is_recorded && !hub.accounts_listed) || holders.iter().any(|account| {
-                !judge.is_readable(account) || frozen && !judge.could_be_made(place, account)
+                !judge.is_readable(account) || !judge.could_be_made(place, account)
             });
             let as_it_was = before.get(place) == Some(secret);
             prop_assert!(right || as_it_was && doubtful, "{place}: {secret}");
@@ -292,7 +303,7 @@ proptest! {
         let hub = Hub { objects: next, ..hub };
         let judge = Judge { hub: &hub, world: &world };
         for (place, secret) in &world.secrets {
-            if !is_ours(secret) || is_terminating(secret) || !hub.accounts_listed {
+            if !is_ours(&hub, secret) || is_terminating(secret) || !hub.accounts_listed {
                 continue;
             }
             let may_be = accounts()
@@ -333,7 +344,7 @@ fn hubs_hold_every_state_every_action_and_every_finding() {
                 CopyAction::Nothing => "nothing",
                 CopyAction::Create(_) => "create",
                 CopyAction::Patch(_) => "patch",
-                CopyAction::Delete(_) => "delete",
+                CopyAction::Delete(_) | CopyAction::DeleteUnseen(_) => "delete",
             });
             seen.extend(plan.notes.iter().map(|note| note.reason.as_str()));
             seen.extend(plan.states.iter().map(|(_, state)| state.as_str()));

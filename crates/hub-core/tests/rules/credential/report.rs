@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use hub_api::labels::{CLUSTER_MANAGER, SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES};
 use hub_core::credential::account::CONDITION_SYNCED;
-use hub_core::credential::index::SyncSettings;
+use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account_key, base64, profile, scene, scene_place, scene_with, scene_without, stranger,
+    World, account, account_key, base64, profile, scene, scene_place, scene_with, scene_without, stranger,
 };
-use crate::support::{NOON, binding, broken, condition};
+use crate::support::{NOON, binding, broken, condition, with};
 
 fn told(world: &World) -> Option<Report> {
     report(&world.index, &world.fleet, &account_key("c1", "kueue"))
@@ -136,7 +136,7 @@ fn several_troubles_are_said_in_one_order_and_the_first_is_the_reason() {
     world.leave(&profile("team", "c1"));
     world.put(stranger("lab", "c1-kueue"));
     world.arrive(&profile("lab", "c1"));
-    let Report { reason, message } = told(&world).unwrap();
+    let Report { reason, message, .. } = told(&world).unwrap();
     assert_eq!(reason, "NotGranted");
     let sentences: Vec<_> = message.split(". ").collect();
     assert_eq!(
@@ -191,13 +191,13 @@ fn every_state_that_is_counted_is_in_the_list_of_metrics_once() {
     for state in [State::NotAsked, State::OutOfScope, State::NotGranted] {
         assert!(!state.is_counted() && !counted.contains(state.as_str()), "{state:?}");
     }
-    for why in [Unusable::EmptyToken, Unusable::CaTooLong, Unusable::Unreadable] {
+    for why in [Unusable::EmptyToken, Unusable::TooLong, Unusable::Unreadable] {
         assert!(counted.contains(State::UnusableToken(why).as_str()));
     }
 }
 
 fn trouble(reason: &'static str, message: &str) -> Report {
-    Report { reason, message: message.to_owned() }
+    Report { reason, message: message.to_owned(), is_missing: false }
 }
 
 fn now() -> Timestamp {
@@ -306,4 +306,31 @@ fn no_byte_of_a_token_is_said() {
         let text = format!("{:?} {:?} {:?}", told(&world), world.plan(&scene_place()), world.index);
         assert!(!text.contains(secret) && !text.contains(&base64(secret)), "{text}");
     }
+}
+
+#[test]
+fn a_token_that_the_api_server_does_not_let_go_is_reported_though_nothing_is_asked_for() {
+    for label in [json!("true"), json!(null)] {
+        let mut world = World::settled_scene();
+        world.leave(&binding("team", "prod"));
+        world.index.set_refused(&scene_place(), Some(Refused::Delete));
+        let labels = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: label } } });
+        world.arrive(&with(account("c1", "kueue"), &labels));
+        let report = told(&world).unwrap();
+        assert_eq!(report.reason, "DeleteRefused");
+        assert!(report.message.starts_with("team: the API server refuses to delete"), "{report:?}");
+    }
+}
+
+#[test]
+fn a_protected_namespace_is_reported_to_who_names_it_or_has_no_other() {
+    let protected = "open-cluster-management-addon";
+    let mut world = World::of(scene());
+    world.arrive(&binding(protected, "prod"));
+    assert_eq!(told(&world), None, "the token is elsewhere");
+    world.leave(&binding("team", "prod"));
+    assert_eq!(told(&world).unwrap().reason, "ProtectedNamespace");
+    let mut world = World::of(annotated("team,open-cluster-management-addon"));
+    world.arrive(&binding(protected, "prod"));
+    assert!(told(&world).unwrap().message.starts_with(protected));
 }

@@ -12,7 +12,7 @@ use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain, is_label_value};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
-use hub_core::credential::index::{CredentialIndex, Profile, SyncSettings};
+use hub_core::credential::index::{CredentialIndex, Made, Profile, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
@@ -54,6 +54,7 @@ pub fn token(cluster: &str, name: &str) -> Value {
         "kind": "Secret",
         "metadata": {
             "namespace": cluster, "name": name, "uid": format!("uid-of-token-{cluster}/{name}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": { labels::IS_MANAGED_SERVICE_ACCOUNT: "true" },
             "ownerReferences": [{
                 "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
@@ -278,10 +279,14 @@ impl World {
 
     /// Does what a plan says, and knows the answer.
     pub fn write(&mut self, place: &SecretKey, action: &CopyAction) {
+        let holder = self.plan(place).holder;
         match action {
             CopyAction::Nothing => return,
+            // The response is AlreadyExists, and the Secret there is read.
+            CopyAction::Create(_) if self.secrets.contains_key(place) => {
+                assert!(self.index.copy(place).is_none(), "AlreadyExists: {place}");
+            }
             CopyAction::Create(secret) => {
-                assert!(!self.secrets.contains_key(place), "AlreadyExists: {place}");
                 self.made += 1;
                 let mut created = serde_json::to_value(secret).unwrap();
                 created["metadata"]["uid"] = json!(format!("uid-{}", self.made));
@@ -290,6 +295,8 @@ impl World {
                     json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
                 assert_eq!(names(&created), (place.namespace.as_str(), &*place.name));
                 self.secrets.insert(place.clone(), created);
+                let made = Made { uid: self.version(place).uid, account: holder.unwrap() };
+                self.index.set_made(place, Some(made));
             }
             CopyAction::Patch(patch) => {
                 let patch = serde_json::to_value(patch).unwrap();
@@ -308,13 +315,18 @@ impl World {
             }
             CopyAction::Delete(version) => {
                 assert_eq!(self.version(place), *version, "Conflict: {place}");
-                let secret = self.secrets.get_mut(place).unwrap();
-                assert!(secret["metadata"]["deletionTimestamp"].is_null(), "{place} is deleted twice");
-                if secret["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()) {
-                    secret["metadata"]["deletionTimestamp"] = json!(NOON);
-                    raise_version(secret);
+                assert!(
+                    self.secrets[place]["metadata"]["deletionTimestamp"].is_null(),
+                    "{place} is deleted twice"
+                );
+                self.delete(place);
+            }
+            CopyAction::DeleteUnseen(uid) => {
+                assert!(self.index.copy(place).is_none(), "{place} is seen");
+                if self.secrets.get(place).is_some_and(|secret| secret["metadata"]["uid"] == **uid) {
+                    self.delete(place);
                 } else {
-                    self.secrets.remove(place);
+                    self.index.set_made(place, None);
                 }
             }
         }
@@ -329,10 +341,41 @@ impl World {
         self.look_at(place);
     }
 
+    /// Has the watch on labelled Secrets show the end of the one there, as it does when its label is stripped.
+    pub fn lose(&mut self, place: &SecretKey) {
+        self.index.delete_copy(place);
+    }
+
+    /// Another process takes over: it knows what watches show, and nothing of what was made by the first.
+    pub fn restart(&mut self) {
+        for place in self.index.places(&self.fleet) {
+            self.index.set_made(&place, None);
+        }
+        let places: Vec<_> = self.secrets.keys().cloned().collect();
+        places.iter().for_each(|place| _ = self.look_at(place));
+    }
+
+    fn delete(&mut self, place: &SecretKey) {
+        let secret = self.secrets.get_mut(place).unwrap();
+        if secret["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()) {
+            secret["metadata"]["deletionTimestamp"] = json!(NOON);
+            raise_version(secret);
+        } else {
+            self.secrets.remove(place);
+            self.index.set_made(place, None);
+        }
+    }
+
     /// Takes in what stands at a place, as a watch or the answer to a write does.
     fn look_at(&mut self, place: &SecretKey) -> bool {
         if let Some(secret) = self.secrets.get(place) {
-            return self.index.apply_copy(place, observe(secret));
+            let changed = self.index.apply_copy(place, observe(secret));
+            let plan = self.plan(place);
+            if plan.is_exact {
+                let uid = self.version(place).uid;
+                self.index.set_made(place, plan.holder.map(|account| Made { uid, account }));
+            }
+            return changed;
         }
         let known = self.index.copy(place).is_some();
         self.index.delete_copy(place);

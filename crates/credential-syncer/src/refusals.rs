@@ -1,0 +1,115 @@
+//! Writes that the API server refuses: when each is tried again, and how many at a time.
+//!
+//! A quota, a webhook or a policy refuses what it refuses for a whole namespace. Its end is not seen, so it is tried
+//! for; of many writes only a few, and the first that succeeds releases the others.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use hub_api::names::{Namespace, SecretKey};
+use hub_core::credential::index::Refused;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How long a refused write waits for its next try.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How many writes of a kind are tried within that time in a namespace where more are refused.
+const TRIES: u32 = 4;
+
+/// The writes that are refused.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Mutex<HashMap<(Namespace, Refused), Waiting>>);
+
+#[derive(Debug)]
+struct Waiting {
+    places: BTreeSet<SecretKey>,
+    next: Instant,
+}
+
+impl Refusals {
+    /// How long a write has to wait because others of its kind are refused in its namespace; it is then one of them.
+    pub(crate) fn wait(&self, place: &SecretKey, what: Refused, now: Instant) -> Option<Duration> {
+        let mut all = self.0.lock();
+        let waiting = all.get_mut(&(place.namespace.clone(), what))?;
+        let few = waiting.places.len() < TRIES as usize;
+        if few || waiting.next <= now {
+            waiting.next = now + PAUSE / TRIES;
+            return None;
+        }
+        waiting.places.insert(place.clone());
+        Some(PAUSE)
+    }
+
+    /// A write was refused. Returns how long it waits.
+    pub(crate) fn refused(&self, place: &SecretKey, what: Refused, now: Instant) -> Duration {
+        let mut all = self.0.lock();
+        let waiting = all.entry((place.namespace.clone(), what));
+        let waiting = waiting.or_insert_with(|| Waiting { places: BTreeSet::new(), next: now });
+        waiting.places.insert(place.clone());
+        PAUSE
+    }
+
+    /// A write was accepted. Returns what may be accepted now, too.
+    pub(crate) fn accepted(&self, namespace: &Namespace, what: Refused) -> BTreeSet<SecretKey> {
+        let waiting = self.0.lock().remove(&(namespace.clone(), what));
+        waiting.map(|waiting| waiting.places).unwrap_or_default()
+    }
+
+    /// There is nothing left to write.
+    pub(crate) fn settled(&self, place: &SecretKey) {
+        let mut all = self.0.lock();
+        if all.is_empty() {
+            return;
+        }
+        for kind in [Refused::Write, Refused::Delete] {
+            let key = (place.namespace.clone(), kind);
+            if let Some(waiting) = all.get_mut(&key) {
+                waiting.places.remove(place);
+                if waiting.places.is_empty() {
+                    all.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(namespace: &str, number: usize) -> SecretKey {
+        SecretKey { namespace: namespace.into(), name: format!("c{number}-app").into() }
+    }
+
+    #[test]
+    fn of_many_refused_writes_few_are_tried_and_the_first_success_releases_all() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        let places: Vec<_> = (0..1000).map(|number| place("team", number)).collect();
+        let mut tries = 0;
+        // Each comes back when it was told to; a minute of that.
+        for round in 0..12 {
+            for (step, place) in places.iter().enumerate() {
+                let now = start + round * PAUSE + Duration::from_millis(5 * step as u64);
+                if refusals.wait(place, Refused::Write, now).is_none() {
+                    tries += 1;
+                    refusals.refused(place, Refused::Write, now);
+                }
+            }
+        }
+        assert!((12..=60).contains(&tries), "{tries} tries in a minute");
+        assert_eq!(refusals.wait(&place("other", 1), Refused::Write, start), None, "another namespace");
+        assert_eq!(refusals.wait(&places[0], Refused::Delete, start), None, "a delete");
+        assert_eq!(refusals.accepted(&"team".into(), Refused::Write).len(), 1000);
+        assert_eq!(refusals.wait(&places[0], Refused::Write, start), None);
+    }
+
+    #[test]
+    fn what_is_settled_is_not_waited_for() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        for number in 0..5 {
+            refusals.refused(&place("team", number), Refused::Delete, now);
+        }
+        (0..5).for_each(|number| refusals.settled(&place("team", number)));
+        assert!(refusals.0.lock().is_empty());
+    }
+}

@@ -1,0 +1,90 @@
+//! `hub-addons cleanup`: withdraws the entries of access providers that no controller writes any more, because they were
+//! renamed or their feature gate was switched off.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use hub_api::cluster_profile::ClusterProfile;
+use hub_api::names::ProfileKey;
+use hub_core::access;
+use hub_core::profile::{ObservedProfile, ProfileAction, Share, StatusShare, plan};
+use hub_runtime::error::summary;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::cli::CleanupArgs;
+use crate::connect::{self, ConnectError};
+
+/// How many profiles are in one response to a list.
+const PAGE: u32 = 500;
+
+/// Why entries may be left.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanupError {
+    /// There is no hub to talk to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The profiles cannot be listed.
+    #[error("cannot list clusterprofiles: {}", summary(.0))]
+    List(kube::Error),
+    /// A profile cannot be written. The command can be repeated.
+    #[error("cannot patch the status of ClusterProfile {profile}: {}; run the command again", summary(.source))]
+    Patch {
+        /// Namespace and name.
+        profile: ProfileKey,
+        /// What went wrong.
+        source: kube::Error,
+    },
+}
+
+/// Withdraws the entries, or says which it would withdraw; returns a line for each profile.
+pub async fn cleanup(args: &CleanupArgs) -> Result<String, CleanupError> {
+    let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?)?;
+    let kind = ApiResource::erase::<ClusterProfile>(&());
+    let profiles: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let (mut lines, mut page) = (String::new(), ListParams::default().limit(PAGE));
+    loop {
+        let list = profiles.list(&page).await.map_err(CleanupError::List)?;
+        for object in &list.items {
+            if withdraw(args, &client, &kind, object).await? {
+                let verb = if args.dry_run { "would withdraw from" } else { "withdrew from" };
+                let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+                // Writing into a String cannot fail.
+                let _ = writeln!(lines, "{verb} ClusterProfile {namespace}/{name}");
+            }
+        }
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(lines),
+        }
+    }
+}
+
+async fn withdraw(
+    args: &CleanupArgs,
+    client: &Client,
+    kind: &ApiResource,
+    object: &DynamicObject,
+) -> Result<bool, CleanupError> {
+    let namespace = object.namespace().unwrap_or_default();
+    let profile =
+        ProfileKey { namespace: namespace.as_str().into(), cluster: object.name_any().as_str().into() };
+    let observed = ObservedProfile::read(&object.metadata, &object.data);
+    if !access::is_ours(&observed, &args.cluster_manager_name) {
+        return Ok(false);
+    }
+    let access_providers: BTreeMap<_, _> =
+        args.access_provider.iter().map(|name| (name.clone(), None)).collect();
+    let status = StatusShare { access_providers, ..StatusShare::default() };
+    let share = Share { status, ..Share::default() };
+    let plan = plan(&profile, &args.cluster_manager_name, Some(&observed), [share]);
+    let ProfileAction::PatchStatus(version, mut patch) = plan.action else { return Ok(false) };
+    patch["metadata"] = json!({ "uid": version.uid, "resourceVersion": version.resource_version });
+    let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, kind);
+    match api.patch_status(profile.cluster.as_str(), &params, &Patch::Merge(patch)).await {
+        Ok(_) => Ok(true),
+        Err(source) => Err(CleanupError::Patch { profile, source }),
+    }
+}

@@ -1,0 +1,249 @@
+//! What a tenant gets who writes Secrets where copies belong, strips copies, has the API server refuse writes or
+//! inherits a cluster's name, on a real hub.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::collections::BTreeMap;
+
+use crate::support::credentials::{
+    MANAGER, OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, cluster, content, copied, copy, hub,
+    name_of, profile, rotated, scene, secret, secrets, source, syncer, team, token, withdrawn, withheld,
+};
+use crate::support::world::{create, delete, get, gone, merge, merge_status};
+use crate::support::{SOON, world};
+use k8s_openapi::ByteString;
+use kube::Client;
+use kube::api::{DeleteParams, PatchParams, PostParams};
+use local_hub::eventually;
+use local_hub::ocm::{self, Object, ServiceAccountToken};
+use serde_json::{Value, json};
+
+/// Everything by which a copy is seen to be one, with the API server's own record of who wrote it.
+fn stripped() -> Value {
+    json!({ "metadata": {
+        "labels": null, "annotations": null, "ownerReferences": null, "managedFields": [{}],
+    } })
+}
+
+async fn unbind(client: &Client, name: &str) {
+    delete(client, &ocm::bound(name, name)).await;
+}
+
+#[tokio::test]
+async fn a_copy_goes_with_its_grant_whatever_was_stripped_from_it() {
+    let scene = scene().await;
+    let more = json!({ "data": { "more": "eA==" } });
+    for (name, patch) in [("strip", json!({})), ("strip-more", more)] {
+        let cluster = format!("{name}-1");
+        team(&scene.ocm, name, &[&cluster]).await;
+        let token = token(&cluster, "app");
+        token.create(&scene.ocm).await.unwrap();
+        copied(&scene.ocm, name, &token).await;
+        // In this order: the syncer sees a Secret go that it has not deleted, where nothing should be.
+        unbind(&scene.ocm, name).await;
+        let mut stripped = stripped();
+        stripped["data"] = patch["data"].clone();
+        let stripping = copy(name, &token).api(&scene.ocm);
+        // It may be gone already: then there is nothing to strip.
+        let params = PatchParams::default();
+        let _ = stripping.patch(&name_of(&token), &params, &kube::api::Patch::Merge(&stripped)).await;
+        withdrawn(&scene.ocm, name, &token).await;
+
+        // And the other way round, before the syncer has put it right.
+        ocm::bound(name, name).create(&scene.ocm).await.unwrap();
+        copied(&scene.ocm, name, &token).await;
+        merge(&scene.ocm, &copy(name, &token), &stripped).await;
+        unbind(&scene.ocm, name).await;
+        withdrawn(&scene.ocm, name, &token).await;
+    }
+}
+
+#[tokio::test]
+async fn a_secret_prepared_while_no_syncer_ran_never_gets_a_token() {
+    let hub = hub().await;
+    team(&hub.ocm, "bait", &["bait-1"]).await;
+    let token = token("bait-1", "app");
+    token.create(&hub.ocm).await.unwrap();
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
+    let account = uid(&get(&hub.ocm, &token.account()).await.unwrap());
+    let owner = uid(&get(&hub.ocm, &profile("bait", "bait-1")).await.unwrap());
+    let name = name_of(&token);
+    let bait = secret("bait", &name)
+        .label(SYNCED_FROM, &name)
+        .annotation(OF_CLUSTER, "bait-1")
+        .annotation(OF_ACCOUNT, "app")
+        .annotation(OF_UID, &account)
+        .annotation("replicator.v1.mittwald.de/replicate-to", ".*")
+        .field("stringData", json!({ "token": "a guess" }));
+    let params = PostParams {
+        field_manager: Some("hub-addons-credential-syncer".to_owned()),
+        ..PostParams::default()
+    };
+    let made = bait.api(&hub.ocm).create(&params, &bait.parse().unwrap()).await.unwrap();
+    let owned = json!({ "metadata": { "ownerReferences": [{
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "name": "bait-1", "uid": owner,
+        "controller": true,
+    }] } });
+    merge(&hub.ocm, &bait, &owned).await;
+
+    let addons = syncer(&hub, &[]).await;
+    let shown = copied(&hub.ocm, "bait", &token).await;
+    assert_ne!(Some(uid(&shown)), made.metadata.uid);
+    assert_eq!(shown["metadata"]["annotations"].as_object().unwrap().len(), 3, "{shown}");
+    addons.stop().await;
+
+    // After a restart what is as it was made stays; what carries more stays until a token would go into it.
+    let before = copied(&hub.ocm, "bait", &token).await;
+    let addons = syncer(&hub, &[]).await;
+    caught_up(&hub.ocm, "later").await;
+    assert_eq!(copied(&hub.ocm, "bait", &token).await, before);
+    addons.stop().await;
+    let marked = json!({ "metadata": { "annotations": { "replicator.v1.mittwald.de/replicate-to": ".*" } } });
+    merge(&hub.ocm, &copy("bait", &token), &marked).await;
+    let addons = syncer(&hub, &[]).await;
+    caught_up(&hub.ocm, "later-still").await;
+    assert_eq!(uid(&copied(&hub.ocm, "bait", &token).await), uid(&before));
+    let token = rotated(&token, 1);
+    token.report(&hub.ocm).await.unwrap();
+    let shown = copied(&hub.ocm, "bait", &token).await;
+    assert_ne!(uid(&shown), uid(&before));
+    assert_eq!(shown["metadata"]["annotations"].as_object().unwrap().len(), 3, "{shown}");
+    addons.stop().await;
+}
+
+/// A quota that leaves no room for a Secret, as the controller of quotas would have computed it.
+async fn fill_quota(client: &Client, namespace: &str) -> Object {
+    let quota = Object::new(("", "v1", "ResourceQuota"), "resourcequotas", Some(namespace), "none")
+        .field("spec", json!({ "hard": { "secrets": "0" } }));
+    quota.create(client).await.unwrap();
+    merge_status(client, &quota, &json!({ "hard": { "secrets": "0" }, "used": { "secrets": "0" } })).await;
+    eventually("the quota is enforced", SOON, async || {
+        let probe: BTreeMap<String, ByteString> = BTreeMap::new();
+        let probe = secret(namespace, "probe").field("data", json!(probe));
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        match probe.api(client).create(&params, &probe.parse().unwrap()).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    quota
+}
+
+#[tokio::test]
+async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room() {
+    let scene = scene().await;
+    team(&scene.ocm, "full", &["full-1"]).await;
+    let quota = fill_quota(&scene.ocm, "full").await;
+    let token = token("full-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    let message = withheld(&scene.ocm, &token, "WriteRefused").await;
+    assert!(message.starts_with("full: the API server refuses to write"), "{message}");
+    scene.shared.addons.measures_at_least("hub_addons_credentials{state=\"write_refused\"}", 1.0).await;
+    delete(&scene.ocm, &quota).await;
+    copied(&scene.ocm, "full", &token).await;
+    content(&scene.ocm, &token).await;
+}
+
+#[tokio::test]
+async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds() {
+    let scene = scene().await;
+    team(&scene.ocm, "sticky", &["sticky-1"]).await;
+    let token = token("sticky-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "sticky", &token).await;
+    let gvk = |kind| ("admissionregistration.k8s.io", "v1", kind);
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["secrets"],
+    });
+    let spec = json!({
+        "matchConstraints": { "resourceRules": [rule] },
+        "validations": [{ "expression": "request.namespace != 'sticky'", "message": "it stays" }],
+    });
+    let policy = Object::new(gvk("ValidatingAdmissionPolicy"), "validatingadmissionpolicies", None, "sticky")
+        .field("spec", spec);
+    let binding = Object::new(
+        gvk("ValidatingAdmissionPolicyBinding"),
+        "validatingadmissionpolicybindings",
+        None,
+        "sticky",
+    )
+    .field("spec", json!({ "policyName": "sticky", "validationActions": ["Deny"] }));
+    create(&scene.ocm, [policy.clone(), binding.clone()]).await;
+    eventually("the policy is in force", SOON, async || {
+        let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        let copy = copy("sticky", &token);
+        copy.api(&scene.ocm).delete(copy.name(), &params).await.is_err()
+    })
+    .await;
+    unbind(&scene.ocm, "sticky").await;
+    let message = withheld(&scene.ocm, &token, "DeleteRefused").await;
+    assert!(message.starts_with("sticky: the API server refuses to delete"), "{message}");
+    delete(&scene.ocm, &binding).await;
+    delete(&scene.ocm, &policy).await;
+    withdrawn(&scene.ocm, "sticky", &token).await;
+}
+
+#[tokio::test]
+async fn a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token() {
+    let scene = scene().await;
+    team(&scene.ocm, "heir", &["heir-1"]).await;
+    let token = token("heir-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "heir", &token).await;
+    let reported = get(&scene.ocm, &source(&token)).await.unwrap();
+    let reported = reported["metadata"]["creationTimestamp"].as_str().unwrap().to_owned();
+    let again = cluster("heir-1", "heir");
+    // Times are told in seconds.
+    eventually("the cluster is younger than the token", SOON, async || {
+        delete(&scene.ocm, &again).await;
+        gone(&scene.ocm, &again).await;
+        again.create(&scene.ocm).await.unwrap();
+        let created = get(&scene.ocm, &again).await.unwrap();
+        created["metadata"]["creationTimestamp"].as_str().unwrap() > reported.as_str()
+    })
+    .await;
+    withheld(&scene.ocm, &token, "EarlierToken").await;
+    withdrawn(&scene.ocm, "heir", &token).await;
+    let token = rotated(&token, 1);
+    token.report(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "heir", &token).await;
+    content(&scene.ocm, &token).await;
+}
+
+#[tokio::test]
+async fn the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_hears_why() {
+    let scene = scene().await;
+    let protected = "open-cluster-management-addon";
+    team(&scene.ocm, "own", &["own-1"]).await;
+    create(&scene.ocm, [ocm::namespace(protected), ocm::bound(protected, "own")]).await;
+    profile(protected, "own-1").create(&scene.ocm).await.unwrap();
+    let silent = token("own-1", "silent");
+    let named: ServiceAccountToken =
+        token("own-1", "named").annotation(ocm::SYNC_NAMESPACES_ANNOTATION, protected);
+    ocm::create_tokens(&scene.ocm, [silent.clone(), named.clone()]).await.unwrap();
+    copied(&scene.ocm, "own", &silent).await;
+    let message = withheld(&scene.ocm, &named, "ProtectedNamespace").await;
+    assert!(message.starts_with(protected), "{message}");
+    scene.caught_up().await;
+    assert_eq!(secrets(&scene.ocm, protected).await, [] as [String; 0]);
+    content(&scene.ocm, &silent).await;
+}
+
+#[tokio::test]
+async fn a_copy_is_never_owned_by_a_profile_of_another_cluster_manager() {
+    let scene = scene().await;
+    team(&scene.ocm, "hands", &["hands-1"]).await;
+    let token = token("hands-1", "app");
+    token.create(&scene.ocm).await.unwrap();
+    copied(&scene.ocm, "hands", &token).await;
+    let label = |value: Value| json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": value } } });
+    let profile = profile("hands", "hands-1");
+    merge(&scene.ocm, &profile, &label(json!("karmada"))).await;
+    withheld(&scene.ocm, &token, "ForeignProfile").await;
+    withdrawn(&scene.ocm, "hands", &token).await;
+    merge(&scene.ocm, &profile, &label(json!(MANAGER))).await;
+    copied(&scene.ocm, "hands", &token).await;
+    world::delete(&scene.ocm, &profile).await;
+    withdrawn(&scene.ocm, "hands", &token).await;
+}

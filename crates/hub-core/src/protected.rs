@@ -1,0 +1,131 @@
+//! Namespaces of the hub itself: they receive neither credentials nor permissions, whatever is bound there.
+//!
+//! cluster-proxy's chart binds the set `global` in `open-cluster-management-addon`, a namespace in which the addon
+//! agents of all clusters may create Pods. A token there would be within reach of every cluster of the hub.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use hub_api::names::{Namespace, is_dns_label};
+
+use crate::fleet::Fleet;
+
+/// The namespaces that are protected unless a flag says otherwise.
+pub const DEFAULT: &str = "open-cluster-management*,multicluster-engine,kube-*";
+
+/// Namespaces by name and by prefix; those of joined clusters are protected without being named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtectedNamespaces {
+    names: BTreeSet<String>,
+    prefixes: BTreeSet<String>,
+}
+
+/// Why a namespace is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// The flag names it.
+    Named,
+    /// A ManagedCluster of its name has joined, and the agents of that cluster work in it.
+    ClusterNamespace,
+}
+
+impl ProtectedNamespaces {
+    /// Protects only the namespaces of clusters.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { names: BTreeSet::new(), prefixes: BTreeSet::new() }
+    }
+
+    /// Why a namespace is protected, if it is.
+    ///
+    /// A ManagedCluster counts once it has joined: whoever holds a bootstrap kubeconfig may create one of any name,
+    /// and must not be able to revoke the credentials of the namespace that has this name.
+    #[must_use]
+    pub fn protection(&self, fleet: &Fleet, namespace: &Namespace) -> Option<Protection> {
+        let name = namespace.as_str();
+        if self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            return Some(Protection::Named);
+        }
+        let cluster = fleet.cluster(&name.into())?;
+        let has_joined = match &cluster.state {
+            Ok(state) => state.joined.as_ref().is_some_and(|joined| joined.status == "True"),
+            Err(_) => true,
+        };
+        has_joined.then_some(Protection::ClusterNamespace)
+    }
+}
+
+impl Default for ProtectedNamespaces {
+    fn default() -> Self {
+        DEFAULT.parse().unwrap_or_else(|_| Self::none())
+    }
+}
+
+/// Why a text is not a list of namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a namespace, nor the beginning of one with a * behind")]
+pub struct InvalidNamespace(String);
+
+impl FromStr for ProtectedNamespaces {
+    type Err = InvalidNamespace;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut protected = Self::none();
+        for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let invalid = || InvalidNamespace(entry.to_owned());
+            if let Some(prefix) = entry.strip_suffix('*') {
+                // A prefix may end with a dash, which a name may not.
+                let name = prefix.strip_suffix('-').unwrap_or(prefix);
+                is_dns_label(name).then_some(()).ok_or_else(invalid)?;
+                protected.prefixes.insert(prefix.to_owned());
+            } else {
+                is_dns_label(entry).then_some(()).ok_or_else(invalid)?;
+                protected.names.insert(entry.to_owned());
+            }
+        }
+        Ok(protected)
+    }
+}
+
+impl fmt::Display for ProtectedNamespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefixes = self.prefixes.iter().map(|prefix| format!("{prefix}*"));
+        f.write_str(&self.names.iter().cloned().chain(prefixes).collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_protected(protected: &ProtectedNamespaces, namespace: &str) -> bool {
+        protected.protection(&Fleet::default(), &namespace.into()).is_some()
+    }
+
+    #[test]
+    fn the_namespaces_of_the_hub_are_protected_by_default() {
+        let protected = ProtectedNamespaces::default();
+        assert_eq!(protected.to_string().parse(), Ok(protected.clone()));
+        for namespace in
+            ["open-cluster-management", "open-cluster-management-addon", "multicluster-engine", "kube-system"]
+        {
+            assert!(is_protected(&protected, namespace), "{namespace}");
+        }
+        for namespace in ["default", "kube", "team", "multicluster-engine-2", "my-open-cluster-management"] {
+            assert!(!is_protected(&protected, namespace), "{namespace}");
+        }
+    }
+
+    #[test]
+    fn a_list_names_namespaces_and_prefixes_and_nothing_else() {
+        let protected: ProtectedNamespaces = " infra , ci-*,".parse().unwrap();
+        for (namespace, expected) in [("infra", true), ("ci-7", true), ("ci", false), ("infra-2", false)] {
+            assert_eq!(is_protected(&protected, namespace), expected, "{namespace}");
+        }
+        assert!(!is_protected(&"".parse().unwrap(), "kube-system"), "an empty list names none");
+        for bad in ["*", "a*b", "A", "../x", "a-", "-*", "a.b"] {
+            assert!(bad.parse::<ProtectedNamespaces>().is_err(), "{bad}");
+        }
+    }
+}
