@@ -19,6 +19,10 @@
 {{- if $component.syncs }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
 - --credential-secret-access={{ $values.credentials.secretAccess }}
+- --trust-restored-tokens={{ $values.credentials.trustRestoredTokens }}
+{{- end }}
+{{- if or $component.syncs $component.grants }}
+- {{ printf "--protected-namespaces=%s" (append $values.credentials.protectedNamespaces $root.Release.Namespace | uniq | join ",") | quote }}
 {{- end }}
 {{- if and $component.syncs (eq $values.credentials.secretAccess "granted") }}
 - --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}

@@ -283,10 +283,8 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let restored = copy("default", "restored", |_| {});
     // A token that its agent has marked as a copy, too.
     let marked = copy("default", "marked", |metadata| metadata["labels"][TOKEN_LABEL] = json!("true"));
-    world::create(&hub.ocm, [foreign.clone(), disguised.clone(), restored.clone(), marked.clone()]).await;
-
     let stripped = opaque("default", "stripped").field("data", json!({ "token": "YQ==", "ca.crt": "YQ==" }));
-    world::create(&hub.ocm, [stripped.clone()]).await;
+    world::create(&hub.ocm, [&foreign, &disguised, &restored, &marked, &stripped].map(Clone::clone)).await;
 
     let is_own = Some("changes and deletes only Secrets that are labelled as its own");
     let is_opaque = Some("writes only Secrets of type Opaque");
