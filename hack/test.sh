@@ -10,7 +10,6 @@ usage: hack/test.sh [PART]...
   fmt        the code is formatted
   clippy     no lint warns, no documentation link is broken
   unit       pure decisions, by tables and properties; no hub is started
-  robustness random bad days on a simulated API server: thousands of them, by an optimised build of their own
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
   chart      the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm
              and promtool are built on the first run)
@@ -25,6 +24,8 @@ usage: hack/test.sh [PART]...
 Without a part: all of them, in this order, and at the end how long each took. Beside them:
 
   installed-all  as installed, and everything that api asks of the controllers (a quarter of an hour)
+  robustness     random bad days on a simulated API server: thousands of them, by an optimised build of their own; api
+                 runs some dozens
 
 What takes long to build and is not needed yet is built beside the parts that come first.
 
@@ -32,7 +33,7 @@ What takes long to build and is not needed yet is built beside the parts that co
 EOF
 }
 
-all=(fmt clippy unit robustness api chart plugin image installed scripts deny)
+all=(fmt clippy unit api chart plugin image installed scripts deny)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do

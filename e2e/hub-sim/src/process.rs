@@ -9,6 +9,7 @@ use credential_syncer::{SecretAccess, SyncSettings, Syncer, SyncerSettings};
 use hub_api::names::ManagerName;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
+use hub_core::protected::ProtectedNamespaces;
 use hub_runtime::process::{Process, Setup};
 use jiff::Timestamp;
 use profile_projector::Projector;
@@ -84,7 +85,12 @@ fn build(setup: Setup, gates: Gates) -> Process {
         overlap: OVERLAP,
     };
     let syncer = || SyncerSettings {
-        sync: SyncSettings { manager: manager.clone(), require_namespaces: false },
+        sync: SyncSettings {
+            manager: manager.clone(),
+            require_namespaces: false,
+            protected: ProtectedNamespaces::default(),
+            trust_restored: false,
+        },
         access: SecretAccess::Cluster,
     };
     let rights = || PermissionSettings {
@@ -92,6 +98,7 @@ fn build(setup: Setup, gates: Gates) -> Process {
         service_account: "syncer".to_owned(),
         copies_role: "copies".to_owned(),
         tokens_role: "tokens".to_owned(),
+        protected: ProtectedNamespaces::default(),
     };
     Process::builder(setup)
         .add(gates.projector.then(projector), Projector::new)
