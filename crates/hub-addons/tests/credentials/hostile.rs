@@ -80,11 +80,11 @@ async fn a_secret_prepared_while_no_syncer_ran_never_gets_a_token() {
         ..PostParams::default()
     };
     let made = bait.api(&hub.ocm).create(&params, &bait.parse().unwrap()).await.unwrap();
-    let owned = json!({ "metadata": { "ownerReferences": [{
+    let ownership = json!({ "metadata": { "ownerReferences": [{
         "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "name": "bait-1", "uid": owner,
         "controller": true,
     }] } });
-    merge(&hub.ocm, &bait, &owned).await;
+    merge(&hub.ocm, &bait, &ownership).await;
 
     let addons = syncer(&hub, &[]).await;
     let shown = copied(&hub.ocm, "bait", &token).await;
