@@ -352,7 +352,9 @@ impl World {
             self.index.set_made(&place, None);
         }
         let places: Vec<_> = self.secrets.keys().cloned().collect();
-        places.iter().for_each(|place| _ = self.look_at(place));
+        for place in &places {
+            self.look_at(place);
+        }
     }
 
     fn delete(&mut self, place: &SecretKey) {
