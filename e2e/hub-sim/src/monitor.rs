@@ -135,11 +135,15 @@ fn others(role: &Value) -> Value {
     role
 }
 
-/// Whether a write names the version that it is for.
+/// Whether a write names the version that it is for. To delete a Secret, its uid is enough: one that the syncer created
+/// goes with its grant whatever its present state is, and after its label is gone no watch shows its version.
 fn names_a_version(request: &Request) -> bool {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let names = |value: &Value| value["uid"].is_string() && value["resourceVersion"].is_string();
-    names(&body["metadata"]) || names(&body["preconditions"])
+    let deletes_a_secret = request.method == "DELETE" && request.path.contains("/secrets/");
+    names(&body["metadata"])
+        || names(&body["preconditions"])
+        || deletes_a_secret && body["preconditions"]["uid"].is_string()
 }
 
 fn judge_profile(before: Option<&Value>, after: Option<&Value>) -> Result<(), String> {

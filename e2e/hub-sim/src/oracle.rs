@@ -283,7 +283,12 @@ fn check_role_binding(server: &Server, namespace: &str) -> Result<(), String> {
 }
 
 fn check_tokens_role(server: &Server) -> Result<(), String> {
-    let asks = |account: &Value| account["metadata"]["labels"][ASK_LABEL] == "true";
+    // Whose cluster no namespace can see adds no name.
+    let asks = |account: &Value| {
+        let cluster = account["metadata"]["namespace"].as_str().unwrap_or_default();
+        account["metadata"]["labels"][ASK_LABEL] == "true"
+            && NAMESPACES.iter().any(|namespace| granted(server, namespace, cluster) != Some(false))
+    };
     let asking: BTreeSet<&str> = server
         .objects_of("managedserviceaccounts")
         .filter(|account| asks(account))
