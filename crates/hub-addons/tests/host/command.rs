@@ -22,7 +22,7 @@ async fn wrong_flags_are_refused_with_what_would_be_right() {
         ("--feature-gates=ClusterProfile=yes", GATES),
         ("--feature-gates=ClusterProfile", GATES),
         ("--cluster-manager-name=a b", "label value"),
-        ("--access-provider-name=", "a value is required"),
+        ("--access-provider-name=", "1 to 253 characters"),
         ("--protected-namespaces=*", "is not a namespace"),
         ("--propagate-labels=*", "label key"),
         ("--metrics-bind-address=localhost", "IP:PORT"),

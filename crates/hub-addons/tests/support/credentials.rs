@@ -151,6 +151,15 @@ pub async fn narrow(client: &Client, token: &ServiceAccountToken, namespaces: Op
     merge(client, &token.account(), &json!({ "metadata": { "annotations": annotations } })).await;
 }
 
+/// The uid of an object without owners. It is read from the text: no client can decode a profile that nests too deep,
+/// nor its metadata, whose managedFields nest as deep.
+async fn uid_of(client: &Client, object: &Object) -> Option<String> {
+    let path = format!("{}/{}", object.api(client).resource_url(), object.name());
+    let text = client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()?;
+    let (_, from_uid) = text.split_once("\"uid\":\"")?;
+    from_uid.split('"').next().map(str::to_owned)
+}
+
 /// What differs between a Secret and the copy of a token that it should be.
 async fn differences(
     client: &Client,
@@ -160,11 +169,7 @@ async fn differences(
 ) -> Vec<&'static str> {
     let account = token.account();
     let cluster = account.namespace().unwrap();
-    // Of the metadata alone: a client cannot decode a profile that nests too deep.
-    let uid_of = async |object: &Object| {
-        object.api(client).get_metadata_opt(object.name()).await.unwrap().and_then(|it| it.metadata.uid)
-    };
-    let (uid, owner) = (uid_of(&account).await, uid_of(&profile(namespace, cluster)).await);
+    let (uid, owner) = (uid_of(client, &account).await, uid_of(client, &profile(namespace, cluster)).await);
     let metadata = &shown["metadata"];
     let name = name_of(token);
     let from = metadata["labels"][SYNCED_FROM].as_str().unwrap_or_default();
