@@ -21,6 +21,7 @@ const DIRECT: &str = "open-cluster-management-direct";
 fn rules(resource: &str, name: &str) -> Vec<PolicyRule> {
     let mut rules = rights::provisioner();
     rules.retain(|rule| rule.resource_names.is_none());
+    rules.push(rights::served_versions());
     rules.push(PolicyRule {
         api_groups: Some(vec![String::new()]),
         resources: Some(vec![resource.to_owned()]),

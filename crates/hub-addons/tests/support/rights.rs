@@ -22,7 +22,7 @@ fn named(rule: PolicyRule, name: &str) -> PolicyRule {
 }
 
 /// What tells which version of ClusterProfile the hub serves.
-fn served_versions() -> PolicyRule {
+pub fn served_versions() -> PolicyRule {
     let crds = rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["list", "watch"]);
     named(crds, "clusterprofiles.multicluster.x-k8s.io")
 }
