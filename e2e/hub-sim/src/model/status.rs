@@ -33,7 +33,7 @@ impl Failure {
         status
     }
 
-    /// Nothing is served at that path. The real server's text is no `Status`; [`super::Reply`] sends it as text.
+    /// Nothing is served at that path. The real server sends plain text here instead of a `Status`, and so does the model.
     #[must_use]
     pub fn no_such_path() -> Self {
         Self::new(404, "", "404 page not found\n")
