@@ -7,7 +7,7 @@
 //! Writers ask the [`Fence`] before every write and bound the write by what is left of the claims. A claim ends on our
 //! own monotonic clock, counted from *before* the renewal was sent, so a task that does not return, an API server that
 //! is out of reach or a process that stood still can only make it end too early, never too late. That clock stands still
-//! while the machine is suspended, so what was lost to that is taken off ([`suspended`](crate::suspended)).
+//! while the machine is suspended, so what was lost to that is taken off ([`crate::suspended`]).
 
 use std::sync::Arc;
 use std::time::Duration;
