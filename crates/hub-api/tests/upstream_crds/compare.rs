@@ -1,13 +1,49 @@
 //! What two CRDs differ in, path by path. The order of keys, of `required` and of `enum` is none of it, nor
 //! is a description.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 /// The differences of two values.
 pub(crate) fn equal(ours: &Value, theirs: &Value) -> Vec<String> {
     let mut differences = Vec::new();
     walk(&without_descriptions(ours), &without_descriptions(theirs), "", &mut differences);
     differences
+}
+
+/// A SHA-256 of everything that [`equal`] compares, in hexadecimal: the same for two values without differences.
+pub(crate) fn digest(value: &Value) -> String {
+    let mut text = String::new();
+    canonical(&without_descriptions(value), &mut text);
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// JSON with the keys in order and every number as a float, which compares `0` and `0.0` as equal.
+fn canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<_, _> = fields.iter().collect();
+            text.push('{');
+            for (key, value) in fields {
+                text.push_str(&format!("{key:?}:"));
+                canonical(value, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(list) => {
+            text.push('[');
+            for value in list {
+                canonical(value, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        Value::Number(number) => text.push_str(&format!("{:?}", number.as_f64())),
+        Value::String(_) | Value::Bool(_) | Value::Null => text.push_str(&value.to_string()),
+    }
 }
 
 fn walk(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<String>) {
