@@ -18,7 +18,7 @@ usage: hack/test.sh [PART]...
              second one only when its inputs have changed since two builds were the same)
   installed  what people install: the chart, in Pods, with the rights that it renders; asked what api asks of the chain
              and of each controller
-  scripts    shell scripts are free of the usual mistakes; the demo runs from start to end
+  scripts    shell scripts are free of the usual mistakes; what documents refer to exists; the demo runs from start to end
   deny       licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
 
 Without a part: all of them, in this order, and at the end how long each took. Beside them:
@@ -264,6 +264,7 @@ check_scripts() {
   else
     skip "shellcheck: it is not installed"
   fi
+  hack/check-docs.sh
   need go-programs
   hack/demo.sh >"$work/demo" 2>&1 || { cat "$work/demo"; return 1; }
   if grep -q '^So the chart is not installed' "$work/demo"; then
