@@ -475,7 +475,7 @@ async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
     for attempt in [Attempt::Patch(crd(), change), Attempt::Delete(crd())] {
         eventually("it is refused", SOON, async || {
             let refusal = attempt.by(&profiles).await.err().unwrap_or_default();
-            if refusal.contains("where it is missing, and changes none") { Ok(()) } else { Err(refusal) }
+            if refusal.contains("may only create the CRD of ClusterProfile") { Ok(()) } else { Err(refusal) }
         })
         .await;
     }

@@ -129,14 +129,16 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     };
     let (proxied, direct_by_proxy) = (by_proxy(&our), by_proxy(&direct));
     let direct_elsewhere = provider("open-cluster-management-direct", "https://c1.elsewhere.example");
-    let leads = Some("the access provider open-cluster-management leads to the cluster of the profile");
-    let leads_directly = Some("the access provider open-cluster-management-direct leads to the cluster");
-    let is_ours = Some("only profiles of the cluster manager open-cluster-management");
-    let is_labelled = Some("a profile is labelled with its manager, and its cluster");
-    let only_providers =
-        Some("of the access providers only open-cluster-management, open-cluster-management-direct");
-    let only_conditions = Some("of the conditions only ControlPlaneHealthy, Joined");
-    let others = Some("annotations, finalizers and owners of a profile are others'");
+    let leads = Some("the access provider open-cluster-management must lead to the cluster of the profile");
+    let leads_directly = Some("the access provider open-cluster-management-direct must lead to the cluster");
+    let is_ours = Some("only write profiles of the cluster manager open-cluster-management");
+    let is_labelled = Some("the labels of a profile must name its cluster manager");
+    let only_providers = Some(
+        "of the access providers, this component may only write open-cluster-management, open-cluster-management-direct",
+    );
+    let only_conditions =
+        Some("of the conditions, this component may only write ControlPlaneHealthy, Joined");
+    let others = Some("must not change annotations, finalizers and owners of a profile");
     judged(
         &hub,
         [
@@ -177,7 +179,8 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     .await;
     // Ours by its spec alone is not to be deleted.
     merge(&hub.ocm, &ours, &labels(&json!({ LABEL: null }))).await;
-    let delete = ("profiles", Delete(ours), Some("deleted only if label and spec name the manager"));
+    let delete =
+        ("profiles", Delete(ours), Some("only be deleted if label and spec name the cluster manager"));
     judged(&hub, vec![delete]).await;
 }
 
@@ -208,7 +211,7 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
     let (ours, _) = profiles(&hub).await;
     let foreign = provider("theirs", "https://theirs.example");
     let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
-    let only_status = Some("access providers are in the status, and nothing else is written");
+    let only_status = Some("this component may only write the status of profiles");
     // As much as a profile can hold: to compare it costs no more than an API server lends a policy.
     let much: Vec<_> =
         (0..700).map(|i| json!({ "name": format!("p{i}"), "value": "x".repeat(1024) })).collect();
@@ -223,18 +226,18 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
             (
                 "projector",
                 PatchStatus(ours.clone(), json!({ "accessProviders": [our, foreign] })),
-                Some("of the status only version, properties, conditions"),
+                Some("in the status, this component may only write version, properties, conditions"),
             ),
             ("access", PatchStatus(ours.clone(), json!({ "accessProviders": [large, foreign] })), None),
             (
                 "access",
                 PatchStatus(ours.clone(), json!({ "version": { "kubernetes": "v2" } })),
-                Some("of the status only accessProviders"),
+                Some("in the status, this component may only write accessProviders"),
             ),
             (
                 "access",
                 PatchStatus(ours.clone(), json!({ "conditions": null })),
-                Some("of the status only accessProviders"),
+                Some("in the status, this component may only write accessProviders"),
             ),
             ("access", Create(credentials::profile("default", "c2")), only_status),
             ("access", Patch(ours.clone(), labels(&json!({ "a": "b" }))), only_status),
@@ -286,16 +289,16 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let stripped = opaque("default", "stripped").field("data", json!({ "token": "YQ==", "ca.crt": "YQ==" }));
     world::create(&hub.ocm, [&foreign, &disguised, &restored, &marked, &stripped].map(Clone::clone)).await;
 
-    let is_own = Some("changes and deletes only Secrets that are labelled as its own");
-    let is_opaque = Some("writes only Secrets of type Opaque");
+    let is_own = Some("may only change and delete Secrets that are labelled as copies");
+    let is_opaque = Some("may only write Secrets of type Opaque");
     let is_recorded =
-        Some("a copy is named after the cluster and the ManagedServiceAccount that its annotations record");
-    let is_owned = Some("a copy has one owner, the ClusterProfile of its cluster");
-    let is_bare = Some("a copy holds token and ca.crt and nothing else");
-    let no_token = Some("makes no Secret look like one that an agent reports a token in");
-    let protected = Some("no copy of a token goes into kube-system, kube-public, kube-node-lease");
-    let only_status = Some("only the status of a ManagedServiceAccount");
-    let one_condition = Some("no condition but SyncedToClusterProfiles");
+        Some("name and label of a copy must be those of the cluster and the ManagedServiceAccount");
+    let is_owned = Some("a copy must have one owner, the ClusterProfile of its cluster");
+    let is_bare = Some("a copy must not contain data other than token and ca.crt");
+    let no_token = Some("must not label a Secret as one in which an agent reports a token");
+    let protected = Some("copies of tokens must not be created in kube-system, kube-public, kube-node-lease");
+    let only_status = Some("only write the status of a ManagedServiceAccount");
+    let one_condition = Some("only write the condition SyncedToClusterProfiles");
     let account = token.account();
     let said = world::get(&hub.ocm, &account).await.unwrap()["status"]["conditions"].clone();
     let and_condition = |kind: &str| {
@@ -360,7 +363,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (PatchStatus(account.clone(), json!({ "conditions": null })), one_condition),
             (
                 PatchStatus(account.clone(), json!({ "tokenSecretRef": elsewhere })),
-                Some("writes only conditions"),
+                Some("may only write conditions"),
             ),
             (Patch(account.clone(), labels(&json!({ ocm::SYNC_LABEL: null }))), only_status),
             (Create(ocm::managed_service_account("c1", "b")), only_status),
@@ -400,22 +403,22 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
     let mut metadata = serde_json::to_value(right.parse().unwrap().metadata).unwrap();
     metadata["finalizers"] = json!(["example.com/hold"]);
     let held = right.clone().field("metadata", metadata);
-    let is_collected = Some("goes with the ClusterRole hub-addons-credentials-copies");
+    let is_collected = Some("must be owned by the ClusterRole hub-addons-credentials-copies");
     let made = labelled(role_binding("made", &copies));
     let foreign = role_binding("foreign", &copies);
     world::create(&hub.ocm, [made.clone(), foreign.clone()]).await;
 
-    let by_name = Some("only RoleBindings of the name hub-addons-credentials-copies");
-    let is_labelled = Some("only RoleBindings that are labelled as its own");
-    let one_role = Some("binds only the ClusterRole hub-addons-credentials-copies");
-    let one_subject = Some("binds only the credential syncer, addons/hub-addons-credentials");
-    let protected = Some("nobody is given rights to Secrets in kube-system");
-    let none_changed = Some("makes and deletes RoleBindings, and changes none");
-    let only_rules = Some("nothing of the ClusterRole but its rules");
-    let no_other = Some("changes the ClusterRole hub-addons-credentials-tokens and no other");
+    let by_name = Some("only write RoleBindings with the name hub-addons-credentials-copies");
+    let is_labelled = Some("only write RoleBindings that have its labels");
+    let one_role = Some("may only bind the ClusterRole hub-addons-credentials-copies");
+    let one_subject = Some("may only bind its role to the credential syncer, addons/hub-addons-credentials");
+    let protected = Some("permissions on Secrets must not be granted in kube-system");
+    let none_changed = Some("may only create and delete RoleBindings");
+    let only_rules = Some("only change the rules of the ClusterRole");
+    let no_other = Some("may only change the ClusterRole hub-addons-credentials-tokens");
     let aggregated =
         json!({ "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] } });
-    let named_only = Some("gives list and watch on Secrets by name, and nothing else");
+    let named_only = Some("may only grant list and watch on Secrets by name");
     let tokens_role = cluster_role(&tokens);
     let role_owner = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" });
     let ruled = |rule: Value| Patch(tokens_role.clone(), json!({ "rules": [rule] }));
@@ -480,8 +483,8 @@ async fn nobody_else_makes_or_changes_a_synced_credential() {
     mine.create(&syncer).await.unwrap();
     let theirs = opaque("default", "theirs").field("data", json!({ "token": "YQ==" }));
     theirs.create(&hub.ocm).await.unwrap();
-    let creates = Some("only the credential syncer creates Secrets with the label");
-    let changes = Some("only the credential syncer changes a synced credential");
+    let creates = Some("only the credential syncer may create Secrets with the label");
+    let changes = Some("only the credential syncer may change a copy of a token");
     let metadata = |patch: Value| Patch(mine.clone(), json!({ "metadata": patch }));
     judged(
         &hub,
@@ -528,11 +531,12 @@ async fn nobody_else_claims_our_names(flavour: Flavour) {
     let and_theirs = json!({ "conditions": [health(), condition("Theirs")] });
     let more = json!({ "accessProviders": [our, provider("more", "https://a.example")] });
     let registration = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa";
-    let claims = Some("only the cluster manager open-cluster-management makes profiles that name it");
+    let claims = Some("only the cluster manager open-cluster-management may create profiles that name it");
     let labelled =
-        Some("only profiles whose spec names the cluster manager open-cluster-management are labelled so");
-    let changes = Some("only the cluster manager open-cluster-management changes the spec of its profiles");
-    let publishes = Some("only hub-addons publishes the access provider open-cluster-management");
+        Some("only profiles whose spec names the cluster manager open-cluster-management may have its label");
+    let changes =
+        Some("only the cluster manager open-cluster-management may change the spec of its profiles");
+    let publishes = Some("only hub-addons may publish the access provider open-cluster-management");
     judged(
         &hub,
         vec![
@@ -595,7 +599,7 @@ async fn nobody_else_claims_our_names_where_v1alpha2_alone_is_served() {
         let spec = json!({ "clusterManager": { "name": manager } });
         Object::new(gvk, "clusterprofiles", Some("default"), manager).field("spec", spec)
     };
-    let claims = Some("only the cluster manager open-cluster-management makes profiles that name it");
+    let claims = Some("only the cluster manager open-cluster-management may create profiles that name it");
     // The policy's own view of which versions there are follows.
     eventually("the policy is in force for v1alpha2", SOON, async || {
         let eve = hub.client_like("eve", MASTERS).await.unwrap();
