@@ -1,35 +1,36 @@
 #!/usr/bin/env bash
-# The main job, from nothing: a hub, a fleet, the chart installed, the right profiles in every bound namespace, and the
-# credentials that applications reach their clusters with.
+# Shows the whole from nothing: a hub, a fleet, the installed chart, the profiles in every bound namespace, and the
+# credentials with which applications reach their clusters.
 #
-# Needs the toolchains of Rust and Go and nothing else. What is missing is built (the control plane once, which
-# takes minutes), and what was started ends with the script.
+# Needs only the toolchains of Rust and Go. Missing programs are built (the control plane once, which takes minutes), and
+# everything that the script starts ends with it.
 set -euo pipefail
 
 usage() {
   cat <<'EOF'
 Shows hub-addons at work, installed by its chart: two applications, each bound to a set of clusters, see their
 clusters as ClusterProfiles; then clusters move, and what the applications see follows. Two of the clusters are real
-API servers: the applications reach them through a proxy with tokens that the hub hands them, until it takes them away.
+API servers: the applications reach them through a proxy, with tokens that the hub copies for them until their binding
+is deleted.
 
 usage: hack/demo.sh [--keep]
        hack/demo.sh --kubeconfig FILE [--yes]
 
-  --keep             leave the hub and the addons running, and say how to look around
-  --kubeconfig FILE  use this cluster instead of a hub of the demo's own. Everything the demo makes there
-                     begins with demo- and is deleted at the end; but while it runs, profiles of the cluster
-                     manager "hub-addons-demo" appear in every namespace that is bound to a set. No credential is
-                     touched there: that part of the demo is left out. The addons run as a process on this machine,
-                     since that cluster cannot pull an image that is only here. It should not run hub-addons already:
-                     the profiles of that one would stand where the demo wants its own.
+  --keep             leave the hub and the addons running, and print how to explore them
+  --kubeconfig FILE  use this cluster instead of a hub of the demo's own. The names of all objects that the demo
+                     creates there begin with demo-, and it deletes them at the end. While it runs, profiles of the
+                     cluster manager "hub-addons-demo" appear in every namespace that is bound to a set. The part
+                     about credentials is left out, so that no token of the cluster is used. The addons run as a
+                     process on this machine, because the cluster cannot pull an image that exists only here. The
+                     cluster must not run hub-addons already: its profiles would have the names of the demo's.
   --yes              do not ask before using that cluster
 
-On its own hub the demo installs the chart by helm, with an image that hack/image.sh builds (and leaves in the local
-storage of buildah, podman or docker as localhost/hub-addons:demo), and runs the Pods on this machine. That takes one of
-these tools, Linux, root and the right to make namespaces. Where something of it is missing the demo says so, and runs
-the addons as a process.
+On its own hub the demo installs the chart with helm, uses an image that hack/image.sh builds (and that stays in the
+local storage of buildah, podman or docker as localhost/hub-addons:demo), and runs the Pods on this machine. This needs
+one of these tools, Linux, root, and permission to create namespaces. If one of these is missing, the demo says which,
+and runs the addons as a process.
 
-To install the chart on a cluster of yours, build the image, push it to where the cluster pulls from, and:
+To install the chart on your cluster, build the image, push it to a registry that the cluster can pull from, and run:
 
   helm install hub-addons charts/hub-addons --namespace hub-addons --create-namespace \
     --set image.registry=REGISTRY --set image.digest=sha256:...
@@ -49,7 +50,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 if [ -n "$keep" ] && [ -n "$kubeconfig" ]; then
-  echo "demo: --keep is about the demo's own hub; a cluster of yours stays anyway" >&2
+  echo "demo: --keep applies to the demo's own hub only, and cannot be combined with --kubeconfig" >&2
   exit 2
 fi
 
@@ -221,7 +222,7 @@ spec: {clusterSet: $2}
 EOF
 }
 
-say "A fleet of four clusters, two sets, and two applications that are bound to them"
+say "Creating a fleet of four clusters, two sets, and two applications that are bound to them"
 set_label=cluster.open-cluster-management.io/clusterset
 cluster berlin "$set_label=${prefix}prod"
 cluster paris "$set_label=${prefix}prod" accelerator=gpu
@@ -305,10 +306,10 @@ say "Who sees which cluster"
 show_profiles | tee "$work/before"
 say "… and why"
 why
-say "What an application gets to know of one of them"
+say "What an application sees of one of them"
 run kubectl get clusterprofile --namespace "${prefix}argocd" "${prefix}berlin" -o yaml
 
-say "Clusters move: lab joins ${prefix}prod, paris loses its GPUs, tokyo falls silent"
+say "Clusters move: lab joins ${prefix}prod, paris loses its GPUs, tokyo stops reporting"
 run kubectl label managedcluster "${prefix}lab" "$set_label=${prefix}prod"
 run kubectl label managedcluster "${prefix}paris" accelerator-
 condition "${prefix}tokyo" Unknown ManagedClusterLeaseUpdateStopped "Registration agent stopped updating its lease"
@@ -323,7 +324,7 @@ say "… and why"
 why
 
 if [ -n "$kubeconfig" ]; then
-  say "How applications get credentials is left out: this cluster is yours, and so are its tokens"
+  say "The part about credentials is left out, so that no token of your cluster is used"
 else
   show_credentials
 fi
@@ -331,7 +332,7 @@ fi
 if [ -n "$keep" ]; then
   cat <<EOF
 
-The hub, its clusters and the addons go on running. To look around:
+The hub, its clusters and the addons keep running. To explore them:
 
   export KUBECONFIG=$KUBECONFIG PATH=\$PATH:$LOCAL_HUB_BIN
   kubectl get clusterprofiles --all-namespaces
@@ -340,8 +341,8 @@ The hub, its clusters and the addons go on running. To look around:
   kubectl --kubeconfig $work/argocd-berlin.kubeconfig get namespaces
 $(ways_to_look)
 
-To end it: kill ${pids[*]}; rm -r $work
+To stop them: kill ${pids[*]}; rm -r $work
 EOF
 else
-  say "Done: everything that was started ends now"
+  say "Done. Stopping everything that the demo started"
 fi

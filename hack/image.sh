@@ -1,36 +1,38 @@
 #!/usr/bin/env bash
-# The container images: hub-addons with both programs, cp-creds with the plugin alone.
+# Builds the container images: hub-addons with both programs, cp-creds with only the plugin.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
 usage: hack/image.sh [OPTION]... [IMAGE]...
 
-Builds the images hub-addons (both programs) and cp-creds (the exec plugin alone: an image volume, or an initContainer
-that runs `cp-creds install DIR`). An image holds static programs and nothing else, and runs as user 65532.
+Builds the images hub-addons (both programs) and cp-creds (only the exec plugin, for an image volume or an
+initContainer that runs `cp-creds install DIR`). An image contains only static programs, and runs as user 65532.
 
-  --arch ARCH      amd64, arm64, or native for this machine's; can be repeated. By default this machine's, and the other
-                   one if there is a compiler for it (Debian: gcc-aarch64-linux-gnu, gcc-x86-64-linux-gnu)
-  --output DIR     where archives, SBOMs and digests go; by default images/ in cargo's target directory
+  --arch ARCH      amd64, arm64, or native for that of this machine; can be repeated. By default that of this machine,
+                   and the other one if a compiler for it is installed (Debian: gcc-aarch64-linux-gnu,
+                   gcc-x86-64-linux-gnu)
+  --output DIR     the directory for archives, SBOMs and digests; by default images/ in cargo's target directory
   --tag TAG        by default the version in Cargo.toml
-  --with TOOL      buildah, podman or docker; by default the first of them that is there and works
+  --with TOOL      buildah, podman or docker; by default the first of them that works
   --profile NAME   cargo's profile for all programs, such as quick; by default release, and plugin for cp-creds
-  --can            build nothing; the exit status says whether there is one of the tools
-  --no-sbom        leave out the SBOMs, and with them the build of cargo-cyclonedx
+  --can            build nothing; the exit status is 0 if one of the tools works
+  --no-sbom        create no SBOMs, which also avoids building cargo-cyclonedx
 
-What is left in DIR:
+Files in DIR:
 
   IMAGE-ARCH.oci.tar  the image, as an OCI archive: for `podman load`, `skopeo copy oci-archive:…`
-  IMAGE-ARCH.cdx.json what is linked into it, by CycloneDX
-  digests             a line for each image: IMAGE ARCH DIGEST BYTES
+  IMAGE-ARCH.cdx.json its SBOM, in the format of CycloneDX
+  digests             one line for each image: IMAGE ARCH DIGEST BYTES
 
-Beside that the images are in the tool's local storage as localhost/IMAGE:TAG-ARCH; this machine's also without -ARCH.
+The images are also in the local storage of the tool as localhost/IMAGE:TAG-ARCH; that of this machine also without
+-ARCH.
 
-Two builds of one commit have one digest, whatever the directory: paths are taken out of the programs, and times are the
-commit's, or $SOURCE_DATE_EPOCH. The label "source" is $IMAGE_SOURCE, or the URL that git's origin has.
+Two builds of one commit have the same digest, whatever the directory: programs contain no paths of the machine, and all
+times are that of the commit, or $SOURCE_DATE_EPOCH. The label "source" is $IMAGE_SOURCE, or the URL of git's origin.
 
-It takes Rust by rustup, a C compiler and one of the three tools. What of it is missing is installed where CI=true and
-apt-get is allowed to; elsewhere the script says what to install.
+The script needs rustup, a C compiler and one of the three tools. With CI=true it installs missing packages with
+apt-get; otherwise it prints what to install.
 
   hack/image.sh                         both images
   hack/image.sh --arch amd64 cp-creds   one of them
@@ -99,7 +101,7 @@ choose_tool() {
   ! find_tool || return 0
   tool=buildah
   hack/have.sh buildah buildah netavark ||
-    die "there is none of buildah, podman and docker. On Debian: apt-get install buildah netavark"
+    die "none of buildah, podman and docker is installed. On Debian: apt-get install buildah netavark"
 }
 
 case $(uname -m) in
@@ -168,7 +170,7 @@ build() {
   mkdir -p "$work/$2"
   install -m 0755 "$target_dir/$triple/$profile/$program" "$work/$2/$program"
   if grep -qaF -e "$root/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$work/$2/$program"; then
-    die "$program has a path of this machine in it"
+    die "$program contains a path of this machine"
   fi
 }
 
@@ -223,7 +225,7 @@ write_sboms() {
 
 describe() {
   case $1 in
-    hub-addons) echo "Controllers that show an Open Cluster Management hub's clusters as ClusterProfiles" ;;
+    hub-addons) echo "Controllers that publish the clusters of an Open Cluster Management hub as ClusterProfiles" ;;
     cp-creds) echo "The exec credential plugin of ClusterProfiles, for an image volume or an initContainer" ;;
   esac
 }

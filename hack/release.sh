@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that a release publishes, in one folder.
+# Builds everything that a release publishes into one directory.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
 usage: hack/release.sh [OPTION]...
 
-Builds into one folder what a release publishes:
+Builds everything that a release publishes into one directory:
 
   images/          an OCI archive for each image and architecture, and an SBOM of each (hack/image.sh)
   oci/             an OCI layout: for each image an index over its architectures, and the chart
@@ -14,14 +14,14 @@ Builds into one folder what a release publishes:
   SHA256SUMS       of all the files
   *.sigstore.json  signatures of SHA256SUMS and of the chart, where cosign is installed and --key or --keyless is given
 
-  --output DIR     the folder, which must not exist; by default release/VERSION in cargo's target directory
-  --url URL        the publisher's address, put into the chart in place of the placeholder https://hub-addons.example
-  --registry HOST  the registry that the images are pushed to, put into the chart as the default of image.registry
-  --arch ARCH      amd64 or arm64; can be repeated. By default both, and it fails if one cannot be built
+  --output DIR     the directory, which must not exist; by default release/VERSION in cargo's target directory
+  --url URL        the address of the publisher, which replaces the placeholder https://hub-addons.example in the chart
+  --registry HOST  the registry that the images are pushed to; becomes the default of image.registry in the chart
+  --arch ARCH      amd64 or arm64; can be repeated. By default both; fails if one cannot be built
   --key KEY        sign with this key of cosign (a file, or a KMS URI)
-  --keyless        sign as cosign does without a key: it asks who you are
-  --images DIR     take images that hack/image.sh has built, in place of building them
-  --profile NAME   as of hack/image.sh
+  --keyless        sign without a key: cosign asks for an identity
+  --images DIR     use images that hack/image.sh has built, instead of building them
+  --profile NAME   like that of hack/image.sh
 
 Nothing is pushed. To publish the layout:
 
@@ -56,7 +56,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 [ -z "$key" ] || [ -z "$keyless" ] || die "--key and --keyless: choose one"
-if [ -n "$key$keyless" ] && ! command -v cosign >/dev/null; then die "cosign is not installed, and a signature was asked for"; fi
+if [ -n "$key$keyless" ] && ! command -v cosign >/dev/null; then die "cosign is not installed, but --key or --keyless requires it"; fi
 [ ${#arches[@]} -gt 0 ] || arches=(amd64 arm64)
 for tool in jq tar sha256sum; do command -v "$tool" >/dev/null || die "$tool is not installed"; done
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
@@ -162,6 +162,6 @@ if [ -n "$key$keyless" ]; then
     cosign sign-blob --yes ${key:+--key "$key"} --bundle "$file.sigstore.json" "$file" >/dev/null
   done
 else
-  say "nothing is signed: say --key or --keyless, with cosign installed"
+  say "nothing is signed: install cosign and use --key or --keyless"
 fi
 say "$output holds the release $version, chart $chart_version"

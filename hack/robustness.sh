@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs random schedules of users, tenants, agents, crashes and faults against the real controllers on a simulated API
-# server, and prints how they went. Each failure is shown by its seed and by the smallest schedule that still fails.
+# server, and prints the results. Each failure is printed with its seed and the smallest schedule that still fails.
 #
 # usage: hack/robustness.sh [--schedules N] [--seed S] [--threads N] [--show 1] [--known 1]
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All the checks there are, or a part of them. What is not there to check with is skipped, and named; on a machine that
-# nobody looks after (CI=true) it is installed, and what cannot be checked there fails.
+# Runs all checks, or some of them. A check whose tools are missing is skipped and named; with CI=true the tools are
+# installed, and a check that cannot run fails.
 set -euo pipefail
 
 usage() {
@@ -8,28 +8,29 @@ usage() {
 usage: hack/test.sh [PART]...
 
   fmt        the code is formatted
-  clippy     no lint warns, no documentation link is broken
-  unit       pure decisions, by tables and properties; no hub is started
+  clippy     no lint warns, and no link in the documentation of the code is broken
+  unit       decisions, by tables and properties; no hub is started
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
-  chart      the Helm chart: linted, rendered, and at work on real hubs; its alerts and dashboard; the examples (helm
+  chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples (helm
              and promtool are built on the first run)
-  plugin     cp-creds as it is shipped: small, static, at home in an empty root; its time beside a Go peer's is printed
-  image      the container images: runnable, listed whole in their SBOMs, and reproducible (release builds: minutes; the
-             second one only when its inputs have changed since two builds were the same)
-  installed  what people install: the chart, in Pods, with the rights that it renders; asked what api asks of the chain
-             and of each controller
-  scripts    shell scripts are free of the usual mistakes; what documents refer to exists; the demo runs from start to end
+  plugin     cp-creds as it is shipped: small, static, running in an empty root; its time and that of a Go peer are
+             printed
+  image      the container images: runnable, complete in their SBOMs, and reproducible (release builds: minutes; the
+             second one only if its inputs have changed since the last comparison)
+  installed  what people install: the chart, in Pods, with the permissions that it renders; some tests of api for each
+             controller and for the whole chain
+  scripts    shellcheck, the references in the documents, and the demo from start to end
   deny       licences, bans and sources of dependencies (cargo-deny; its advisories need the internet)
 
-Without a part: all of them, in this order, and at the end how long each took. Beside them:
+Without a PART, all of them run in this order. At the end, the script prints how long each took. Further parts:
 
-  installed-all  as installed, and everything that api asks of the controllers (a quarter of an hour)
-  robustness     random bad days on a simulated API server: thousands of them, by an optimised build of their own; api
-                 runs some dozens
+  installed-all  like installed, with all tests of the controllers (a quarter of an hour)
+  robustness     thousands of random schedules on a simulated API server, with an optimized build; api runs some
+                 dozens
 
-What takes long to build and is not needed yet is built beside the parts that come first.
+Programs that take long to build are built in parallel with the parts that do not need them.
 
-  TEST_THREADS   how many tests on hubs run at once, by default 8: they mostly wait
+  TEST_THREADS   how many tests on hubs run at once (8); they mostly wait
 EOF
 }
 

@@ -64,9 +64,9 @@ can_have_pods() {
   elif hack/image.sh --can; then
     return 0
   else
-    why="No image can be built here: there is none of buildah, podman and docker"
+    why="No image can be built here: none of buildah, podman and docker is installed"
   fi
-  printf '\n%s.\nSo the chart is not installed: the addons will run as a process beside the hub, with all rights.\n' "$why"
+  printf '\n%s.\nSo the chart is not installed: the addons run as a process beside the hub, with all permissions.\n' "$why"
   return 1
 }
 
@@ -88,7 +88,7 @@ helm() {
 write_values() {
   cat >"$work/values.yaml" <<YAML
 image: {registry: ${image%%/*}, tag: ${image##*:}}
-computeBound: true # nobody else is there to say what is bound
+computeBound: true # no other controller sets the condition Bound
 accessProvider:
   source: static
   static:
@@ -101,7 +101,7 @@ YAML
 }
 
 install_addons() {
-  say "Installing the chart, in a namespace that takes no Pods but restricted ones"
+  say "Installing the chart, in a namespace that accepts only restricted Pods"
   write_values
   run cat "$work/values.yaml"
   kubectl create -f - <<YAML
@@ -156,19 +156,19 @@ may() {
 }
 
 show_rights() {
-  say "Who may do what: two Deployments, since they need different trust"
+  say "The permissions: two Deployments, because they need different trust"
   local selector=app.kubernetes.io/instance=$release
   run kubectl get clusterroles,roles --all-namespaces --selector "$selector"
   rules clusterrole "$release-profiles" "$release-credentials"
   may profiles list secrets --all-namespaces
   may credentials list secrets --all-namespaces
-  say "… and whatever RBAC says, policies pin what they write"
+  say "… and whatever RBAC permits, policies pin what they write"
   run kubectl get validatingadmissionpolicies --selector "$selector"
 }
 
 # What the label on the accounts has changed.
 show_credential_rights() {
-  say "Who copies tokens was given the right for that: by name, and where a set is bound"
+  say "The syncer has received its permissions: tokens by name, copies in bound namespaces"
   rules clusterrole "$release-credentials-tokens"
   run kubectl get rolebindings --all-namespaces --field-selector "metadata.name=$release-credentials-copies"
 }

@@ -137,9 +137,9 @@ is_rotated() { ! fingerprint | cmp --silent "$work/old" -; }
 
 show_credentials() {
   local cluster
-  say "Two of the clusters are really there, and each reports the token of an account"
+  say "Two of the clusters are real, and each reports the token of an account"
   report_tokens
-  say "A label has the tokens go to those who see the clusters"
+  say "A label makes the syncer copy the tokens to the namespaces that see the clusters"
   for cluster in "${real_clusters[@]}"; do
     run kubectl label managedserviceaccount --namespace "$cluster" deployer "$sync=true"
   done
@@ -154,14 +154,14 @@ show_credentials() {
   until_works kubectl --kubeconfig "$work/argocd.kubeconfig" get secrets berlin-deployer lab-deployer
   until_works kubectl --kubeconfig "$work/kueue.kubeconfig" get secret lab-deployer
 
-  say "A kubeconfig out of a profile and cp-creds"
+  say "A kubeconfig made of a profile and cp-creds"
   kubeconfig argocd berlin
   kubeconfig argocd lab
   kubeconfig kueue lab
   printf '\n$ cat %s\n' "$work/argocd-berlin.kubeconfig"
   sed 's/\("certificate-authority-data":"[^"]\{20\}\)[^"]*/\1…/' "$work/argocd-berlin.kubeconfig"
 
-  say "What it is good for: the namespaces of each cluster"
+  say "With it, the application lists the namespaces of each cluster"
   as argocd berlin get namespaces
   as argocd lab get namespaces
   say "… and what is refused: by the cluster, and by the hub"
@@ -169,24 +169,24 @@ show_credentials() {
   refused run kubectl --kubeconfig "$work/argocd.kubeconfig" get secrets
   refused run kubectl --kubeconfig "$work/argocd.kubeconfig" get secret --namespace berlin deployer
 
-  say "A token is rotated: the account on berlin is made anew, and its old token ends"
+  say "A token is rotated: the account on berlin is recreated, which invalidates its old token"
   fingerprint >"$work/old"
   on berlin delete serviceaccount --namespace "$agents" deployer
   report_token berlin
   until_works is_rotated
   as argocd berlin get namespaces
 
-  say "The binding of argocd is deleted, and with it go its copies"
+  say "The binding of argocd is deleted, and its copies with it"
   run kubectl delete managedclustersetbinding --namespace argocd prod
   until_fails kubectl --kubeconfig "$work/argocd-berlin.kubeconfig" get namespaces
   until_fails kubectl --kubeconfig "$work/argocd-lab.kubeconfig" get namespaces
   refused as argocd berlin get namespaces
   printf '\nBy the audit log of the hub the binding was deleted at %s\n%43s the last copy at %s\n' \
     "$(deleted managedclustersetbindings)" '' "$(deleted secrets)"
-  say "… while kueue goes on, whose binding is still there"
+  say "… while kueue, whose binding exists, still reaches its cluster"
   as kueue lab get namespaces
 
-  say "Bound again, argocd is back, with the kubeconfig that it had"
+  say "After the namespace is bound again, the kubeconfig of argocd works as before"
   bind_set argocd prod
   until_works kubectl --kubeconfig "$work/argocd-berlin.kubeconfig" get namespaces
   as argocd berlin get namespaces
