@@ -227,7 +227,7 @@ async fn values_that_contradict_each_other_are_explained() {
     let twice = listed.replace(".app.", ".other.");
     let two_ways = format!("{listed},consumers.app.allSecretsInNamespace=true");
     for (values, words) in [
-        (&["rbac.create=false", &listed][..], "consumers (app) asks for Roles, and rbac.create is false"),
+        (&["rbac.create=false", &listed][..], "consumers (app) requires Roles, and rbac.create is false"),
         (&["serviceAccount.create=false", "serviceAccount.annotations.a=b"], "annotate yours"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (
@@ -240,12 +240,12 @@ async fn values_that_contradict_each_other_are_explained() {
             &["metrics.secure.enabled=true", "monitoring.podMonitor.enabled=true"],
             "use monitoring.serviceMonitor",
         ),
-        (&["extraVolumes[0].name=hub-access"], "there is a volume hub-access already"),
+        (&["extraVolumes[0].name=hub-access"], "the volume hub-access exists already"),
         (
             &["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/a"],
             "which is not in extraVolumes",
         ),
-        (&[&listed, &twice], "consumers.other says again what consumers.app says (a/a/a)"),
+        (&[&listed, &twice], "consumers.other repeats consumers.app (a/a/a)"),
         (&[&two_ways], "sets clusters and allSecretsInNamespace: choose one"),
         (&[app], "names no clusters"),
         // As values were called before.

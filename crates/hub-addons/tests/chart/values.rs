@@ -97,7 +97,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["monitoring.prometheusRule.syncLagSeconds=0"], "/monitoring/prometheusRule/syncLagSeconds"),
         (&["nameOverride=A"], "/nameOverride"),
         // What only the values together show, a template says.
-        (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level itself"),
+        (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level already"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (&["accessProvider.source=static"], "accessProvider.source=static needs accessProvider.static."),
         (
@@ -113,7 +113,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
                 "featureGates.clusterProfileAccessProvider=false",
                 "featureGates.clusterProfileCredSyncer=false",
             ],
-            "every feature gate is off",
+            "every feature gate is disabled",
         ),
         (
             &[
