@@ -9,7 +9,7 @@
 //! | the profile's value | is | because |
 //! |---|---|---|
 //! | absent or empty | drift | KEP-4322 forbids an empty one |
-//! | last set by another field manager than the profile's other labels | drift | `metadata.managedFields` names who set which field |
+//! | last set by another field manager than the profile's cluster manager or other labels | drift | `metadata.managedFields` names who set which field |
 //! | set before the ManagedCluster was created | of another cluster | the profile is older than the cluster that has its name now |
 //! | anything else that differs | the earlier ID | this project set it, or nothing shows who did (a restored backup, OCM's own projector) |
 //!
@@ -47,7 +47,7 @@ pub struct MemberId {
 /// What the API server records of the member ID that a profile carries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemberIdRecord {
-    /// Whether this project labelled the profile and another field manager set the member ID.
+    /// Whether this project created or labelled the profile, and another field manager set the member ID.
     pub is_foreign: bool,
     /// `metadata.creationTimestamp` of the profile.
     pub since: Option<Timestamp>,
@@ -104,20 +104,19 @@ impl MemberIdRecord {
     /// Reads the record of a ClusterProfile.
     #[must_use]
     pub fn read(metadata: &ObjectMeta) -> Self {
-        let set_by = |is_ours: bool, label: &str| {
-            let label = format!("f:{label}");
+        let sets = |is_ours: bool, pointer: &str| {
             metadata.managed_fields.iter().flatten().any(|entry| {
                 (entry.manager.as_deref() == Some(FIELD_MANAGER)) == is_ours
-                    && entry
-                        .fields_v1
-                        .as_ref()
-                        .is_some_and(|fields| fields.0["f:metadata"]["f:labels"].get(&label).is_some())
+                    && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(pointer).is_some())
             })
         };
+        // "~1" is a slash in a JSON pointer.
+        let label = |key: &str| format!("/f:metadata/f:labels/f:{}", key.replace('/', "~1"));
+        let member_id = label(labels::MEMBER_ID);
         Self {
-            is_foreign: set_by(true, labels::CLUSTER_NAME)
-                && set_by(false, labels::MEMBER_ID)
-                && !set_by(true, labels::MEMBER_ID),
+            is_foreign: (sets(true, &label(labels::CLUSTER_NAME)) || sets(true, "/f:spec/f:clusterManager"))
+                && sets(false, &member_id)
+                && !sets(true, &member_id),
             since: metadata.creation_timestamp.as_ref().map(|time| time.0),
         }
     }

@@ -80,6 +80,20 @@ fn an_id_that_is_missing_or_empty_is_repaired_with_whatever_else_drifted_in_one_
 }
 
 #[test]
+fn an_edit_of_every_label_by_the_same_hand_is_repaired_in_one_write() {
+    let created = json!({
+        "manager": "hub-addons", "operation": "Update", "apiVersion": "multicluster.x-k8s.io/v1alpha2",
+        "fieldsType": "FieldsV1", "fieldsV1": { "f:spec": { "f:clusterManager": { "f:name": {} } } },
+    });
+    let mut managed_fields = set_by("kubectl-edit", "kubectl-edit");
+    managed_fields.as_array_mut().unwrap().push(created);
+    let mut edited = carrying(&json!("another"), &managed_fields, LATER);
+    edited["metadata"]["labels"]["open-cluster-management.io/cluster-name"] = json!("another");
+    let (id, writes, notes) = settled(&granted(&json!(null)), false, profile(&json!(null), &edited));
+    assert_eq!((id, writes, notes), (json!("c1"), 1, vec![]));
+}
+
+#[test]
 fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
     // Set by this project; by nobody known, as in a restored backup; by another projector that made the profile.
     let by_us = set_by("hub-addons", "hub-addons");
