@@ -163,8 +163,12 @@ const GRANTED: &[Line] = &[
     }),
 ];
 
-/// Credential rights. Where they are beside a projector, that needs sets and bindings too and stands there first.
+/// Credential rights. Where they are beside a projector, that needs clusters, sets and bindings too and stands there first.
 const GRANTER: &[Line] = &[
+    ("list managedclusters", "no work begins", |t| Box::pin(granter::begins(t, "managedclusters"))),
+    ("watch managedclusters", "the syncer may not read the tokens of a cluster that joins", |t| {
+        Box::pin(granter::follows_clusters(t))
+    }),
     ("list managedclustersets", "no work begins", |t| Box::pin(granter::begins(t, "managedclustersets"))),
     ("watch managedclustersets", "a set that is made later brings no right to copies", |t| {
         Box::pin(granter::follows_sets(t))

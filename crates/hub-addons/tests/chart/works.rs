@@ -27,6 +27,8 @@ use serde_json::{Value, json};
 
 /// Where the proxy of these tests is.
 const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
+/// Whoever plays Open Cluster Management here also edits what the policies protect.
+const HANDS: &str = "policies.clusterManagers.users={ocm}";
 const DIRECT: &str = "open-cluster-management-direct";
 
 /// A hub with a proxy, and the chart on it with these values.
@@ -35,7 +37,7 @@ async fn installed(lists: Flavour, values: &[&str], policies: &[&str]) -> (Hub, 
     let hub = Hub::start(builder, Vec::new()).await;
     let authority = Authority::new("first");
     proxy::install(&hub, &authority, &["c1", "c2"]).await;
-    install(&hub, &[&[PROXY][..], values].concat()).await;
+    install(&hub, &[&[PROXY, HANDS][..], values].concat()).await;
     in_force(&hub, policies).await;
     (hub, authority)
 }
@@ -299,8 +301,9 @@ async fn works_as_installed(lists: Flavour) {
     );
     let version = |role: Value| role["metadata"]["resourceVersion"].clone();
     let before = version(get(&hub.ocm, &role).await.unwrap());
-    install(&hub, &[PROXY, "propagateLabels={region}"]).await;
-    chart::install_by(chart::helm3(), &hub, &[PROXY, "propagateLabels={region}"]).await;
+    let values = [PROXY, HANDS, "propagateLabels={region}"];
+    install(&hub, &values).await;
+    chart::install_by(chart::helm3(), &hub, &values).await;
     assert_eq!(token_names(&hub).await, ["app"]);
     assert_eq!(version(get(&hub.ocm, &role).await.unwrap()), before, "an upgrade has written it");
     label(&hub.ocm, &token("c1", "app"), None).await;

@@ -130,6 +130,19 @@ pub async fn follows_accounts(t: &mut Trial) {
     t.becomes_named(&name).await;
 }
 
+/// The accounts of a cluster that joins may have their tokens read.
+pub async fn follows_clusters(t: &mut Trial) {
+    t.take_and_restart().await;
+    let name = t.name.clone();
+    t.joins(&name).await;
+    let account = ocm::managed_service_account(&name, &name).label(ocm::SYNC_LABEL, "true");
+    account.create(&t.hub.ocm).await.unwrap();
+    t.later_grants().await;
+    assert!(!t.is_named(&name).await);
+    t.give().await;
+    t.becomes_named(&name).await;
+}
+
 /// A RoleBinding that was changed by hand is mended.
 pub async fn follows_grants(t: &mut Trial) {
     let name = t.name.clone();

@@ -101,43 +101,49 @@ pub async fn follows_clusters(t: &mut Trial) {
 
 /// A set that is made grants what it picks.
 pub async fn follows_sets(t: &mut Trial) {
-    let name = t.name.clone();
-    world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&name, &name), ocm::bound(&name, &name)])
+    let (name, cluster) = (t.name.clone(), own_cluster(t));
+    world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&cluster, &name), ocm::bound(&name, &name)])
         .await;
-    let token = t.has_token(&name).await;
+    let token = t.has_token(&cluster).await;
     t.take_and_restart().await;
     ocm::cluster_set(&name).create(&t.hub.ocm).await.unwrap();
-    appears(t, &name, &token).await;
+    appears(t, &token).await;
 }
 
 /// A namespace in which a set is bound has copies.
 pub async fn follows_bindings(t: &mut Trial) {
-    let name = t.name.clone();
-    world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&name, &name), ocm::cluster_set(&name)])
+    let (name, cluster) = (t.name.clone(), own_cluster(t));
+    world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&cluster, &name), ocm::cluster_set(&name)])
         .await;
-    let token = t.has_token(&name).await;
+    let token = t.has_token(&cluster).await;
     t.take_and_restart().await;
     ocm::bound(&name, &name).create(&t.hub.ocm).await.unwrap();
-    appears(t, &name, &token).await;
+    appears(t, &token).await;
 }
 
 /// The syncer finds the namespaces in which it has been given the right to copies.
 pub async fn follows_grants(t: &mut Trial) {
     t.take_and_restart().await;
-    let name = t.name.clone();
+    let (name, cluster) = (t.name.clone(), own_cluster(t));
     t.binds(&name).await;
-    t.cluster(&name, &name).create(&t.hub.ocm).await.unwrap();
-    let token = t.has_token(&name).await;
-    appears(t, &name, &token).await;
+    t.cluster(&cluster, &name).create(&t.hub.ocm).await.unwrap();
+    let token = t.has_token(&cluster).await;
+    appears(t, &token).await;
 }
 
-/// The copy in a namespace of its own comes with the right, and not before.
-async fn appears(t: &mut Trial, namespace: &str, token: &ocm::ServiceAccountToken) {
-    t.has_profile(namespace, namespace).await;
+/// The only cluster of the trial's set, whose own namespace is not the one that the set is bound in.
+fn own_cluster(t: &Trial) -> String {
+    format!("{}-cluster", t.name)
+}
+
+/// The copy in the trial's namespace comes with the right, and not before.
+async fn appears(t: &mut Trial, token: &ocm::ServiceAccountToken) {
+    let (namespace, cluster) = (t.name.clone(), own_cluster(t));
+    t.has_profile(&namespace, &cluster).await;
     t.later_copies().await;
-    assert_eq!(get(&t.hub.ocm, &copy(namespace, token)).await, None);
+    assert_eq!(get(&t.hub.ocm, &copy(&namespace, token)).await, None);
     t.give().await;
-    copied(&t.hub.ocm, namespace, token).await;
+    copied(&t.hub.ocm, &namespace, token).await;
 }
 
 /// The accounts are known.
