@@ -1,8 +1,9 @@
-//! `ClusterProfile`: what a consumer knows of one cluster (`multicluster.x-k8s.io`, SIG Multicluster).
+//! `ClusterProfile`: what consumers know about one cluster (`multicluster.x-k8s.io`, SIG Multicluster).
 //!
-//! The profile itself is KEP-4322, the access providers are KEP-5339. The schema is upstream's, limit by
-//! limit, and three CRDs of it are live: see [`Flavour`](crate::crds::Flavour). The type is that of v1alpha1, and reads
-//! and writes v1alpha2 as well: an object of one version is an object of the other with another `apiVersion`.
+//! KEP-4322 (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/4322-cluster-inventory>)
+//! defines the profile, KEP-5339 its access providers. The schema is upstream's, limit by limit;
+//! [`Flavour`](crate::crds::Flavour) lists the published CRDs. The Rust type is that of v1alpha1 and also reads and
+//! writes v1alpha2: objects of the two versions differ only in `apiVersion`.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
@@ -20,7 +21,7 @@ pub const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
 /// The versions of ClusterProfile that this crate's types read and write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProfileVersion {
-    /// The version that is stored, and the only one that cluster-inventory-api v0.1 and Open Cluster Management serve.
+    /// The storage version, and the only one that cluster-inventory-api v0.1 and Open Cluster Management serve.
     #[default]
     V1alpha1,
     /// The version that cluster-inventory-api serves beside v1alpha1 since v0.2.
@@ -40,14 +41,14 @@ impl ProfileVersion {
         }
     }
 
-    /// The latest of the versions that a hub serves, if it serves one.
+    /// The latest of the versions that a hub serves, if it serves any.
     #[must_use]
     pub fn latest<'a>(served: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let known = |name| Self::ALL.into_iter().find(|version| version.as_str() == name);
         served.into_iter().filter_map(known).max()
     }
 
-    /// The kind in this version, for clients that are told the version at run time.
+    /// The kind in this version, for clients that learn the version at run time.
     #[must_use]
     pub fn resource(self) -> ApiResource {
         let mut resource = ApiResource::erase::<ClusterProfile>(&());
@@ -57,7 +58,7 @@ impl ProfileVersion {
     }
 }
 
-/// Which cluster the profile stands for, and who manages it (KEP-4322).
+/// The cluster that the profile represents, and its manager (KEP-4322).
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "multicluster.x-k8s.io",
@@ -71,14 +72,14 @@ impl ProfileVersion {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterProfileSpec {
-    /// The name of the cluster for people to read.
+    /// The human-readable name of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// Who manages the cluster, and therefore owns this object.
+    /// The manager of the cluster, which owns this object.
     pub cluster_manager: ClusterManager,
 }
 
-/// The cluster manager that owns a profile; set once.
+/// The cluster manager that owns a profile; immutable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -89,14 +90,14 @@ pub struct ClusterManager {
     pub name: String,
 }
 
-/// What is known of the cluster. Several writers share it, each with conditions and providers of its own.
+/// The observed state of the cluster. Several writers share it, each with its own conditions and providers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterProfileStatus {
     /// The versions that the cluster runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<ClusterVersion>,
-    /// Properties of the cluster: `ClusterProperty` resources (KEP-2149) or names of the manager's own.
+    /// Properties of the cluster: `ClusterProperty` resources (KEP-2149), or names that the manager defines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub properties: Vec<Property>,
@@ -111,7 +112,7 @@ pub struct ClusterProfileStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub access_providers: Vec<AccessProvider>,
-    /// Deprecated name of accessProviders, which wins where both name the same provider.
+    /// Deprecated name of accessProviders. Where both contain a provider, accessProviders takes precedence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub credential_providers: Vec<AccessProvider>,
@@ -133,73 +134,72 @@ pub struct Property {
     /// The name of the property, unique in the list.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The value; what it means depends on the property.
+    /// The value; its meaning depends on the property.
     #[schemars(length(min = 1, max = 1024))]
     pub value: String,
-    /// When the property was last seen on the cluster, not when it was written here.
+    /// When the property was last observed on the cluster.
     #[serde(default, deserialize_with = "decode::time", skip_serializing_if = "Option::is_none")]
     pub last_observed_time: Option<Time>,
 }
 
-/// One way to reach the cluster (KEP-5339): consumers pick a provider by name and run a plugin of their own
-/// for it.
+/// One way to reach the cluster (KEP-5339): a consumer selects a provider by name and runs its own plugin for it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessProvider {
     /// The name of the provider, unique in the list.
     pub name: String,
-    /// Where the cluster's API server is.
+    /// The cluster's API server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
 }
 
-/// Where an API server is and how to know it: the cluster of a kubeconfig (client-go, `clientcmd/api/v1`).
-// Absent, empty and false are kept apart, so that an entry of another provider goes back as it came.
+/// The address of an API server and how to verify it: the cluster of a kubeconfig (client-go, `clientcmd/api/v1`).
+// Absent, empty and false are distinct, so that an entry of another provider is written back unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Cluster {
     /// The address of the API server, `https://hostname:port`.
     pub server: String,
-    /// The name to check the server's certificate against, where it is not the host name of the address.
+    /// The name to verify the server's certificate against, if it is not the host name of the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_server_name: Option<String>,
-    /// Whether the server's certificate goes unchecked.
+    /// Whether verification of the server's certificate is disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_skip_tls_verify: Option<bool>,
-    /// The path of a CA file, on the consumer's disk.
+    /// The path of a CA file on the consumer's disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<String>,
     /// The CA certificates (PEM) that sign the server's certificate.
     #[serde(default, deserialize_with = "decode::bytes", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::bytes")]
     pub certificate_authority_data: Option<ByteString>,
-    /// The proxy to go through: `http`, `https` or `socks5`.
+    /// The proxy URL: `http`, `https` or `socks5`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
-    /// Whether the client asks for uncompressed answers.
+    /// Whether the client requests uncompressed responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_compression: Option<bool>,
-    /// What else a plugin needs to know, each under a name.
+    /// Further data for plugins, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<NamedExtension>,
 }
 
-/// An extension of a cluster. An exec plugin gets the one named `client.authentication.k8s.io/exec` as its
-/// config.
+/// An extension of a cluster. An exec plugin receives the one named `client.authentication.k8s.io/exec` as its config.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamedExtension {
     /// The name of the extension.
     pub name: String,
-    /// An object of the extension's own shape.
+    /// The content, whose shape the extension defines.
     #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub extension: Value,
 }
 
-/// A reference by which the profile of that name and uid controls another object, in the version that is in use.
+/// An owner reference that makes the profile of this name and uid the controller of another object.
 ///
-/// Without `blockOwnerDeletion`: to set it can take a right on the finalizers of profiles, and nobody who deletes a
-/// profile waits for what hangs on it.
+/// It does not set `blockOwnerDeletion`: the admission plugin OwnerReferencesPermissionEnforcement would require
+/// permission to update the finalizers of profiles, and foreground deletion of a profile need not wait for its
+/// dependents.
 #[must_use]
 pub fn owner_reference(version: ProfileVersion, name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
@@ -212,7 +212,7 @@ pub fn owner_reference(version: ProfileVersion, name: &str, uid: &str) -> OwnerR
     }
 }
 
-/// Whether a reference is one by which a profile controls another object, in whatever version of the API.
+/// Whether an owner reference names a ClusterProfile, in any version of the API, as the controller of an object.
 #[must_use]
 pub fn controls(reference: &OwnerReference) -> bool {
     let group = reference.api_version.split('/').next();

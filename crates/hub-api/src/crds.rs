@@ -1,7 +1,8 @@
 //! The `CustomResourceDefinition`s of the kinds in this crate.
 //!
-//! ClusterProfile's is upstream's, in each [`Flavour`] that is live. Those of Open Cluster Management's kinds are for a
-//! hub that runs without it: they check what we read as upstream does and keep every other field.
+//! The CRD of ClusterProfile is upstream's, in every published [`Flavour`]. The CRDs of Open Cluster Management's kinds
+//! are for a hub without Open Cluster Management: they validate the fields that the controllers read as upstream does,
+//! and preserve every other field.
 
 use std::str::FromStr;
 
@@ -20,16 +21,17 @@ use crate::managed_service_account::ManagedServiceAccount;
 
 mod v1alpha2;
 
-/// The CRDs of ClusterProfile that are live.
+/// The published CRDs of ClusterProfile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
-    /// v1alpha1, in whose status server-side apply merges lists entry by entry: cluster-inventory-api v0.1.
+    /// v1alpha1 with map lists in the status, which server-side apply merges entry by entry: cluster-inventory-api
+    /// v0.1.
     #[default]
     Map,
-    /// v1alpha1, in whose status server-side apply replaces lists as a whole: the CRD that Open Cluster Management
-    /// installs. A writer of one entry must not apply it.
+    /// v1alpha1 with atomic lists in the status, which server-side apply replaces as a whole: the CRD that Open Cluster
+    /// Management installs. A writer that owns one entry must not use server-side apply with it.
     Atomic,
-    /// As [`Self::Map`], with v1alpha2 served beside v1alpha1: cluster-inventory-api's main branch, for v0.2.0.
+    /// Like [`Self::Map`], and serves v1alpha2 beside v1alpha1: cluster-inventory-api's main branch, for v0.2.0.
     V1alpha2,
 }
 
@@ -48,7 +50,7 @@ impl Flavour {
     }
 }
 
-/// A text that names none of [`Flavour::ALL`].
+/// The text is not one of [`Flavour::ALL`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a flavour of the ClusterProfile CRD: expected map, atomic or v1alpha2")]
 pub struct UnknownFlavour(String);
@@ -99,15 +101,15 @@ pub fn cluster_profile(flavour: Flavour) -> CustomResourceDefinition {
     crd
 }
 
-/// Whether an object needs a spec.
+/// Whether an object requires a spec.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spec {
     Required,
     Optional,
 }
 
-/// The derived CRD with what controller-gen writes and kube's derive does not: the list kind, the three
-/// fields that every object has, and no `nullable` on an optional field.
+/// Adds to the derived CRD what controller-gen writes and kube's derive does not: the list kind and the three fields
+/// that every object has. Removes `nullable` from optional fields.
 fn finished(mut crd: CustomResourceDefinition, spec: Spec) -> CustomResourceDefinition {
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     for root in roots(&mut crd) {
@@ -153,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Every keyword in a schema, with the path of its schema.
+    /// Every keyword in a schema, with its path.
     fn keywords(schema: &JSONSchemaProps) -> Vec<(String, String, Value)> {
         fn collect(schema: &Value, path: &str, found: &mut Vec<(String, String, Value)>) {
             for (keyword, value) in schema.as_object().into_iter().flatten() {
@@ -171,7 +173,7 @@ mod tests {
         found
     }
 
-    /// What the API server asks of a schema before it prunes and sets defaults by it:
+    /// What the API server requires of a schema before it uses it for pruning and defaulting:
     /// <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>
     #[test]
     fn every_schema_is_structural() {

@@ -1,4 +1,4 @@
-//! Decoding that takes what the API server lets through, and no more than can be written back.
+//! Decoding that accepts everything that the API server accepts.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -8,13 +8,12 @@ use serde::de::value::StringDeserializer;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Makes a spec that is absent from its object decode as its default.
+/// Makes an absent spec decode as its default.
 ///
-/// OCM's schemas do not require `spec`, but the root object that `kube::CustomResource` derives does, and
-/// takes no serde attribute that would say otherwise. What serde does offer to a field that is absent is the
-/// chance to be read as an option (`ByteString` and others of k8s-openapi live by the same rule), so the spec
-/// reads itself as one. The field-by-field code stays derived: `#[serde(remote = "Self")]` makes it inherent
-/// methods, which the two traits here call.
+/// OCM's schemas do not require `spec`, but the root object that `kube::CustomResource` derives does, and it takes no
+/// serde attribute to change that. serde offers an absent field the chance to be read as an option (`ByteString` and
+/// other types of k8s-openapi use this), so the spec reads itself as one. The field-by-field code stays derived:
+/// `#[serde(remote = "Self")]` turns it into inherent methods, which the two trait implementations here call.
 macro_rules! default_when_absent {
     ($spec:ident) => {
         impl serde::Serialize for $spec {
@@ -60,16 +59,16 @@ pub(crate) use default_when_absent;
 
 /// Reads an optional `format: byte` string.
 ///
-/// The API server checks the format by a pattern that lets the last character of the base64 carry bits which
-/// belong to no byte (`AB==`), and Go's decoder drops them; the decoder of `ByteString` is strict and
-/// refuses. So they are dropped first.
+/// The API server validates the format with a pattern that allows unused bits to be set in the last character of the
+/// base64 (`AB==`). Go's decoder ignores these bits, the decoder of `ByteString` rejects them, so they are cleared
+/// first.
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteString>, D::Error> {
     Option::<String>::deserialize(deserializer)?
         .map(|text| ByteString::deserialize(StringDeserializer::new(without_stray_bits(text))))
         .transpose()
 }
 
-/// The same base64, with the unused low bits of the last character cleared.
+/// Clears the unused low bits of the last base64 character.
 fn without_stray_bits(mut text: String) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = text.trim_end_matches('=').len();
@@ -86,7 +85,7 @@ fn without_stray_bits(mut text: String) -> String {
     text
 }
 
-/// Reads conditions, their times as [`time`] does; one that is no time reads as the start of the epoch.
+/// Reads conditions, and their times as [`time`] does; an invalid time reads as the start of the epoch.
 pub(crate) fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
     Vec::<Value>::deserialize(deserializer)?
         .into_iter()
@@ -99,12 +98,12 @@ pub(crate) fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<V
         .collect()
 }
 
-/// Reads an optional time, to the second; one that is no time reads as absent.
+/// Reads an optional time, truncated to the second; an invalid time reads as absent.
 ///
-/// The API server takes fractions of a second, and `Time` holds but never writes them: a time copied from one
-/// object to another would differ from its copy for ever, and be written again for ever. The API server also
-/// takes what is no time (`9999-12-31T23:59:59Z`, which is beyond the last [`Timestamp`], or ten digits of a
-/// second). An agent that reports such a one must not make the hub unreadable.
+/// The API server accepts fractions of a second, and `Time` holds but never writes them: a copied time would always
+/// differ from its source and be written again and again. The API server also accepts invalid times
+/// (`9999-12-31T23:59:59Z`, which is beyond the last [`Timestamp`], or ten digits of a second). One agent that reports
+/// such a time must not make the hub unreadable.
 pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.and_then(|text| to_the_second(&text)).map(Time))

@@ -8,20 +8,20 @@
 //! | [`managed_cluster_addon`] | `ManagedClusterAddOn`, `addon.open-cluster-management.io/v1alpha1` | no |
 //! | [`managed_proxy_configuration`] | `ManagedProxyConfiguration`, `proxy.open-cluster-management.io/v1alpha1` | no |
 //! | [`managed_service_account`] | `ManagedServiceAccount`, `authentication.open-cluster-management.io/v1beta1` | one condition |
-//! | [`secret`] | `Secret`, `v1`, in a type that shows nothing of it | copies of tokens |
+//! | [`secret`] | `Secret`, `v1`, in a type that never prints its data | copies of tokens |
 //! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` and `…/v1alpha2` | yes |
 //!
-//! [`crds`] makes the `CustomResourceDefinition`s of these kinds, [`names`] holds the identifiers that are
-//! checked at the edge and [`labels`] the label and annotation keys on the wire.
+//! [`crds`] generates the `CustomResourceDefinition`s of these kinds, [`names`] has validated identifiers and
+//! [`labels`] the label and annotation keys.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - **No I/O.** No client, no clock, no environment: types, their serde and their schemas.
-//! - **What upstream accepts, we read.** Every object that the schemas of Open Cluster Management (OCM) and
-//!   of cluster-inventory-api allow decodes here; fields that we do not read are ignored. One object that
-//!   does not decode would stall a typed watch, and with it every cluster on the hub.
-//! - **What we write, upstream accepts.** No null, no empty list in place of an absent one, no cluster
-//!   without a server, in every CRD of ClusterProfile that is live ([`crds::Flavour`]).
+//! - **No I/O.** No client, no clock, no environment: types, their serde implementations and their schemas.
+//! - **What upstream accepts decodes.** Every object that the schemas of Open Cluster Management (OCM) and of
+//!   cluster-inventory-api allow decodes here; unknown fields are ignored. One object that does not decode would stall
+//!   a typed watch, and with it every cluster on the hub.
+//! - **Upstream accepts what is written.** No null, no empty list in place of an absent one, no cluster without a
+//!   server, in every published CRD of ClusterProfile ([`crds::Flavour`]).
 //!
 //! `tests/upstream_crds` compares all of this with upstream's own CRDs.
 

@@ -1,7 +1,7 @@
 //! `ManagedCluster`: a cluster that registered with the hub (OCM API,
 //! `cluster.open-cluster-management.io/v1`).
 //!
-//! Read only. The types declare what the controllers look at; the CRD keeps the rest of an object as it is.
+//! Read only. The types declare the fields that the controllers read; the CRD preserves all other fields.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{decode, schema};
 
-/// The condition by which OCM's registration controller says whether the cluster's agent has renewed its lease lately
+/// The condition by which OCM's registration controller reports whether the cluster's agent renews its lease
 /// (`ManagedClusterConditionAvailable` of `open-cluster-management.io/api/cluster/v1`).
 pub const CONDITION_AVAILABLE: &str = "ManagedClusterConditionAvailable";
 
-/// The condition by which the agent says that the cluster has joined the hub (`ManagedClusterConditionJoined` of the same
-/// package).
+/// The condition by which the agent reports that the cluster has joined the hub (`ManagedClusterConditionJoined` of the
+/// same package).
 pub const CONDITION_JOINED: &str = "ManagedClusterJoined";
 
 /// What the hub's administrator and the agent declare about a managed cluster.
@@ -48,7 +48,7 @@ pub const CONDITION_JOINED: &str = "ManagedClusterJoined";
 #[serde(rename_all = "camelCase", default, remote = "Self")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedClusterSpec {
-    /// The API servers of the managed cluster, as its agent reports them; none when the hub cannot reach it.
+    /// The API servers of the managed cluster, as its agent reports them; empty if the hub cannot reach it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub managed_cluster_client_configs: Vec<ClientConfig>,
 }
@@ -61,7 +61,7 @@ decode::default_when_absent!(ManagedClusterSpec);
 pub struct ClientConfig {
     /// The URL of the API server.
     pub url: String,
-    /// The CA certificates (PEM) that sign the API server's certificate; the system's own when absent.
+    /// The CA certificates (PEM) that sign the API server's certificate; if absent, the system's roots apply.
     #[serde(default, deserialize_with = "decode::bytes", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::bytes")]
     pub ca_bundle: Option<ByteString>,
@@ -88,7 +88,7 @@ pub struct ManagedClusterStatus {
 }
 
 /// A fact that a managed cluster claims about itself.
-// OCM requires neither field, and lets neither be empty: an absent one reads as the empty string.
+// OCM requires neither field and allows neither to be empty: an absent field reads as the empty string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterClaim {

@@ -1,6 +1,6 @@
 //! `ManagedClusterAddOn`: an addon on one cluster (OCM addon API, `addon.open-cluster-management.io/v1alpha1`).
 //!
-//! Only whether it is there is read, so that watches ask for its metadata alone.
+//! Only its existence is read, so watches request metadata only.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode;
 
-/// How the addon is set up on the cluster. Nothing of it is read.
+/// How the addon is configured on the cluster; not read.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "addon.open-cluster-management.io",
@@ -38,7 +38,7 @@ pub struct ManagedClusterAddOnSpec {}
 
 decode::default_when_absent!(ManagedClusterAddOnSpec);
 
-/// What the addon reports. Nothing of it is read.
+/// What the addon reports; not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedClusterAddOnStatus {}

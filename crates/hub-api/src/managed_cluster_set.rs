@@ -1,6 +1,6 @@
 //! `ManagedClusterSet`: a group of managed clusters (OCM API, `cluster.open-cluster-management.io/v1beta2`).
 //!
-//! Read only. The types declare what the controllers look at; the CRD keeps the rest of an object as it is.
+//! Read only. The types declare the fields that the controllers read; the CRD preserves all other fields.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{decode, schema};
 
-/// Which clusters belong to the set.
+/// The clusters that belong to the set.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "cluster.open-cluster-management.io",
@@ -33,33 +33,32 @@ use crate::{decode, schema};
     "x-kubernetes-preserve-unknown-fields" = true,
 ))]
 pub struct ManagedClusterSetSpec {
-    /// Picks the clusters of the set.
+    /// Selects the clusters of the set.
     #[schemars(extend("default" = json!({ "selectorType": "ExclusiveClusterSetLabel" })))]
     pub cluster_selector: ManagedClusterSelector,
 }
 
 decode::default_when_absent!(ManagedClusterSetSpec);
 
-/// Picks clusters, by the label that names their one exclusive set or by a label selector.
+/// Selects clusters by the label that names their one exclusive set, or by a label selector.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterSelector {
     /// `ExclusiveClusterSetLabel` (also when empty) or `LabelSelector`.
-    // A string, not an enum: a type that a later OCM adds has to be reported, and must not stall the watch.
+    // A string, not an enum: a type that a later OCM release adds is reported, and must not stall the watch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend(
         "default" = "ExclusiveClusterSetLabel",
         "enum" = ["ExclusiveClusterSetLabel", "LabelSelector"],
     ))]
     pub selector_type: Option<String>,
-    /// The labels of the clusters of the set, for the type `LabelSelector`: absent picks none, empty picks
-    /// all.
+    /// Selects by labels, for the type `LabelSelector`: absent selects no cluster, empty selects all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub label_selector: Option<LabelSelector>,
 }
 
-/// What OCM observed of the set.
+/// What OCM observed about the set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterSetStatus {
@@ -86,7 +85,7 @@ mod tests {
         assert_eq!(selector.selector_type.as_deref(), Some("ClusterClaims"));
     }
 
-    /// The one picks no cluster, the other every cluster.
+    /// An absent label selector selects no cluster, an empty one selects all.
     #[test]
     fn an_absent_label_selector_is_not_an_empty_one() {
         assert_eq!(selector_of(&json!({})).label_selector, None);

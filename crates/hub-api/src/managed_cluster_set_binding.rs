@@ -1,7 +1,7 @@
-//! `ManagedClusterSetBinding`: opens a set of clusters to a namespace (OCM API,
+//! `ManagedClusterSetBinding`: grants a namespace access to a set of clusters (OCM API,
 //! `cluster.open-cluster-management.io/v1beta2`).
 //!
-//! OCM's registration controller writes the condition `Bound`; we only read it.
+//! OCM's registration controller writes the condition `Bound`; this project only reads it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{decode, schema};
 
-/// The condition by which OCM's registration controller says that the binding is in effect
+/// The condition by which OCM's registration controller reports whether the binding is in effect
 /// (`ClusterSetBindingBoundType` of `open-cluster-management.io/api/cluster/v1beta2`).
 pub const CONDITION_BOUND: &str = "Bound";
 
-/// Which set is opened to the namespace.
+/// The set that is bound to the namespace.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "cluster.open-cluster-management.io",
@@ -30,7 +30,7 @@ pub const CONDITION_BOUND: &str = "Bound";
 )]
 #[serde(rename_all = "camelCase", default, remote = "Self")]
 pub struct ManagedClusterSetBindingSpec {
-    /// The name of the set, which has to be the name of the binding too.
+    /// The name of the set; must also be the name of the binding.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1))]
     pub cluster_set: String,
@@ -42,7 +42,7 @@ decode::default_when_absent!(ManagedClusterSetBindingSpec);
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterSetBindingStatus {
-    /// The state of the binding; `Bound` says whether it is in effect.
+    /// The state of the binding; `Bound` reports whether it is in effect.
     #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -33,17 +33,17 @@ decode::default_when_absent!(ManagedProxyConfigurationSpec);
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ProxyServer {
-    /// The namespace that the proxy servers run in, with their Services and serving certificates.
+    /// The namespace of the proxy servers, their Services and serving certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = ProxyServer::DEFAULT_NAMESPACE))]
     pub namespace: Option<String>,
 }
 
 impl ProxyServer {
-    /// The namespace that upstream's CRD fills in.
+    /// The default namespace in upstream's CRD.
     pub const DEFAULT_NAMESPACE: &str = "open-cluster-management-cluster-proxy";
 
-    /// The namespace that the proxy servers run in.
+    /// The namespace of the proxy servers. What the addon reports; not read.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or(Self::DEFAULT_NAMESPACE)

@@ -1,8 +1,8 @@
 //! `ManagedServiceAccount`: an account on one managed cluster whose token an agent reports to the hub (OCM API,
 //! `authentication.open-cluster-management.io/v1beta1`).
 //!
-//! Its namespace is its cluster's name. The agent writes the token into a Secret of the account's own name, in
-//! that namespace.
+//! Its namespace has the name of its cluster. The agent writes the token into a Secret in that namespace with the name
+//! of the account.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{decode, schema};
 
-/// How the token is made. Nothing of it is read.
+/// How the token is issued; not read.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "authentication.open-cluster-management.io",
@@ -29,17 +29,17 @@ pub struct ManagedServiceAccountSpec {}
 
 decode::default_when_absent!(ManagedServiceAccountSpec);
 
-/// What is known of the account.
+/// The observed state of the account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedServiceAccountStatus {
-    /// The state of the account, from several writers. As JSON: who writes one entry writes the list, and the
-    /// others' entries have to stay as they are.
+    /// The state of the account, from several writers. It is kept as JSON, since a writer of one entry writes the whole
+    /// list and must preserve the others' entries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Value>,
-    /// The Secret that holds the token.
+    /// The Secret with the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_secret_ref: Option<TokenSecretReference>,
 }

@@ -1,7 +1,7 @@
-//! Names as types, so that a namespace cannot stand where a cluster is meant.
+//! Names as types, so that a namespace cannot be passed where a cluster name is expected.
 //!
-//! Names that come from the API server were validated there and are taken as they are; names that come
-//! from people (flags) are parsed. All are cheap to clone: the text is shared.
+//! Names from the API server are already validated and taken as they are; names from flags are parsed. All names are
+//! cheap to clone because they share their text.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -20,7 +20,7 @@ macro_rules! name_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes a name that an API server has validated.
+            /// Wraps a name that an API server has validated.
             #[must_use]
             pub fn new(name: impl Into<Arc<str>>) -> Self {
                 Self(name.into())
@@ -72,12 +72,12 @@ name_type! {
 }
 
 /// The cluster manager that profiles name in `spec.clusterManager.name` and in the label
-/// [`CLUSTER_MANAGER`](crate::labels::CLUSTER_MANAGER): a label value, and never empty.
+/// [`CLUSTER_MANAGER`](crate::labels::CLUSTER_MANAGER): a non-empty label value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManagerName(Arc<str>);
 
 impl ManagerName {
-    /// The manager name that OCM uses and that consumers expect.
+    /// The manager name that OCM uses and consumers expect.
     pub const DEFAULT: &'static str = "open-cluster-management";
 
     /// The name as text.
@@ -99,7 +99,7 @@ impl fmt::Display for ManagerName {
     }
 }
 
-/// Why a text is no [`ManagerName`].
+/// The text is not a valid [`ManagerName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} cannot name a cluster manager: it must be a label value of 1 to 63 letters, digits, '-', '_' or '.', \
@@ -119,7 +119,7 @@ impl FromStr for ManagerName {
     }
 }
 
-/// Where a ClusterProfile lives: one namespace sees one cluster through one profile.
+/// Namespace and name of a ClusterProfile: a namespace has at most one profile for each cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey {
     /// The namespace that the cluster is granted to.
@@ -134,7 +134,7 @@ impl fmt::Display for ProfileKey {
     }
 }
 
-/// A ManagedServiceAccount: an account in one cluster.
+/// A ManagedServiceAccount: an account on one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountKey {
     /// The cluster; also the account's namespace on the hub.
@@ -144,8 +144,8 @@ pub struct AccountKey {
 }
 
 impl AccountKey {
-    /// The name of the Secrets that copies of the account's token are: `<cluster>-<account>`. Two accounts can
-    /// share one, as `b-c` of `a` and `c` of `a-b` do.
+    /// The name of the Secrets with copies of the account's token: `<cluster>-<account>`. Two accounts can have the
+    /// same copy name: account `b-c` of cluster `a`, and account `c` of cluster `a-b`.
     #[must_use]
     pub fn copy_name(&self) -> String {
         format!("{}-{}", self.cluster, self.account)
@@ -158,12 +158,12 @@ impl fmt::Display for AccountKey {
     }
 }
 
-/// Where a Secret is.
+/// The namespace and name of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretKey {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Namespace,
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
 }
 

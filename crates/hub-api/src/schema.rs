@@ -1,5 +1,5 @@
-//! Schemas of Kubernetes' own types as controller-gen writes them into upstream's CRDs: with the limits,
-//! patterns and list types that the schemas of k8s-openapi leave out.
+//! Schemas of Kubernetes' own types as controller-gen writes them into upstream's CRDs: with the limits, patterns and
+//! list types that k8s-openapi's schemas lack.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 

@@ -1,7 +1,7 @@
-//! `Secret`, as one reads it who must not let it slip: no `Debug` and no decoding error shows a byte of what is
-//! in it, and its bytes are wiped when they are dropped.
+//! `Secret` as a type that cannot leak its data: neither `Debug` nor decoding errors contain a byte of it, and its
+//! bytes are wiped when they are dropped.
 //!
-//! k8s-openapi's own type prints its data, and its errors may quote what they could not decode.
+//! k8s-openapi's type prints its data, and its errors may quote what they cannot decode.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroizing;
 
-/// The type of the Secrets that hold tokens of ManagedServiceAccounts, and of their copies.
+/// The type of Secrets with tokens of ManagedServiceAccounts, and of their copies.
 pub const TYPE_OPAQUE: &str = "Opaque";
 
 /// A Secret.
@@ -23,24 +23,24 @@ pub const TYPE_OPAQUE: &str = "Opaque";
 #[resource(inherit = k8s_openapi::api::core::v1::Secret)]
 #[serde(default)]
 pub struct Secret {
-    /// What it is; absent in lists.
+    /// The kind and API version; absent in lists.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub types: Option<TypeMeta>,
-    /// Its metadata. Annotations may repeat the data: `kubectl apply` does that.
+    /// The metadata. Its annotations may contain the data: `kubectl apply` copies the object there.
     pub metadata: ObjectMeta,
-    /// Its type; the API server writes `Opaque` where there is none.
+    /// The type; the API server defaults it to `Opaque`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Whether its data can no longer change.
+    /// Whether the data is immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub immutable: Option<bool>,
-    /// What it holds.
+    /// The data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<BTreeMap<String, SecretBytes>>,
 }
 
 impl Secret {
-    /// A Secret of the type [`TYPE_OPAQUE`] to be created.
+    /// A Secret of type [`TYPE_OPAQUE`] to create.
     #[must_use]
     pub fn opaque(metadata: ObjectMeta, data: impl IntoIterator<Item = (String, SecretBytes)>) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Secret {
         }
     }
 
-    /// What it holds, by key.
+    /// The data, by key.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &SecretBytes)> {
         self.data.iter().flatten().map(|(key, bytes)| (key.as_str(), bytes))
     }
@@ -65,12 +65,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Bytes that nobody may see by accident.
+/// Bytes that must not be printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretBytes(Zeroizing<Vec<u8>>);
 
 impl SecretBytes {
-    /// The bytes themselves, to compare or to write them where they belong.
+    /// The bytes, to compare or to write them.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
@@ -108,8 +108,8 @@ impl<'de> Deserialize<'de> for SecretBytes {
 
             fn visit_str<E: Error>(self, text: &str) -> Result<SecretBytes, E> {
                 let bytes = STANDARD.decode(text);
-                // The decoder's own error names a byte that it met.
-                let unexpected = |_| E::invalid_value(Unexpected::Other("what is none"), &self);
+                // The decoder's own error quotes the byte that it rejects.
+                let unexpected = |_| E::invalid_value(Unexpected::Other("invalid base64"), &self);
                 bytes.map(|bytes| SecretBytes(Zeroizing::new(bytes))).map_err(unexpected)
             }
         }

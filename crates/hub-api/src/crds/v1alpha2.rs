@@ -1,8 +1,8 @@
 //! `multicluster.x-k8s.io/v1alpha2` of ClusterProfile, as cluster-inventory-api's main branch serves it for v0.2.0.
 //!
-//! It is v1alpha1 without the deprecated `credentialProviders` and with stricter validation. Objects of both versions
-//! have one shape, so that the types of [`cluster_profile`](crate::cluster_profile) read and write both. There is no
-//! conversion: the API server changes `apiVersion` and nothing else.
+//! v1alpha2 is v1alpha1 without the deprecated `credentialProviders` and with stricter validation. Objects of both
+//! versions have the same shape, so the types of [`cluster_profile`](crate::cluster_profile) read and write both. There
+//! is no conversion webhook: the API server changes only `apiVersion`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinitionVersion, CustomResourceValidation,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cluster_profile::ProfileVersion;
 
-/// The version that serves v1alpha2 beside `v1alpha1`, which stays the one that is stored.
+/// The version v1alpha2, served beside `v1alpha1`, which remains the storage version.
 pub(super) fn beside(v1alpha1: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     let schema = v1alpha1.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
     CustomResourceDefinitionVersion {
@@ -26,14 +26,14 @@ pub(super) fn beside(v1alpha1: &CustomResourceDefinitionVersion) -> CustomResour
     }
 }
 
-/// The schema of v1alpha1 with what v1alpha2 changes. A schema is JSON and stays one, so that there is always a result.
+/// The schema of v1alpha1 with the changes of v1alpha2. Both are JSON schemas, so there is always a result.
 fn tightened(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
     let mut schema = serde_json::to_value(schema).ok()?;
     json_patch::merge(&mut schema, &changes());
     serde_json::from_value(schema).ok()
 }
 
-/// What v1alpha2 changes in the schema of v1alpha1, as a merge patch: null removes.
+/// The changes of v1alpha2 to the schema of v1alpha1, as a JSON merge patch.
 fn changes() -> Value {
     json!({ "properties": {
         "spec": { "properties": { "clusterManager": { "properties": { "name": {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::crds::{Flavour, cluster_profile};
 
-    /// The facts of upstream's v1alpha2, path by path, for where its CRD is not at hand to be compared with.
+    /// The facts of upstream's v1alpha2, path by path, for when its CRD is not available to compare with.
     #[test]
     fn v1alpha2_asks_for_what_upstreams_does() {
         let crd = serde_json::to_value(cluster_profile(Flavour::V1alpha2)).unwrap();

@@ -1,5 +1,4 @@
-//! What two CRDs differ in, path by path. The order of keys, of `required` and of `enum` is none of it, nor
-//! is a description.
+//! Compares two CRDs path by path. The order of keys, of `required` and of `enum` does not count, nor do descriptions.
 
 use std::collections::BTreeMap;
 
@@ -64,18 +63,18 @@ fn walk(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<String>)
                 walk(value, other, &format!("{path}[{index}]"), differences);
             }
         }
-        // A limit that is 0 here and 0.0 there is the same limit.
+        // 0 and 0.0 are the same limit.
         _ if ours == theirs || (ours.is_number() && ours.as_f64() == theirs.as_f64()) => {}
         _ => differences.push(format!("{path}: {ours} instead of {theirs}")),
     }
 }
 
-/// The value without its descriptions, and with those lists sorted whose order says nothing.
+/// The value without descriptions, and with lists sorted whose order is irrelevant.
 fn without_descriptions(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
-            // A property may be called `description`: that one is an object.
+            // A property can be named `description`; its schema is an object.
             .filter(|(key, value)| !(*key == "description" && value.is_string()))
             .map(|(key, value)| match (key.as_str(), value) {
                 ("required" | "enum", Value::Array(list)) => (key.clone(), sorted(list)),
@@ -93,15 +92,15 @@ fn sorted(list: &[Value]) -> Value {
     list.into()
 }
 
-/// Where our schema, which declares only a part of upstream's, says something else about that part, asks for
-/// more, or would drop the other part.
+/// Where our schema, which declares only a part of upstream's, differs in that part, requires more, or would prune the
+/// rest.
 pub(crate) fn subset(ours: &Value, theirs: &Value) -> Vec<String> {
     let mut differences = Vec::new();
     descend(ours, theirs, "schema", &mut differences);
     differences
 }
 
-/// Keywords that hold schemas or that only say which fields are there; every other one has to be upstream's.
+/// Keywords that contain schemas or list fields; all others must be identical.
 const STRUCTURE: [&str; 5] =
     ["properties", "items", "additionalProperties", "required", "x-kubernetes-preserve-unknown-fields"];
 
@@ -124,7 +123,7 @@ fn descend(ours: &Value, theirs: &Value, path: &str, differences: &mut Vec<Strin
             (Value::Object(_), Value::Object(_)) => {
                 descend(&ours[keyword], &theirs[keyword], &format!("{path}.{keyword}"), differences);
             }
-            (ours, theirs) => differences.push(format!("{path}.{keyword}: {ours} instead of {theirs}")),
+            (ours, theirs) => differences.push(format!("{path}.{keyword}: {ours} not {theirs}")),
         }
     }
 

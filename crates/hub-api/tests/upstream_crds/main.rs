@@ -1,7 +1,7 @@
-//! Our types and CRDs against upstream's own CRDs.
+//! Compares our types and CRDs with upstream's CRDs.
 //!
-//! `hack/upstream-crds.sh` gets those from upstream's Go modules. Where it cannot (there is no Go, and no network) the
-//! tests say on stderr that they were skipped; with `CI=true` they fail.
+//! `hack/upstream-crds.sh` gets those from upstream's Go modules. Without Go and a network, the tests report on stderr
+//! that they are skipped; with `CI=true` they fail.
 
 #![cfg(test)]
 
@@ -30,7 +30,7 @@ use crate::upstream::{
     schema_of,
 };
 
-/// The kinds that we only read.
+/// The kinds that are only read.
 const READ: [&str; 6] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES, ACCOUNTS];
 
 const PROFILES: [(&str, Flavour); 3] = [
@@ -85,10 +85,10 @@ fn the_crds_of_the_kinds_we_read_ask_for_no_more_than_upstreams_and_keep_the_res
         let Some(mut upstream) = upstream::crd(file) else { return };
         let mut ours = ours(upstream["metadata"]["name"].as_str().unwrap());
         let mut differences = compare::subset(schema_of(&ours), schema_of(&upstream));
-        // The names, the scope and what else surrounds the schema is upstream's to the letter.
+        // The names, the scope and everything else outside the schema must be identical.
         for crd in [&mut ours, &mut upstream] {
             crd["spec"]["versions"][0].as_object_mut().unwrap().remove("schema");
-            // False is the default, and what v1 of the CRD API insists on.
+            // False is the default, and the only value that v1 of the CRD API allows.
             crd["spec"].as_object_mut().unwrap().remove("preserveUnknownFields");
         }
         differences.extend(compare::equal(&ours["spec"], &upstream["spec"]));
@@ -122,7 +122,7 @@ where
     for sample in samples_of::<K>(&crd) {
         let object: K = decode(&sample);
         let written = serde_json::to_value(&object).unwrap();
-        assert_eq!(decode::<K>(&written), object, "lost on the way out and in again:\n{sample:#}");
+        assert_eq!(decode::<K>(&written), object, "lost in a round trip:\n{sample:#}");
     }
 }
 
@@ -151,13 +151,13 @@ fn a_profile_that_we_write_passes_upstreams_schema() {
     }
 }
 
-/// Entries of other writers go back into an atomic list as they came, so no field may fall by the way.
+/// Entries of other writers are written back into an atomic list, so no field may be lost.
 #[test]
 fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema() {
     for (file, version) in SERVED {
         let Some(crd) = upstream::crd_in(file, version) else { return };
         let mut sample = samples::complete(schema_of(&crd));
-        // The type writes its own; on the wire it is the one of the request.
+        // The type writes its own `apiVersion`; on the wire it is that of the request.
         sample["apiVersion"] = json!("multicluster.x-k8s.io/v1alpha1");
         sample["kind"] = json!("ClusterProfile");
         let written = serde_json::to_value(decode::<ClusterProfile>(&sample)).unwrap();
@@ -165,7 +165,7 @@ fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema()
     }
 }
 
-/// The samples are only worth something when they are many and the schema's checks hold for them.
+/// The samples are useful only if they are many and valid.
 #[test]
 fn the_samples_are_valid() {
     let read = READ.map(|file| (file, upstream::crd(file)));

@@ -1,5 +1,5 @@
-//! Objects that a schema allows, made from the schema: none, some and all of what is optional, and the odd
-//! values that the API server lets through.
+//! Objects that a schema allows, generated from the schema: with no, some and all optional fields, and with the unusual
+//! values that the API server accepts.
 
 use serde_json::{Map, Value, json};
 
@@ -8,21 +8,20 @@ use serde_json::{Map, Value, json};
 struct Shape {
     /// With every optional field, or with none.
     optional: bool,
-    /// With fields that the schema does not know, in every object.
+    /// With unknown fields in every object.
     unknown: bool,
-    /// Which of the possible values to take; each value counts round its own list of them.
+    /// Which of the possible values to use; each value takes it modulo its own list.
     variant: usize,
 }
 
-/// The name of the field that the schema does not know.
+/// The name of an unknown field.
 const UNKNOWN: &str = "fieldOfALaterVersion";
 
-/// How many variants reach every possible value inside a list; see [`list`].
+/// How many variants are needed to reach every possible value inside a list; see [`list`].
 const VARIANTS: usize = 12;
 
-/// Samples that cover the schema: the smallest object, the least spec and status,
-/// everything at once in each variant of its values, the same with unknown fields, and everything but one
-/// optional field, for each of those.
+/// Samples that cover the schema: the smallest object, the smallest spec and status, all fields in each variant of
+/// their values, the same with unknown fields, and for each optional field everything but that field.
 pub(crate) fn of(schema: &Value) -> Vec<Value> {
     let mut samples = vec![
         sample(schema, Shape { optional: false, unknown: false, variant: 0 }),
@@ -115,8 +114,7 @@ fn string(schema: &Value, variant: usize) -> Value {
     }
     match schema["format"].as_str() {
         Some("date-time") => {
-            // Fractions and offsets are what other languages write; the last two pass the API server's
-            // pattern only.
+            // Other languages write fractions and offsets; the last two only pass the API server's pattern.
             let times = [
                 "2026-01-02T03:04:05Z",
                 "2026-01-02T03:04:05.678901+02:00",
@@ -130,7 +128,7 @@ fn string(schema: &Value, variant: usize) -> Value {
         Some(other) => panic!("no sample for the format {other}"),
         None => {}
     }
-    // As few letters as allowed: letters suit every pattern in the schemas that we check patterns of.
+    // The shortest allowed text: letters match every pattern in the schemas whose patterns are checked.
     let shortest = schema["minLength"].as_u64().map_or(1, |shortest| usize::try_from(shortest).unwrap());
     let mut values = vec![json!("a".repeat(shortest))];
     if schema["minLength"].is_null() && schema["pattern"].is_null() {

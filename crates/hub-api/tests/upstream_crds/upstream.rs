@@ -1,4 +1,4 @@
-//! Where upstream's CRDs are.
+//! Finds upstream's CRDs.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) const PROFILES_ATOMIC: &str = "ocm-clusterprofile/multicluster.x-k8s.
 pub(crate) const PROFILES_V1ALPHA2: &str =
     "cluster-inventory-api-v0.2/multicluster.x-k8s.io_clusterprofiles.yaml";
 
-/// What `hack/upstream-crds.sh` prints.
+/// The folder that `hack/upstream-crds.sh` prints.
 static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/upstream-crds.sh");
     let output =
@@ -30,23 +30,23 @@ static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
         return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()));
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    assert!(env::var_os("CI").is_none_or(|ci| ci != "true"), "there are no CRDs of upstream: {why}");
-    // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
-    let _ = writeln!(io::stderr(), "SKIPPED, for want of upstream's CRDs: {}", why.trim_end());
+    assert!(env::var_os("CI").is_none_or(|ci| ci != "true"), "upstream's CRDs are not available: {why}");
+    // Not with `eprintln!`: the test harness captures the output of passing tests.
+    let _ = writeln!(io::stderr(), "SKIPPED: upstream's CRDs are not available: {}", why.trim_end());
     None
 });
 
-/// One of upstream's CRDs, or `None` where they cannot be had. Of its versions only the one that is stored.
+/// One of upstream's CRDs with only its storage version, or `None` if the CRDs are not available.
 pub(crate) fn crd(file: &str) -> Option<Value> {
     with_versions(file, |version| version["storage"] == true)
 }
 
-/// The same with the version of that name and no other.
+/// One of upstream's CRDs with only this version.
 pub(crate) fn crd_in(file: &str, version: ProfileVersion) -> Option<Value> {
     with_versions(file, |other| other["name"] == version.as_str())
 }
 
-/// The same with every version.
+/// One of upstream's CRDs with every version.
 pub(crate) fn crd_with_every_version(file: &str) -> Option<Value> {
     with_versions(file, |_| true)
 }

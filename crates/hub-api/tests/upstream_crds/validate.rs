@@ -1,18 +1,18 @@
-//! What the API server would say to an object, as far as these schemas go: types, required and unknown
-//! fields, enums, lengths, formats. Patterns are left to the API server.
+//! Validates an object as the API server does, as far as these schemas go: types, required and unknown fields, enums,
+//! lengths, formats. Patterns are left to the API server.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-/// What is wrong with an object that we write. On top of the schema: nothing is null and no list is empty.
+/// The faults of an object that this project writes. Beyond the schema: nothing is null and no list is empty.
 pub(crate) fn faults(object: &Value, schema: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     Check { ours: true, faults: &mut faults }.value(object, schema, "");
     faults
 }
 
-/// What is wrong with an object that anybody wrote.
+/// The faults of an object of any writer.
 pub(crate) fn faults_as_sent(object: &Value, schema: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     Check { ours: false, faults: &mut faults }.value(object, schema, "");
@@ -56,7 +56,7 @@ impl Check<'_> {
                 self.fault(path, &format!("{name} is missing"));
             }
         }
-        // The API server has a schema of its own for metadata.
+        // The API server validates metadata with its own schema.
         let open = schema["x-kubernetes-preserve-unknown-fields"] == true || path == ".metadata";
         for (name, field) in value.as_object().into_iter().flatten() {
             let path = format!("{path}.{name}");
@@ -78,7 +78,7 @@ impl Check<'_> {
             self.fault(path, "too long");
         }
         if schema["enum"].as_array().is_some_and(|values| !values.iter().any(|value| value == text)) {
-            self.fault(path, &format!("{text} is none of {}", schema["enum"]));
+            self.fault(path, &format!("{text} is not one of {}", schema["enum"]));
         }
         match schema["format"].as_str() {
             Some("byte") if self.ours && serde_json::from_value::<ByteString>(text.into()).is_err() => {
