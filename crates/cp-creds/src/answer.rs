@@ -1,4 +1,4 @@
-//! What the caller gets: an `ExecCredential` with its status.
+//! The response to the caller: an `ExecCredential` with its status.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ struct ExecCredential<'a> {
     status: Status<'a>,
 }
 
-/// client-go asks for the next token when this one has expired, and never where that is not said; kube-rs likewise.
+/// client-go and kube-rs request the next token when this one has expired, and never if it has no expiry.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
@@ -22,7 +22,7 @@ struct Status<'a> {
     token: &'a str,
 }
 
-/// The answer as JSON, on one line. It holds the token.
+/// Renders the response as one line of JSON, which contains the token.
 pub fn render(version: ApiVersion, credential: &Credential) -> Result<String, serde_json::Error> {
     serde_json::to_string(&ExecCredential {
         api_version: version.as_str(),

@@ -1,35 +1,35 @@
-//! The hub's API server: where it is, whom we trust to be it, and who we are to it.
+//! The hub's API server: its address, its trusted roots, and our credentials.
 
 use crate::server_url::ServerUrl;
 use crate::token::Token;
 
 /// How to reach the hub.
 pub struct ApiServer {
-    /// Where it is.
+    /// The URL.
     pub url: ServerUrl,
-    /// Whom we trust to be it.
+    /// The certificates to trust.
     pub trust: Trust,
-    /// The name that its certificate must have, if not the host's.
+    /// The name to verify in its certificate, if not the host's.
     pub tls_server_name: Option<String>,
-    /// Who we are: a bearer token.
+    /// Our bearer token.
     pub token: Option<Token>,
-    /// Who we are: a certificate.
+    /// Our client certificate.
     pub certificate: Option<ClientCertificate>,
 }
 
-/// Whom we trust. There is no third way: the image has no system roots, and a hub's certificate has no business with
-/// them.
+/// How to verify the server. System roots are not an option: the image has none, and the hub's certificate does not
+/// depend on them.
 pub enum Trust {
-    /// Whoever has a certificate under one of these, in PEM.
+    /// Certificates issued by one of these roots, in PEM.
     Roots(Vec<u8>),
-    /// Whoever answers, because the kubeconfig says so.
+    /// No verification (`insecure-skip-tls-verify`).
     Anybody,
 }
 
 /// A client certificate, in PEM.
 pub struct ClientCertificate {
-    /// The certificate and what it is issued by.
+    /// The certificate and its chain.
     pub chain: Vec<u8>,
-    /// Its private key.
+    /// The private key.
     pub key: Vec<u8>,
 }

@@ -16,56 +16,56 @@ pub const HELP: &str = include_str!("help.txt");
 /// What `--version` prints.
 pub const VERSION: &str = concat!("cp-creds ", env!("CARGO_PKG_VERSION"), "\n");
 
-/// How long everything may take, unless told otherwise.
+/// The default of `--timeout`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What stands for the cluster's name in `--server`.
+/// The placeholder of the cluster's name in `--server`.
 pub const CLUSTER: &str = "{cluster}";
 
-/// Longest timeout that is taken: whoever calls is frozen as long.
+/// Longest timeout: the caller blocks that long.
 const MAX_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// What is asked for.
+/// The requested command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The token of a `ManagedServiceAccount`.
+    /// Print the token of a `ManagedServiceAccount`.
     Credential(Arguments),
-    /// A copy of this program in a directory.
+    /// Copy this program into a directory.
     Install(PathBuf),
-    /// How this program is used.
+    /// Print the usage.
     Help,
-    /// Which one this is.
+    /// Print the version.
     Version,
 }
 
-/// Which token is asked for, and how.
+/// The arguments of a request for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     /// `--managed-serviceaccount`.
     pub account: String,
-    /// `--cluster-name`, which wins over the caller's word.
+    /// `--cluster-name`, which takes precedence over the request.
     pub cluster: Option<String>,
-    /// `--namespace`, which wins over the environment.
+    /// `--namespace`, which takes precedence over the environment.
     pub namespace: Option<String>,
-    /// `--server`: where the caller has to send the token, with [`CLUSTER`] in the place of the cluster's name.
+    /// `--server`: the server to which the caller must send the token, with [`CLUSTER`] in place of the cluster's name.
     pub server: Option<String>,
     /// `--timeout`.
     pub timeout: Duration,
 }
 
-/// Why the command line is not understood.
+/// Why the command line is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// Whose token is not said.
+    /// The account is missing.
     #[error("--managed-serviceaccount flag is required")]
     NoAccount,
-    /// The timeout is no duration.
-    #[error("--timeout {0} is no duration from 1ms to 5m, such as 5s or 500ms")]
+    /// The timeout is not a duration.
+    #[error("--timeout {0} is not a duration from 1ms to 5m, such as 5s or 500ms")]
     Timeout(String),
-    /// The server is not the cluster's own.
-    #[error("--server {0} must be an https URL with {CLUSTER} in the place of the cluster's name")]
+    /// The server is not specific to the cluster.
+    #[error("--server {0} must be an https URL with {CLUSTER} in place of the cluster's name")]
     Server(String),
-    /// `install` does not say where to.
+    /// `install` has no target.
     #[error("install needs one directory: cp-creds install DIR")]
     NoDirectory,
     /// Anything else.
@@ -73,7 +73,7 @@ pub enum UsageError {
     Other(#[from] lexopt::Error),
 }
 
-/// Reads the command line, without the program's own name.
+/// Parses the command line, without the program's name.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
     let (mut account, mut cluster, mut namespace) = (None, None, None);
     let (mut server, mut timeout) = (None, DEFAULT_TIMEOUT);
@@ -93,7 +93,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
         }
         is_first = false;
     }
-    // A flag that is there and empty is a template that found no value.
+    // An empty flag is a template whose value is missing.
     let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
     Ok(Command::Credential(Arguments { account, cluster, namespace, server, timeout }))
 }
@@ -111,7 +111,7 @@ fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
     directory.map(Command::Install).ok_or(UsageError::NoDirectory)
 }
 
-/// One that is the same for every cluster would let the token of one cluster go to another.
+/// A URL that is the same for every cluster would allow the token of one cluster to be sent to another.
 fn parse_server(text: String) -> Result<String, UsageError> {
     let is_server = text.contains(CLUSTER) && ServerUrl::parse(&text.replace(CLUSTER, "cluster")).is_ok();
     if is_server { Ok(text) } else { Err(UsageError::Server(excerpt(&text))) }
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(arguments.timeout, Duration::from_millis(milliseconds), "{text}");
         }
         for text in ["", "5", "0s", "-1s", "5m1s", "1h", "soon", "99999999999999999999s"] {
-            assert!(refused(&[&format!("--timeout={text}")]).contains("no duration"), "{text}");
+            assert!(refused(&[&format!("--timeout={text}")]).contains("is not a duration"), "{text}");
         }
     }
 

@@ -1,8 +1,9 @@
-//! A deadline over everything.
+//! A deadline for everything.
 //!
-//! client-go holds a lock while a plugin runs: one that hangs freezes every client that shares its configuration. Name
-//! resolution knows no timeout, a file may be on a mount that hangs, a server may send a byte a second. So the work
-//! runs on a thread of its own, and whoever waits for it waits only so long; the process ends with the work undone.
+//! client-go holds a lock while a plugin runs: a plugin that blocks stalls every client that shares its configuration.
+//! Name resolution has no timeout, a file may be on a mount that blocks, a server may send a byte a second. So the work
+//! runs on a thread of its own, its caller waits until the deadline, and the process then ends with the work
+//! unfinished.
 
 use std::fmt;
 use std::io;
@@ -12,18 +13,18 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How far the work has come.
+/// The current step of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Environment, kubeconfig, files of the ServiceAccount.
+    /// Reading environment, kubeconfig, and files of the ServiceAccount.
     Configuring,
-    /// The hub's name.
+    /// Resolving the hub's name.
     Resolving,
-    /// TCP.
+    /// Connecting over TCP.
     Connecting,
-    /// TLS.
+    /// The TLS handshake.
     Handshaking,
-    /// The request is on its way, or the answer is.
+    /// Waiting for the response.
     Waiting,
 }
 
@@ -39,17 +40,17 @@ impl fmt::Display for Stage {
             Self::Resolving => "resolving the API server's name",
             Self::Connecting => "connecting to the API server",
             Self::Handshaking => "in the TLS handshake with the API server",
-            Self::Waiting => "waiting for the API server's answer",
+            Self::Waiting => "waiting for the API server's response",
         })
     }
 }
 
-/// Where the work says how far it has come.
+/// Records the current step of the work.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<AtomicU8>);
 
 impl Progress {
-    /// A stage begins.
+    /// A step begins.
     pub fn enter(&self, stage: Stage) {
         self.0.store(stage as u8, Ordering::Relaxed);
     }
@@ -62,23 +63,23 @@ impl Progress {
 /// Why the work has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadlineError {
-    /// It did not end in time.
-    #[error("not done within {timeout:?}, still {stage}")]
+    /// It took too long.
+    #[error("timed out after {timeout:?} while {stage}")]
     Passed {
-        /// How long it had.
+        /// The timeout.
         timeout: Duration,
-        /// How far it came.
+        /// The step at the timeout.
         stage: Stage,
     },
-    /// It could not begin.
+    /// It could not start.
     #[error("cannot start a thread")]
     NoThread(#[source] io::Error),
-    /// It ended without a result, which is a defect.
+    /// It ended without a result, which is a bug.
     #[error("internal error while {0}")]
     Defect(Stage),
 }
 
-/// Does the work, or gives up on it. What was given up on goes on until the process ends.
+/// Runs the work until the timeout. Work that exceeds it continues until the process ends.
 pub fn within<T, W>(timeout: Duration, work: W) -> Result<T, DeadlineError>
 where
     T: Send + 'static,
@@ -90,7 +91,7 @@ where
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::Builder::new()
         .spawn(move || {
-            // Nobody waits any more if this fails.
+            // Fails only if the caller has stopped waiting.
             let _ = sender.send(work(begin + timeout, &progress));
         })
         .map_err(DeadlineError::NoThread)?;
@@ -112,7 +113,7 @@ mod tests {
         let (end, ended) = mpsc::channel();
         let result = within(Duration::from_millis(20), move |_, progress| {
             progress.enter(Stage::Resolving);
-            // Until the result is there, and the other end is dropped.
+            // Until the result is there and the other end is dropped.
             let _: Result<(), _> = ended.recv();
         });
         drop(end);

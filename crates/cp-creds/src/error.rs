@@ -11,45 +11,45 @@ use crate::synced_secret::SecretError;
 /// Why there is no credential.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The question is not understood.
+    /// The request is not valid.
     #[error(transparent)]
     ExecInfo(#[from] ExecInfoError),
-    /// A name is none.
+    /// A name is not valid.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// The pod's own access to the hub cannot be used.
+    /// The pod's ServiceAccount cannot be used.
     #[error(transparent)]
     InCluster(#[from] InClusterError),
     /// The kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The hub did not give the Secret. Consumers' documentation quotes the beginning of this line.
+    /// The hub did not return the Secret. Consumers' documentation quotes the beginning of this message.
     #[error("failed to get synced credential secret {secret} from {server}")]
     Fetch {
         /// Namespace and name.
         secret: String,
-        /// The hub.
+        /// The URL of the hub.
         server: String,
-        /// Why.
+        /// The cause.
         source: FetchError,
     },
-    /// The Secret is not handed out.
+    /// The Secret is refused.
     #[error("synced credential secret {secret} is refused: {why}")]
     Refused {
         /// Namespace and name.
         secret: String,
-        /// Why.
+        /// The cause.
         why: SecretError,
     },
     /// It took too long.
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
-    /// The answer cannot be written down, which is a defect.
-    #[error("internal error: the answer is no JSON")]
+    /// The response cannot be rendered, which is a bug.
+    #[error("internal error: cannot render the response")]
     Answer,
 }
 
-/// An error and its causes on one line, whatever they say: hosts and paths in it may come from elsewhere.
+/// An error and its causes on one line: escapes them, since they may contain text from elsewhere.
 #[must_use]
 pub fn in_one_line(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();

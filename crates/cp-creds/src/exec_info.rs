@@ -1,7 +1,8 @@
-//! What the caller asks: `KUBERNETES_EXEC_INFO`, an `ExecCredential` without its status.
+//! The caller's request: `KUBERNETES_EXEC_INFO`, an `ExecCredential` without status.
 //!
-//! client-go sets it for every plugin; the cluster is in it where `provideClusterInfo: true` was configured, and its
-//! `config` is the extension `client.authentication.k8s.io/exec` of the ClusterProfile's access provider.
+//! client-go sets it for every plugin, with the cluster if `provideClusterInfo: true` is configured; the cluster's
+//! `config` is the extension `client.authentication.k8s.io/exec` of the ClusterProfile's access provider
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,22 +12,22 @@ use crate::names::excerpt;
 /// The variable that client-go sets.
 pub const VARIABLE: &str = "KUBERNETES_EXEC_INFO";
 
-/// The only kind there is.
+/// The only kind.
 pub const KIND: &str = "ExecCredential";
 
-/// A version of `client.authentication.k8s.io` that is answered.
+/// A supported version of `client.authentication.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiVersion {
     /// `v1`, since Kubernetes 1.22.
     V1,
-    /// `v1beta1`, which Argo CD and older programs ask for.
+    /// `v1beta1`, which Argo CD and older programs request.
     V1Beta1,
 }
 
 impl ApiVersion {
     const ALL: [Self; 2] = [Self::V1, Self::V1Beta1];
 
-    /// The version as it is written.
+    /// The `apiVersion`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,61 +37,61 @@ impl ApiVersion {
     }
 }
 
-/// Why the caller's question cannot be answered.
+/// Why the caller's request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExecInfoError {
     /// It is not JSON, or its fields are not of their type.
-    #[error("KUBERNETES_EXEC_INFO is no ExecCredential: line {line}, column {column}")]
+    #[error("KUBERNETES_EXEC_INFO is not a valid ExecCredential: line {line}, column {column}")]
     Malformed {
-        /// Where in the text.
+        /// The line in the text.
         line: usize,
-        /// Where in the line.
+        /// The column in the line.
         column: usize,
     },
-    /// It is of another kind.
-    #[error("KUBERNETES_EXEC_INFO is no ExecCredential: its kind is {0}")]
+    /// It has another kind.
+    #[error("KUBERNETES_EXEC_INFO is not an ExecCredential: its kind is {0}")]
     OtherKind(String),
-    /// It asks for a version that nobody has told us of.
+    /// It requests an unknown version.
     #[error(
-        "KUBERNETES_EXEC_INFO asks for apiVersion {0}; known are client.authentication.k8s.io/v1 and \
+        "KUBERNETES_EXEC_INFO requests apiVersion {0}; supported are client.authentication.k8s.io/v1 and \
          client.authentication.k8s.io/v1beta1"
     )]
     UnknownVersion(String),
-    /// The variable is not set: not called as a credential plugin.
-    #[error("which cluster? KUBERNETES_EXEC_INFO is not set, and neither is --cluster-name")]
+    /// The variable is not set: the caller is not a client.
+    #[error("no cluster: set KUBERNETES_EXEC_INFO or --cluster-name")]
     NotCalledAsPlugin,
-    /// The caller tells nothing about the cluster.
+    /// The request has no cluster.
     #[error(
-        "which cluster? KUBERNETES_EXEC_INFO has no spec.cluster: set provideClusterInfo: true in the execConfig, or \
+        "no cluster: KUBERNETES_EXEC_INFO has no spec.cluster: set provideClusterInfo: true in the execConfig, or \
          --cluster-name"
     )]
     NoCluster,
-    /// The cluster comes without the extension.
+    /// The cluster lacks the extension.
     #[error(
-        "which cluster? spec.cluster.config of KUBERNETES_EXEC_INFO has no clusterName: the access provider of the \
+        "no cluster: spec.cluster.config of KUBERNETES_EXEC_INFO has no clusterName: the access provider of the \
          ClusterProfile lacks the extension client.authentication.k8s.io/exec"
     )]
     NoClusterName,
-    /// The extension has something else where the name should be.
-    #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is no text")]
+    /// The cluster name in the extension is not a string.
+    #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is not a string")]
     ClusterNameNotText,
-    /// The token would go to another server than the one that is expected.
-    #[error("spec.cluster.server of KUBERNETES_EXEC_INFO is {server}, and --server expects {expected}")]
+    /// The caller would send the token to another server than expected.
+    #[error("spec.cluster.server of KUBERNETES_EXEC_INFO is {server}, expected {expected} (--server)")]
     OtherServer {
-        /// Where the caller sends the token.
+        /// The server of the caller.
         server: String,
-        /// Where it should.
+        /// The expected server.
         expected: String,
     },
-    /// The token would reach somebody else on its way.
-    #[error("spec.cluster.{0} of KUBERNETES_EXEC_INFO is set, and --server expects a connection without it")]
+    /// The caller would send the token through a proxy, or verify another name.
+    #[error("spec.cluster.{0} of KUBERNETES_EXEC_INFO is set, which --server does not allow")]
     Detour(&'static str),
-    /// The name is there and says nothing.
+    /// The cluster name in the extension is empty.
     #[error("spec.cluster.config.clusterName of KUBERNETES_EXEC_INFO is empty")]
     EmptyClusterName,
 }
 
-/// What the caller asks.
+/// The caller's request.
 #[derive(Clone, Debug)]
 pub struct ExecInfo {
     version: ApiVersion,
@@ -98,9 +99,9 @@ pub struct ExecInfo {
 }
 
 impl ExecInfo {
-    /// Reads the variable's value.
+    /// Parses the variable's value.
     pub fn parse(text: &str) -> Result<Self, ExecInfoError> {
-        // serde_json's own message may repeat what it found, so only the place goes on.
+        // serde_json's message may quote the input, so only line and column are reported.
         let object: Object = serde_json::from_str(text)
             .map_err(|error| ExecInfoError::Malformed { line: error.line(), column: error.column() })?;
         if object.kind != KIND {
@@ -113,14 +114,14 @@ impl ExecInfo {
         Ok(Self { version, cluster: object.spec.and_then(|spec| spec.cluster) })
     }
 
-    /// The version that the answer must have.
+    /// The version that the response must have.
     #[must_use]
     pub fn version(&self) -> ApiVersion {
         self.version
     }
 
-    /// Checks that the caller sends the token to this server, directly and under its own name: whoever can write the
-    /// access provider of a ClusterProfile could have it sent elsewhere.
+    /// Checks that the caller sends the token to this server, directly and under its own name: a writer of the
+    /// ClusterProfile's access provider could redirect it.
     pub fn check_server(&self, expected: &str) -> Result<(), ExecInfoError> {
         let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
         let server = cluster.server.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -145,7 +146,7 @@ impl ExecInfo {
         }
     }
 
-    /// The cluster that the caller speaks of.
+    /// The cluster of the request.
     pub fn cluster_name(&self) -> Result<&str, ExecInfoError> {
         let cluster = self.cluster.as_ref().ok_or(ExecInfoError::NoCluster)?;
         match cluster.config.as_ref().and_then(|config| config.get("clusterName")) {
@@ -174,7 +175,7 @@ struct Spec {
     cluster: Option<ExecCluster>,
 }
 
-/// Where the caller sends the token. We do not talk to it, but may be asked to check it.
+/// The server to which the caller sends the token; only compared, never contacted.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct ExecCluster {
@@ -296,8 +297,8 @@ mod tests {
         assert!(matches!(ExecInfo::parse(text), Err(ExecInfoError::OtherKind(_))));
     }
 
-    /// JSON of any form, with the fields that are looked for now and then where they are not expected. Its arrays hold
-    /// no objects: serde takes an array for a struct, field by field, which no caller writes and which harms nobody.
+    /// Arbitrary JSON, with the fields that are read in expected and unexpected places. Its arrays contain no objects:
+    /// serde accepts an array for a struct, field by field, which no caller writes and which is harmless.
     fn any_json() -> impl Strategy<Value = Value> {
         let scalar = prop_oneof![
             Just(Value::Null),

@@ -1,7 +1,7 @@
-//! The one request: name, connection, handshake, question, answer.
+//! The request: name resolution, connection, TLS handshake, request, response.
 //!
-//! Nothing here has a timeout of its own but the connection attempts, which share what is left so that one dead address
-//! of several does not take it all; the whole is under the deadline of [`crate::deadline`].
+//! Only connection attempts have a timeout of their own: they share the remaining time, so that one dead address does
+//! not use all of it. [`crate::deadline`] limits the whole.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -14,45 +14,45 @@ use crate::deadline::{Progress, Stage};
 use crate::http::{self, HttpError};
 use crate::tls::{self, TlsError};
 
-/// Why the hub did not answer.
+/// Why the hub did not return the Secret.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Our side of TLS cannot be set up.
+    /// TLS cannot be set up on this side.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The host has no address.
+    /// The host name cannot be resolved.
     #[error("cannot resolve the host")]
     Resolve(#[source] io::Error),
-    /// The host has no address, and the resolver thinks that is fine.
+    /// The host name resolves to no address.
     #[error("the host has no address")]
     NoAddress,
-    /// Nobody answers at the address, the last of the host's.
+    /// The last address of the host does not accept connections.
     #[error("cannot connect to {address}")]
     Connect {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The two sides do not agree on TLS, or do not trust each other.
+    /// The TLS handshake failed.
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
-    /// The server's certificate is an authority's own. client-go takes one that is itself what is trusted; we do not,
-    /// because webpki refuses it unseen, and its validity would be ours to read.
+    /// The server's certificate is that of a certificate authority. client-go accepts one that is itself trusted;
+    /// webpki rejects it before anything else is verified, and cp-creds would have to check its validity by itself.
     #[error(
-        "TLS handshake failed: the server shows a certificate authority's own certificate (CA:TRUE), which is refused \
-         even where that authority is trusted: issue another for the server, or make this one CA:FALSE"
+        "TLS handshake failed: the server presents the certificate of a certificate authority (CA:TRUE), which is rejected \
+         even if that authority is trusted: issue a server certificate with CA:FALSE"
     )]
     AuthorityAsServer,
-    /// The request did not get out.
+    /// The request cannot be sent.
     #[error("cannot send the request")]
     Send(#[source] io::Error),
-    /// The answer is not one.
+    /// The response is not valid.
     #[error(transparent)]
     Http(#[from] HttpError),
 }
 
-/// Gets what is at `path` of the hub.
+/// Gets the resource at `path` of the hub.
 pub fn get(
     server: &ApiServer,
     path: &str,
@@ -79,7 +79,7 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fet
         let share = left / u32::try_from(still_to_try).unwrap_or(u32::MAX);
         match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
             Ok(stream) => {
-                // The request is one packet and should not wait for a second.
+                // The request is one packet and must not wait for more data.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
@@ -100,7 +100,7 @@ fn handshake(
 }
 
 fn handshake_failed(error: io::Error) -> FetchError {
-    // webpki's errors come as text, and it only chooses between two ways to say no.
+    // webpki's errors are converted to text; the error only selects between two messages.
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
             if why.to_string() == "CaUsedAsEndEntity" =>

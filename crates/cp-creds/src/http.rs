@@ -1,7 +1,7 @@
-//! One GET over HTTP/1.1: the request's bytes, and what comes back.
+//! One GET over HTTP/1.1: renders the request and parses the response.
 //!
-//! Only `200 OK` has an answer; every other status is an error and its body is not read, so a redirect leads nowhere
-//! and no message of the server's reaches a log. Head and body are bounded.
+//! Only the body of `200 OK` is read; every other status is an error, so redirects are not followed and no message of
+//! the server reaches a log. Head and body are limited in size.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
@@ -14,23 +14,23 @@ const HEAD_MAX_LENGTH: usize = 32 * 1024;
 /// Most header lines of a response.
 const HEADERS_MAX: usize = 64;
 
-/// Longest body, in bytes. A Secret holds 1 MiB of data, which is a third more in base64, and has metadata.
+/// Longest body, in bytes. A Secret has at most 1 MiB of data, which base64 makes a third longer, and metadata.
 const BODY_MAX_LENGTH: u64 = 2 * 1024 * 1024;
 
-/// Longest line before a chunk: a length in hexadecimal, and extensions that nobody uses.
+/// Longest line before a chunk: a hexadecimal length, and extensions that no server uses.
 const CHUNK_LINE_MAX_LENGTH: u64 = 256;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The server says no, or something else that is not 200.
+    /// The status is not 200.
     #[error("{0}")]
     Status(Status),
-    /// What came back is no HTTP, or HTTP that can be read in two ways.
-    #[error("the answer is no HTTP/1.1: {0}")]
+    /// The response is not HTTP, or ambiguous HTTP.
+    #[error("the response is not valid HTTP/1.1: {0}")]
     NotHttp(&'static str),
-    /// It is more than a Secret can be.
-    #[error("the answer is larger than a Secret can be")]
+    /// The response is larger than any Secret.
+    #[error("the response is larger than a Secret can be")]
     TooLarge,
     /// The connection broke.
     #[error("the connection broke")]
@@ -45,30 +45,26 @@ impl std::fmt::Display for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self(code) = *self;
         match code {
-            300..400 => write!(f, "HTTP {code}, a redirect, which is not followed"),
-            400 => write!(f, "HTTP {code}: is this an API server over https?"),
-            401 => write!(
-                f,
-                "HTTP {code}: the API server does not know us by the credentials of this pod or kubeconfig"
-            ),
-            403 => write!(
-                f,
-                "HTTP {code}: we may not read it; the consumer's ServiceAccount needs get on this Secret"
-            ),
+            300..400 => write!(f, "HTTP {code}: redirects are not followed"),
+            400 => write!(f, "HTTP {code}: check that the address is that of an API server with https"),
+            401 => write!(f, "HTTP {code}: the API server rejects the credentials of this pod or kubeconfig"),
+            403 => {
+                write!(f, "HTTP {code}: forbidden; grant the consumer's ServiceAccount get on this Secret")
+            }
             404 => write!(
                 f,
-                "HTTP {code}: there is none; it is synced when the ManagedServiceAccount has the label \
+                "HTTP {code}: not found; it is synced if the ManagedServiceAccount has the label \
                  authentication.open-cluster-management.io/sync-to-clusterprofile: \"true\" and a \
                  ManagedClusterSetBinding grants the cluster to this namespace"
             ),
-            429 => write!(f, "HTTP {code}: the API server is busy"),
-            500..600 => write!(f, "HTTP {code}: the API server has trouble"),
+            429 => write!(f, "HTTP {code}: the API server is overloaded"),
+            500..600 => write!(f, "HTTP {code}: the API server reports an internal error"),
             _ => write!(f, "HTTP {code}"),
         }
     }
 }
 
-/// The request. It holds our own token.
+/// The request, which contains our token.
 #[must_use]
 pub fn request(url: &ServerUrl, path: &str, token: Option<&Token>) -> Vec<u8> {
     let mut head = format!(
@@ -86,13 +82,13 @@ pub fn request(url: &ServerUrl, path: &str, token: Option<&Token>) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// The body of the answer, if that is `200 OK`.
+/// The body of the response, if its status is `200 OK`.
 pub fn read_answer(mut stream: impl Read) -> Result<Vec<u8>, HttpError> {
     let mut begun = Vec::new();
     loop {
         let head = read_head(&mut begun, &mut stream)?;
         match head.status {
-            // Interim answers, such as 103 Early Hints: the one that counts comes behind them.
+            // Interim responses, such as 103 Early Hints, precede the final one.
             102..200 | 100 => {}
             200 => return read_body(head.framing, BufReader::new(Cursor::new(begun).chain(stream))),
             other => return Err(HttpError::Status(Status(other))),
@@ -105,7 +101,7 @@ struct Head {
     framing: Framing,
 }
 
-/// Where the body ends.
+/// How the length of the body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(u64),
@@ -113,7 +109,7 @@ enum Framing {
     Connection,
 }
 
-/// Reads on until `begun` holds a head, and takes that out of it.
+/// Reads until `begun` contains a head, and removes the head from it.
 fn read_head(begun: &mut Vec<u8>, stream: &mut impl Read) -> Result<Head, HttpError> {
     let mut piece = [0; 4096];
     loop {
@@ -142,7 +138,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, HttpError> {
         Err(_) => return Err(HttpError::NotHttp("its head is malformed")),
     };
     let status = response.code.ok_or(HttpError::NotHttp("it has no status"))?;
-    // Only a body that will be read has to say where it ends.
+    // Only a body that is read needs a known length.
     let framing = if status == 200 { framing(response.headers)? } else { Framing::Connection };
     Ok(Some((length, Head { status, framing })))
 }
@@ -154,17 +150,17 @@ fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, HttpError> {
             Framing::Length(content_length(header.value)?)
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
             if !header.value.eq_ignore_ascii_case(b"chunked") {
-                return Err(HttpError::NotHttp("its transfer encoding was not asked for"));
+                return Err(HttpError::NotHttp("its transfer encoding was not requested"));
             }
             Framing::Chunks
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
-            return Err(HttpError::NotHttp("its content encoding was not asked for"));
+            return Err(HttpError::NotHttp("its content encoding was not requested"));
         } else {
             continue;
         };
-        // Two answers to where the body ends are how responses are smuggled.
+        // Ambiguous lengths allow response smuggling (RFC 9112, section 6.3).
         if framing != Framing::Connection && framing != next {
-            return Err(HttpError::NotHttp("it says twice where it ends"));
+            return Err(HttpError::NotHttp("it has more than one length"));
         }
         framing = next;
     }
@@ -172,7 +168,7 @@ fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, HttpError> {
 }
 
 fn content_length(value: &[u8]) -> Result<u64, HttpError> {
-    let malformed = HttpError::NotHttp("its length is no number");
+    let malformed = HttpError::NotHttp("its length is not a number");
     match str::from_utf8(value) {
         Ok(digits) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             digits.parse().map_err(|_| HttpError::TooLarge)
@@ -207,7 +203,7 @@ fn read_chunks(stream: &mut impl BufRead, body: &mut Vec<u8>) -> Result<(), Http
         }
         take_exactly(stream, length, body)?;
         if read_line(stream)? != b"\r\n" {
-            return Err(HttpError::NotHttp("a chunk does not end where it says"));
+            return Err(HttpError::NotHttp("a chunk has another length than declared"));
         }
     }
 }
@@ -235,7 +231,7 @@ mod tests {
 
     use super::{HttpError, read_answer};
 
-    /// Gives its bytes one at a time, as a slow network might.
+    /// Returns its bytes one at a time, like a slow network.
     struct Dripping<'a>(&'a [u8]);
 
     impl Read for Dripping<'_> {
@@ -245,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Bytes as a server might send them, more or less.
+    /// Responses as a server might send them, valid or not.
     fn answers() -> impl Strategy<Value = Vec<u8>> {
         let line = prop_oneof![
             Just("HTTP/1.1 200 OK\r\n".to_owned()),
@@ -274,7 +270,7 @@ mod tests {
             if let Ok(body) = &read {
                 prop_assert!(body.len() <= bytes.len());
             }
-            // However the network cuts them, they say the same.
+            // The result does not depend on how the network splits them.
             let dripped = read_answer(Dripping(&bytes));
             prop_assert_eq!(format!("{:?}", dripped), format!("{:?}", read));
         }

@@ -1,4 +1,4 @@
-//! The hub as a pod sees it: two variables and the files of its ServiceAccount.
+//! The hub from inside a pod: two environment variables and the files of the pod's ServiceAccount.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use crate::server_url::{InvalidServerUrl, ServerUrl};
 use crate::surroundings::Surroundings;
 use crate::token::{InvalidToken, Token};
 
-/// Why a pod's own access to the hub cannot be used.
+/// Why a pod's ServiceAccount cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InClusterError {
     /// A file of the ServiceAccount cannot be read.
@@ -17,24 +17,24 @@ pub enum InClusterError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The pod's own token is none.
-    #[error("{path} is no bearer token: {why}")]
+    /// The pod's token is not valid.
+    #[error("{path} is not a valid bearer token: {why}")]
     Token {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         why: InvalidToken,
     },
-    /// The variables name no server.
-    #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT name no server: {0}")]
+    /// The variables do not contain a valid address.
+    #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not a valid address: {0}")]
     Server(InvalidServerUrl),
 }
 
-/// The hub, if we run in one of its pods and that pod has a ServiceAccount; a pod that is kept from its ServiceAccount
-/// (`automountServiceAccountToken: false`) may have a kubeconfig instead.
+/// The hub, if this process runs in a pod with a ServiceAccount. A pod without one (`automountServiceAccountToken:
+/// false`) can use a kubeconfig instead.
 pub fn api_server(surroundings: &Surroundings) -> Result<Option<ApiServer>, InClusterError> {
     let (Some(host), Some(port)) = (&surroundings.service_host, &surroundings.service_port) else {
         return Ok(None);
@@ -57,7 +57,7 @@ pub fn api_server(surroundings: &Surroundings) -> Result<Option<ApiServer>, InCl
     }))
 }
 
-/// The namespace of the pod we run in, if in one.
+/// The namespace of the pod that this process runs in, if any.
 pub fn namespace(surroundings: &Surroundings) -> Result<Option<String>, InClusterError> {
     let path = surroundings.service_account_file("namespace");
     match fs::read(&path) {

@@ -1,7 +1,7 @@
-//! `cp-creds install DIR`: puts this program where another container can run it.
+//! `cp-creds install DIR`: copies this program to where another container can run it.
 //!
-//! An init container does it; its image holds nothing but this program, so there is no `cp` to do it with. The file
-//! appears whole or not at all, since a consumer may already be running the one it replaces.
+//! An init container runs it; its image contains only this program, so it has no `cp`. The file is replaced atomically,
+//! since a consumer may be running the old one.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The name that consumers' configurations have.
+/// The name in consumers' configurations.
 const PROGRAM: &str = "cp-creds";
 
-/// Anybody may run it: the consumer's container has another user than the init container.
+/// Everyone can run it: the consumer's container has another user than the init container.
 const MODE: u32 = 0o755;
 
-/// Why the program is not installed.
+/// Why the installation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The target is not there: a volume that is not mounted, rather than a directory to be made.
-    #[error("cannot install into {0}: it is no directory; is the volume mounted there?")]
+    /// The target does not exist: it is a volume that is not mounted, and must not be created.
+    #[error("cannot install into {0}: not a directory; check that the volume is mounted there")]
     NoDirectory(PathBuf),
     /// The program cannot read itself.
     #[error("cannot install: cannot read the program itself")]
     Source(#[source] io::Error),
-    /// It cannot be written there.
+    /// The target cannot be written.
     #[error("cannot install: cannot write {path}")]
     Write {
         /// The file.
@@ -35,7 +35,7 @@ pub enum InstallError {
     },
 }
 
-/// Copies the program `source` into `directory` and says where it is now.
+/// Copies the program `source` into `directory` and returns the path of the copy.
 pub fn install(source: &Path, directory: &Path) -> Result<PathBuf, InstallError> {
     if !directory.is_dir() {
         return Err(InstallError::NoDirectory(directory.to_path_buf()));
@@ -49,14 +49,14 @@ pub fn install(source: &Path, directory: &Path) -> Result<PathBuf, InstallError>
     match done {
         Ok(()) => Ok(target),
         Err((path, source)) => {
-            // What is left of a failed attempt is only in the way; that it cannot be removed is no news.
+            // Removes what a failed attempt left; if that fails, the original error is reported.
             let _ = fs::remove_file(&partial);
             Err(InstallError::Write { path, source })
         }
     }
 }
 
-/// In a container every program is process 1, so the time tells attempts apart.
+/// In a container every program is process 1, so the time distinguishes attempts.
 fn partial_name() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!(".{PROGRAM}.{}.{}", process::id(), now.as_nanos())
@@ -65,7 +65,7 @@ fn partial_name() -> String {
 fn write(mut source: File, path: &Path) -> io::Result<()> {
     let mut target = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
     io::copy(&mut source, &mut target)?;
-    // The umask may have taken away what others need.
+    // The umask may have removed permissions that others need.
     target.set_permissions(Permissions::from_mode(MODE))?;
     target.sync_all()
 }

@@ -1,7 +1,7 @@
-//! Kubeconfig files: which are read, and what of them.
+//! Reads kubeconfig files.
 //!
-//! As in kubectl, `KUBECONFIG` is a list, files in it that do not exist are passed over, and of several entries with
-//! one name the first counts. Paths in a file are relative to that file.
+//! As in kubectl, `KUBECONFIG` is a list, files in it that do not exist are skipped, and the first of several entries
+//! with one name takes precedence. Paths in a file are relative to that file.
 
 mod context;
 mod file;
@@ -19,25 +19,26 @@ use crate::surroundings::Surroundings;
 /// Why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// There is none.
-    #[error("no way to the hub: not in a pod with a ServiceAccount token, and there is no kubeconfig at {0}")]
+    /// No file exists.
+    #[error("cannot find the hub: not in a pod with a ServiceAccount token, and no kubeconfig at {0}")]
     NoFile(String),
-    /// One is there and cannot be read.
+    /// A file exists and cannot be read.
     #[error("cannot read kubeconfig {path}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// One is no kubeconfig. The parser's message would show the text around the mistake, which may be a credential.
-    #[error("{path} is no kubeconfig: line {line}, column {column}")]
+    /// A file is not a kubeconfig. The parser's message is omitted: it quotes the text around the error, which may be a
+    /// credential.
+    #[error("{path} is not a valid kubeconfig: line {line}, column {column}")]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where in the file.
+        /// The line in the file.
         line: u64,
-        /// Where in the line.
+        /// The column in the line.
         column: u64,
     },
     /// The current context does not lead to the hub.
@@ -45,7 +46,7 @@ pub enum KubeconfigError {
     Context(#[from] ContextError),
 }
 
-/// The kubeconfig files there are, in order.
+/// The existing kubeconfig files, in order.
 pub struct Kubeconfig {
     files: Vec<(PathBuf, File)>,
 }
@@ -69,7 +70,7 @@ impl Kubeconfig {
         Ok(Self { files })
     }
 
-    /// The hub that the current context leads to.
+    /// The hub of the current context.
     pub fn hub(&self) -> Result<Hub, KubeconfigError> {
         Ok(context::resolve(&self.files)?)
     }

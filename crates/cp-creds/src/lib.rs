@@ -1,23 +1,23 @@
-//! The client-go exec credential plugin of ClusterProfile access providers: the token that the hub synced for a
-//! cluster, in one GET.
+//! The client-go exec credential plugin of ClusterProfile access providers: prints the token that the hub synced for a
+//! cluster, after one GET.
 //!
-//! [`credential`] is the whole of it, and these are its steps:
+//! [`credential`] does everything, in these steps:
 //!
-//! 1. [`exec_info`] reads which cluster the caller speaks of, and in which version it wants its answer;
-//! 2. [`names`] checks all that will be part of a path;
+//! 1. [`exec_info`] reads the cluster and the version of the response from the request;
+//! 2. [`names`] validates everything that becomes part of a path;
 //! 3. [`in_cluster`], else [`kubeconfig`], finds the hub as an [`api_server`];
-//! 4. [`fetch`] asks it once, over [`tls`] and [`http`], under the [`deadline`];
-//! 5. [`synced_secret`] judges what came back, and takes the [`token`] out;
-//! 6. [`answer`] writes it down.
+//! 4. [`fetch`] gets the Secret, over [`tls`] and [`http`], under the [`deadline`];
+//! 5. [`synced_secret`] validates the Secret and extracts the [`token`];
+//! 6. [`answer`] renders it.
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! - **One request**, no discovery, no redirect, no proxy, no retry: callers retry by themselves.
-//! - **It ends in time**, whatever hangs, and says what hung.
-//! - **No secret byte in an error**: messages of parsers, which may repeat what they parsed, are left out, and types
-//!   that hold a secret have a `Debug` that shows none of it, or none at all.
-//! - **It needs nothing around it** but what the kernel and the pod give: no shell, no system roots, no `/tmp`. It
-//!   reads no locale, writes no file and starts no other program.
+//! - **It ends in time**, and reports the step that took too long.
+//! - **No secret byte in an error**: messages of parsers, which may quote their input, are omitted, and types that
+//!   contain a secret have a `Debug` that prints nothing of it, or none.
+//! - **It needs only** what the kernel and the pod provide: no shell, no system roots, no `/tmp`. It reads no locale,
+//!   writes no file and starts no other program.
 
 pub mod answer;
 pub mod api_server;
@@ -51,10 +51,10 @@ use crate::kubeconfig::Kubeconfig;
 use crate::names::{AccountName, ClusterName, Namespace, SecretKey};
 use crate::surroundings::Surroundings;
 
-/// The namespace that is left when nothing names one.
+/// The namespace if nothing else specifies one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Answers the caller: an `ExecCredential` as JSON, with the token that was asked for.
+/// Returns an `ExecCredential` in JSON, with the requested token.
 pub fn credential(arguments: Arguments, surroundings: Surroundings) -> Result<String, Error> {
     deadline::within(arguments.timeout, move |deadline, progress| {
         obtain(&arguments, &surroundings, deadline, progress)
@@ -68,7 +68,7 @@ fn obtain(
     progress: &Progress,
 ) -> Result<String, Error> {
     let (version, cluster) = question(arguments, surroundings)?;
-    // Before any file is read: what is wrong with the call is told even where there is no hub.
+    // Before any file is read, so that an invalid call is reported even without a hub.
     let account = AccountName::parse(&arguments.account)?;
     let (server, namespace) = hub(arguments, surroundings)?;
     let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
@@ -82,7 +82,7 @@ fn obtain(
     answer::render(version, &credential).map_err(|_| Error::Answer)
 }
 
-/// Which cluster, and in which version to answer. A flag wins over what the caller says.
+/// The cluster, and the version of the response. A flag takes precedence over the request.
 fn question(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiVersion, ClusterName), Error> {
     let info = surroundings.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
     let version = info.as_ref().map_or(ApiVersion::V1, ExecInfo::version);
@@ -98,7 +98,8 @@ fn question(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiVe
     Ok((version, cluster))
 }
 
-/// The hub, and the namespace of the Secret. A kubeconfig has a say in the namespace only where it leads to the hub.
+/// The hub, and the namespace of the Secret. The kubeconfig's namespace applies only if the kubeconfig leads to the
+/// hub.
 fn hub(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiServer, String), Error> {
     let mut namespace = arguments.namespace.clone().or_else(|| surroundings.namespace.clone());
     if namespace.is_none() {

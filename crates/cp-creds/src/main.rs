@@ -1,6 +1,6 @@
 //! `cp-creds`, the client-go exec credential plugin: command line in, `ExecCredential` out.
 //!
-//! Standard output carries an answer or nothing, standard error one line or nothing, since callers put both into
+//! Standard output contains a response or nothing, standard error one line or nothing, since callers put both into
 //! messages of their own.
 
 use std::env;
@@ -17,7 +17,7 @@ use cp_creds::{credential, in_one_line};
 /// Exit code: there is no credential.
 const FAILED: u8 = 1;
 
-/// Exit code: the command line is not understood.
+/// Exit code: the command line is not valid.
 const MISUSED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -41,20 +41,20 @@ fn main() -> ExitCode {
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&format!("cannot print the answer: {error}"));
+            tell(&format!("cannot write to standard output: {error}"));
             ExitCode::from(FAILED)
         }
     }
 }
 
 fn install_self(directory: &Path) -> Result<String, Box<dyn std::error::Error>> {
-    // Without a /proc, the way we were called is the second-best way to ourselves.
+    // Without /proc, fall back to the path of the call.
     let this = env::current_exe().or_else(|error| env::args_os().next().map(PathBuf::from).ok_or(error))?;
     let target = install(&this, directory)?;
     Ok(format!("installed {}\n", target.display()))
 }
 
-/// One write, so that a reader gets all of it or an error.
+/// A single write: a reader gets everything or an error.
 fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -67,11 +67,11 @@ fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
 }
 
 fn tell(line: &str) {
-    // Nobody can be told that standard error is closed.
+    // A closed standard error cannot be reported.
     let _ = io::stderr().write_all(format!("cp-creds: {line}\n").as_bytes());
 }
 
-/// A panic's message is several lines, and may hold what it tripped over.
+/// A panic's message has several lines, and may contain the input that caused it.
 fn tell_defects_in_one_line() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();

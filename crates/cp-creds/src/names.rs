@@ -1,38 +1,38 @@
-//! The names that make up a path on the API server.
+//! The names in a path on the API server.
 //!
-//! A cluster name comes from whoever wrote the ClusterProfile, and it ends up in the URL of a request that
-//! carries our credentials. So a name is parsed before it goes anywhere: what is no DNS name (`..`, a slash, a
-//! percent sign, an empty text) never becomes part of a path.
+//! A cluster name comes from the writer of the ClusterProfile and becomes part of the URL of a request with our
+//! credentials. So names are validated first: text that is not a DNS name (`..`, a slash, a percent sign, empty text)
+//! never becomes part of a path.
 
 use std::fmt;
 
 use object_names::{DNS_LABEL_MAX_LENGTH, DNS_SUBDOMAIN_MAX_LENGTH, is_dns_label, is_dns_subdomain};
 
-/// How much of a refused name an error repeats.
+/// How many characters of a rejected name an error quotes.
 const EXCERPT_LENGTH: usize = 64;
 
-/// Why a text is no name.
+/// Why a name is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
-    /// The text is empty.
+    /// It is empty.
     #[error("the {what} is empty")]
     Empty {
-        /// What the text should have named.
+        /// The kind of the name.
         what: &'static str,
     },
-    /// The text is no DNS name.
+    /// It is not a DNS name.
     #[error(
-        "the {what} {excerpt} is no DNS name: it must be at most {max_length} lowercase letters, digits, '-'{dot}, \
+        "the {what} {excerpt} is not a valid DNS name: it must be at most {max_length} lowercase letters, digits, '-'{dot}, \
          with a letter or digit at both ends"
     )]
     NotDns {
-        /// What the text should have named.
+        /// The kind of the name.
         what: &'static str,
-        /// The beginning of the text, quoted and escaped.
+        /// The beginning of the name, quoted and escaped.
         excerpt: String,
         /// Longest name of its kind.
         max_length: usize,
-        /// How a dot is spoken of, where one is allowed.
+        /// The text that allows a dot, or nothing.
         dot: &'static str,
     },
     /// Cluster and `ManagedServiceAccount` together are too long for the name of a Secret.
@@ -54,7 +54,7 @@ macro_rules! name_type {
         pub struct $name(String);
 
         impl $name {
-            /// Takes a text that is such a name.
+            /// Validates a name.
             pub fn parse(text: &str) -> Result<Self, InvalidName> {
                 if text.is_empty() {
                     return Err(InvalidName::Empty { what: $what });
@@ -98,7 +98,7 @@ name_type! {
     Namespace, "namespace", is_dns_label, DNS_LABEL_MAX_LENGTH, ""
 }
 
-/// Which synced Secret is wanted, and for whom.
+/// The synced Secret of a cluster and account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretKey {
     namespace: Namespace,
@@ -108,7 +108,7 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
-    /// The Secret that holds the token of `account` in `cluster`, as synced to `namespace`.
+    /// The Secret with the token of `account` on `cluster`, synced to `namespace`.
     pub fn new(
         namespace: Namespace,
         cluster: ClusterName,
@@ -133,7 +133,7 @@ impl SecretKey {
         &self.cluster
     }
 
-    /// The `ManagedServiceAccount` that the token is of.
+    /// The `ManagedServiceAccount` of the token.
     #[must_use]
     pub fn account(&self) -> &AccountName {
         &self.account
@@ -145,7 +145,7 @@ impl SecretKey {
         &self.name
     }
 
-    /// The path of the Secret on the API server. Names are DNS names, so there is nothing to escape.
+    /// The path of the Secret on the API server. DNS names need no escaping.
     #[must_use]
     pub fn path(&self) -> String {
         format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name)
@@ -158,7 +158,7 @@ impl fmt::Display for SecretKey {
     }
 }
 
-/// The beginning of a text that is not ours: quoted, on one line, and short.
+/// The beginning of foreign text: quoted, on one line, and short.
 #[must_use]
 pub fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_LENGTH) {

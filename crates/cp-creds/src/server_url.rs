@@ -1,12 +1,12 @@
-//! The address of an API server, taken apart.
+//! The URL of an API server, parsed.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// The port of `https` where none is given.
+/// The default port of `https`.
 const HTTPS_PORT: u16 = 443;
 
-/// An `https` address: a host, a port, and the path that the API begins under, if it is not the root.
+/// An `https` URL: a host, a port, and the path prefix of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
     host: String,
@@ -14,28 +14,28 @@ pub struct ServerUrl {
     base_path: String,
 }
 
-/// Why an address is not used. It is not repeated, since it may hold a password.
+/// Why a URL is rejected. Errors do not repeat it, since it may contain a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidServerUrl {
-    /// It begins otherwise than with `https://`: a token would travel in the clear, there and back.
-    #[error("it must begin with https://, since tokens travel there and back")]
+    /// It does not begin with `https://`: the token would be sent in clear text.
+    #[error("it must begin with https://, since it carries tokens")]
     NotHttps,
-    /// It holds user name or password, or a query, or a fragment.
+    /// It contains a user name, a password, a query, or a fragment.
     #[error("it must be https://HOST[:PORT][/PATH], without user, query and fragment")]
     MoreThanAServer,
     /// Its host is neither an IP address nor a DNS name.
     #[error("its host is neither an IP address nor a DNS name")]
     Host,
-    /// Its port is no number from 1 to 65535.
-    #[error("its port is no number from 1 to 65535")]
+    /// Its port is not a number from 1 to 65535.
+    #[error("its port is not a number from 1 to 65535")]
     Port,
-    /// Its path holds what would have to be escaped.
-    #[error("its path holds a space, a control character or a letter outside ASCII")]
+    /// Its path contains characters that must be escaped.
+    #[error("its path contains a space, a control character or a letter outside ASCII")]
     Path,
 }
 
 impl ServerUrl {
-    /// Takes an address apart.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Self, InvalidServerUrl> {
         let rest = match text.split_at_checked("https://".len()) {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https://") => rest,
@@ -57,7 +57,7 @@ impl ServerUrl {
         Ok(Self { host: checked_host(host)?, port, base_path })
     }
 
-    /// The API server that a pod finds in its environment. An IPv6 address comes without brackets there.
+    /// The API server in a pod's environment variables, which contain an IPv6 address without brackets.
     pub fn in_cluster(host: &str, port: &str) -> Result<Self, InvalidServerUrl> {
         Ok(Self { host: checked_host(host)?, port: parsed_port(port)?, base_path: String::new() })
     }
@@ -74,13 +74,13 @@ impl ServerUrl {
         self.port
     }
 
-    /// The whole path of something on this server; `path` begins with a slash.
+    /// The full path of a resource on this server; `path` begins with a slash.
     #[must_use]
     pub fn path_of(&self, path: &str) -> String {
         format!("{}{path}", self.base_path)
     }
 
-    /// Host and port as the `Host` header has them.
+    /// Host and port as in the `Host` header.
     #[must_use]
     pub fn authority(&self) -> String {
         let host = &self.host;
@@ -120,7 +120,7 @@ fn parsed_port(text: &str) -> Result<u16, InvalidServerUrl> {
     text.parse().ok().filter(|port| *port != 0).ok_or(InvalidServerUrl::Port)
 }
 
-/// Looser than the names of objects: hosts with capitals and underscores are found in kubeconfigs.
+/// Less strict than for names of objects: kubeconfigs contain hosts with capitals and underscores.
 fn checked_host(host: &str) -> Result<String, InvalidServerUrl> {
     let is_name = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))

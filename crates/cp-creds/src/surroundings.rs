@@ -1,4 +1,4 @@
-//! What the process finds around it: a few environment variables and a file system.
+//! What the process reads from its surroundings: a few environment variables and a file system.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,17 +9,17 @@ use crate::exec_info;
 /// Where Kubernetes mounts a pod's ServiceAccount.
 const SERVICE_ACCOUNT_DIRECTORY: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-/// All that is read from outside, apart from the command line and the files that a kubeconfig names. Proxy variables
-/// are not among it: the answer is a token, and it takes no way that only the environment knows of.
+/// Everything that is read from outside, except the command line and the files that a kubeconfig names. Proxy variables
+/// are not included: the response is a token, and must not pass a proxy that only the environment names.
 ///
-/// An empty variable counts as one that is not set.
+/// An empty variable is treated as not set.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// `KUBERNETES_EXEC_INFO`: the caller's question.
+    /// `KUBERNETES_EXEC_INFO`: the caller's request.
     pub exec_info: Option<String>,
-    /// `NAMESPACE`: where the synced Secrets are.
+    /// `NAMESPACE`: the namespace of the synced Secrets.
     pub namespace: Option<String>,
-    /// `KUBERNETES_SERVICE_HOST`: the API server, as a pod sees it.
+    /// `KUBERNETES_SERVICE_HOST`: the API server's host, in a pod.
     pub service_host: Option<String>,
     /// `KUBERNETES_SERVICE_PORT`: its port.
     pub service_port: Option<String>,
@@ -27,12 +27,12 @@ pub struct Surroundings {
     pub kubeconfig: Option<OsString>,
     /// `HOME`: where `.kube/config` may be.
     pub home: Option<PathBuf>,
-    /// The file system that the in-cluster files are in; `/` outside tests.
+    /// The root of the in-cluster files; `/` outside tests.
     pub root: PathBuf,
 }
 
 impl Surroundings {
-    /// What is around this process.
+    /// The surroundings of this process.
     #[must_use]
     pub fn of_process() -> Self {
         Self {
@@ -57,7 +57,7 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// What is no UTF-8 is no name, host or JSON either, and is refused as such further on.
+/// Text that is not UTF-8 is not a valid name, host or JSON either, and is rejected there.
 fn text(name: &str) -> Option<String> {
     variable(name).map(|value| value.to_string_lossy().into_owned())
 }

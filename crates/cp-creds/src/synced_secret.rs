@@ -1,11 +1,10 @@
-//! The synced Secret: what it has to be before its token is handed out.
+//! Validates a synced Secret before its token is printed.
 //!
-//! Its name alone proves little: cluster `a` with `ManagedServiceAccount` `b-c` and cluster `a-b` with `c` share the name
-//! `a-b-c`. So the syncer records on the copy whom it is of, and what is recorded has to be what was asked for. A Secret
-//! without record is taken, since Open Cluster Management's own syncer writes none.
+//! The Secret's name is ambiguous: cluster `a` with `ManagedServiceAccount` `b-c` and cluster `a-b` with `c` share the
+//! name `a-b-c`. So the syncer records cluster and account in annotations on the copy, and they must match the request.
+//! A Secret without these annotations is accepted, since Open Cluster Management's own syncer writes none.
 //!
-//! Errors repeat nothing of what the Secret holds, its metadata included: an annotation may be a copy of the whole
-//! object.
+//! Errors contain nothing of the Secret, including its metadata: an annotation may be a copy of the whole object.
 
 use std::collections::BTreeMap;
 
@@ -25,63 +24,66 @@ pub const CLUSTER_NAME_ANNOTATION: &str = "authentication.open-cluster-managemen
 pub const MANAGED_SERVICE_ACCOUNT_ANNOTATION: &str =
     "authentication.open-cluster-management.io/managed-serviceaccount";
 
-/// Label: `<cluster>-<account>`, the name of the Secret; shortened with a hash where that is no label value.
+/// Label: `<cluster>-<account>`, the name of the Secret; shortened with a hash if it exceeds the length of a label
+/// value.
 pub const SYNCED_FROM_LABEL: &str = "authentication.open-cluster-management.io/synced-from";
 
-/// The entry of the Secret's data that holds the token.
+/// The key of the token in the Secret's data.
 const TOKEN_ENTRY: &str = "token";
 
-/// Why a Secret is not handed out.
+/// Why a Secret is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// It is no Secret in JSON.
-    #[error("the answer is no Secret: line {line}, column {column}")]
+    /// The response is not a Secret in JSON.
+    #[error("the response is not a valid Secret: line {line}, column {column}")]
     Malformed {
-        /// Where in the answer.
+        /// The line in the response.
         line: usize,
-        /// Where in the line.
+        /// The column in the line.
         column: usize,
     },
-    /// It is a Secret that was not asked for.
-    #[error("the answer is another object than the one asked for")]
+    /// The response is another object than requested.
+    #[error("the response is a different object than requested")]
     OtherObject,
     /// It is the copy for another cluster.
-    #[error("its annotation {CLUSTER_NAME_ANNOTATION} names another cluster than the {0} asked for")]
+    #[error("its annotation {CLUSTER_NAME_ANNOTATION} names another cluster, expected {0}")]
     OtherCluster(String),
     /// It is the copy for another `ManagedServiceAccount`.
     #[error(
-        "its annotation {MANAGED_SERVICE_ACCOUNT_ANNOTATION} names another ManagedServiceAccount than the {0} asked for"
+        "its annotation {MANAGED_SERVICE_ACCOUNT_ANNOTATION} names another ManagedServiceAccount, expected {0}"
     )]
     OtherAccount(String),
     /// It is labelled as a copy of something else.
     #[error("its label {SYNCED_FROM_LABEL} is not {0}")]
     OtherSource(String),
-    /// It holds no token.
-    #[error("its data has no entry {TOKEN_ENTRY}")]
+    /// It has no token.
+    #[error("its data has no key {TOKEN_ENTRY}")]
     NoToken,
-    /// Its token cannot be decoded.
-    #[error("its entry {TOKEN_ENTRY} is no base64")]
+    /// Its token is not base64.
+    #[error("its key {TOKEN_ENTRY} is not valid base64")]
     NotBase64,
-    /// Its token is none.
-    #[error("its entry {TOKEN_ENTRY} is no bearer token: {0}")]
+    /// Its token is not valid.
+    #[error("its key {TOKEN_ENTRY} is not a valid bearer token: {0}")]
     NotAToken(InvalidToken),
-    /// Its token has ended.
-    #[error("its token expired at {0}: is the ManagedServiceAccount's rotation on, and its agent running?")]
+    /// Its token has expired.
+    #[error(
+        "its token expired at {0}: check that the ManagedServiceAccount's rotation is enabled and its agent runs"
+    )]
     Expired(Timestamp),
 }
 
-/// A token that may be handed out, and when it ends.
+/// A valid token and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     /// The token.
     pub token: Token,
-    /// When it ends, where it says so.
+    /// When it expires, if it says so.
     pub expiry: Option<Timestamp>,
 }
 
-/// Reads a Secret as the API server sent it, and takes its token if it is the one asked for.
+/// Parses a Secret as the API server returned it, and extracts its token if it is the requested Secret.
 pub fn read(json: &[u8], key: &SecretKey, now: Timestamp) -> Result<Credential, SecretError> {
-    // serde_json's own message may repeat what it found, so only the place goes on.
+    // serde_json's message may quote the input, so only line and column are reported.
     let object: Object = serde_json::from_slice(json)
         .map_err(|error| SecretError::Malformed { line: error.line(), column: error.column() })?;
     check_record(object.metadata.unwrap_or_default(), key)?;
@@ -112,7 +114,7 @@ fn check_record(metadata: Metadata, key: &SecretKey) -> Result<(), SecretError> 
     if is_other(annotations.get(MANAGED_SERVICE_ACCOUNT_ANNOTATION), key.account().as_str()) {
         return Err(SecretError::OtherAccount(key.account().to_string()));
     }
-    // How a long value is shortened is the syncer's affair; its annotations keep the whole.
+    // The syncer decides how to shorten a long value; its annotations contain the full names.
     if key.name().len() <= LABEL_VALUE_MAX_LENGTH && is_other(labels.get(SYNCED_FROM_LABEL), key.name()) {
         return Err(SecretError::OtherSource(key.name().to_owned()));
     }
@@ -264,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Whether some part of `secret`, long enough not to be there by chance, is in `line`.
+    /// Whether a part of `secret`, too long to be a coincidence, is in `line`.
     fn leaks(line: &str, secret: &str) -> bool {
         let characters: Vec<char> = secret.chars().collect();
         characters.windows(9).any(|window| line.contains(&window.iter().collect::<String>()))
@@ -289,7 +291,7 @@ mod tests {
 
         #[test]
         fn no_error_repeats_what_the_secret_holds(
-            // Uppercase letters that no message of ours holds in a row.
+            // Uppercase letters: no message of ours contains as many in a row.
             held in "[A-Z]{24,40}[\\x00-\\x20]{0,2}",
             place in 0..8_usize,
         ) {

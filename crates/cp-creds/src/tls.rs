@@ -1,4 +1,4 @@
-//! TLS to the hub: its roots and nobody else's.
+//! TLS to the hub, with the hub's roots only.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 
 use crate::api_server::{ApiServer, ClientCertificate, Trust};
 
-/// Why no TLS connection can be begun. What the PEM parser says is left out: it repeats the line it stumbled over,
-/// which may be one of a private key.
+/// Why TLS cannot be set up. The PEM parser's messages are omitted: they quote the offending line, which may be part of
+/// a private key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The certificate authority has no certificate in it.
-    #[error("the certificate authority holds no certificate in PEM")]
+    /// The certificate authority contains no certificate.
+    #[error("the certificate authority contains no certificate in PEM")]
     NoRoots,
-    /// The client certificate is none.
-    #[error("the client certificate is no certificate in PEM")]
+    /// The client certificate is not valid.
+    #[error("the client certificate is not a certificate in PEM")]
     ClientCertificate,
-    /// Its key is none.
-    #[error("the client key is no private key in PEM")]
+    /// The key is not valid.
+    #[error("the client key is not a private key in PEM")]
     ClientKey,
-    /// There is no such server name.
+    /// The server name is not valid.
     #[error("the server's name is neither an IP address nor a DNS name")]
     ServerName,
-    /// rustls does not take it.
+    /// rustls rejects the configuration.
     #[error("cannot set TLS up")]
     Refused(#[from] rustls::Error),
 }
 
-/// A connection to be, with whom we trust and who we are.
+/// A connection with the given trust and credentials, before the handshake.
 pub fn connection(server: &ApiServer) -> Result<ClientConnection, TlsError> {
     let name = server.tls_server_name.as_deref().unwrap_or(server.url.host());
     let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsError::ServerName)?;
@@ -61,7 +61,7 @@ fn config(server: &ApiServer) -> Result<ClientConfig, TlsError> {
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    // One odd certificate in a bundle does not make the others unusable; a bundle without any good one is no bundle.
+    // One malformed certificate in a bundle does not invalidate the others; a bundle without any valid one is rejected.
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
     if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
 }
@@ -79,7 +79,7 @@ fn identity(
     Ok((chain, key))
 }
 
-/// `insecure-skip-tls-verify`: any certificate of any name will do, as long as its owner is at the other end.
+/// `insecure-skip-tls-verify`: accepts any certificate of any name if the server proves that it has the key.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! A bearer token: what may be one, and when it ends.
+//! A bearer token: its validation and its expiry.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// A bearer token, ours or the one we were sent for. Its `Debug` prints nothing of it, and it has no `Display`.
+/// A bearer token, our own or a synced one. It has no `Display`, and its `Debug` prints nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why bytes are no bearer token. None of them is repeated.
+/// Why bytes are not a valid bearer token. Errors do not repeat them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
-    /// There are none.
+    /// They are empty.
     #[error("it is empty")]
     Empty,
-    /// A token travels in an HTTP header, and in JSON to the caller: what is not printable would break out of one
-    /// of them. Line ends count too, since a token that ends in one is not the token that was issued.
-    #[error("it holds bytes that are no printable ASCII, such as a space or a line end")]
+    /// A token is written into an HTTP header and into JSON: unprintable bytes would break out of them. Line ends are
+    /// rejected too, since a token that ends in one is not the token that was issued.
+    #[error("it contains bytes other than printable ASCII, such as a space or a line end")]
     NotPrintable,
 }
 
 impl Token {
-    /// Takes bytes that are a bearer token.
+    /// Validates the bytes of a token.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, InvalidToken> {
         if bytes.is_empty() {
             return Err(InvalidToken::Empty);
@@ -35,16 +35,16 @@ impl Token {
         String::from_utf8(bytes).map(Self).map_err(|_| InvalidToken::NotPrintable)
     }
 
-    /// The token itself, for a header or the answer.
+    /// The token itself, for a header or the response.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// When the token ends, in whole seconds, where it is a JWT that says so.
+    /// When the token expires, in whole seconds, if it is a JWT with that claim.
     ///
-    /// Its signature is not checked, and could not be: the key is the managed cluster's. The claim only decides when
-    /// to ask for the next token.
+    /// The signature is not verified, and cannot be: the key is the managed cluster's. The claim only decides when the
+    /// caller requests the next token.
     #[must_use]
     pub fn expiry(&self) -> Option<Timestamp> {
         let mut parts = self.0.split('.');
@@ -64,16 +64,16 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The one claim that is read (RFC 7519, section 4.1.4).
+/// The only claim that is read (RFC 7519, section 4.1.4).
 #[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
     exp: Option<serde_json::Number>,
 }
 
-/// A `NumericDate` may have a fraction, which is cut off: a token that ends a little early does no harm.
+/// Truncates the fraction of a `NumericDate`: it does no harm if a token seems to expire a little early.
 fn whole_seconds(number: &serde_json::Number) -> Option<i64> {
-    /// Up to here, far beyond any date, an `f64` holds each whole number.
+    /// Up to this number, far beyond any date, an `f64` represents every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     number.as_i64().or_else(|| {
         let seconds = number.as_f64()?.floor();
@@ -153,7 +153,7 @@ mod tests {
         ) {
             let at = Timestamp::from_second(second).unwrap();
             prop_assert_eq!(jwt(&format!(r#"{{"exp":{second}}}"#)).expiry(), Some(at));
-            // Cut off, so that the token is asked for anew no later than it ends.
+            // Truncated, so that the caller requests the next token no later than this one expires.
             let told = jwt(&format!(r#"{{"exp":{second}.{fraction:03}}}"#)).expiry().unwrap();
             prop_assert!((second - 1..=second).contains(&told.as_second()));
         }

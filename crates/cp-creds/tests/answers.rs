@@ -57,12 +57,12 @@ fn a_caller_that_says_nothing_is_helped_by_flags() {
     let plugin =
         Plugin::with(&hub.kubeconfig()).without_env("KUBERNETES_EXEC_INFO").arg("--cluster-name=cluster1");
     assert_eq!(plugin.answers()["apiVersion"], "client.authentication.k8s.io/v1");
-    // Argo CD before 3.5: a version, and no cluster.
+    // Argo CD before 3.5 sends a version and no cluster.
     let info = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1","spec":{"interactive":false}}"#;
     let plugin =
         Plugin::with(&hub.kubeconfig()).env("KUBERNETES_EXEC_INFO", info).arg("--cluster-name=cluster1");
     assert_eq!(plugin.answers()["apiVersion"], "client.authentication.k8s.io/v1beta1");
-    // A flag wins over the caller's word.
+    // A flag takes precedence over the request.
     let info = exec_info("v1", &json!({"clusterName": "another"}));
     let plugin =
         Plugin::with(&hub.kubeconfig()).env("KUBERNETES_EXEC_INFO", &info).arg("--cluster-name=cluster1");

@@ -1,5 +1,5 @@
-//! The plugin and a hub, or a caller, that does not do as it should. That every failure is one line on stderr without a
-//! secret in it, [`plugin::Plugin::fails`] checks.
+//! The plugin with a failing hub or an invalid call. [`plugin::Plugin::fails`] checks that every failure is one line on
+//! stderr without a secret.
 
 mod plugin;
 mod support;
@@ -17,11 +17,11 @@ use rcgen::{BasicConstraints, IsCa};
 use serde_json::json;
 use support::{Hub, OWN_TOKEN, exec_info, found, response, secret, synced_token};
 
-/// What a failure with this response says.
+/// The message for a failure with this response.
 fn line_for(response: impl Into<Vec<u8>>) -> String {
     let hub = Hub::answering(response.into());
     let line = Plugin::with(&hub.kubeconfig()).fails();
-    assert_eq!(hub.heads().len(), 1, "one request, whatever comes back");
+    assert_eq!(hub.heads().len(), 1, "one request, whatever the response");
     line
 }
 
@@ -38,10 +38,10 @@ fn a_missing_secret_has_a_known_wording_and_says_what_to_look_at() {
 #[test]
 fn a_hub_that_says_no_is_told_apart() {
     for (status, words) in [
-        ("401 Unauthorized", "does not know us"),
-        ("403 Forbidden", "needs get on this Secret"),
-        ("429 Too Many Requests", "busy"),
-        ("500 Internal Server Error", "trouble"),
+        ("401 Unauthorized", "rejects the credentials"),
+        ("403 Forbidden", "get on this Secret"),
+        ("429 Too Many Requests", "overloaded"),
+        ("500 Internal Server Error", "internal error"),
         ("418 Teapot", "HTTP 418"),
     ] {
         let line = line_for(response(status, &secret("ns").to_string()));
@@ -76,10 +76,10 @@ fn what_is_no_http_is_no_answer() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}",
     ] {
         let line = line_for(garbage);
-        assert!(line.contains("the answer is no HTTP/1.1"), "{garbage:?}: {line}");
+        assert!(line.contains("the response is not valid HTTP/1.1"), "{garbage:?}: {line}");
     }
-    assert!(line_for(response("200 OK", "{")).contains("is no Secret"));
-    assert!(line_for(response("200 OK", r#"{"kind":"SecretList"}"#)).contains("another object"));
+    assert!(line_for(response("200 OK", "{")).contains("is not a valid Secret"));
+    assert!(line_for(response("200 OK", r#"{"kind":"SecretList"}"#)).contains("a different object"));
 }
 
 #[test]
@@ -108,10 +108,10 @@ fn an_answer_larger_than_a_secret_is_not_read_on() {
     assert!(line.contains("its head does not end"), "{line}");
 }
 
-/// Runs a plugin against something that hangs, with a timeout that even a busy machine reaches it in.
+/// Runs a plugin against a peer that blocks, with a timeout that leaves even a busy machine time to reach the step.
 fn hangs(plugin: Plugin, stage: &str) {
     let line = plugin.arg("--timeout=2s").fails();
-    assert!(line.contains("not done within 2s") && line.contains(stage), "{line}");
+    assert!(line.contains("timed out after 2s") && line.contains(stage), "{line}");
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn a_hub_that_hangs_is_not_waited_for() {
     let (end, ended) = mpsc::channel::<()>();
     let ended = Mutex::new(ended);
     let silent = Hub::behaving(move |_| {
-        // Until the plugin has given up, and the other end is dropped.
+        // Until the plugin has given up and the other end is dropped.
         let _ = ended.lock().unwrap().recv();
     });
-    hangs(Plugin::with(&silent.kubeconfig()), "waiting for the API server's answer");
+    hangs(Plugin::with(&silent.kubeconfig()), "waiting for the API server's response");
     drop(end);
 }
 
@@ -136,12 +136,12 @@ fn an_answer_that_drips_is_not_waited_for() {
             thread::sleep(Duration::from_millis(100));
         }
     });
-    hangs(Plugin::with(&dripping.kubeconfig()), "waiting for the API server's answer");
+    hangs(Plugin::with(&dripping.kubeconfig()), "waiting for the API server's response");
 }
 
 #[test]
 fn a_handshake_that_hangs_is_not_waited_for() {
-    // Takes connections, as the kernel does, and nobody is there.
+    // The kernel accepts the connections, and no process reads them.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut kubeconfig = Hub::answering(found()).kubeconfig();
     kubeconfig["clusters"][0]["cluster"]["server"] =
@@ -175,7 +175,10 @@ fn a_hub_of_another_authority_is_not_talked_to() {
 fn an_authoritys_own_certificate_is_no_servers() {
     let hub = Hub::self_signed(IsCa::Ca(BasicConstraints::Unconstrained));
     let line = Plugin::with(&hub.kubeconfig()).fails();
-    assert!(line.contains("the server shows a certificate authority's own certificate (CA:TRUE)"), "{line}");
+    assert!(
+        line.contains("the server presents the certificate of a certificate authority (CA:TRUE)"),
+        "{line}"
+    );
     assert!(hub.heads().is_empty(), "no token went there");
 }
 
@@ -219,18 +222,18 @@ fn a_call_that_is_wrong_makes_no_request() {
         (plugin().env("NAMESPACE", "a%2f"), "namespace"),
         (plugin().arg("--cluster-name=a/b"), "cluster name"),
         (plugin().arg("--cluster-name="), "cluster name is empty"),
-        (plugin().env("KUBERNETES_EXEC_INFO", &named("../../x")), "no DNS name"),
-        (plugin().env("KUBERNETES_EXEC_INFO", &named("a\nb")), "no DNS name"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &named("../../x")), "not a valid DNS name"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &named("a\nb")), "not a valid DNS name"),
         (plugin().env("KUBERNETES_EXEC_INFO", &named("")), "clusterName of KUBERNETES_EXEC_INFO is empty"),
         (plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v1", &json!(null))), "has no clusterName"),
-        (plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v2", &json!(null))), "asks for apiVersion"),
-        (plugin().env("KUBERNETES_EXEC_INFO", "{"), "no ExecCredential"),
-        (plugin().without_env("KUBERNETES_EXEC_INFO"), "neither is --cluster-name"),
-        (plugin().without_env("KUBECONFIG"), "there is no kubeconfig"),
+        (plugin().env("KUBERNETES_EXEC_INFO", &exec_info("v2", &json!(null))), "requests apiVersion"),
+        (plugin().env("KUBERNETES_EXEC_INFO", "{"), "not a valid ExecCredential"),
+        (plugin().without_env("KUBERNETES_EXEC_INFO"), "set KUBERNETES_EXEC_INFO or --cluster-name"),
+        (plugin().without_env("KUBECONFIG"), "no kubeconfig at"),
         (plugin().arg("--timeout=0"), "--timeout"),
         (plugin().arg("--bogus"), "see cp-creds --help"),
         (Plugin::bare().arg("install"), "install needs one directory"),
-        (Plugin::bare().arg("install").arg("/does/not/exist"), "it is no directory"),
+        (Plugin::bare().arg("install").arg("/does/not/exist"), "not a directory"),
     ] {
         let line = plugin.fails();
         assert!(line.contains(words), "{words}: {line}");
@@ -263,23 +266,26 @@ fn a_kubeconfig_that_cannot_be_followed_makes_no_request() {
         (user(json!({"auth-provider": {"name": "gcp"}})), "has auth-provider"),
         (user(json!({"username": "a", "password": OWN_TOKEN})), "has username"),
         (user(json!({"token": OWN_TOKEN, "as": "admin"})), "has as"),
-        (user(json!({"token": format!("{OWN_TOKEN} x")})), "token of user \"consumer\" is no bearer token"),
-        (user(json!({"token": [OWN_TOKEN]})), "is no kubeconfig: line 1"),
+        (
+            user(json!({"token": format!("{OWN_TOKEN} x")})),
+            "token of user \"consumer\" is not a valid bearer token",
+        ),
+        (user(json!({"token": [OWN_TOKEN]})), "is not a valid kubeconfig: line 1"),
         (user(json!({"tokenFile": "missing"})), "cannot read tokenFile"),
-        (user(json!({"client-certificate-data": "%"})), "no base64"),
+        (user(json!({"client-certificate-data": "%"})), "not valid base64"),
         (user(json!({"client-certificate-data": "eA=="})), "only one of"),
-        (user(key_in_place_of_pem), "no certificate in PEM"),
+        (user(key_in_place_of_pem), "not a certificate in PEM"),
         (cluster("server", json!("http://127.0.0.1:1")), "must begin with https://"),
         (cluster("server", json!(format!("https://u:{OWN_TOKEN}@h"))), "without user"),
         (cluster("proxy-url", json!("http://proxy")), "has proxy-url"),
         (cluster("insecure-skip-tls-verify", json!(true)), "has both"),
-        (cluster("certificate-authority-data", json!("eA==")), "holds no certificate"),
+        (cluster("certificate-authority-data", json!("eA==")), "contains no certificate"),
         (cluster("certificate-authority-data", json!("")), "no certificate-authority"),
         (top("current-context", json!("")), "current-context is not set"),
         (top("current-context", json!("x")), "there is no context \"x\""),
         (top("clusters", json!(null)), "there is no cluster \"hub\""),
         (top("users", json!([])), "there is no user \"consumer\""),
-        (json!(OWN_TOKEN), "is no kubeconfig"),
+        (json!(OWN_TOKEN), "is not a valid kubeconfig"),
     ] {
         let line = Plugin::with(&kubeconfig).fails();
         assert!(line.contains(words), "{words}: {line}");

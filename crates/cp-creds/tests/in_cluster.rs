@@ -1,4 +1,4 @@
-//! In a pod: the API server from two variables, and the files of the ServiceAccount below another root.
+//! In a pod: the API server from two environment variables, and the files of the ServiceAccount below another root.
 
 #![allow(clippy::unwrap_used, reason = "clippy only knows #[test] functions as tests")]
 
@@ -85,7 +85,7 @@ fn a_pod_without_a_service_account_uses_a_kubeconfig() {
         Surroundings { kubeconfig: Some(kubeconfig.into()), ..surroundings(&hub, root.path()) };
     assert!(answer(with_kubeconfig).is_ok());
     let line = refused(surroundings(&hub, root.path()));
-    assert!(line.contains("no way to the hub"), "{line}");
+    assert!(line.contains("cannot find the hub"), "{line}");
 }
 
 #[test]
@@ -101,10 +101,10 @@ fn the_environment_goes_before_the_pods_own_namespace() {
 fn a_service_account_that_is_broken_is_not_passed_over() {
     let hub = Hub::answering(found());
     for (file, content, words) in [
-        ("token", Some(""), "token is no bearer token: it is empty"),
-        ("ca.crt", Some("x"), "holds no certificate"),
+        ("token", Some(""), "token is not a valid bearer token: it is empty"),
+        ("ca.crt", Some("x"), "contains no certificate"),
         ("ca.crt", None, "cannot read"),
-        ("namespace", Some("../x"), "no DNS name"),
+        ("namespace", Some("../x"), "not a valid DNS name"),
     ] {
         let root = pod(&hub);
         let path = root.path().join(FILES).join(file);

@@ -1,4 +1,4 @@
-//! The current context of kubeconfig files, followed to the hub.
+//! Resolves the current context of kubeconfig files to the hub.
 
 use std::fs;
 use std::io;
@@ -16,21 +16,21 @@ use crate::token::{InvalidToken, Token};
 /// Why a context does not lead to the hub.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    /// No file says which context is meant.
+    /// No file sets the current context.
     #[error("current-context is not set")]
     NotSet,
-    /// A name leads nowhere.
+    /// A referenced entry does not exist.
     #[error("there is no {what} {name}")]
     Missing {
-        /// What is named.
+        /// The kind of the entry.
         what: &'static str,
         /// Its name, quoted.
         name: String,
     },
-    /// The context names no cluster, or the cluster no server.
+    /// The context has no cluster, or the cluster no server.
     #[error("it has no {0}")]
     Without(&'static str),
-    /// The server's address is not used.
+    /// The server's URL is rejected.
     #[error("server of cluster {cluster}: {why}")]
     Server {
         /// The cluster's name, quoted.
@@ -38,8 +38,8 @@ pub enum ContextError {
         /// Why.
         why: InvalidServerUrl,
     },
-    /// The kubeconfig asks for something that is not done here.
-    #[error("{what} {name} has {field}, which cp-creds does not do: {why}")]
+    /// The kubeconfig requires an unsupported feature.
+    #[error("{what} {name} has {field}, which cp-creds does not support: {why}")]
     NotDone {
         /// Cluster or user.
         what: &'static str,
@@ -47,46 +47,44 @@ pub enum ContextError {
         name: String,
         /// The field.
         field: &'static str,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// A field with bytes in it is no base64.
-    #[error("{0} is no base64")]
+    /// A field for bytes is not base64.
+    #[error("{0} is not valid base64")]
     NotBase64(&'static str),
-    /// A file that a field names cannot be read.
+    /// A referenced file cannot be read.
     #[error("cannot read {field} {path}")]
     Unreadable {
         /// The field.
         field: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A token is none.
-    #[error("{field} of user {user} is no bearer token: {why}")]
+    /// A token is not valid.
+    #[error("{field} of user {user} is not a valid bearer token: {why}")]
     Token {
         /// The field.
         field: &'static str,
         /// The user's name, quoted.
         user: String,
-        /// Why.
+        /// The cause.
         why: InvalidToken,
     },
     /// The cluster's certificate could not be verified.
-    #[error(
-        "cluster {0} has no certificate-authority: cp-creds trusts no system roots, so the kubeconfig must bring its own"
-    )]
+    #[error("cluster {0} has no certificate-authority: set it, since cp-creds does not use system roots")]
     NoRoots(String),
     /// Two fields contradict each other.
     #[error("cluster {0} has both a certificate-authority and insecure-skip-tls-verify")]
     RootsAndInsecure(String),
-    /// A certificate without its key, or the other way round.
+    /// A certificate without its key, or a key without its certificate.
     #[error("user {0} has only one of client-certificate and client-key")]
     HalfACertificate(String),
 }
 
-/// Where a context leads.
+/// The target of a context.
 pub struct Hub {
     /// How to reach the hub.
     pub api_server: ApiServer,
@@ -139,7 +137,7 @@ fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<
             what: "cluster",
             name: excerpt(name),
             field: "proxy-url",
-            why: "it goes to the hub directly",
+            why: "it connects to the hub directly",
         });
     }
     let roots = bytes(
@@ -158,9 +156,9 @@ fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<
 }
 
 fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -> Result<(), ContextError> {
-    const RECURSION: &str = "it is a credential plugin itself, and would wait for another";
-    const PASSWORD: &str = "API servers no longer take passwords";
-    const IMPERSONATION: &str = "who may impersonate can be given the right to read the Secret";
+    const RECURSION: &str = "cp-creds is a credential plugin and runs no other";
+    const PASSWORD: &str = "API servers no longer accept passwords";
+    const IMPERSONATION: &str = "grant the user itself get on the Secret instead";
     for (there, field, why) in [
         (&user.exec, "exec", RECURSION),
         (&user.auth_provider, "auth-provider", RECURSION),
@@ -194,7 +192,7 @@ fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -
     Ok(())
 }
 
-/// As in client-go, a token file goes before a token.
+/// As in client-go, a token file takes precedence over a token.
 fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, ContextError> {
     let (field, bytes) = if let Some(path) = filled_path(user.token_file.as_deref()) {
         let bytes = read("tokenFile", &directory.join(path))?;
@@ -210,7 +208,7 @@ fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, Con
     }
 }
 
-/// As in client-go, data goes before a file.
+/// As in client-go, data takes precedence over a file.
 fn bytes(
     (data_field, data): (&'static str, Option<&str>),
     (file_field, file): (&'static str, Option<&Path>),

@@ -1,11 +1,11 @@
-//! The fields of a kubeconfig that are read. None of these types has a `Debug`: they hold credentials.
+//! The fields of a kubeconfig that are read. These types have no `Debug`, since they contain credentials.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// One kubeconfig file. kubectl writes `null` for an empty list.
+/// A kubeconfig file. kubectl writes `null` for an empty list.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct File {

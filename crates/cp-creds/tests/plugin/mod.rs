@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use crate::support::{OWN_TOKEN, exec_info, synced_token};
 
-/// The plugin, to be run with nothing around it but what a test puts there.
+/// The plugin, which runs only with what a test provides.
 pub struct Plugin {
     directory: TempDir,
     command: Command,
 }
 
 impl Plugin {
-    /// The page's own call for `cluster1`, with this kubeconfig.
+    /// The documented call for `cluster1`, with this kubeconfig.
     pub fn with(kubeconfig: &Value) -> Self {
         let mut plugin = Self::bare();
         let path = plugin.write("config", &kubeconfig.to_string());
@@ -61,19 +61,19 @@ impl Plugin {
         path
     }
 
-    /// Runs it, to succeed; gives what it prints.
+    /// Runs it, expects success, and returns its output.
     pub fn prints(mut self) -> String {
         let output = self.command.output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs it, to succeed; gives its answer.
+    /// Runs it, expects success, and returns its response.
     pub fn answers(self) -> Value {
         serde_json::from_str(&self.prints()).unwrap()
     }
 
-    /// Runs it, to fail as every failure has to: nothing on stdout, one line on stderr, no secret in it.
+    /// Runs it and expects a failure with nothing on stdout, one line on stderr, and no secret in it.
     pub fn fails(mut self) -> String {
         let Output { status, stdout, stderr } = self.command.output().unwrap();
         let line = String::from_utf8(stderr).unwrap();

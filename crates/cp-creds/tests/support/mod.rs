@@ -1,4 +1,4 @@
-//! A hub of one Secret: a TLS server that behaves as a test says.
+//! A hub with one Secret: a TLS server whose behaviour a test defines.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "clippy only knows #[test] functions as tests")]
@@ -18,13 +18,13 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
-/// What the plugin shows the hub. No part of it is a word that a message may hold.
+/// The plugin's token for the hub. No part of it is a word that a message contains.
 pub const OWN_TOKEN: &str = "qZ7x-Kw9v-Tj3m-Wq8z-Ys4d";
 
 /// 2100-01-01, in seconds.
 pub const FAR_FUTURE: i64 = 4_102_444_800;
 
-/// A test's side of a connection.
+/// The server's side of a connection.
 pub type Stream = StreamOwned<ServerConnection, TcpStream>;
 
 /// The token that the hub synced.
@@ -32,7 +32,8 @@ pub fn synced_token() -> String {
     format!("e30.{}.c2lnbmF0dXJl", URL_SAFE_NO_PAD.encode(format!(r#"{{"exp":{FAR_FUTURE}}}"#)))
 }
 
-/// The Secret of cluster `cluster1` and `ManagedServiceAccount` `multikueue` in `namespace`, as the API server shows it.
+/// The Secret of cluster `cluster1` and `ManagedServiceAccount` `multikueue` in `namespace`, as the API server returns
+/// it.
 pub fn secret(namespace: &str) -> Value {
     json!({
         "kind": "Secret", "apiVersion": "v1", "type": "Opaque",
@@ -50,12 +51,12 @@ pub fn response(status: &str, body: &str) -> Vec<u8> {
     .into()
 }
 
-/// The response that gives the Secret of namespace `ns`.
+/// The response with the Secret of namespace `ns`.
 pub fn found() -> Vec<u8> {
     response("200 OK", &secret("ns").to_string())
 }
 
-/// A hub that does as it is told, once a request's head is read.
+/// A hub that runs a test's behaviour after it has read a request's head.
 pub struct Hub {
     pub port: u16,
     pub authority: CertifiedIssuer<'static, KeyPair>,
@@ -63,26 +64,26 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub that answers every request with the same bytes.
+    /// A hub with the same response to every request.
     pub fn answering(response: Vec<u8>) -> Self {
         Self::behaving(move |stream| {
             let _ = stream.write_all(&response);
         })
     }
 
-    /// A hub that does something with each connection.
+    /// A hub with this behaviour for each connection.
     pub fn behaving(behaviour: impl Fn(&mut Stream) + Send + Sync + 'static) -> Self {
         Self::start("127.0.0.1", false, behaviour)
     }
 
-    /// A hub whose certificate has `name`, and that may ask for a certificate of its own authority.
+    /// A hub whose certificate has `name`, and that may request a client certificate of its own authority.
     pub fn start(name: &str, asks: bool, behaviour: impl Fn(&mut Stream) + Send + Sync + 'static) -> Self {
         let authority = authority();
         let own = certificate(&authority, name);
         Self::serve(authority, &own, asks, behaviour)
     }
 
-    /// A hub whose certificate is issued by itself, and that gives the Secret of namespace `ns`.
+    /// A hub with a self-signed certificate that returns the Secret of namespace `ns`.
     pub fn self_signed(is_ca: IsCa) -> Self {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         params.is_ca = is_ca;
