@@ -1,5 +1,5 @@
-//! `hub-addons cleanup`: withdraws the entries of access providers that no controller writes any more, because they were
-//! renamed or their feature gate was switched off.
+//! `hub-addons cleanup`: withdraws the entries of access providers that no controller writes any more, because they
+//! were renamed or their feature gate was disabled.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,13 +16,13 @@ use serde_json::json;
 use crate::cli::CleanupArgs;
 use crate::connect::{self, ConnectError};
 
-/// How many profiles are in one response to a list.
+/// Page size of lists.
 const PAGE: u32 = 500;
 
 /// Why entries may be left.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
-    /// There is no hub to talk to.
+    /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The profiles cannot be listed.
@@ -33,12 +33,12 @@ pub enum CleanupError {
     Patch {
         /// Namespace and name.
         profile: ProfileKey,
-        /// What went wrong.
+        /// The cause.
         source: kube::Error,
     },
 }
 
-/// Withdraws the entries, or says which it would withdraw; returns a line for each profile.
+/// Withdraws the entries, or only lists them; returns a line for each profile.
 pub async fn cleanup(args: &CleanupArgs) -> Result<String, CleanupError> {
     let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?)?;
     let kind = ApiResource::erase::<ClusterProfile>(&());

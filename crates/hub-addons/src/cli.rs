@@ -1,8 +1,7 @@
-//! The command line. Every flag of `run` has an environment variable, so that a Deployment can set it
-//! either way.
+//! The command line. Every flag of `run` can also be set by an environment variable.
 #![allow(
     clippy::doc_markdown,
-    reason = "these comments are the text of --help, where backticks only disturb"
+    reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
 use std::path::PathBuf;
@@ -29,38 +28,37 @@ use jiff::SignedDuration;
 use crate::features::FeatureGates;
 use crate::working::ObjectName;
 
-/// Shows an Open Cluster Management hub's clusters as ClusterProfiles
+/// Publishes an Open Cluster Management hub's clusters as ClusterProfiles
 ///
-/// Controllers for a hub: for every ManagedClusterSet that is bound to a namespace they keep one
-/// ClusterProfile per cluster in that namespace, so that applications there find their clusters without
-/// anybody handling kubeconfigs.
+/// Controllers for a hub: for every ManagedClusterSet that is bound to a namespace, they maintain one ClusterProfile
+/// per cluster in that namespace, so that applications there find their clusters without kubeconfigs.
 #[derive(Debug, Parser)]
 #[command(name = "hub-addons", version, propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the program can do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the controllers whose feature gate is on
+    /// Run the controllers whose feature gate is enabled
     Run(Box<RunArgs>),
-    /// Print which namespace may see which cluster, and why
+    /// Print which namespaces see which clusters, and why
     ///
-    /// Reads the hub once and follows the same decisions as the profile projector, for every namespace that
-    /// has a ManagedClusterSetBinding.
+    /// Lists the hub's objects once and evaluates the same decisions as the profile projector, for every namespace with
+    /// a ManagedClusterSetBinding.
     Explain(ExplainArgs),
     /// Withdraw the entries of access providers that no controller writes any more
     ///
-    /// Renaming an access provider, or switching its feature gate off, leaves its entries in the ClusterProfiles of
-    /// this cluster manager, and consumers go on using them.
+    /// If an access provider is renamed or its feature gate is disabled, its entries stay in the ClusterProfiles of
+    /// this cluster manager, and consumers continue to use them.
     Cleanup(CleanupArgs),
-    /// Print the CustomResourceDefinitions that the controllers know, as YAML
+    /// Print the CustomResourceDefinitions of all kinds that the controllers use, as YAML
     ///
-    /// Of these a hub with Open Cluster Management has all but perhaps ClusterProfile. Pipe it into
-    /// `kubectl apply -f -` to make a hub without.
+    /// A hub with Open Cluster Management has all of them except possibly ClusterProfile. For a hub without it, pipe
+    /// the output into `kubectl apply -f -`.
     Crds(CrdsArgs),
     /// Print the version
     Version,
@@ -68,26 +66,26 @@ pub enum Command {
 
 /// What to explain.
 ///
-/// With --expect-deployments or --expect-leases it exits with status 1 if what is expected does not work.
+/// With --expect-deployments or --expect-leases the exit status is 1 if an expectation is not met.
 #[derive(Debug, Default, Args)]
 pub struct ExplainArgs {
-    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Only this namespace; can be repeated
+    /// Show only this namespace; can be repeated
     #[arg(long, short)]
     pub namespace: Vec<String>,
 
-    /// Only this cluster; can be repeated
+    /// Show only this cluster; can be repeated
     #[arg(long, short)]
     pub cluster: Vec<String>,
 
-    /// The namespaces that receive no credentials, as `run` has them by the same flag
+    /// Namespaces that receive no credentials, as in the same flag of `run`
     #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
     pub protected_namespaces: ProtectedNamespaces,
 
-    /// Take a ManagedClusterSetBinding as bound when its set exists, as `run` does with the same flag
+    /// Treat a ManagedClusterSetBinding as bound if its set exists, as in the same flag of `run`
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
 
@@ -96,22 +94,22 @@ pub struct ExplainArgs {
     pub working: WorkingArgs,
 }
 
-/// What has to work, or the exit status is 1.
+/// The expectations.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "What has to work, or the exit status is 1")]
+#[command(next_help_heading = "Expectations (exit status 1 if one is not met)")]
 pub struct WorkingArgs {
-    /// Deployments of which a replica has to be available, as NAMESPACE/NAME,NAMESPACE/NAME; the hub has to serve
-    /// ClusterProfiles, too
+    /// Deployments that must have an available replica, as NAMESPACE/NAME,NAMESPACE/NAME; also expects that the hub
+    /// serves ClusterProfiles
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub expect_deployments: Vec<ObjectName>,
 
-    /// Leases that a controller has to hold and renew, as NAMESPACE/NAME,NAMESPACE/NAME
+    /// Leases that must be held and renewed by a controller, as NAMESPACE/NAME,NAMESPACE/NAME
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub expect_leases: Vec<ObjectName>,
 }
 
 impl ExplainArgs {
-    /// How bindings are known to be in force.
+    /// How to determine whether bindings are in effect.
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {
         bound_source(self.compute_bound)
@@ -125,20 +123,20 @@ fn bound_source(computed: bool) -> BoundSource {
 /// What to withdraw.
 #[derive(Debug, Args)]
 pub struct CleanupArgs {
-    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Name of the cluster manager in ClusterProfiles: only profiles that carry it are changed
+    /// Name of the cluster manager in ClusterProfiles: only its profiles are changed
     #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", default_value = ManagerName::DEFAULT)]
     pub cluster_manager_name: ManagerName,
 
-    /// Name of an access provider whose entries to withdraw; can be repeated. One that a controller still writes comes
-    /// back
+    /// Name of an access provider whose entries to withdraw; can be repeated. Entries that a controller still writes
+    /// come back
     #[arg(long, value_name = "NAME", required = true, value_parser = NonEmptyStringValueParser::new())]
     pub access_provider: Vec<String>,
 
-    /// Change nothing, and print what would be changed
+    /// Only print what would be changed
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -146,25 +144,24 @@ pub struct CleanupArgs {
 /// Which CRDs to print.
 #[derive(Debug, Args)]
 pub struct CrdsArgs {
-    /// How lists in the status of ClusterProfile merge: `map` as cluster-inventory-api v0.1.0 and later
-    /// have it, `atomic` as Open Cluster Management ships it; `v1alpha2` serves v1alpha2 beside v1alpha1, as
-    /// cluster-inventory-api is to have it in v0.2.0
+    /// List types in the status of ClusterProfile: `map` as in cluster-inventory-api v0.1.0 and later, `atomic` as in
+    /// Open Cluster Management; `v1alpha2` also serves v1alpha2, as planned for cluster-inventory-api v0.2.0
     #[arg(long, value_enum, default_value_t = Lists::Map)]
     pub cluster_profile_lists: Lists,
 
-    /// Print nothing: create the CustomResourceDefinition of ClusterProfile on the hub if it is missing
+    /// Create the CustomResourceDefinition of ClusterProfile on the hub if it is missing, and print nothing else
     ///
-    /// One that exists is left as it is.
+    /// An existing one is not changed.
     #[arg(long)]
     pub create_missing: bool,
 
-    /// With --create-missing: kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else
+    /// With --create-missing: kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else
     /// ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The two live flavours of the ClusterProfile CRD.
+/// The published flavours of the ClusterProfile CRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Lists {
     /// Lists are maps by name or type.
@@ -185,86 +182,87 @@ impl From<Lists> for Flavour {
     }
 }
 
-/// How to run.
+/// Arguments of `run`.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct RunArgs {
-    /// Controllers to switch on or off, as GATE=true,GATE=false
+    /// Feature gates, as GATE=true,GATE=false
     ///
-    /// ClusterProfile (on): the profile projector, which writes a ClusterProfile for every granted cluster.
+    /// ClusterProfile (default true): the profile projector, which writes a ClusterProfile for every granted cluster.
     ///
-    /// ClusterProfileAccessProvider (on): the access-provider provisioner, which adds to each how its cluster is
-    /// reached.
+    /// ClusterProfileAccessProvider (default true): the access-provider provisioner, which publishes in each profile
+    /// how to reach its cluster.
     ///
-    /// ClusterProfileCredSyncer (on): the credential syncer, which copies the token of each labelled
+    /// ClusterProfileCredSyncer (default true): the credential syncer, which copies the token of each labelled
     /// ManagedServiceAccount into the namespaces that its cluster is granted to.
     ///
-    /// ClusterProfileCredRights (off): gives the credential syncer, in a process of its own, its rights to Secrets
-    /// namespace by namespace and name by name; for --credential-secret-access=granted there.
+    /// ClusterProfileCredRights (default false): grants the credential syncer, which then runs in another process with
+    /// --credential-secret-access=granted, its permissions for Secrets by namespace and by name.
     ///
-    /// ClusterProfileDirectAccessProvider (off): an access provider of its own that leads to the cluster's API
-    /// server without a proxy.
+    /// ClusterProfileDirectAccessProvider (default false): a separate access provider with the cluster's API server,
+    /// without a proxy.
     #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
     pub feature_gates: FeatureGates,
 
-    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Name of the cluster manager in ClusterProfiles: only profiles that carry it are ever touched
+    /// Name of the cluster manager in ClusterProfiles: only its profiles are changed
     #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", default_value = ManagerName::DEFAULT)]
     pub cluster_manager_name: ManagerName,
 
-    /// Labels of ManagedClusters that their ClusterProfiles carry too, as KEY,PREFIX/*
+    /// Labels to copy from ManagedClusters to their ClusterProfiles, as KEY,PREFIX/*
     #[arg(long, env = "HUB_ADDONS_PROPAGATE_LABELS", default_value = "", hide_default_value = true)]
     pub propagate_labels: LabelAllowList,
 
-    /// Apply a change of a ManagedCluster's member ID to the profiles that exist, instead of reporting it
+    /// Apply a changed member ID of a ManagedCluster to its existing profiles, instead of only reporting it
     ///
-    /// The member ID is the ManagedCluster's label multicluster.x-k8s.io/inventory-member-id, or its name. KEP-4322 asks
-    /// that it stays unchanged while a profile represents the same cluster.
+    /// The member ID is the ManagedCluster's label multicluster.x-k8s.io/inventory-member-id, or its name. KEP-4322
+    /// requires that it does not change while a profile represents the same cluster.
     #[arg(long, env = "HUB_ADDONS_FOLLOW_MEMBER_ID", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub follow_member_id: bool,
 
-    /// On a hub without Open Cluster Management: take a ManagedClusterSetBinding as bound when its set
-    /// exists, since nobody writes its condition `Bound`
+    /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists, since no
+    /// controller writes its condition `Bound`
     #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub compute_bound: bool,
 
-    /// Copy the token of a ManagedServiceAccount only to namespaces that its annotation
-    /// authentication.open-cluster-management.io/sync-to-namespaces names; without it to none
+    /// Copy the token of a ManagedServiceAccount only to the namespaces in its annotation
+    /// authentication.open-cluster-management.io/sync-to-namespaces, and to none if it has no such annotation
     #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub require_sync_namespaces: bool,
 
-    /// Namespaces that receive neither credentials nor permissions, whatever is bound there, as NAME,PREFIX*; those of
-    /// joined clusters are always among them. Name the namespace of this program, too
+    /// Namespaces that receive neither credentials nor permissions, even if a set is bound there, as NAME,PREFIX*; the
+    /// namespaces of joined clusters are always included. Include the namespace of this program
     #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
     pub protected_namespaces: ProtectedNamespaces,
 
-    /// Copy tokens that were reported before their ManagedCluster was created, which otherwise count as those of
-    /// another cluster of the same name; for a hub whose objects were restored from a backup
+    /// Copy tokens that were reported before their ManagedCluster was created, and would otherwise be treated as those
+    /// of an earlier cluster of the same name; for a hub that was restored from a backup
     #[arg(long, env = "HUB_ADDONS_TRUST_RESTORED_TOKENS", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub trust_restored_tokens: bool,
 
-    /// How the credential syncer finds Secrets: by label in all namespaces, which takes the right to list every
-    /// Secret of the hub; or tokens by the names of the accounts that ask, and copies in the namespaces that have a
-    /// RoleBinding for it (see --credential-rights-copies-role), which takes rights to those only
+    /// How the credential syncer reads Secrets. `cluster`: by label in all namespaces, which requires permission to
+    /// list every Secret of the hub. `granted`: tokens by the names of the accounts that opt in, and copies in the
+    /// namespaces with a RoleBinding for it (see --credential-rights-copies-role), which requires permissions for those
+    /// only
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_SECRET_ACCESS", value_enum, default_value_t = Access::Cluster)]
     pub credential_secret_access: Access,
 
-    /// Whom the gate ClusterProfileCredRights gives rights to
+    /// Who receives permissions from the gate ClusterProfileCredRights
     #[command(flatten)]
     pub rights: RightsArgs,
 
-    /// How access providers lead to clusters, and where their trust anchors come from
+    /// The content of access providers
     #[command(flatten)]
     pub access: AccessArgs,
 
-    /// How metrics are served
+    /// How to serve metrics
     #[command(flatten)]
     pub metrics: MetricsArgs,
 
-    /// Where to serve /livez and /readyz; 0 to not serve them
+    /// Where to serve /livez and /readyz; 0 to disable
     #[arg(long, env = "HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: Listen,
 
@@ -272,49 +270,49 @@ pub struct RunArgs {
     #[arg(long, env = "HUB_ADDONS_LEADER_ELECT", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub leader_elect: bool,
 
-    /// Namespace of the Lease; without it the Pod's own, else the kubeconfig context's
+    /// Namespace of the Leases; by default the Pod's own, else that of the kubeconfig's context
     #[arg(long, env = "HUB_ADDONS_LEADER_ELECTION_NAMESPACE", value_name = "NAMESPACE")]
     pub leader_election_namespace: Option<String>,
 
-    /// Format of the log on stderr
+    /// Format of the log on standard error
     #[arg(long, env = "HUB_ADDONS_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// What to log: error, warn, info, debug, trace, or directives such as hub_runtime=debug
+    /// Log level: error, warn, info, debug, trace, or directives such as hub_runtime=debug
     #[arg(long, env = "HUB_ADDONS_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
 }
 
-/// How metrics are served.
+/// How to serve metrics.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
 pub struct MetricsArgs {
-    /// Where to serve /metrics; 0 to not serve them
+    /// Where to serve /metrics; 0 to disable
     #[arg(long, env = "HUB_ADDONS_METRICS_BIND_ADDRESS", default_value = ":8080")]
     pub metrics_bind_address: Listen,
 
-    /// Serve /metrics over TLS, to clients with a bearer token that the hub authenticates and that may get /metrics
-    /// (RBAC: nonResourceURLs); takes the permission to create TokenReviews and SubjectAccessReviews
+    /// Serve /metrics over TLS, to clients whose bearer token the hub authenticates and authorizes to get /metrics
+    /// (RBAC: nonResourceURLs); requires permission to create TokenReviews and SubjectAccessReviews
     #[arg(long, env = "HUB_ADDONS_METRICS_SECURE", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub metrics_secure: bool,
 
-    /// With --metrics-secure: directory of tls.crt and tls.key, which are read again when they change; without it
-    /// the certificate is self-signed
+    /// With --metrics-secure: directory of tls.crt and tls.key, which are reloaded when they change; by default the
+    /// certificate is self-signed
     #[arg(long, env = "HUB_ADDONS_METRICS_CERTIFICATE_DIRECTORY", value_name = "DIRECTORY")]
     pub metrics_certificate_directory: Option<PathBuf>,
 }
 
-/// Whose rights to Secrets are given, and by which roles.
+/// Who receives permissions for Secrets, and through which roles.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Rights of the credential syncer (gate ClusterProfileCredRights)")]
+#[command(next_help_heading = "Permissions of the credential syncer (gate ClusterProfileCredRights)")]
 #[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
 pub struct RightsArgs {
-    /// The credential syncer's ServiceAccount, as NAMESPACE/NAME
+    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_SUBJECT", value_name = "NAMESPACE/NAME")]
     pub credential_rights_subject: Option<ServiceAccount>,
 
-    /// The ClusterRole that is bound, by RoleBindings of its name, in every namespace with a ManagedClusterSetBinding
-    /// in force; the syncer finds its rights by it
+    /// ClusterRole for copies; a RoleBinding of the same name binds it in every namespace with a bound
+    /// ManagedClusterSetBinding, and the syncer determines its permissions from it
     #[arg(
         long,
         env = "HUB_ADDONS_CREDENTIAL_RIGHTS_COPIES_ROLE",
@@ -323,7 +321,7 @@ pub struct RightsArgs {
     )]
     pub credential_rights_copies_role: String,
 
-    /// The ClusterRole whose one rule names the tokens; it has to be there
+    /// ClusterRole for tokens, whose only rule lists their names; it must exist
     #[arg(
         long,
         env = "HUB_ADDONS_CREDENTIAL_RIGHTS_TOKENS_ROLE",
@@ -348,12 +346,12 @@ impl FromStr for ServiceAccount {
             Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
                 Ok(Self { namespace: namespace.into(), name: name.to_owned() })
             }
-            _ => Err(format!("{text:?} is no ServiceAccount: it is NAMESPACE/NAME")),
+            _ => Err(format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME")),
         }
     }
 }
 
-/// How Secrets are found.
+/// How Secrets are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Access {
     /// By label, in all namespaces.
@@ -362,19 +360,19 @@ pub enum Access {
     Granted,
 }
 
-/// How the access-provider provisioner is set up.
+/// Settings of access providers.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Access providers")]
 pub struct AccessArgs {
-    /// Name of our entry in status.accessProviders, by which consumers choose it
+    /// Name of our entry in status.accessProviders, by which consumers select it
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_PROVIDER)]
     pub access_provider_name: String,
 
-    /// Where the server and its trust anchors come from
+    /// Source of the server and its trust anchors
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SOURCE", value_enum, default_value_t = AccessSource::ClusterProxy)]
     pub access_provider_source: AccessSource,
 
-    /// Name of the user server's Service of cluster-proxy
+    /// Name of cluster-proxy's user server Service
     #[arg(
         long,
         env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE",
@@ -387,11 +385,11 @@ pub struct AccessArgs {
     #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = 9092)]
     pub cluster_proxy_port: u16,
 
-    /// Publish only for clusters that have the ManagedClusterAddOn cluster-proxy
+    /// Publish only for clusters with the ManagedClusterAddOn cluster-proxy
     #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub cluster_proxy_require_addon: bool,
 
-    /// For the source static: the server, with {cluster} in the place of the cluster's name
+    /// With the source static: URL of the server, with {cluster} in place of the cluster's name
     #[arg(
         long,
         env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER",
@@ -400,7 +398,7 @@ pub struct AccessArgs {
     )]
     pub access_provider_server: Option<ServerTemplate>,
 
-    /// For the source static: where the server's CA certificates are, as secret/NAMESPACE/NAME/KEY or
+    /// With the source static: the server's CA certificates, as secret/NAMESPACE/NAME/KEY or
     /// configmap/NAMESPACE/NAME/KEY
     #[arg(
         long,
@@ -410,21 +408,21 @@ pub struct AccessArgs {
     )]
     pub access_provider_ca: Option<CaReference>,
 
-    /// How long replaced trust anchors are published together with the new ones, as 10m or 0: servers reload
-    /// their certificate later than it changes
+    /// How long to publish replaced trust anchors together with the new ones, as 10m or 0, since servers reload their
+    /// certificate with a delay
     #[arg(long, env = "HUB_ADDONS_CA_OVERLAP", value_name = "DURATION", default_value = "10m")]
     pub ca_overlap: Period,
 
-    /// Name of the direct entry (gate ClusterProfileDirectAccessProvider)
+    /// Name of the direct access provider (gate ClusterProfileDirectAccessProvider)
     #[arg(long, env = "HUB_ADDONS_DIRECT_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_DIRECT_PROVIDER)]
     pub direct_access_provider_name: String,
 
-    /// Publish direct endpoints at loopback, link-local and metadata addresses too
+    /// Also publish direct endpoints with loopback, link-local and metadata addresses
     #[arg(long, env = "HUB_ADDONS_DIRECT_ALLOW_LOCAL", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub direct_allow_local: bool,
 }
 
-/// Reads the name of an access provider, which v1alpha2 of ClusterProfile limits.
+/// Parses the name of an access provider, whose length v1alpha2 of ClusterProfile limits.
 fn provider_name(text: &str) -> Result<String, String> {
     const MAX_LENGTH: usize = 253;
     match text.chars().count() {
@@ -434,7 +432,7 @@ fn provider_name(text: &str) -> Result<String, String> {
 }
 
 impl RunArgs {
-    /// The settings of the rights that are given, where it is said whom to.
+    /// The settings of the permission controller, if a subject is given.
     #[must_use]
     pub fn rights(&self) -> Option<credential_rights::PermissionSettings> {
         let subject = self.rights.credential_rights_subject.clone()?;
@@ -475,7 +473,7 @@ impl RunArgs {
         SyncerSettings { sync, access }
     }
 
-    /// How bindings are known to be in force.
+    /// How to determine whether bindings are in effect.
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {
         bound_source(self.compute_bound)
@@ -487,7 +485,7 @@ impl AccessArgs {
     #[must_use]
     pub fn provisioner(&self) -> ProvisionerSettings {
         let source = match (&self.access_provider_server, &self.access_provider_ca) {
-            // Clap asks for both with the source static.
+            // Clap requires both with the source static.
             (Some(server), Some(ca)) if self.access_provider_source == AccessSource::Static => {
                 SourceSettings::Static { server: server.clone(), ca: ca.clone() }
             }
@@ -514,16 +512,16 @@ impl AccessArgs {
     }
 }
 
-/// Where access providers come from.
+/// The source of access providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AccessSource {
     /// Open Cluster Management's cluster-proxy addon.
     ClusterProxy,
-    /// The server and certificates that are given.
+    /// The configured server and certificates.
     Static,
 }
 
-/// A length of time on the command line, such as `10m`, `90s` or `0`.
+/// A duration on the command line, such as `10m`, `90s` or `0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period(pub Duration);
 
@@ -532,12 +530,13 @@ impl FromStr for Period {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = if text == "0" { "0s" } else { text };
-        let period: SignedDuration = text.parse().map_err(|error| format!("{error}; write 10m, 90s or 0"))?;
-        Duration::try_from(period).map(Self).map_err(|_| "it is negative".to_owned())
+        let period: SignedDuration =
+            text.parse().map_err(|error| format!("{error}; expected a duration such as 10m, 90s or 0"))?;
+        Duration::try_from(period).map(Self).map_err(|_| "must not be negative".to_owned())
     }
 }
 
-/// Where to serve something, if at all.
+/// An optional address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen(pub Option<BindAddress>);
 
@@ -549,12 +548,12 @@ impl FromStr for Listen {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -1,4 +1,4 @@
-//! How the program finds its hub and talks to it.
+//! Configuration and client for the hub.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,47 +15,47 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
-/// Longest wait for a connection to the API server.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a connection is found to be dead whose peer is gone without a word, with its machine or with the state of a load
-/// balancer: after this much silence probes are sent at this interval, and when so many are not acknowledged, or data is
-/// not acknowledged for as long, the connection ends. A quiet watch would notice nothing before its timeout.
+/// TCP keepalive, which detects a peer that is gone without closing the connection, such as a failed machine or a load
+/// balancer that lost its state: after this time without data, probes are sent at this interval; the connection ends if
+/// as many are not acknowledged, or if data is not acknowledged for as long. Otherwise a quiet watch would notice only
+/// at its timeout.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 2;
 
-/// Longest silence of the API server on a connection that waits for it, so that no list hangs for ever. A watch
-/// ends of itself before that.
+/// Read timeout of a connection, so that no list blocks forever. A watch ends earlier by itself.
 const READ_TIMEOUT: Duration = WATCH_DURATION.saturating_add(Duration::from_secs(15));
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The file named by `--kubeconfig` cannot be used.
+    /// The file of `--kubeconfig` cannot be used.
     #[error("cannot use the kubeconfig {path}: {}", first_line(.source))]
     Kubeconfig {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The cause.
         source: KubeconfigError,
     },
-    /// The Pod's own account cannot be used.
-    #[error("cannot use the Pod's service account: {}", first_line(.0))]
+    /// The Pod's ServiceAccount cannot be used.
+    #[error("cannot use the Pod's ServiceAccount: {}", first_line(.0))]
     InCluster(#[source] kube::config::InClusterError),
-    /// There is neither a Pod's account nor a kubeconfig.
+    /// There is neither a Pod's ServiceAccount nor a kubeconfig.
     #[error(
-        "no hub to talk to: this is no Pod, and neither $KUBECONFIG nor ~/.kube/config can be used ({}); \
-         --kubeconfig names another file",
+        "cannot find the hub: not in a Pod, and neither $KUBECONFIG nor ~/.kube/config can be used ({}); \
+         set --kubeconfig to use another file",
         first_line(.0)
     )]
     Nothing(#[source] KubeconfigError),
-    /// The configuration makes no client.
-    #[error("cannot set up a client for the hub: {}", hub_runtime::error::summary(.0))]
+    /// The configuration is not valid for a client.
+    #[error("cannot create a client for the hub: {}", hub_runtime::error::summary(.0))]
     Client(#[source] kube::Error),
 }
 
-/// The hub's configuration: the file that was named, else the Pod's own account, else what kubectl would use.
+/// The hub's configuration: the given file, else the Pod's ServiceAccount, else kubectl's default.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     let options = KubeConfigOptions::default();
     let mut config = if let Some(path) = kubeconfig {
@@ -70,8 +70,8 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    // What failed is tried again by the queue, which knows what a second try means; a client that repeats a
-    // POST by itself turns a lost answer into a conflict that nobody understands.
+    // The queue retries, and knows how to handle the result of a repeated request; a client that repeats a POST by
+    // itself turns a lost response into an unexplained conflict.
     config.default_retry = false;
     let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
@@ -80,7 +80,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 
 /// A client with this configuration.
 ///
-/// It is made of the layers of kube's own one, whose connector has no keep-alive and cannot be replaced.
+/// It consists of the layers of kube's own client, whose connector has no keepalive and cannot be replaced.
 pub fn client(config: Config) -> Result<Client, ConnectError> {
     layered(config).map_err(ConnectError::Client)
 }
@@ -102,10 +102,10 @@ fn layered(config: Config) -> kube::Result<Client> {
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
-/// Connects by TCP and notices when the peer is gone.
+/// Connects over TCP and detects dead peers.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
-    // TLS is the next layer's.
+    // The next layer adds TLS.
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_keepalive(Some(KEEPALIVE_AFTER));
@@ -127,8 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// The timers of this process's connections between two ports, as the kernel tells: `02` waits for the next
-    /// keep-alive.
+    /// The timers of this process's connections between two ports, from the kernel: `02` is keepalive.
     #[cfg(target_os = "linux")]
     fn timer(from: u16, to: u16) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();

@@ -1,7 +1,7 @@
-//! `hub-addons crds`: prints the definitions of kinds, or creates that of ClusterProfile where it is missing.
+//! `hub-addons crds`: prints CRDs, or creates that of ClusterProfile if it is missing.
 //!
-//! The chart's init container creates it where the chart was rendered without a hub to ask. It never changes one that
-//! exists: on an Open Cluster Management hub that is the registration operator's.
+//! The chart's init container creates it if the chart was rendered without access to a hub. An existing CRD is never
+//! changed: on an Open Cluster Management hub it belongs to the registration operator.
 
 use hub_api::crds;
 use hub_runtime::error::summary;
@@ -12,31 +12,31 @@ use kube::{Api, Client, ResourceExt as _};
 use crate::cli::CrdsArgs;
 use crate::connect::{self, ConnectError};
 
-/// Who creates it, in the record that the API server keeps.
+/// The field manager of the CRD.
 const FIELD_MANAGER: &str = "hub-addons-crds";
 
-/// Why there is no result.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdsError {
-    /// There is no hub to ask.
+    /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The hub refuses, or does not respond.
+    /// The API server refuses a request, or does not respond.
     #[error("cannot {verb} the CustomResourceDefinition {name}: {}", summary(.source))]
     Api {
-        /// What was tried.
+        /// The verb.
         verb: &'static str,
-        /// On which object.
+        /// The object.
         name: String,
-        /// What went wrong.
+        /// The cause.
         source: kube::Error,
     },
-    /// A definition does not serialize.
+    /// A CRD cannot be serialized.
     #[error("cannot serialize a CustomResourceDefinition: {0}")]
     Serialize(String),
 }
 
-/// What there is to print: the definitions as YAML, or what has been done.
+/// The output: the CRDs as YAML, or what has been done.
 pub async fn crds(args: &CrdsArgs) -> Result<String, CrdsError> {
     let profile = crds::cluster_profile(args.cluster_profile_lists.into());
     if args.create_missing {
@@ -60,7 +60,8 @@ async fn create_missing(client: Client, crd: &CustomResourceDefinition) -> Resul
     if exists().await.map_err(failed("get"))? {
         return Ok(format!("customresourcedefinition {name} exists\n"));
     }
-    // RBAC limits a create by server-side apply to a name, and a POST not at all.
+    // RBAC can limit a server-side apply that creates to a name, but not a POST
+    // (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources>).
     match api.patch(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(crd)).await {
         Ok(_) => Ok(format!("customresourcedefinition {name} created\n")),
         Err(source) => match exists().await {

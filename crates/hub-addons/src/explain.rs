@@ -1,5 +1,5 @@
-//! `hub-addons explain`: which namespace may see which cluster, and why. Reads the hub once and asks the same
-//! decisions that the controllers follow.
+//! `hub-addons explain`: which namespaces see which clusters, and why. Lists the hub's objects once and evaluates the
+//! same decisions as the controllers.
 
 use std::fmt::Write as _;
 
@@ -23,20 +23,20 @@ use crate::working::{self, Report};
 /// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// There is no hub to ask.
+    /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The hub does not answer.
+    /// A list failed.
     #[error("cannot list {resource}: {}", summary(.source))]
     List {
-        /// What was asked for.
+        /// The resource.
         resource: String,
-        /// What went wrong.
+        /// The cause.
         source: kube::Error,
     },
 }
 
-/// The table of namespaces and clusters that the arguments ask for, and whether what they expect works.
+/// The table of the requested namespaces and clusters, and whether all expectations are met.
 pub async fn explain(args: &ExplainArgs) -> Result<(String, Report), ExplainError> {
     let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?)?;
     let fleet = read(&client, args).await?;

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use hub_runtime::gates::{self, Gate, GateError};
 
-/// The gates that exist. The three of the first version are on unless switched off; later ones are off
-/// unless switched on.
+/// The known gates. Those of the first version are on by default, later ones off.
 const GATES: [Gate; 5] = [
     Gate { name: profile_projector::GATE, default: true },
     Gate { name: access_provisioner::GATE, default: true },
@@ -15,7 +14,7 @@ const GATES: [Gate; 5] = [
     Gate { name: credential_rights::GATE, default: false },
 ];
 
-/// Which gates are on.
+/// The state of each gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<&'static str, bool>);
 

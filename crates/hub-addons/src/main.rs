@@ -20,7 +20,7 @@ use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 use crate::cli::{Cli, Command, LogFormat, RunArgs};
 
-/// Two threads: one may decode a long list while the other answers probes and renews the lease.
+/// Two threads: while one decodes a long list, the other serves probes and renews the lease.
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -48,9 +48,11 @@ async fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has enough of it.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("cannot print: {error}\n")).exit(),
+        Err(error) => {
+            clap::Error::raw(ErrorKind::Io, format!("cannot write to standard output: {error}\n")).exit()
+        }
     }
 }
 
@@ -76,18 +78,17 @@ fn init_log(format: LogFormat, level: &str) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// What is logged at a level, or as directives say.
+/// The filter for a level or for directives.
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
-    // At every level: kube-client warns of an answer that it cannot decode by printing all of it, and it may be a
-    // Secret.
+    // At every level: kube-client logs a response that it cannot decode in full as a warning, and it may be a Secret.
     const SILENT: &str = "kube_client::client=error";
-    // A bare level is about us; the libraries below us have their say from warnings upwards. kube-runtime's
-    // warnings are about watches, one at every attempt, and we tell those ourselves.
+    // A bare level applies to our crates; libraries log from warnings upwards. kube-runtime's warnings are about
+    // watches, one for every attempt, and we log those ourselves.
     match level.parse::<LevelFilter>() {
         Ok(_) => EnvFilter::try_new(format!(
             "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,{SILENT}"
         )),
-        // What ends the program is said, whatever else is asked for; a later bare level wins.
+        // Errors are always logged; a later bare level takes precedence.
         Err(_) => EnvFilter::try_new(format!("error,{level},{SILENT}")),
     }
 }

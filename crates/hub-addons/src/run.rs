@@ -1,4 +1,4 @@
-//! `hub-addons run`: from the command line to controllers at work, and back in good order.
+//! `hub-addons run`: from the command line to running controllers, and an orderly shutdown.
 
 use std::pin::pin;
 
@@ -18,46 +18,44 @@ use tracing::info;
 use crate::cli::RunArgs;
 use crate::connect::{self, ConnectError};
 
-/// Why the program ended although nobody told it to.
+/// Why the program ended without a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Every gate is off.
-    #[error("no controller to run: every feature gate is off")]
+    /// Every gate is disabled.
+    #[error("no controller to run: every feature gate is disabled")]
     NothingToRun,
-    /// A gate is on that cannot work without a flag.
+    /// A gate is enabled without a required flag.
     #[error(
-        "the feature gate {} needs --credential-rights-subject: whom to give rights to",
+        "the feature gate {} requires --credential-rights-subject, the ServiceAccount that receives permissions",
         credential_rights::GATE
     )]
     NoRightsSubject,
-    /// Two controllers would write one entry.
-    #[error(
-        "--access-provider-name and --direct-access-provider-name are both {0:?}: two access providers need two names"
-    )]
+    /// Two controllers would write the same entry.
+    #[error("--access-provider-name and --direct-access-provider-name are both {0:?}: the names must differ")]
     OneProviderName(String),
-    /// An address is taken or not ours.
+    /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// Metrics over TLS cannot be served.
     #[error(transparent)]
     SecureMetrics(#[from] SecureMetricsError),
-    /// A certificate without a use.
+    /// A certificate is given but not used.
     #[error(
         "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS"
     )]
     CertificateWithoutTls,
-    /// There is no hub to talk to.
+    /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Signals cannot be caught.
+    /// Signals cannot be received.
     #[error("cannot listen for signals: {0}")]
     Signal(std::io::Error),
-    /// The controllers cannot go on.
+    /// The controllers cannot continue.
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
 
-/// Runs until a signal ends it well, or something else does not.
+/// Runs until a signal arrives or an error ends it.
 pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let is_on = |gate| args.feature_gates.is_on(gate);
     let rights = is_on(credential_rights::GATE).then(|| args.rights().ok_or(RunError::NoRightsSubject));
@@ -143,8 +141,8 @@ impl Signals {
     }
 }
 
-/// This process among its replicas. A restarted container is another process: its predecessor's claim has to
-/// run out first.
+/// The identity of this process among its replicas. A restarted container is another process: the claim of its
+/// predecessor must expire first.
 fn identity() -> String {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok());
     let host = host.unwrap_or_else(|| "unknown-host".to_owned());

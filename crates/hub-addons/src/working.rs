@@ -1,6 +1,6 @@
-//! Whether what is installed works, for `hub-addons explain` with `--expect-…`, as `helm test` runs it.
+//! Checks the installation, for `hub-addons explain` with `--expect-…`, as `helm test` runs it.
 //!
-//! A lease is fresh when its holder renews it while we look: no clock but ours is compared with ours.
+//! A lease is fresh if its holder renews it while this runs: only our own clock is used.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::cli::WorkingArgs;
 
-/// How long a holder has to renew a lease that does not say so itself: client-go's default.
+/// How long a holder has to renew a lease without a duration: client-go's default.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// Pause between two looks at a lease.
+/// Interval between two reads of a lease.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A namespaced object on the command line.
@@ -48,29 +48,29 @@ impl FromStr for ObjectName {
     }
 }
 
-/// One thing that was expected.
+/// The result of one expectation.
 struct Finding {
     what: String,
-    /// What is in order, or what is wrong.
+    /// Why it is met, or why not.
     result: Result<String, String>,
 }
 
-/// The expectations, and whether all of them hold.
+/// The expectations, and whether all of them are met.
 #[derive(Default)]
 pub struct Report(Vec<Finding>);
 
 impl Report {
-    /// Whether everything works.
+    /// Whether every expectation is met.
     #[must_use]
     pub fn works(&self) -> bool {
         self.0.iter().all(|finding| finding.result.is_ok())
     }
 
-    /// The line that says how many expectations do not hold.
+    /// How many expectations are not met.
     #[must_use]
     pub fn complaint(&self) -> String {
         let failed = self.0.iter().filter(|finding| finding.result.is_err()).count();
-        format!("{failed} of {} expectations do not hold", self.0.len())
+        format!("{failed} of {} expectations are not met", self.0.len())
     }
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Looks at what is expected. Nothing is expected by default.
+/// Checks the expectations; by default there are none.
 pub async fn look(client: &Client, args: &WorkingArgs) -> Report {
     let mut report = Report::default();
     if args.expect_leases.is_empty() && args.expect_deployments.is_empty() {
@@ -100,7 +100,7 @@ pub async fn look(client: &Client, args: &WorkingArgs) -> Report {
     for name in &args.expect_deployments {
         report.0.push(Finding { what: format!("deployment {name}"), result: available(client, name).await });
     }
-    // All at once: each may take as long as its lease.
+    // Concurrently: each may take as long as its lease.
     let leases = args.expect_leases.iter().map(|name| async move {
         Finding { what: format!("lease {name}"), result: held(client, name).await }
     });

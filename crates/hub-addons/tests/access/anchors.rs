@@ -1,4 +1,4 @@
-//! The trust anchors are never stale and never missing: overlaps, restarts, and certificates that are none.
+//! Trust anchors are never stale and never missing: overlaps, restarts, and invalid certificates.
 
 #![cfg(test)]
 
@@ -41,7 +41,7 @@ async fn old_and_new_anchors_are_published_together_at_once_and_the_old_ones_lea
     publishes(&hub, "c1", HOME, &[&b]).await;
     assert!(changed.elapsed() >= OVERLAP, "{:?}", changed.elapsed());
 
-    // Two changes one after the other: the first to be replaced leaves first.
+    // Two changes in a row: the first to be replaced is removed first.
     renew(&hub, &c.chain()).await;
     publishes(&hub, "c1", HOME, &[&b, &c]).await;
     let changed = Instant::now();
@@ -51,7 +51,7 @@ async fn old_and_new_anchors_are_published_together_at_once_and_the_old_ones_lea
     publishes(&hub, "c1", HOME, &[&a]).await;
     assert!(changed.elapsed() >= OVERLAP, "{:?}", changed.elapsed());
 
-    // There and back: what is current again does not leave, and is there once.
+    // A to B and back: what is current again is not removed, and appears once.
     renew(&hub, &b.chain()).await;
     publishes(&hub, "c1", HOME, &[&a, &b]).await;
     let changed = Instant::now();
@@ -68,7 +68,7 @@ async fn one_certificate_of_a_bundle_that_is_replaced_overlaps_alone() {
     let hub = hub_with_one(&a).await;
     let addons = provisioner(&hub, &[SHORT]).await;
     publishes(&hub, "c1", HOME, &[&a]).await;
-    // One more: there is nothing to drop later.
+    // An addition: nothing is removed later.
     renew(&hub, &format!("{}{}", a.chain(), b.pem())).await;
     publishes(&hub, "c1", HOME, &[&a, &b]).await;
     renew(&hub, &format!("{}{}", c.chain(), b.pem())).await;
@@ -129,7 +129,7 @@ async fn anchors_that_cannot_be_read_at_the_start_overlap_from_when_they_can() {
     renew(&hub, "not yet").await;
     let addons = provisioner(&hub, &["--ca-overlap=1s"]).await;
     addons.measures(&state("cluster_proxy", "no_trust_anchor"), 1.0).await;
-    // Longer than the overlap lasts, told by the renewals of the Lease: one every two seconds.
+    // Longer than the overlap, measured by the renewals of the Lease: one every two seconds.
     let mark = hub.audit().mark().await.unwrap();
     eventually("the Lease is renewed twice", SOON, async || {
         let requests = hub.audit().since(&mark).await.unwrap().of_user(user());
@@ -199,8 +199,8 @@ async fn bytes_that_are_no_certificate_keep_what_is_published_and_are_told() {
     secret.update(&hub.ocm).await.unwrap();
     addons.measures(findings, 1.0).await;
     world::delete(&hub.ocm, &secret).await;
-    addons.logs("told that it is gone", "it does not exist").await;
-    eventually("every finding has an Event of its own", SOON, async || {
+    addons.logs("the Secret is gone", "it does not exist").await;
+    eventually("every finding has its own Event", SOON, async || {
         let notes = world::events(&hub.ocm, &secret, "NoTrustAnchor").await;
         let texts = [
             "in key \"tls.crt\": there is no certificate",
@@ -212,7 +212,7 @@ async fn bytes_that_are_no_certificate_keep_what_is_published_and_are_told() {
     })
     .await;
     addons.measures(&state("cluster_proxy", "published"), 0.0).await;
-    // Nothing new is published meanwhile, and what is there stays.
+    // Nothing new is published, and existing entries stay.
     addon_on(&hub, "c3").await;
     projected(TEAM, "c3").create(&hub.ocm).await.unwrap();
     addons.measures(&state("cluster_proxy", "no_trust_anchor"), 3.0).await;
@@ -228,7 +228,7 @@ async fn bytes_that_are_no_certificate_keep_what_is_published_and_are_told() {
     has_written(&addons, 3).await;
 }
 
-/// When the first of the published anchors expires.
+/// Waits until the gauge has this expiry.
 async fn expires(addons: &Addons, seconds: f64) {
     addons.measures("hub_addons_trust_anchor_expiry_timestamp_seconds", seconds).await;
 }
@@ -246,7 +246,7 @@ async fn a_gauge_says_when_the_first_anchor_expires() {
     expires(&addons, in_2030).await;
     renew(&hub, &late.chain()).await;
     expires(&addons, in_2040).await;
-    // What is wrong with the Secret does not make the published ones expire any later.
+    // An invalid Secret does not change the expiry of the published ones.
     renew(&hub, "garbage").await;
     addons.measures("hub_addons_findings{reason=\"NoTrustAnchor\"}", 1.0).await;
     expires(&addons, in_2040).await;
@@ -262,7 +262,7 @@ async fn every_reason_has_its_series_from_the_start() {
     for reason in ["no_trust_anchor", "invalid_cluster_name"] {
         addons.measures(&state("cluster_proxy", reason), 0.0).await;
     }
-    // Without a configuration it is told once, whatever else happens.
+    // Without a configuration there is one finding, whatever else changes.
     let absent = configuration(HOME);
     world::told(&hub.ocm, &absent, "NoProxyConfiguration").await;
     project(&hub, &["c1"]).await;

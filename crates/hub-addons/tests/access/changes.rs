@@ -1,4 +1,4 @@
-//! What comes, goes or moves on the hub reaches the entries at once; what cannot be read leaves them alone.
+//! Changes on the hub reach the entries immediately; an object that cannot be read leaves them unchanged.
 
 #![cfg(test)]
 
@@ -33,7 +33,7 @@ async fn a_configuration_that_is_deleted_takes_every_entry_with_it() {
         assert_eq!(shown["status"], json!({ "version": { "kubernetes": "v1.36.3" } }));
     }
     let note = world::told(&hub.ocm, &configuration(HOME), "NoProxyConfiguration").await;
-    assert!(note.contains("there is none"), "{note}");
+    assert!(note.contains("it does not exist"), "{note}");
     addons.measures(&state("cluster_proxy", "no_configuration"), 2.0).await;
     addons.measures("hub_addons_findings{reason=\"NoProxyConfiguration\"}", 1.0).await;
 
@@ -65,7 +65,7 @@ async fn an_addon_that_goes_takes_the_entries_of_its_cluster_and_no_others() {
     has_written(&addons, 7).await;
     let cost = cost_since(&hub, &addons, &mark).await;
     assert_eq!(cost.count(|request| request.name == "c1"), 4, "{cost}");
-    assert_eq!(cost.writes().len(), 4, "none to c2: {cost}");
+    assert_eq!(cost.writes().len(), 4, "none for c2: {cost}");
 }
 
 #[tokio::test]
@@ -103,12 +103,12 @@ async fn an_entry_ends_with_the_grant_of_its_cluster() {
     ocm::ManagedCluster::named("c1").update(&hub.ocm).await.unwrap();
     sees(&hub.ocm, TEAM, &["c2"]).await;
     addons.measures(&state("cluster_proxy", "published"), 1.0).await;
-    // And comes back with it.
+    // And returns with it.
     ocm::ManagedCluster::named("c1").in_set("blue").update(&hub.ocm).await.unwrap();
     publishes(&hub, "c1", HOME, &[&authority]).await;
 }
 
-/// A hub whose configurations may have any shape.
+/// A hub that accepts configurations of any shape.
 async fn hub_without_validation() -> Hub {
     const CONFIGURATIONS: &str = "managedproxyconfigurations.proxy.open-cluster-management.io";
     let builder = LocalHub::builder().without_controller_manager().without_crds([CONFIGURATIONS]);
@@ -133,15 +133,17 @@ async fn a_configuration_that_cannot_be_read_keeps_every_entry() {
     unreadable.update(&hub.ocm).await.unwrap();
     let note = world::told(&hub.ocm, &unreadable, "Unreadable").await;
     assert!(note.contains("kept"), "{note}");
-    // Nor one that would make another server of the URL.
+    // Nor one that would change the host of the URL.
     configuration("elsewhere.example/x").update(&hub.ocm).await.unwrap();
-    addons.logs("told", "spec.proxyServer.namespace is no namespace: \"elsewhere.example/x\"").await;
-    // What was known of the proxy is still followed.
+    addons
+        .logs("told", "spec.proxyServer.namespace is not a valid namespace name: \"elsewhere.example/x\"")
+        .await;
+    // The last known namespace of the proxy is still watched.
     serving(HOME, &new.chain()).update(&hub.ocm).await.unwrap();
     let kept = publishes(&hub, "c1", HOME, &[&new]).await;
     addons.stop().await;
 
-    // A process that has never been able to read it knows less, and keeps what is there all the same.
+    // A process that has never read it knows less, and keeps the entries all the same.
     let mark = hub.audit().mark().await.unwrap();
     let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
     projected(TEAM, "c2").create(&hub.ocm).await.unwrap();
@@ -158,7 +160,7 @@ async fn a_configuration_that_cannot_be_read_keeps_every_entry() {
     addons.measures("hub_addons_findings{reason=\"Unreadable\"}", 0.0).await;
 }
 
-/// Every version of the team's profile of c1 from now on, as server and trust anchors, to the one that ends it.
+/// Every version of the team's profile of c1 from now on, as server and trust anchors, until the final one.
 async fn history(
     hub: &Hub,
     until: impl Fn(&str, &BTreeSet<String>) -> bool,
@@ -210,7 +212,7 @@ async fn a_proxy_that_moves_is_never_shown_with_the_anchors_of_its_old_place_alo
         for step in 1..=MOVES {
             let namespace = &places[step % places.len()].0;
             configuration(namespace).update(&hub.ocm).await.unwrap();
-            // In good time, or in the middle of the move before.
+            // After the previous move, or during it.
             if step % 4 == 0 {
                 publishes(&hub, "c1", namespace, &[&places[step % places.len()].1]).await;
             }
@@ -225,7 +227,7 @@ async fn a_proxy_that_moves_is_never_shown_with_the_anchors_of_its_old_place_alo
         });
         assert!(right, "{server} with {anchors:?}");
     }
-    // Each move that was waited for, but for the first ones, which may come before the watch.
+    // Each move that was waited for, except the first ones, which may precede the watch.
     assert!(seen.len() >= MOVES / 5, "{}", seen.len());
     addons.measures("hub_addons_findings{reason=\"NoTrustAnchor\"}", 0.0).await;
 }
@@ -245,7 +247,7 @@ async fn a_proxy_that_moves_before_its_certificate_keeps_its_old_entry_until_bot
     let note = world::told(&hub.ocm, &missing, "NoTrustAnchor").await;
     assert!(note.contains("does not exist"), "{note}");
     addons.measures(&state("cluster_proxy", "no_trust_anchor"), 1.0).await;
-    // The old place is not watched any more.
+    // The old location is no longer watched.
     serving(HOME, &Authority::new("nobody's").chain()).update(&hub.ocm).await.unwrap();
     publishes(&hub, "c1", HOME, &[&old]).await;
 
@@ -254,7 +256,7 @@ async fn a_proxy_that_moves_before_its_certificate_keeps_its_old_entry_until_bot
     addons.measures("hub_addons_findings{reason=\"NoTrustAnchor\"}", 0.0).await;
     has_written(&addons, 2).await;
 
-    // What was wrong at a place that is left is over.
+    // Findings about the old location are resolved.
     ocm::namespace("south").create(&hub.ocm).await.unwrap();
     configuration("south").update(&hub.ocm).await.unwrap();
     addons.measures("hub_addons_findings{reason=\"NoTrustAnchor\"}", 1.0).await;

@@ -1,4 +1,4 @@
-//! What access providers cost the API server, counted in its audit log: 200 clusters in 5 namespaces.
+//! The cost of access providers for the API server, counted in its audit log: 200 clusters in 5 namespaces.
 
 #![cfg(test)]
 
@@ -19,7 +19,7 @@ async fn fleet_behind_a_proxy(hub: &Hub, authority: &Authority) -> ocm::Fleet {
     fleet
 }
 
-/// Every profile of the fleet has its entry with these anchors, and what the projector writes too.
+/// Waits until every profile of the fleet has its entry with these anchors, and the projector's part.
 async fn all_publish(hub: &Hub, fleet: &ocm::Fleet, authorities: &[&Authority]) {
     for namespace in &fleet.namespaces {
         let profiles = proxy::all(&hub.ocm, namespace).await;
@@ -54,7 +54,7 @@ async fn together_with_the_projector_an_entry_costs_no_write_of_its_own_and_a_ne
     all_publish(&hub, &fleet, &[&first]).await;
     addons.measures_within(&proxy::state("cluster_proxy", "published"), 1000.0, WHOLE_FLEET).await;
 
-    // Two renewals of the leaf; between them what everybody can see has been seen.
+    // Two renewals of the leaf; between them, a change that is visible.
     let mark = hub.audit().mark().await.unwrap();
     serving(HOME, &first.chain()).update(&hub.ocm).await.unwrap();
     serving(HOME, "garbage").update(&hub.ocm).await.unwrap();
@@ -124,7 +124,7 @@ async fn in_a_process_of_its_own_an_entry_costs_one_write() {
     assert_eq!(status_writes(&of_projector), 1000, "{of_projector}");
     let of_provisioner = proxy::requests_of("provisioner", &requests);
     assert_eq!(status_writes(&of_provisioner), 1000, "{of_provisioner}");
-    // On a machine that stands still for a second the two may meet; then one of them tries again.
+    // On a busy machine the two may conflict; then one of them retries.
     let failed = of_provisioner.matching(|request| request.code >= 400);
     assert!(failed.iter().all(|request| request.code == 409 && request.verb == "patch"), "{of_provisioner}");
     assert_eq!(of_provisioner.writes().len(), 1000 + failed.len(), "{of_provisioner}");

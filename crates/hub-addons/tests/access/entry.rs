@@ -1,4 +1,4 @@
-//! Our entry in `status.accessProviders`: what it says, which profiles get it, and what it leaves alone.
+//! Our entry in `status.accessProviders`: its content, the profiles that have it, and what it preserves.
 
 #![cfg(test)]
 
@@ -12,7 +12,7 @@ use crate::support::{Addons, Hub, PROFILES, SOON, USER, rights, world};
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
-/// Whether there is a null, an empty text or an empty list anywhere.
+/// Whether there is a null, an empty string or an empty list anywhere.
 fn has_nothing_empty(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -74,17 +74,17 @@ async fn profiles_are_found_by_their_label_and_must_name_us_in_their_spec() {
     let cluster = "open-cluster-management.io/cluster-name";
     ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
     let others = [
-        // Its label says that it is ours, its spec says whose it is.
+        // Its label names our manager, its spec another one.
         world::profile_of("somebody-else", TEAM, "foreign").label(manager, NAME).label(cluster, "foreign"),
         in_team("unlabelled").label(cluster, "unlabelled"),
         in_team("nameless").label(manager, NAME),
-        // A label value may be no cluster's name.
+        // A label value need not be a cluster's name.
         in_team("odd").label(manager, NAME).label(cluster, "Not_A.Cluster"),
     ];
     for object in &others {
         object.create(&hub.ocm).await.unwrap();
     }
-    // The profile's own name proves nothing: it says which cluster it shows.
+    // The label, not the profile's name, identifies the cluster.
     in_team("c1").label(manager, NAME).label(cluster, "c2").create(&hub.ocm).await.unwrap();
     profile(&hub.ocm, (TEAM, "c1"), "leads to c2", |profile| {
         proxy::has_entry(profile, &proxy::server(HOME, "c2"), "c2", &[&authority])
@@ -100,7 +100,7 @@ async fn profiles_are_found_by_their_label_and_must_name_us_in_their_spec() {
     addons.measures(&proxy::state("cluster_proxy", "published"), 2.0).await;
     addons.measures(&proxy::state("cluster_proxy", "invalid_cluster_name"), 2.0).await;
 
-    // A label that comes makes it ours, and one that goes leaves it as it is.
+    // Adding the label makes it ours, and removing the label leaves it unchanged.
     world::merge(&hub.ocm, &others[1], &json!({ "metadata": { "labels": { manager: NAME } } })).await;
     let before = publishes(&hub, "unlabelled", HOME, &[&authority]).await;
     world::merge(&hub.ocm, &others[1], &json!({ "metadata": { "labels": { manager: null } } })).await;
@@ -131,8 +131,7 @@ async fn the_name_the_service_and_the_port_are_what_the_administrator_says() {
     .await;
 }
 
-/// ClusterProfile as a later version may have it: with a field in the cluster of an access provider that nobody
-/// here knows.
+/// ClusterProfile as a later version may define it: with an unknown field in the cluster of an access provider.
 async fn hub_with_a_later_profile(lists: Flavour) -> Hub {
     const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
     let builder = LocalHub::builder().without_controller_manager().flavour(lists).without_crds([PROFILES]);
@@ -165,7 +164,7 @@ async fn entries_of_others_keep_every_field(lists: Flavour) {
         ] } },
     ]);
     if lists == Flavour::V1alpha2 {
-        // v1alpha2 does not have it, so that no writer of v1alpha2 can keep it.
+        // v1alpha2 does not have it, so no writer of v1alpha2 can preserve it.
         theirs[0]["cluster"].as_object_mut().unwrap().remove("certificate-authority");
     }
     ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
@@ -194,7 +193,7 @@ async fn entries_of_others_keep_every_field(lists: Flavour) {
     has_said_nothing_of_the_profile(&addons);
 }
 
-/// Nothing was wrong with any profile.
+/// There are no findings about profiles.
 fn has_said_nothing_of_the_profile(addons: &Addons) {
     assert!(!addons.log().contains("WriteRefused"), "{}", addons.log());
 }
@@ -234,7 +233,7 @@ async fn an_entry_that_somebody_edits_is_repaired() {
         json!([edited(&|entry| entry["cluster"]["insecure-skip-tls-verify"] = json!(true))]),
         json!([edited(&|entry| entry["cluster"]["certificate-authority-data"] = json!("bm9uZQ=="))]),
         json!([edited(&|entry| _ = entry.as_object_mut().unwrap().remove("cluster"))]),
-        // An atomic list takes a name twice.
+        // An atomic list allows duplicate names.
         json!([whole, whole]),
     ]) {
         world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
@@ -280,7 +279,7 @@ async fn without_the_right_to_the_secret_entries_stay_and_the_projector_goes_on(
     install(&hub, &authority, &["c1", "c2"]).await;
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
     ocm::ManagedCluster::named("c1").in_set("blue").create(&hub.ocm).await.unwrap();
-    // An entry from before the right was taken away.
+    // An entry from before the permission was removed.
     let mut old = entry("https://cluster-proxy-addon-user.before:9092/c1", "c1");
     old["cluster"]["certificate-authority-data"] = json!("bm9uZQ==");
     projected(TEAM, "c1").status("accessProviders", json!([old])).create(&hub.ocm).await.unwrap();
@@ -309,7 +308,7 @@ async fn an_addon_and_a_configuration_that_come_reach_profiles_at_once() {
     project(&hub, &["c1"]).await;
     let addons = provisioner(&hub, &[]).await;
     addons.measures(&proxy::state("cluster_proxy", "no_configuration"), 1.0).await;
-    // The configuration of another proxy, and another addon, are not ours to follow.
+    // The configuration of another proxy, and another addon, are ignored.
     let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
     let other = ocm::Object::new(gvk, "managedclusteraddons", Some("c1"), "other").field("spec", json!({}));
     other.create(&hub.ocm).await.unwrap();

@@ -1,4 +1,4 @@
-//! The access-provider provisioner, on real hubs: how consumers reach a cluster, kept true.
+//! The access-provider provisioner on real hubs.
 
 #![cfg(test)]
 

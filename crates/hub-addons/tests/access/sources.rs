@@ -1,4 +1,4 @@
-//! The other sources of entries: a proxy that the administrator names, and the cluster's own API server.
+//! The other sources of entries: a proxy that the administrator configures, and the cluster's own API server.
 
 #![cfg(test)]
 
@@ -17,7 +17,7 @@ const STATIC: &str = "--access-provider-source=static";
 const SERVER: &str = "--access-provider-server=https://{cluster}.proxy.example:8443";
 const DIRECT: &str = "open-cluster-management-direct";
 
-/// What the provisioner needs for a source that is one named object.
+/// Permissions of the provisioner for a source that is one named object.
 fn rules(resource: &str, name: &str) -> Vec<PolicyRule> {
     let mut rules = rights::provisioner();
     rules.retain(|rule| rule.resource_names.is_none());
@@ -111,10 +111,10 @@ async fn a_profile_whose_cluster_is_no_host_name_gets_no_other_server() {
     assert!(provider(&shown, NAME).is_null(), "{shown:#}");
 }
 
-/// URLs and the certificates that their clients should trust.
+/// URLs and the certificates that clients must trust.
 type Configs<'a> = &'a [(&'a str, &'a str)];
 
-/// A cluster that says of itself how to reach it.
+/// A cluster that reports how to reach it.
 fn cluster_at(name: &str, configs: Configs<'_>) -> ocm::Object {
     let configs: Vec<Value> = configs
         .iter()
@@ -178,7 +178,7 @@ async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
     assert!(has_entry(&shown, &proxy::server(HOME, "c1"), "c1", &[&of_proxy]));
     assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
     let cost = proxy::cost_since(&hub, &addons, &mark).await;
-    // A policy of before the upgrade may refuse the first.
+    // A policy from before the upgrade may refuse the first.
     assert_eq!(cost.writes().count(|request| request.code == 200), 1, "{cost}");
 
     // A new profile has both.
@@ -188,7 +188,7 @@ async fn direct_entries_stand_beside_the_proxy_s_only_behind_their_gate() {
     let shown = shows_direct(&hub, "c2", "https://10.0.0.2:6443", &[&b]).await;
     assert!(has_entry(&shown, &proxy::server(HOME, "c2"), "c2", &[&of_proxy]));
 
-    // What the cluster says anew is published at once, and what it no longer says is withdrawn.
+    // A changed URL is published immediately, and a removed one is withdrawn.
     cluster_at("c1", &[("https://new.c1.example", &b.pem())]).update(&hub.ocm).await.unwrap();
     shows_direct(&hub, "c1", "https://new.c1.example", &[&b]).await;
     cluster_at("c1", &[]).update(&hub.ocm).await.unwrap();
@@ -224,7 +224,7 @@ async fn addresses_that_lead_consumers_to_themselves_are_refused_and_told() {
     for (name, configs, _) in refused {
         cluster_at(name, configs).create(&hub.ocm).await.unwrap();
     }
-    // The first that may be published is.
+    // The first that may be published is used.
     let second = [("https://127.0.0.1:6443", pem.as_str()), ("https://api.example:6443", pem.as_str())];
     cluster_at("second", &second).create(&hub.ocm).await.unwrap();
     let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileDirectAccessProvider=true,ClusterProfileCredSyncer=false";
@@ -239,7 +239,7 @@ async fn addresses_that_lead_consumers_to_themselves_are_refused_and_told() {
     assert!(!addons.log().contains("hunter2"));
     addons.stop().await;
 
-    // The administrator may know better about addresses, and about nothing else.
+    // The administrator can allow local addresses, and nothing else.
     let arguments = [gates, "--direct-allow-local", "--direct-access-provider-name=other"];
     let addons = Addons::start(&hub, &arguments).await;
     for (name, configs, _) in refused {
@@ -251,7 +251,7 @@ async fn addresses_that_lead_consumers_to_themselves_are_refused_and_told() {
         .await;
     }
     addons.measures(&state("direct", "published"), 5.0).await;
-    // The other name is another provider's entry now.
+    // With the other name, the old entry belongs to another provider.
     let shown = world::get(&hub.ocm, &projected(TEAM, "second")).await.unwrap();
     assert!(has_direct(&shown, "https://api.example:6443", "second", &[&authority]));
 }

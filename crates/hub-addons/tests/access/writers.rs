@@ -1,4 +1,4 @@
-//! Several writers on the same status at the same time: nothing of anybody is lost.
+//! Several concurrent writers of the same status: no write of any of them is lost.
 
 #![cfg(test)]
 
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 /// How often each of the others writes.
 const ROUNDS: usize = 300;
-/// How often the trust anchors change at least.
+/// The minimum number of changes of the trust anchors.
 const CHANGES: usize = 30;
 
-/// A writer of status that takes another look when somebody was faster.
+/// A writer of status that retries after a conflict.
 async fn write(hub: &Hub, under_version: bool, change: impl Fn(&Value) -> Value) -> Value {
     let object = projected(TEAM, "c1");
     let api = object.api(&hub.ocm);
@@ -50,7 +50,7 @@ async fn rival(hub: &Hub) {
             let at = entries.iter().position(|entry| entry["name"] == "rival");
             let before = at.map_or(Value::Null, |at| entries.remove(at));
             assert_eq!(before, last, "what it wrote last is still there");
-            // Sometimes in front, sometimes behind.
+            // Sometimes first, sometimes last.
             entries.insert(if round % 3 == 0 { 0 } else { entries.len() }, next.clone());
             json!({ "accessProviders": entries })
         })
@@ -60,7 +60,7 @@ async fn rival(hub: &Hub) {
     }
 }
 
-/// The status that Open Cluster Management's own projector gives a profile in a round.
+/// The status that Open Cluster Management's own projector writes in a round.
 fn of_projector(round: usize) -> Value {
     let text = |what: &str| format!("{what}{round}");
     let condition = |type_: &str| {
@@ -74,13 +74,12 @@ fn of_projector(round: usize) -> Value {
     })
 }
 
-/// What of a status is the projector's.
+/// The projector's part of a status.
 fn projector_part(status: &Value) -> Value {
     json!({ "version": status["version"], "properties": status["properties"], "conditions": status["conditions"] })
 }
 
-/// Open Cluster Management's own projector: merge patches of its own fields, with or without the version that it
-/// has read.
+/// Open Cluster Management's own projector: merge patches of its own fields, with or without a resourceVersion.
 async fn other_projector(hub: &Hub) {
     for round in 0..ROUNDS {
         let written = write(hub, round % 2 == 0, |status| {
@@ -94,7 +93,7 @@ async fn other_projector(hub: &Hub) {
     }
 }
 
-/// The proxy's authority changes as often as our entry shows the change, until the others are done.
+/// Changes the proxy's authority each time our entry shows the previous change, until the others are done.
 async fn authorities<'a>(hub: &Hub, all: &'a [Authority], done: &Cell<usize>) -> &'a Authority {
     let mut current = &all[0];
     for (change, next) in all.iter().cycle().enumerate().skip(1) {
@@ -152,7 +151,7 @@ async fn nothing_is_lost_between_three_writers_where_v1alpha2_is_served() {
     nothing_is_lost(Flavour::V1alpha2).await;
 }
 
-/// A writer that knows nothing of us writes the whole list, from what it has read long ago.
+/// A writer that ignores our entry writes the whole list, from a stale read.
 #[tokio::test]
 async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {
     let hub = hub(Flavour::Atomic).await;
@@ -164,7 +163,7 @@ async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {
         let list =
             json!([{ "name": "theirs", "cluster": { "server": format!("https://t.example/{round}") } }]);
         world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
-        // Not every time: it is to meet us before, while and after we write.
+        // Not every time: it should write before, during and after our writes.
         if round % 5 == 0 {
             publishes(&hub, "c1", HOME, &[&authority]).await;
         }
@@ -199,7 +198,7 @@ async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
     let _provisioner = Addons::launch(&hub, "provisioner", "provisioner", &[ALONE, "--ca-overlap=0"]).await;
     publishes(&hub, "c1", HOME, &[&all[0]]).await;
 
-    // Both react to something at the same moment, a hundred times.
+    // Both react to the same event at the same moment, a hundred times.
     let rounds = ROUNDS / 3;
     for round in 1..=rounds {
         let authority = &all[round % all.len()];

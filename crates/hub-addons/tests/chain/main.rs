@@ -1,4 +1,4 @@
-//! The whole way of an application to its clusters: every controller, the plugin and the clusters themselves.
+//! Applications and their clusters from end to end: every controller, the plugin and the clusters.
 
 #![cfg(test)]
 

@@ -1,5 +1,5 @@
-//! From an application to its clusters, with every controller in one process: what it reaches, what it is refused, and
-//! what ends its way.
+//! An application and its clusters, with every controller in one process: what it can access, what it is refused, and
+//! what revokes its access.
 
 #![cfg(test)]
 
@@ -16,7 +16,7 @@ async fn an_application_lists_what_each_of_its_clusters_has() {
     for cluster in CLUSTERS {
         application.reaches(cluster).await;
         let stanza = application.stanza(cluster).await;
-        // As published: nothing of it is the test's.
+        // Unchanged, as published.
         let keys: Vec<_> = stanza.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["certificate-authority-data", "extensions", "server"], "{stanza:#}");
         assert_eq!(stanza["extensions"][0]["extension"], json!({ "clusterName": cluster }));
@@ -33,7 +33,7 @@ async fn what_the_cluster_does_not_allow_is_forbidden_and_not_unauthorized() {
         let user = "system:serviceaccount:open-cluster-management-agent-addon:forbidden-account";
         assert!(errors.contains(user), "{errors}");
     }
-    // The token of one cluster is nothing to the other.
+    // The token of one cluster is not valid on the other.
     let mut exec = application.exec();
     exec["args"].as_array_mut().unwrap().push(json!("--cluster-name=two"));
     let (mixed, _) = application.kubectl_by(&application.stanza("one").await, &exec);
@@ -60,7 +60,7 @@ async fn a_rotated_token_is_taken_up_without_a_change_to_the_kubeconfig() {
     lists(&kubectl, "one").await;
     let before = std::fs::read(&kubeconfig).unwrap();
 
-    // The old token ends with its ServiceAccount; what is reported then is another account's of the same name.
+    // The old token ends with its ServiceAccount; the next one belongs to a new account of the same name.
     let agent = stage.agent("one").await;
     agent.delete_service_account(application.account()).await.unwrap();
     fails(&kubectl, &NAMESPACES, UNAUTHORIZED).await;
@@ -78,7 +78,7 @@ async fn the_library_of_cluster_inventory_api_reaches_what_is_granted_and_outliv
     let library = application.by_library().await;
     library.reaches(&CLUSTERS).await;
 
-    // What it has kept of the old token it drops when a cluster no longer takes it; the other goes on.
+    // It drops its cached token when a cluster rejects it; the other continues to work.
     let agent = stage.agent("one").await;
     agent.delete_service_account(application.account()).await.unwrap();
     eventually("the cluster refuses the old token", SOON, async || {
@@ -90,7 +90,7 @@ async fn the_library_of_cluster_inventory_api_reaches_what_is_granted_and_outliv
     stage.rotate("one", application.account()).await;
     library.reaches(&CLUSTERS).await;
 
-    // The profile of a cluster that its set no longer picks goes, and with it what was kept.
+    // The profile of a cluster that its set no longer selects is deleted, and its cached token dropped.
     let picks = json!({ "matchExpressions": null, "matchLabels": { "name": "one" } });
     let set = ocm::cluster_set("library");
     let spec = json!({ "clusterSelector": { "labelSelector": picks } });
@@ -139,11 +139,11 @@ async fn an_application_needs_one_right_on_the_hub_and_has_no_other() {
     ] {
         fails(&kubectl, refused, "Forbidden").await;
     }
-    // Each account went where its annotation says, although both namespaces are granted both clusters.
+    // Each account's token is copied where its annotation says, although both clusters are granted to both namespaces.
     assert_eq!(stage.copies("mine").await, ["one-mine-account", "two-mine-account"]);
     assert_eq!(stage.copies("theirs").await, ["one-theirs-account", "two-theirs-account"]);
 
-    // The plugin is as little use to somebody else's account as kubectl is.
+    // Neither the plugin nor kubectl can use another account.
     let mut exec = mine.exec();
     exec["args"] = json!(["--managed-serviceaccount=theirs-account", "--namespace=theirs"]);
     let (kubectl, _) = mine.kubectl_by(&mine.stanza("one").await, &exec);
@@ -159,7 +159,7 @@ async fn flags_stand_in_for_a_caller_that_does_not_say_which_cluster() {
     let mut exec = application.exec();
     exec["provideClusterInfo"] = json!(false);
     exec["apiVersion"] = json!("client.authentication.k8s.io/v1beta1");
-    // What flags say wins.
+    // Flags take precedence.
     exec["env"][2]["value"] = json!("elsewhere");
     let (kubectl, _) = application.kubectl_by(&application.stanza("one").await, &exec);
     let errors = fails(&kubectl, &NAMESPACES, "provideClusterInfo").await;
@@ -178,12 +178,12 @@ async fn an_application_that_is_bound_to_one_cluster_gets_no_further() {
     let stage = in_one_process().await;
     let both = stage.bound_application("wide", &CLUSTERS).await;
     both.reaches("two").await;
-    // Its account is on both clusters as well, and asks to go to its namespace from both.
+    // Its account exists on both clusters as well, and opts in to its namespace on both.
     let narrow = stage.bound_application("narrow", &["one"]).await;
     narrow.reaches("one").await;
     shown::sees(&stage.ocm, "narrow", &["one"]).await;
     assert_eq!(stage.copies("narrow").await, ["one-narrow-account"]);
-    // To know the address of the other is of no use.
+    // Knowing the address of the other does not help.
     let (kubectl, _) = narrow.kubectl_by(&both.stanza("two").await, &narrow.exec());
     let errors = fails(&kubectl, &NAMESPACES, LOST).await;
     assert!(errors.contains("narrow/two-narrow-account") && errors.contains("HTTP 404"), "{errors}");

@@ -1,5 +1,5 @@
-//! From an application to its clusters, with profiles and credentials in a process each, as they run beside OCM's own
-//! counterpart of the other; the way leads through cluster-proxy under the names that its addon gives it.
+//! An application and its clusters, with profiles and credentials in separate processes, as they run beside OCM's own
+//! counterpart of the other; connections use cluster-proxy under the names of its addon.
 
 #![cfg(test)]
 
@@ -51,7 +51,7 @@ async fn an_application_whose_binding_goes_is_locked_out_by_two_processes_that_e
     application.reaches("two").await;
     locked_out(&stage, &application, &kubectl, &binding).await;
 
-    // Back again, as if nothing had been.
+    // And again, as before.
     binding.create(&stage.ocm).await.unwrap();
     lists(&kubectl, "one").await;
 
@@ -64,7 +64,7 @@ async fn an_application_whose_binding_goes_is_locked_out_by_two_processes_that_e
         let writes = format!("{writes}, leases, events");
         let others = of_user.writes().matching(|request| !writes.contains(&request.resource));
         assert!(others.is_empty(), "{others}");
-        // A watch may be a moment ahead of the right to it.
+        // A watch may start a moment before its permission is effective.
         assert_eq!(of_user.writes().count(|request| request.code == 403), 0, "{of_user}");
     }
 }

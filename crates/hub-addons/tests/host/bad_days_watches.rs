@@ -1,5 +1,5 @@
-//! Watches on bad days, on real hubs: an etcd that is restored, an object that no client library decodes, and what is
-//! deleted while no watch can see it.
+//! Watches in rare failures, on real hubs: a restored etcd, an object that no client library decodes, and deletions
+//! while no watch is open.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -15,7 +15,7 @@ use crate::support::{Addons, Hub, SOON, rights};
 
 const MANAGER: &str = "open-cluster-management";
 const PROFILES_AND_COPIES: &str = "--feature-gates=ClusterProfileAccessProvider=false";
-/// An API server that is away for longer than a lease ends a leader, which is another test's subject.
+/// An API server that is away for longer than a lease ends the leader, which another test covers.
 const ALONE: &str = "--leader-elect=false";
 
 async fn hub_of(lists: Flavour) -> Hub {
@@ -52,7 +52,7 @@ async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart(
     }
     shows_version(&hub, "red-1", "v1.30.0").await;
 
-    // The snapshot holds what is no longer granted, and the copies and the profile that were deleted for it afterwards.
+    // The snapshot contains what is no longer granted, and copies and a profile that were deleted afterwards.
     addons.signal("STOP").await;
     label(&hub.ocm, &revoked, None).await;
     in_red("red-3").in_set("blue").update(&hub.ocm).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart(
     withdrawn(&hub.ocm, "red", &revoked).await;
     withdrawn(&hub.ocm, "red", &ended).await;
     sees(&hub.ocm, "red", &["red-1", "red-2"]).await;
-    // And what the snapshot does not hold: a cluster, a change of status, a rotated token; and a lot of history.
+    // It does not contain a cluster, a change of status, a rotated token; and there is a lot of later history.
     in_red("red-4").create(&hub.ocm).await.unwrap();
     in_red("red-1").version("v1.31.0").update(&hub.ocm).await.unwrap();
     sees(&hub.ocm, "red", &["red-1", "red-2", "red-4"]).await;
@@ -76,7 +76,7 @@ async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart(
     sees(&hub.ocm, "red", &["red-1", "red-2"]).await;
     shows_version(&hub, "red-1", "v1.30.0").await;
     copied(&hub.ocm, "red", &stays).await;
-    // What happens in the new history takes effect.
+    // Changes in the new history take effect.
     in_red("red-2").version("v1.32.0").update(&hub.ocm).await.unwrap();
     shows_version(&hub, "red-2", "v1.32.0").await;
     in_red("red-5").create(&hub.ocm).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_profile_that_nests_too_deep(lists: Flavour) {
     ])
     .await;
     assert!(patched.0, "{}", patched.1);
-    // As an event, in a list after an outage, and in the first list of a process.
+    // In an event, in a list after an outage, and in the first list of a process.
     let unreadable = "hub_addons_findings{reason=\"Unreadable\"}";
     addons.measures(unreadable, 1.0).await;
     caught_up(&hub.ocm, "after-the-event").await;
@@ -158,7 +158,7 @@ async fn a_profile_that_nests_too_deep(lists: Flavour) {
     rotated.report(&hub.ocm).await.unwrap();
     copied(&hub.ocm, "red", &rotated).await;
 
-    // Its status is left as it is, and it ends with its grant like any other.
+    // Its status is not written, and it is deleted with its grant like any other.
     let shown = kubectl(&["get", resource, "red-1", "-n", "red", "-o", "jsonpath={.status}"]).await.1;
     assert!(shown.contains("tenant.example.com") && shown.contains("v1.30.0"), "{shown}");
     in_red("red-1").in_set("blue").update(&hub.ocm).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_profile_that_nests_too_deep(lists: Flavour) {
     addons.stop().await;
 }
 
-/// Has the API server be away until a watch notices.
+/// Stops the API server until a watch has noticed.
 async fn outage(hub: &Hub, addons: &Addons, watch: &str) {
     hub.stop_api_server().await.unwrap();
     let noticed = format!("hub_addons_watch_errors_total{{resource=\"{watch}\",category=\"unavailable\"}}");
@@ -178,7 +178,7 @@ async fn outage(hub: &Hub, addons: &Addons, watch: &str) {
     hub.start_api_server().await.unwrap();
 }
 
-/// These rules without the right to watch a resource: whoever has them lists it, and then sees nothing of it.
+/// These rules without permission to watch a resource: the program lists it, and then sees no changes.
 fn without_watch(mut rules: Vec<PolicyRule>, resource: &str) -> Vec<PolicyRule> {
     for rule in &mut rules {
         if rule.resources.as_ref().is_some_and(|resources| resources.iter().any(|one| one == resource)) {
@@ -196,7 +196,7 @@ async fn a_profile_that_we_made_and_that_is_deleted_while_no_watch_sees_it_is_ma
     team_red(&hub, &["red-1"]).await;
     shows_version(&hub, "red-1", "v1.30.0").await;
     delete(&hub.ocm, &profile_of(MANAGER, "red", "red-1")).await;
-    assert_eq!(get(&hub.ocm, &profile_of(MANAGER, "red", "red-1")).await, None, "nothing saw it");
+    assert_eq!(get(&hub.ocm, &profile_of(MANAGER, "red", "red-1")).await, None, "no watch saw it");
     outage(&hub, &addons, "clusterprofiles").await;
     sees(&hub.ocm, "red", &["red-1"]).await;
     shows_version(&hub, "red-1", "v1.30.0").await;
@@ -213,7 +213,7 @@ async fn a_copy_that_we_made_and_that_is_deleted_while_no_watch_sees_it_is_made_
     let addons = credentials::syncer(&hub, &[ALONE]).await;
     copied(&hub.ocm, "red", &app).await;
     delete(&hub.ocm, &credentials::copy("red", &app)).await;
-    assert_eq!(get(&hub.ocm, &credentials::copy("red", &app)).await, None, "nothing saw it");
+    assert_eq!(get(&hub.ocm, &credentials::copy("red", &app)).await, None, "no watch saw it");
     outage(&hub, &addons, "secrets (copies)").await;
     copied(&hub.ocm, "red", &app).await;
     addons.stop().await;
@@ -226,7 +226,7 @@ async fn a_quiet_watch_logs_that_an_outage_is_over() {
     hub.stop_api_server().await.unwrap();
     addons.logs("cut off", "cannot watch managedclustersetbindings").await;
     hub.start_api_server().await.unwrap();
-    // Nothing happens to any binding.
+    // No binding changes.
     eventually("it says so", SOON, async || {
         addons.lines_with("watching managedclustersetbindings again") == 1
     })

@@ -1,4 +1,4 @@
-//! The command line of `hub-addons`, and what it says when it cannot run.
+//! The command line of `hub-addons`, and its errors.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -6,7 +6,7 @@ use crate::support::command::{Ended, hub_addons};
 use crate::support::{Addons, Hub, rights, shown};
 use local_hub::{CrdSet, Flavour, LocalHub, ocm};
 
-/// Runs `hub-addons run` where it can serve nothing and so cannot be in anybody's way.
+/// Runs `hub-addons run` without ports, so that it cannot affect other tests.
 async fn run(arguments: &[&str]) -> Ended {
     let mut all = vec!["run", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
     all.extend(arguments);
@@ -33,7 +33,7 @@ async fn wrong_flags_are_refused_with_what_would_be_right() {
     ] {
         let ended = hub_addons(&["run", flag], &[]).await;
         assert_eq!(ended.code, Some(2), "{flag}: {ended:?}");
-        // The help wraps lines where a terminal would.
+        // The help wraps lines as for a terminal.
         let stderr = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(stderr.contains(hint), "{flag}: {stderr}");
         assert_eq!(ended.stdout, "", "{flag}");
@@ -59,17 +59,17 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
     for (arguments, text) in [
         (
             vec!["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false".to_owned()],
-            "every feature gate is off",
+            "every feature gate is disabled",
         ),
         (
             vec![
                 "--feature-gates=ClusterProfileDirectAccessProvider=true".to_owned(),
                 "--direct-access-provider-name=open-cluster-management".to_owned(),
             ],
-            "two access providers need two names",
+            "the names must differ",
         ),
         (vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned()], "/nonexistent/kubeconfig"),
-        // Whatever else is to be logged, or not.
+        // Whatever the log level.
         (
             vec!["--kubeconfig=/nonexistent/kubeconfig".to_owned(), "--log-level=hub_runtime=debug".to_owned()],
             "/nonexistent/kubeconfig",
@@ -78,7 +78,7 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
         (vec![file("garbage", "{ this is: [no kubeconfig")], "cannot use the kubeconfig"),
         (vec![file("empty", "")], "cannot use the kubeconfig"),
         (vec![file("contextless", contextless)], "cannot use the kubeconfig"),
-        (vec![], "--kubeconfig names another file"),
+        (vec![], "set --kubeconfig to use another file"),
         (vec![taken.clone()], "cannot listen on 127.0.0.1:"),
     ] {
         let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -130,7 +130,7 @@ async fn the_crds_that_it_prints_make_a_hub_that_it_works_on() {
         assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
 
         let hub = Hub::with_rights(hub, rights::projector()).await;
-        // A hub without Open Cluster Management: nobody writes the condition Bound.
+        // A hub without Open Cluster Management: no controller writes the condition Bound.
         let addons = hub.projector(&["--compute-bound"]).await;
         let cluster = ocm::ManagedCluster::named("alone").in_set("alone").claim("id.k8s.io", "alone");
         let objects = [

@@ -1,4 +1,4 @@
-//! Two processes and one Lease, on a real hub: one leads, and whoever no longer leads writes nothing.
+//! Two processes and one Lease, on a real hub: one leads, and a process that no longer leads writes nothing.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -11,11 +11,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use local_hub::{LocalHub, Mark, Requests, eventually, ocm};
 
-/// The second process is another user, so that the audit log tells the two apart.
+/// The second process has another user, so that the audit log distinguishes the two.
 const SECOND: &str = "projector";
 const LEASE: &str = "hub-addons-profile-projector";
 const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
-/// Longest wait until a claim that nobody renews has run out: 15 seconds, and then some.
+/// Timeout for a claim to expire: 15 seconds and a margin.
 const EXPIRY: Duration = Duration::from_mins(1);
 
 async fn hub() -> Hub {
@@ -24,7 +24,7 @@ async fn hub() -> Hub {
     hub
 }
 
-/// The process that leads, and the one that stands by.
+/// The leader, and the standby.
 async fn pair(hub: &Hub) -> (Addons, Addons) {
     let first = Addons::start(hub, &[PROJECTOR]).await;
     let second = Addons::launch(hub, "hub-addons-2", SECOND, &[PROJECTOR]).await;
@@ -67,7 +67,7 @@ async fn one_of_two_writes_and_a_signal_hands_over_at_once() {
         "{of_second}"
     );
 
-    // One that stands by can go at any time.
+    // A standby can stop at any time.
     let third = Addons::launch(&hub, "hub-addons-3", USER, &[PROJECTOR]).await;
     third.logs("standing by", "standing by").await;
     third.stop().await;
@@ -75,10 +75,10 @@ async fn one_of_two_writes_and_a_signal_hands_over_at_once() {
 
     first.signal("TERM").await;
     assert_eq!(first.exit_status().await, Some(0), "{}", first.log());
-    assert_eq!(first.lines_with("lease given up"), 1);
+    assert_eq!(first.lines_with("lease released"), 1);
     let given_up = hub.audit().mark().await.unwrap();
     leads(&second, SOON).await;
-    // It takes the Lease when it looks next. Until a claim runs out it looks seven times.
+    // It acquires the Lease at its next attempt. Until a claim expires, it makes seven attempts.
     let looks = hub.audit().since(&given_up).await.unwrap().of_user(SECOND);
     let looks = looks.matching(|request| request.resource == "leases");
     assert!(looks.iter().take_while(|request| request.verb != "update").count() <= 2, "{looks}");
@@ -99,11 +99,11 @@ async fn a_leader_that_is_killed_is_followed_once_its_claim_has_run_out() {
     caught_up(&hub.ocm, "before").await;
     let begin = Instant::now();
     first.kill().await;
-    // What nobody saw: the next leader makes it good.
+    // A change while there is no leader: the next one processes it.
     let cluster = ocm::ManagedCluster::named("unseen").in_set("before");
     cluster.create(&hub.ocm).await.unwrap();
     leads(&second, EXPIRY).await;
-    // The last renewal may be two seconds old, and the standby looks every two seconds.
+    // The last renewal may be two seconds old, and the standby retries every two seconds.
     assert!(begin.elapsed() >= Duration::from_secs(11), "{:?}", begin.elapsed());
     sees(&hub.ocm, "before", &["unseen"]).await;
     second.stop().await;
@@ -118,7 +118,7 @@ async fn a_leader_that_was_frozen_writes_nothing_when_it_wakes_and_ends() {
     let frozen = hub.audit().mark().await.unwrap();
     leads(&second, EXPIRY).await;
 
-    // Work for whoever believes that he leads: the first has these events on its open watches.
+    // Work for any process that believes it leads: the first has these events on its open watches.
     for name in ["one", "two", "three"] {
         let cluster = ocm::ManagedCluster::named(name).in_set("before");
         cluster.create(&hub.ocm).await.unwrap();

@@ -1,4 +1,4 @@
-//! The program around its controllers, on real hubs: command line, election, probes, and trouble.
+//! The program around its controllers, on real hubs: command line, leader election, probes, and failures.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! What machines are told of the program, on a real hub: probes, metrics, and logs that can be parsed.
+//! Probes, metrics, and parseable logs, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -19,7 +19,7 @@ async fn a_missing_crd_is_waited_for_and_told_and_picked_up_when_it_appears() {
     for resource in ["managedclusters", "clusterprofiles"] {
         let series =
             format!("hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"not_served\"}}");
-        // Not only once.
+        // Repeatedly, not only once.
         addons.measures_at_least(&series, 4.0).await;
         let line =
             format!("waiting for the CustomResourceDefinition of {resource}: the hub does not serve it");
@@ -56,7 +56,7 @@ async fn metrics_logs_and_probes_tell_machines_what_they_ask() {
     world::create(&hub.ocm, [ocm::selecting_cluster_set("broken", &broken)]).await;
     addons.measures("hub_addons_events_total{result=\"published\"}", 1.0).await;
 
-    // The series that an operator's alerts and dashboards name.
+    // The series in operators' alerts and dashboards.
     let metrics = addons.metrics().await;
     for series in [
         "hub_addons_build_info{version=\"",

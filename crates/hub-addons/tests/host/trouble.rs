@@ -1,4 +1,4 @@
-//! An API server that cannot be reached or refuses, and a process that is told to stop: on a real hub.
+//! An API server that is unavailable or refuses requests, and signals to the process, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -23,7 +23,7 @@ fn bare() -> local_hub::HubBuilder {
     LocalHub::builder().without_controller_manager()
 }
 
-/// The rights of the projector but for one verb on one resource.
+/// The permissions of the projector without one verb on one resource.
 fn without(resource: &str, verb: &str) -> Vec<PolicyRule> {
     let mut rules = rights::projector();
     for rule in &mut rules {
@@ -42,23 +42,23 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
     hub.stop_api_server().await.unwrap();
     let candidate = Addons::launch(&hub, "candidate", USER, &[PROJECTOR]).await;
     let alone = Addons::launch(&hub, "alone", "projector", &[PROJECTOR, "--leader-elect=false"]).await;
-    // Profiles are watched once the version that the hub serves is known.
+    // Profiles are watched once the served version is known.
     let watched = WATCHED.map(|it| if it == "clusterprofiles" { "customresourcedefinitions" } else { it });
     for resource in watched {
         alone.measures_at_least(&watch_errors(resource, "unavailable"), 4.0).await;
-        let line = format!("cannot watch {resource}, trying again");
+        let line = format!("cannot watch {resource}, retrying");
         assert_eq!(alone.lines_with(&line), 1, "{}", alone.log());
     }
     assert_eq!(alone.lines_with("WARN"), WATCHED.len(), "{}", alone.log());
     assert!(alone.log().contains("onnection refused"), "{}", alone.log());
     assert_eq!(alone.probe("/readyz").await.0, 503);
     assert_eq!(alone.probe("/livez").await.0, 200, "a restart would not help");
-    assert_eq!(candidate.lines_with("cannot stand for election, trying again"), 1, "{}", candidate.log());
+    assert_eq!(candidate.lines_with("cannot acquire the lease, retrying"), 1, "{}", candidate.log());
     assert_eq!(candidate.lines_with("WARN"), 1, "{}", candidate.log());
 
     hub.start_api_server().await.unwrap();
     for addons in [&candidate, &alone] {
-        addons.logs("working", "every watch has its first list").await;
+        addons.logs("working", "all watches are synced").await;
         assert_eq!(addons.probe("/readyz").await.0, 200);
     }
     caught_up(&hub.ocm, "there").await;
@@ -71,24 +71,24 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
 async fn missing_rights_are_one_line_each_and_work_begins_when_they_are_there() {
     let hub = Hub::start(bare(), Vec::new()).await;
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
-    addons.logs("without a right", "cannot stand for election, trying again").await;
+    addons.logs("without a permission", "cannot acquire the lease, retrying").await;
     let line =
-        addons.log().lines().find(|line| line.contains("cannot stand for election")).unwrap().to_owned();
+        addons.log().lines().find(|line| line.contains("cannot acquire the lease")).unwrap().to_owned();
     assert!(line.contains("category=\"forbidden\""), "{line}");
     assert!(line.contains("cannot get resource \\\"leases\\\""), "{line}");
 
     hub.grant(USER, rights::host()).await.unwrap();
     for resource in WATCHED {
         addons.measures_at_least(&watch_errors(resource, "forbidden"), 3.0).await;
-        let line = format!("cannot watch {resource}, trying again");
+        let line = format!("cannot watch {resource}, retrying");
         assert_eq!(addons.lines_with(&line), 1, "{}", addons.log());
     }
-    // The Lease, and the CRD, which it can work without.
+    // The Lease, and the CRD, without which it can work.
     assert_eq!(addons.lines_with("WARN"), 2 + WATCHED.len(), "{}", addons.log());
     assert_eq!(addons.probe("/readyz").await.0, 503);
 
     hub.grant(USER, rights::projector()).await.unwrap();
-    addons.logs("working", "every watch has its first list").await;
+    addons.logs("working", "all watches are synced").await;
     caught_up(&hub.ocm, "granted").await;
     addons.stop().await;
 }
@@ -130,21 +130,21 @@ async fn a_write_that_is_refused_is_told_once_and_not_tried_hot() {
     addons.measures_at_least(errors, 1.0).await;
     addons.measures(finding, 1.0).await;
 
-    // A change has it tried again at once, and what was told is not told again.
+    // A change causes an immediate retry, and the finding is not reported again.
     for (version, tries) in [("v1.2.0", 2.0), ("v1.3.0", 3.0)] {
         refused(version).update(&hub.ocm).await.unwrap();
         addons.measures_at_least(errors, tries).await;
     }
     addons.measures(finding, 1.0).await;
     let tries = hub.audit().since(&mark).await.unwrap().of_user(USER);
-    // An update of ours is two changes: the object, then its status. Without one it is tried later each time, for the
-    // first time after two seconds.
+    // An update here is two changes: the object, then its status. Without changes, retries back off, starting with two
+    // seconds.
     let creates = tries.count(|request| request.verb == "create" && request.target() == "clusterprofiles");
     assert!(creates <= 9, "{tries}");
     assert_eq!(addons.lines_with("WriteRefused"), 1, "{}", addons.log());
     assert_eq!(events(&hub.ocm, &about, "WriteRefused").await.len(), 1);
 
-    // Without the grant there is nothing to write, and so nothing that is refused.
+    // Without the grant there is nothing to write, and so no refused write.
     let binding = ocm::bound("refused", "refused");
     world::delete(&hub.ocm, &binding).await;
     addons.measures(finding, 0.0).await;
@@ -172,7 +172,7 @@ async fn a_signal_in_the_middle_of_a_cold_start_leaves_no_profile_half_done() {
         eventually("some more profiles are there", SOON, async || count().await > before + 10).await;
         addons.signal("TERM").await;
         assert_eq!(addons.exit_status().await, Some(0), "{}", addons.log());
-        assert_eq!(addons.lines_with("lease given up"), 1, "{}", addons.log());
+        assert_eq!(addons.lines_with("lease released"), 1, "{}", addons.log());
         let profiles = all.list(&ListParams::default()).await.unwrap().items;
         for profile in &profiles {
             assert!(profile.data["status"]["version"].is_object(), "{profile:?}\n{}", addons.log());
@@ -180,7 +180,7 @@ async fn a_signal_in_the_middle_of_a_cold_start_leaves_no_profile_half_done() {
         before = profiles.len();
         assert!(before < 600, "it was not in the middle");
     }
-    // Where it stopped, the next goes on.
+    // The next process continues.
     let addons = hub.projector(&[]).await;
     eventually("all are there", SOON, async || count().await == 600).await;
     for namespace in &fleet.namespaces {

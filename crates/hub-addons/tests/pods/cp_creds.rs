@@ -1,5 +1,5 @@
-//! The plugin as an application's Pod uses it: brought in as `deploy/examples` has it, with the token of the Pod's own
-//! ServiceAccount and the rights that the chart renders for consumers, on a hub where the chart is installed.
+//! The plugin in an application's Pod: installed as in `deploy/examples`, with the token of the Pod's own
+//! ServiceAccount and the permissions that the chart renders for consumers, on a hub with the chart.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,18 +24,18 @@ use local_hub::ocm::ServiceAccountToken;
 use local_hub::{LocalHub, Pods, eventually, ocm};
 use serde_json::{Value, json};
 
-/// The example, the application's namespace and account there, and as whom it reaches its clusters.
+/// The example, the application's namespace and ServiceAccount, and the account that it uses on its clusters.
 const EXAMPLE: &str = "multikueue";
 const APPLICATION: &str = "kueue-system";
 const ACCOUNT: &str = "kueue-controller-manager";
 const MSA: &str = "multikueue";
-/// A namespace where no set is bound, and where an account has the right all the same.
+/// A namespace without a bound set, whose account has the permission all the same.
 const UNBOUND: &str = "unbound";
-/// For what starts several Pods.
+/// Timeout for steps that start several Pods.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 struct Stage {
-    // In this order: the runner ends before the hub does.
+    // In this order: the runner must end before the hub.
     pods: Pods,
     client: Client,
     tokens: [ServiceAccountToken; 2],
@@ -43,7 +43,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A hub with the example's grant, and the chart installed with its values. `None` where no Pods can run.
+    /// A hub with the example's grant, and the chart installed with its values. `None` if Pods cannot run.
     async fn start() -> Option<Self> {
         let (image, plugin) = (image().await?, plugin_image().await?);
         let hub = LocalHub::builder().workloads().start().await.unwrap();
@@ -76,7 +76,7 @@ impl Stage {
         Some(Self { pods, client, tokens, _running: hub })
     }
 
-    /// What client-go tells the plugin of a cluster, out of its profile.
+    /// The input that client-go passes to the plugin for a cluster, from its profile.
     async fn question(&self, cluster: &str) -> Value {
         let shown = profile(&self.client, (APPLICATION, cluster), "has an access provider", |profile| {
             !provider(profile, NAME).is_null()
@@ -92,8 +92,8 @@ impl Stage {
         })
     }
 
-    /// The template of an application's Pods, after the example's patch has brought the plugin in; its program is the
-    /// plugin itself, asked about a cluster and called as the example calls it.
+    /// The template of an application's Pods, patched with the example's plugin installation; its program is the plugin
+    /// itself, called for a cluster as in the example.
     async fn template(&self, namespace: &str, account: &str, question: &Value) -> Value {
         let exec = exec();
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
@@ -107,7 +107,7 @@ impl Stage {
             "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
             "containers": [{
                 "name": patch["spec"]["template"]["spec"]["containers"][0]["name"],
-                // Any would do, and this one holds nothing that helps.
+                // Any image would do; this one contains nothing else that could help.
                 "image": patch["spec"]["template"]["spec"]["initContainers"][0]["image"],
                 "command": [exec["command"]],
                 "args": exec["args"],
@@ -135,7 +135,7 @@ impl Stage {
         serde_json::to_value(patched.spec.unwrap().template).unwrap()
     }
 
-    /// Runs a Pod of a template once, and answers how it ended and what its program wrote.
+    /// Runs a Pod of a template once, and returns its result and output.
     async fn run(&self, namespace: &str, template: &Value) -> (String, String) {
         let mut template = template.clone();
         template["metadata"]["generateName"] = json!("application-");
@@ -154,7 +154,7 @@ impl Stage {
     }
 }
 
-/// The chart with the example's values, and with those that this hub needs.
+/// Installs the chart with the example's values, and those that this hub needs.
 async fn install(hub: &LocalHub) {
     let (registry, image) = IMAGE.split_once('/').unwrap();
     let (repository, tag) = image.split_once(':').unwrap();
@@ -166,7 +166,7 @@ async fn install(hub: &LocalHub) {
         &format!(
             "accessProvider.static.ca.namespace={APPLICATION},accessProvider.static.ca.name=kube-root-ca.crt"
         ),
-        // The right without the grant.
+        // The permission without the grant.
         &format!("consumers.unbound.namespace={UNBOUND},consumers.unbound.serviceAccountName={ACCOUNT}"),
         &format!(
             "consumers.unbound.managedServiceAccount={MSA},consumers.unbound.clusters={{{}}}",
@@ -190,7 +190,7 @@ async fn install(hub: &LocalHub) {
     .await;
 }
 
-/// How the example has its application call the plugin.
+/// The call of the plugin in the example.
 fn exec() -> Value {
     let configuration = documents(EXAMPLE, "configuration.yaml").remove(0);
     configuration["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"].clone()
@@ -225,12 +225,12 @@ async fn an_application_s_pod_gets_the_tokens_of_its_clusters_and_nobody_else_s_
             assert_eq!(answer["status"]["token"], String::from_utf8(token.token_bytes()).unwrap());
             assert!(
                 answer["status"]["expirationTimestamp"].is_string(),
-                "client-go asks again only after it"
+                "client-go requests a new token only after it"
             );
         }
     }
 
-    // Another account beside it, and the same account where it has the right and no set is bound.
+    // Another account in the namespace, and the same account where it has the permission and no set is bound.
     let question = stage.question(CLUSTERS[0]).await;
     for (namespace, account, why) in [(APPLICATION, "another", "HTTP 403"), (UNBOUND, ACCOUNT, "HTTP 404")] {
         let (phase, said) = stage.run(namespace, &stage.template(namespace, account, &question).await).await;

@@ -1,4 +1,4 @@
-//! The images, in Pods that Deployments make.
+//! The images, in Pods of Deployments.
 
 #![cfg(test)]
 

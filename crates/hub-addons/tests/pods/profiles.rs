@@ -1,4 +1,4 @@
-//! The program from its image, in a Pod that a Deployment made, as its ServiceAccount.
+//! The program from its image, in a Pod of a Deployment, with its ServiceAccount.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -47,7 +47,7 @@ fn deployment() -> Deployment {
     .unwrap()
 }
 
-/// The Pods of the Deployment, when there are as many and all are ready.
+/// The Pods of the Deployment, once there are this many and all are ready.
 async fn pods(client: &Client, count: usize, is: impl Fn(&Pod) -> bool) -> Vec<Pod> {
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     eventually(&format!("there are {count} Pods"), SOON, async || {
@@ -90,8 +90,8 @@ async fn a_deployment_of_the_image_keeps_profiles_and_hands_over_when_it_is_repl
         .await;
     let second = pods(&admin, 1, |pod| pod.uid() != first.uid()).await.remove(0);
     let log = |pod: &Pod| runner.logs(NAMESPACE, &pod.name_any(), "hub-addons");
-    assert!(log(&first).contains("lease given up"), "{}", log(&first));
-    // Who took over sees what happens now.
+    assert!(log(&first).contains("lease released"), "{}", log(&first));
+    // The new leader processes this change.
     world::delete(&ocm, &fleet.cluster("cluster-0001").into()).await;
     sees(&ocm, &fleet.namespaces[0], &["cluster-0000"]).await;
 

@@ -1,5 +1,5 @@
-//! Everything at once, at random but repeatable: clusters, sets and bindings change under a projector that is
-//! killed again and again. At the end each namespace sees what a recomputation from nothing says.
+//! Random but repeatable changes of clusters, sets and bindings under a projector that is killed again and again. In
+//! the end each namespace sees what a full recomputation yields.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -18,10 +18,10 @@ const EXCLUSIVE: [&str; 3] = ["set-0", "set-1", "set-2"];
 const SELECTING: [&str; 2] = ["tiers-0", "tiers-1"];
 const TIERS: [&str; 3] = ["gold", "silver", "bronze"];
 const STEPS: u64 = 400;
-/// In between the program runs, and is killed at the end.
+/// The program runs in each, and is killed at its end.
 const RUNS: u64 = 5;
 
-/// Splitmix64: the same numbers for the same seed, everywhere.
+/// Splitmix64: the same numbers for the same seed on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -38,12 +38,12 @@ impl Dice {
     }
 }
 
-/// The hub as it should be: what was asked of it last.
+/// The desired state of the hub.
 #[derive(Default)]
 struct Model {
     /// The exclusive set and the tier of each cluster.
     clusters: BTreeMap<String, (Option<&'static str>, &'static str)>,
-    /// The tier that each set picks.
+    /// The tier that each set selects.
     selecting: BTreeMap<&'static str, &'static str>,
     /// Whether each binding is bound, by namespace and set.
     bindings: BTreeMap<(&'static str, &'static str), bool>,
@@ -101,7 +101,7 @@ async fn begin(hub: &Hub, dice: &mut Dice) -> Model {
     model
 }
 
-/// One change that people or Open Cluster Management could make.
+/// One change that users or Open Cluster Management could make.
 async fn step(hub: &Hub, dice: &mut Dice, model: &mut Model) {
     let name = format!("cluster-{:02}", dice.below(CLUSTERS));
     let (namespace, set) = (dice.of(NAMESPACES), dice.of(["set-0", "set-1", "set-2", "tiers-0", "tiers-1"]));
@@ -141,13 +141,13 @@ async fn step(hub: &Hub, dice: &mut Dice, model: &mut Model) {
             }
         }
         _ => {
-            // By hand, where something is there.
+            // A manual deletion, if there is a profile.
             let seen = names(&hub.ocm, namespace).await;
             let Some(victim) = seen.get(usize::try_from(dice.below(CLUSTERS)).unwrap()) else { return };
             let victim = crate::support::world::profile_of("open-cluster-management", namespace, victim);
             let api = victim.api(&hub.ocm);
             if dice.below(2) == 0 {
-                // It may be gone by now.
+                // It may already be gone.
                 let _ = api.delete(victim.name(), &kube::api::DeleteParams::default()).await;
             } else if api
                 .get_opt(victim.name())
@@ -191,7 +191,7 @@ async fn whatever_changes_and_whenever_it_is_killed_each_namespace_sees_what_is_
         for _ in 0..STEPS / RUNS {
             step(&hub, &mut dice, &mut model).await;
         }
-        // In the middle of the run's last changes, without a chance to finish any.
+        // During the last changes of a run, without a chance to finish.
         if run % 2 == 0 {
             is_right(&hub, &model).await;
             step(&hub, &mut dice, &mut model).await;
@@ -206,7 +206,7 @@ async fn whatever_changes_and_whenever_it_is_killed_each_namespace_sees_what_is_
     let granted: usize = NAMESPACES.iter().map(|namespace| model.seen_by(namespace).len()).sum();
     assert!(granted > 10, "the seed leaves something to see: {granted}");
 
-    // And then it rests.
+    // And then it is idle.
     let mark = hub.audit().mark().await.unwrap();
     caught_up(&hub.ocm, "rest").await;
     let writes = hub.audit().since(&mark).await.unwrap().of_user(user()).writes();

@@ -1,5 +1,5 @@
-//! What SIG Multicluster's conformance suite checks in one inventory, item by item. The suite lists profiles through
-//! v1alpha2 and writes nothing; an inventory is a namespace. Items that are optional there are no less checked here.
+//! The checks of SIG Multicluster's conformance suite for one inventory, item by item. The suite lists profiles through
+//! v1alpha2 and writes nothing; an inventory is a namespace. Optional items are checked here, too.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -13,10 +13,10 @@ use kube::api::{Api, DynamicObject, ListParams};
 use local_hub::ocm::{self, ManagedCluster};
 use serde_json::{Value, json};
 
-/// The clusters of an inventory; the last has a member ID of its own.
+/// The clusters of an inventory; the last sets its own member ID.
 const CLUSTERS: [&str; 3] = ["first", "second", "third"];
 
-/// The profiles of an inventory, of this name, in which these clusters are registered.
+/// The profiles of an inventory with this name and these registered clusters.
 async fn inventory(name: &str) -> (Stage, Vec<Value>) {
     let stage = v1alpha2_stage().await;
     let cluster = |cluster: &str| ManagedCluster::named(&format!("{name}-{cluster}")).in_set(name);

@@ -1,4 +1,4 @@
-//! What the projector costs the API server, counted in its audit log: 200 clusters in 5 namespaces.
+//! The projector's cost for the API server, counted in its audit log: 200 clusters in 5 namespaces.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -7,7 +7,7 @@ use crate::support::shown::{condition, profile};
 use crate::support::{Hub, SOON, user};
 use local_hub::{Requests, eventually, ocm};
 
-/// The requests of the program that are not about its Lease.
+/// The program's requests, except those for its Lease.
 fn of_addons(requests: &Requests) -> Requests {
     requests.of_user(user()).matching(|request| request.resource != "leases")
 }
@@ -37,7 +37,7 @@ async fn a_fleet_costs_two_writes_a_profile_and_a_restart_none() {
     let restart = of_addons(&hub.audit().since(&before).await.unwrap());
     assert_eq!(restart.writes().len(), 0, "{restart}");
 
-    // A change that no profile shows. What follows it proves that it was seen.
+    // A change that does not affect profiles. The next change proves that it was processed.
     let before = hub.audit().mark().await.unwrap();
     let cluster = fleet.cluster("cluster-0007").label("nobody-propagates", "this");
     cluster.update(&hub.ocm).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_fleet_costs_two_writes_a_profile_and_a_restart_none() {
     assert_eq!(change.writes().len(), 5, "{change}");
     assert_eq!(change.count(|r| r.verb == "patch" && r.target() == "clusterprofiles/status"), 5, "{change}");
 
-    // A minute in which nothing happens, told by the renewals of the Lease: one every two seconds.
+    // A minute without changes, measured by the renewals of the Lease: one every two seconds.
     let before = hub.audit().mark().await.unwrap();
     eventually("the Lease is renewed for a minute", SOON + std::time::Duration::from_mins(1), async || {
         let renewals = hub.audit().since(&before).await.unwrap().of_user(user());

@@ -72,7 +72,7 @@ async fn a_label_selector_shows_the_clusters_that_it_picks() {
                 .label("picked/by", "label")
                 .label("picked/not", "this")
                 .into(),
-            // Its exclusive label names the set, and the set does not look at that.
+            // Its exclusive label names the set, which selects by other labels.
             in_set("selector-4", "selector"),
             ocm::bound("selector", "selector"),
         ])
@@ -108,7 +108,7 @@ async fn no_label_selector_picks_nothing_and_an_empty_one_everything() {
     .await;
     stage.caught_up().await;
     assert!(names(&stage.ocm, "nil").await.is_empty());
-    // This set would see every other test's clusters.
+    // This set would select every other test's clusters.
     delete(&stage.ocm, &ocm::bound("everything", "everything")).await;
     stage.sees("everything", &[]).await;
 }
@@ -170,7 +170,7 @@ async fn a_set_that_is_missing_grants_nothing_until_it_is_there() {
         .create([
             ocm::namespace("missing"),
             in_set("missing-1", "missing"),
-            // Bound, as a registration controller that is late leaves it.
+            // Bound, as a registration controller that lags behind leaves it.
             ocm::bound("missing", "missing"),
         ])
         .await;
@@ -202,7 +202,7 @@ async fn several_bindings_make_a_union_and_each_cluster_is_there_once() {
     stage.caught_up().await;
     let before = get(&stage.ocm, &crate::support::world::profile_of("", "union", "union-2")).await;
 
-    // What both grant stays when one goes, and nobody touches it.
+    // A profile that both bindings grant is not written when one is deleted.
     delete(&stage.ocm, &ocm::bound("union", "union-label")).await;
     stage.sees("union", &["union-1", "union-2"]).await;
     stage.caught_up().await;
@@ -232,7 +232,7 @@ async fn a_cluster_that_is_being_deleted_leaves_at_once() {
     let_go(&stage.ocm, &leaving).await;
     crate::support::world::gone(&stage.ocm, &leaving).await;
 
-    // Another cluster of that name is another cluster.
+    // A new cluster of that name.
     stage.create([leaving]).await;
     stage.sees("leaving", &["leaving-1", "leaving-2"]).await;
 }
@@ -317,7 +317,7 @@ async fn a_broken_selector_neither_adds_nor_takes_away_and_stops_nobody_else() {
     let finding = "hub_addons_findings{reason=\"InvalidSelector\"}";
     stage.shared.addons.measures(finding, 1.0).await;
 
-    // One that would have to leave, one that would have to come, and one of another set.
+    // One that would leave, one that would join, and one of another set.
     labelled("broken-1", "broken", "no").update(&stage.ocm).await.unwrap();
     labelled("broken-3", "broken", "yes").update(&stage.ocm).await.unwrap();
     stage.create([in_set("broken-4", "broken-not")]).await;
@@ -326,7 +326,7 @@ async fn a_broken_selector_neither_adds_nor_takes_away_and_stops_nobody_else() {
     assert_eq!(names(&stage.ocm, "broken").await, ["broken-1", "broken-2"]);
     assert_eq!(events(&stage.ocm, &set("Like"), "InvalidSelector").await.len(), 1);
 
-    // What is known not to be granted goes all the same: the cluster is leaving.
+    // A cluster that is known not to be granted is removed: it is being deleted.
     delete(&stage.ocm, &labelled("broken-2", "broken", "yes")).await;
     stage.sees("broken", &["broken-1"]).await;
 

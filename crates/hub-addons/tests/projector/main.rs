@@ -1,4 +1,4 @@
-//! The projector, on real hubs: which profiles there are, what they show, and what that costs.
+//! The projector on real hubs: which profiles exist, what they contain, and what they cost.
 
 #![cfg(test)]
 

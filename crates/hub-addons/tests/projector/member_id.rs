@@ -1,4 +1,4 @@
-//! By which ID the profiles of a cluster are known, on a real hub.
+//! The member ID of profiles, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -37,10 +37,11 @@ async fn has_id(stage: &Stage, (namespace, name): (&str, &str), id: &str) -> Val
     profile(&stage.ocm, (namespace, name), &format!("has the ID {id}"), |profile| id_of(profile) == id).await
 }
 
-/// Waits until what is created is later than this, by the API server's clock, which counts seconds.
+/// Waits until objects created now have a later timestamp than this, by the API server's clock, which has a resolution
+/// of seconds.
 async fn created_later(hub: &Hub, than: &Value) {
     let number = Cell::new(0);
-    eventually("the API server's clock has gone on", SOON, async || {
+    eventually("the API server's clock has advanced", SOON, async || {
         number.update(|number| number + 1);
         let namespace = ocm::namespace(&format!("tick-{}", number.get()));
         world::create(&hub.ocm, [namespace.clone()]).await;
@@ -99,7 +100,7 @@ async fn a_changed_id_is_kept_and_reported_through_a_restart_and_applied_where_t
     projector.measures("hub_addons_findings{reason=\"MemberIdChanged\"}", 0.0).await;
     projector.stop().await;
 
-    // Another cluster of that name, registered while nobody ran.
+    // Another cluster of that name, registered while no projector ran.
     delete(&hub.ocm, &cluster("c1", "after").into()).await;
     world::gone(&hub.ocm, &cluster("c1", "after").into()).await;
     created_later(&hub, &before["metadata"]["creationTimestamp"]).await;
@@ -112,7 +113,8 @@ async fn a_changed_id_is_kept_and_reported_through_a_restart_and_applied_where_t
 async fn a_profile_without_an_id_costs_one_write_with_whatever_else_drifted() {
     let stage = stage().await;
     stage.create(bound("older")).await;
-    // As an earlier release has written it. Without the label of its manager it is not deleted before its cluster comes.
+    // As an earlier release has written it. Without the label of its manager, it is not deleted before its cluster
+    // exists.
     let older = ours("older").label("open-cluster-management.io/cluster-name", "older");
     stage.create([older]).await;
     stage.create([ManagedCluster::named("older").in_set("older").into()]).await;
@@ -138,7 +140,7 @@ async fn two_clusters_with_one_id_in_one_namespace_are_reported_until_they_diffe
     let finding = "hub_addons_findings{reason=\"MemberIdShared\"}";
     stage.shared.addons.measures(finding, 2.0).await;
 
-    // As the Event says: an ID of its own, and a new profile.
+    // As the Event recommends: its own ID, and a new profile.
     twin("twin-2", "another").update(&stage.ocm).await.unwrap();
     let second = profile_of("open-cluster-management", "twins", "twin-2");
     told(&stage.ocm, &second, CHANGED).await;

@@ -1,5 +1,5 @@
-//! What the projector makes of an API server or a namespace that goes away, and of time that it did not see, on a
-//! real hub.
+//! How the projector reacts to an unavailable API server or a terminating namespace, and to changes that it missed, on
+//! a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -23,7 +23,7 @@ async fn create<const N: usize>(hub: &Hub, objects: [Object; N]) {
     world::create(&hub.ocm, objects).await;
 }
 
-/// Two namespaces, each with a set of its name and clusters in it.
+/// Two namespaces, each with a bound set of its name and clusters in it.
 async fn two_teams(hub: &Hub) {
     for team in ["red", "blue"] {
         create(hub, [ocm::namespace(team), ocm::cluster_set(team)]).await;
@@ -34,7 +34,7 @@ async fn two_teams(hub: &Hub) {
     }
 }
 
-/// Everything that can change while nobody looks.
+/// Makes every kind of change while no projector runs.
 async fn change_everything(hub: &Hub) {
     delete(&hub.ocm, &in_set("red-1", "red")).await;
     ManagedCluster::named("red-2").in_set("blue").update(&hub.ocm).await.unwrap();
@@ -78,11 +78,11 @@ async fn what_vanished_while_the_watches_were_down_is_noticed_when_they_list_aga
     sees(&hub.ocm, "blue", &["blue-1", "blue-2", "blue-3"]).await;
 
     addons.signal("STOP").await;
-    // Its watches end here, and before it can begin others, all this has happened.
+    // Its watches end here, and all these changes are made before new ones can begin.
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();
     change_everything(&hub).await;
-    // A new API server remembers no history: who watches on from before has to list.
+    // A new API server has an empty watch cache: clients must list.
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();
     addons.signal("CONT").await;
@@ -109,7 +109,7 @@ async fn an_api_server_that_is_away_for_a_while_is_waited_for() {
         caught_up(&hub.ocm, &format!("round-{round}")).await;
         assert_eq!(addons.probe("/readyz").await.0, 200);
     }
-    // Nothing was taken for gone while nothing could be seen.
+    // Nothing was treated as deleted during the outage.
     let requests = hub.audit().requests().await.unwrap().of_user(user());
     let of_teams =
         requests.matching(|r| r.verb == "delete" && ["red", "blue"].contains(&r.namespace.as_str()));
@@ -126,7 +126,7 @@ async fn an_api_server_that_hangs_holds_up_nothing_once_it_answers_again() {
     let created = "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"create\",result=\"ok\"}";
     addons.measures_at_least(created, 5.0).await;
     hub.pause_api_server().await.unwrap();
-    // Writes in flight get no answer, and are given up.
+    // Writes in flight time out.
     let given_up = "hub_addons_reconcile_errors_total{controller=\"clusterprofiles\",category=\"timeout\"}";
     addons.measures_at_least(given_up, 1.0).await;
     assert_eq!(addons.probe("/livez").await.0, 200);
@@ -153,7 +153,7 @@ async fn a_namespace_that_ends_gets_nothing_new_and_is_not_asked_hot() {
     sees(&hub.ocm, "fleet-00", &clusters).await;
     addons.measures(QUEUE, 0.0).await;
 
-    // The namespace stays, and so does the binding: every cluster is granted to it all the while.
+    // The namespace and the binding remain: every cluster stays granted to it.
     let (namespace, binding) = (ocm::namespace("fleet-00"), ocm::bound("fleet-00", "fleet"));
     hold(&hub.ocm, &binding, HOLD).await;
     let map = Object::new(("", "v1", "ConfigMap"), "configmaps", Some("fleet-00"), "held");
@@ -162,9 +162,10 @@ async fn a_namespace_that_ends_gets_nothing_new_and_is_not_asked_hot() {
     let mark = hub.audit().mark().await.unwrap();
     delete(&hub.ocm, &namespace).await;
     sees(&hub.ocm, "fleet-00", &[]).await;
-    eventually("it has tried", SOON, async || addons.lines_with("the namespace takes nothing new") > 0).await;
+    eventually("it has tried", SOON, async || addons.lines_with("pausing creates in the namespace") > 0)
+        .await;
 
-    // Changes that have every cluster looked at again.
+    // Changes that queue every cluster.
     for name in ["cluster-0000", "cluster-0001"] {
         fleet.cluster(name).version("v1.2.3").update(&hub.ocm).await.unwrap();
     }
@@ -174,12 +175,12 @@ async fn a_namespace_that_ends_gets_nothing_new_and_is_not_asked_hot() {
     let asked = asked.matching(|request| request.namespace == "fleet-00");
     let creates = asked.matching(|request| request.verb == "create");
     assert!(creates.iter().all(|request| request.code == 403), "{creates}");
-    // As many as were on their way when the first was refused.
+    // As many as were in flight when the first was refused.
     assert!((1..=20).contains(&creates.len()), "{creates}");
-    assert_eq!(addons.lines_with("the namespace takes nothing new"), 1, "{}", addons.log());
+    assert_eq!(addons.lines_with("pausing creates in the namespace"), 1, "{}", addons.log());
     assert_eq!(names(&hub.ocm, "fleet-00").await.len(), 0);
 
-    // Another namespace of that name is another namespace.
+    // A new namespace of that name.
     let_go(&hub.ocm, &map).await;
     let_go(&hub.ocm, &binding).await;
     world::gone(&hub.ocm, &namespace).await;
@@ -204,7 +205,7 @@ async fn a_namespace_that_has_ended_leaves_nothing_to_be_tried_again() {
     })
     .await;
     sees(&hub.ocm, "fleet-01", &clusters).await;
-    // Nothing is left to be tried again: the pause of a namespace that is gone is over.
+    // Nothing is left to retry: the pause of the namespace has ended with it.
     addons.measures(QUEUE, 0.0).await;
     addons.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Whose profile is whose, on a real hub: what the projector never touches, and what it repairs and deletes.
+//! Ownership of profiles, on a real hub: what the projector never changes, and what it repairs and deletes.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 const OURS: &str = "open-cluster-management";
 const LABEL: &str = "x-k8s.io/cluster-manager";
-/// Argo CD puts it on every profile that it uses.
+/// Argo CD adds it to every profile that it uses.
 const ARGO: &str = "argoproj.io/cluster-profile-finalizer";
 
-/// A namespace in which a set is bound, both of this name.
+/// A namespace with a bound set, both with this name.
 async fn bind(stage: &Stage, name: &str) {
     stage.create([ocm::namespace(name), ocm::cluster_set(name), ocm::bound(name, name)]).await;
 }
@@ -53,7 +53,7 @@ async fn a_profile_of_another_manager_is_never_touched_and_is_told_once() {
     let finding = "hub_addons_findings{reason=\"ForeignProfile\"}";
     stage.shared.addons.measures(finding, 1.0).await;
 
-    // Neither a change of the cluster nor of the profile, nor the end of the grant.
+    // Changes of the cluster and of the profile, and the end of the grant.
     ManagedCluster::named("foreign").in_set("foreign").version("v1.2.3").update(&stage.ocm).await.unwrap();
     stage.caught_up().await;
     assert_eq!(get(&stage.ocm, &foreign).await, before);
@@ -66,8 +66,8 @@ async fn a_profile_of_another_manager_is_never_touched_and_is_told_once() {
     stage.caught_up().await;
     stage.shared.addons.measures(finding, 1.0).await;
     assert_eq!(get(&stage.ocm, &foreign).await, before);
-    assert_eq!(stage.asked_in("foreign").await.len(), 0, "not one request, and so no hot retry");
-    // Once for each time that it began to stand in the way.
+    assert_eq!(stage.asked_in("foreign").await.len(), 0, "no request, and so no hot retry");
+    // Once for each time that it blocks a profile.
     assert_eq!(events(&stage.ocm, &foreign, "ForeignProfile").await.len(), 2);
 
     delete(&stage.ocm, &foreign).await;
@@ -181,7 +181,7 @@ async fn a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_co
         get(&stage.ocm, &ours("kept")).await.unwrap()["metadata"]["deletionTimestamp"].is_string()
     })
     .await;
-    // A change that has it looked at again.
+    // A change that queues it.
     merge(&stage.ocm, &ours("kept"), &json!({ "metadata": { "annotations": { "a": "b" } } })).await;
     stage.caught_up().await;
     assert_eq!(stage.asked_in("kept").await.count(|request| request.verb == "delete"), 1);
@@ -199,7 +199,7 @@ async fn a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_co
 
 #[tokio::test]
 async fn two_managers_on_one_hub_leave_each_other_alone() {
-    // A hub of its own: the second manager would be in the way of every other test.
+    // A hub of its own: the second manager would affect every other test.
     let hub = Hub::for_projector().await;
     hub.grant("projector", rights::projector()).await.unwrap();
     let fleet = ocm::Fleet::of(3, 2);
@@ -223,7 +223,7 @@ async fn two_managers_on_one_hub_leave_each_other_alone() {
     second.measures("hub_addons_findings{reason=\"ForeignProfile\"}", 6.0).await;
     let profile = profile_of(OURS, "fleet-00", "cluster-0000");
     told(&hub.ocm, &profile, "ForeignProfile").await;
-    // Where the first has nothing, the second shows its own, and the first leaves that alone.
+    // Where the first has no profile, the second writes its own, and the first does not change it.
     let theirs = profile_of("another", "theirs", "cluster-0000");
     first.signal("STOP").await;
     world::create(&hub.ocm, [ocm::namespace("theirs"), ocm::bound("theirs", "fleet")]).await;
@@ -238,7 +238,7 @@ async fn two_managers_on_one_hub_leave_each_other_alone() {
     assert!(of_first.iter().all(|request| request.code == 409), "{of_first}");
     assert_eq!(get(&hub.ocm, &theirs).await.unwrap()["spec"]["clusterManager"]["name"], "another");
 
-    // Each takes away its own only.
+    // Each deletes only its own.
     delete(&hub.ocm, &ocm::cluster_set("fleet")).await;
     for namespace in ["theirs", "fleet-00", "fleet-01"] {
         sees(&hub.ocm, namespace, &[]).await;

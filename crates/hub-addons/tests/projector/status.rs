@@ -1,4 +1,4 @@
-//! What a profile shows of its cluster, on real hubs with every flavour of the ClusterProfile CRD.
+//! The labels, spec and status of a profile, on real hubs with every flavour of the ClusterProfile CRD.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -8,12 +8,12 @@ use crate::support::world::{events, get, merge, merge_status, profile_of, told};
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-/// Every flavour, one after the other.
+/// Every flavour in turn.
 async fn stages() -> [Stage; 3] {
     [stage().await, atomic_stage().await, v1alpha2_stage().await]
 }
 
-/// A namespace that sees one cluster, all of this name.
+/// A namespace with one granted cluster, both with this name.
 async fn show(stage: &Stage, cluster: ManagedCluster) -> Object {
     let cluster = Object::from(cluster);
     let name = cluster.name().to_owned();
@@ -187,9 +187,9 @@ async fn what_others_write_into_a_status_is_kept() {
             .await;
         let before = get(&stage.ocm, &profile).await.unwrap();
         stage.caught_up().await;
-        assert_eq!(get(&stage.ocm, &profile).await.unwrap(), before, "theirs is no reason to write");
+        assert_eq!(get(&stage.ocm, &profile).await.unwrap(), before, "changes of others cause no write");
 
-        // A write of ours to every part that is ours.
+        // A change that writes every part that is ours.
         let changed = cluster("others").claim("a", "1").version("v1.37.0").condition(
             "ManagedClusterJoined",
             "False",
@@ -267,7 +267,7 @@ async fn labels_and_display_name_are_repaired_and_what_is_not_ours_is_kept() {
     assert_eq!(after["metadata"]["annotations"], json!({ "argoproj.io/theirs": "kept" }));
     assert_eq!(after["metadata"]["finalizers"], json!(["argoproj.io/cluster-profile-finalizer"]));
 
-    // And through a write of the status.
+    // Also after a write of the status.
     cluster("metadata").in_set("its-set").version("v1.99.0").update(&stage.ocm).await.unwrap();
     let after =
         shown(&stage, "metadata", "has it", |p| p["status"]["version"]["kubernetes"] == "v1.99.0").await;

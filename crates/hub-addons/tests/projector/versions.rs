@@ -1,4 +1,4 @@
-//! Which version of ClusterProfile is used, on real hubs that serve one, another or both.
+//! The version of ClusterProfile in use, on real hubs that serve one, the other or both.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -19,7 +19,7 @@ fn cluster(name: &str) -> ManagedCluster {
     ManagedCluster::named(name).in_set(TEAM)
 }
 
-/// A namespace that sees clusters of these names.
+/// A namespace with granted clusters of these names.
 fn granted<const N: usize>(names: [&str; N]) -> Vec<Object> {
     let mut objects = vec![ocm::namespace(TEAM), ocm::cluster_set(TEAM), ocm::bound(TEAM, TEAM)];
     objects.extend(names.map(|name| cluster(name).into()));
@@ -52,7 +52,7 @@ async fn shown(
     .await
 }
 
-/// In which version the projector last wrote a profile.
+/// The version in which the projector last wrote a profile.
 async fn written_in(hub: &Hub, name: &str) -> Option<String> {
     let requests = hub.audit().requests().await.unwrap().of_user(user()).writes();
     let of_profile = requests.matching(|request| {
@@ -80,7 +80,7 @@ async fn on_a_hub_that_serves_v1alpha2_alone_profiles_are_made_repaired_and_dele
     profiles(&hub, v1alpha2).patch("c1", &PatchParams::default(), &drift).await.unwrap();
     shown(&hub, v1alpha2, "c1", "is repaired", |it| it["spec"]["displayName"] == "c1").await;
 
-    // An Event names the profile in the version that is served.
+    // An Event refers to the profile in the served version.
     let twin = cluster("c3").label(MEMBER_ID, "c1");
     create(&hub, vec![twin.into()]).await;
     let events: Api<Event> = Api::namespaced(hub.ocm.clone(), TEAM);
@@ -113,7 +113,7 @@ async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_
     ];
     for (step, (flavour, served, expected)) in steps.into_iter().enumerate() {
         hub.serve_versions(flavour, |version| served.contains(&version)).await;
-        // Each change of the cluster is a write; those that were on their way count for the version before.
+        // Each change of the cluster causes a write; those in flight still use the previous version.
         let number = std::cell::Cell::new(0);
         eventually(&format!("{expected:?} is used where {served:?} are served"), SOON, async || {
             number.update(|number| number + 1);
@@ -126,7 +126,7 @@ async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_
             written_in(&hub, "changes").await.as_deref() == Some(expected.as_str())
         })
         .await;
-        // What somebody changes is seen in the version that is left.
+        // A manual change is observed in the remaining version.
         let drift = Patch::Merge(json!({ "spec": { "displayName": "drift" } }));
         profiles(&hub, expected).patch("changes", &PatchParams::default(), &drift).await.unwrap();
         shown(&hub, expected, "changes", "is repaired", |it| it["spec"]["displayName"] == "changes").await;

@@ -1,10 +1,10 @@
-//! What a test needs and cargo does not build for it.
+//! Builds what a test needs and cargo does not build for it.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// A command that builds. Of this test's package it knows nothing: crates that read such variables when they are built
-/// (ring does) would be built anew, and again by whoever builds next.
+/// A command that builds, without the environment of this test's package: crates that read such variables at build time
+/// (ring does) would be rebuilt, and rebuilt again by the next build.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");

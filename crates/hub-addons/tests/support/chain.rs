@@ -1,5 +1,5 @@
-//! From an application on a hub to its clusters: real API servers on both sides, the user server between them, and
-//! kubectl with nothing but what a profile publishes and the exec plugin.
+//! An application on a hub and its clusters: real API servers on both sides, the user server between them, and kubectl
+//! with only what a profile publishes and the exec plugin.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -25,30 +25,30 @@ use super::{Addons, Hub, PROFILES, SOON, USER, installed, rights, syncer_user, u
 
 /// The clusters' names on the hub.
 pub const CLUSTERS: [&str; 2] = ["one", "two"];
-/// The user that the syncer runs as where it has a process of its own.
+/// The syncer's user, if it runs in a process of its own.
 pub const SYNCER: &str = "syncer";
 
 /// The namespace of the user server's Service.
 pub const HOME: &str = "open-cluster-management-addon";
-/// The label by which sets pick the clusters.
+/// The label by which sets select the clusters.
 const LABEL: &str = "name";
-/// What kubectl says where an API server does not know who asks.
+/// kubectl's message if an API server rejects the credentials.
 pub const UNAUTHORIZED: &str = "You must be logged in";
-/// What cp-creds says where there is no copy, or none to read.
+/// cp-creds' message if there is no copy, or no permission to read it.
 pub const LOST: &str = "failed to get synced credential secret";
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A hub with its controllers at work, two managed clusters, and the way to them. Tests share it, and each has
-/// namespaces and accounts of its own.
+/// A hub with running controllers, two managed clusters, and the connections to them. Tests share it, and each has its
+/// own namespaces and accounts.
 pub struct Chain {
     pub hub: Hub,
     clusters: [LocalHub; 2],
-    /// Where names lead that this machine cannot resolve.
+    /// Resolves names that this machine cannot resolve.
     service: Option<Service>,
-    /// Whose requests are those for profiles.
+    /// The user whose requests are for profiles.
     pub profiles: &'static str,
-    /// Whose requests are the syncer's.
+    /// The user of the syncer's requests.
     pub syncer: &'static str,
     user_server: UserServer,
     addons: Vec<Addons>,
@@ -86,8 +86,7 @@ pub async fn in_one_process() -> Stage {
     .await
 }
 
-/// Profiles in one process and credentials in another; the user server is cluster-proxy's, under the names that its
-/// addon has.
+/// Profiles in one process and credentials in another; the user server is cluster-proxy's, with the names of its addon.
 pub async fn in_two_processes() -> Stage {
     static SHARED: OnceLock<Chain> = OnceLock::new();
     stage(&SHARED, async || {
@@ -126,7 +125,7 @@ async fn stage<F>(shared: &'static OnceLock<Chain>, start: F) -> Stage
 where
     F: AsyncFnOnce() -> Chain + Send + 'static,
 {
-    // On a thread with a runtime of its own, which outlives the test that happens to come first.
+    // On a thread with its own runtime, which outlives the test that runs first.
     let begin = move || {
         let (started, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -142,7 +141,7 @@ where
     Stage { chain, ocm: chain.hub.client_as("ocm").await.unwrap() }
 }
 
-/// A hub that knows its two clusters, and these: each has a namespace that is called after it.
+/// A hub that knows its two clusters, and these; each cluster has a namespace of its name.
 async fn hubs() -> (LocalHub, [LocalHub; 2]) {
     let managed = || LocalHub::builder().crds(CrdSet::None).without_controller_manager();
     let hub = installed::prepare(LocalHub::builder().without_controller_manager());
@@ -163,7 +162,7 @@ fn ways(clusters: &[LocalHub; 2]) -> [(&'static str, local_hub::Upstream); 2] {
     [(CLUSTERS[0], one), (CLUSTERS[1], two)]
 }
 
-/// Rights for one resource of the core group.
+/// Permissions for one resource of the core group.
 pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![String::new()]),
@@ -200,8 +199,8 @@ impl Stage {
         binding
     }
 
-    /// A ManagedServiceAccount whose token goes to these namespaces, or to all that its cluster is granted to;
-    /// reported by the agents of both clusters, where it may list and watch namespaces.
+    /// A ManagedServiceAccount whose token is copied to these namespaces, or to all that its cluster is granted to; the
+    /// agents of both clusters report it, and it may list and watch namespaces there.
     pub async fn account(&self, name: &str, namespaces: Option<&str>) {
         for cluster in CLUSTERS {
             let mut account = ocm::managed_service_account(cluster, name).label(ocm::SYNC_LABEL, "true");
@@ -215,12 +214,13 @@ impl Stage {
         }
     }
 
-    /// Has the agent of a cluster report a new token.
+    /// Lets the agent of a cluster report a new token.
     pub async fn rotate(&self, cluster: &str, account: &str) {
         self.agent(cluster).await.report(account, HOUR).await.unwrap();
     }
 
-    /// An application in a namespace of its own, whose one right on the hub is to get the copies of an account's token.
+    /// An application in its own namespace, whose only permission on the hub is to get the copies of an account's
+    /// token.
     pub async fn application(&self, namespace: &str, account: &str) -> Application {
         let access = self.chain.hub.service_account(namespace, "application").await.unwrap();
         let application =
@@ -231,7 +231,7 @@ impl Stage {
         application
     }
 
-    /// An application that is bound to clusters, and the account that it uses there.
+    /// An application with bound clusters, and the account that it uses there.
     pub async fn bound_application(&self, namespace: &str, clusters: &[&str]) -> Application {
         let account = format!("{namespace}-account");
         self.account(&account, Some(namespace)).await;
@@ -258,7 +258,7 @@ impl Application {
         self.access.namespace()
     }
 
-    /// The names of the copies that are its own.
+    /// The names of its own copies.
     pub fn copies(&self) -> [String; 2] {
         CLUSTERS.map(|cluster| format!("{cluster}-{}", self.account))
     }
@@ -269,7 +269,7 @@ impl Application {
             "apiVersion": "client.authentication.k8s.io/v1",
             "command": cp_creds(),
             "args": [format!("--managed-serviceaccount={}", self.account)],
-            // As in a pod of that namespace, wherever this runs.
+            // As in a Pod of that namespace.
             "env": [
                 { "name": "KUBECONFIG", "value": self.access.kubeconfig() },
                 { "name": "KUBERNETES_SERVICE_HOST", "value": "" },
@@ -280,7 +280,7 @@ impl Application {
         })
     }
 
-    /// What its profile of a cluster publishes, as it is.
+    /// The entry in its profile of a cluster, unchanged.
     pub async fn stanza(&self, cluster: &str) -> Value {
         let shown = profile(&self.ocm, (self.namespace(), cluster), "has an access provider", |profile| {
             !provider(profile, NAME).is_null()
@@ -293,7 +293,7 @@ impl Application {
         self.kubectl_by(&self.stanza(cluster).await, &self.exec()).0
     }
 
-    /// kubectl for what a profile publishes, with a plugin that is called so; and its kubeconfig.
+    /// kubectl for the entry of a profile, with this plugin configuration; and its kubeconfig.
     pub fn kubectl_by(&self, stanza: &Value, exec: &Value) -> (Kubectl, PathBuf) {
         static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -312,8 +312,8 @@ impl Application {
         (environment.fold(kubectl, |kubectl, (name, value)| kubectl.env(name, value)), path)
     }
 
-    /// An application of the same ServiceAccount on cluster-inventory-api's library, which may list the profiles of its
-    /// namespace, too.
+    /// An application with the same ServiceAccount on cluster-inventory-api's library, which may also list the profiles
+    /// of its namespace.
     pub async fn by_library(&self) -> InventoryClient {
         let right = PolicyRule {
             api_groups: Some(vec!["multicluster.x-k8s.io".to_owned()]),
@@ -354,9 +354,10 @@ pub async fn fails(kubectl: &Kubectl, arguments: &[&str], text: &str) -> String 
     .await
 }
 
-/// Deletes the one binding of an application, and waits until that has locked it out of both its clusters. Prints how
-/// long copies outlived the binding, by the API server's own times, and sees to it that nobody had to look for that.
-#[allow(clippy::print_stdout, reason = "a figure for whoever asks for it, and no condition")]
+/// Deletes the only binding of an application, and waits until the application has lost access to both its clusters.
+/// Prints how long copies outlived the binding, by the API server's timestamps, and checks that no request polled for
+/// it.
+#[allow(clippy::print_stdout, reason = "a figure for information, not a condition")]
 pub async fn locked_out(stage: &Stage, application: &Application, kubectl: &Kubectl, binding: &ocm::Object) {
     let (namespace, audit) = (application.namespace(), stage.chain.hub.audit());
     let copies = application.copies();
@@ -385,10 +386,10 @@ pub async fn locked_out(stage: &Stage, application: &Application, kubectl: &Kube
             && request.resource != "leases"
             && Some(request.timestamp) <= end
     });
-    assert!(looks.is_empty(), "a watch tells of it, and nobody looks: {looks}");
+    assert!(looks.is_empty(), "watches suffice, no request polls: {looks}");
 }
 
-/// What kubectl wrote.
+/// The output of kubectl.
 fn said(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))

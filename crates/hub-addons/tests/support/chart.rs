@@ -1,4 +1,5 @@
-//! The chart, installed by the real helm; and the program, run as its Deployments say, by their ServiceAccounts.
+//! The chart, installed with the real helm; and the program, run as its Deployments specify, with their
+//! ServiceAccounts.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -21,10 +22,10 @@ use super::{Addons, Hub, SOON, proxy};
 pub const RELEASE: &str = "hub-addons";
 /// The namespace of the release.
 pub const NAMESPACE: &str = "addons";
-/// May do everything that a policy does not refuse.
+/// May do everything that policies allow.
 pub const MASTERS: &[&str] = &["system:masters"];
 
-/// Where the chart is.
+/// The path of the chart.
 pub fn chart() -> PathBuf {
     repository().join("charts/hub-addons")
 }
@@ -34,13 +35,13 @@ pub fn repository() -> &'static Path {
     REPOSITORY.get_or_init(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap())
 }
 
-/// Where helm is. The first call on a machine builds it, for minutes.
+/// The path of helm. The first call on a machine builds it, which takes minutes.
 pub fn helm() -> &'static Path {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
     HELM.get_or_init(|| program("hack/helm.sh", &[]))
 }
 
-/// Where helm 3 is.
+/// The path of helm 3.
 pub fn helm3() -> &'static Path {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
     HELM.get_or_init(|| program("hack/helm.sh", &["3"]))
@@ -54,7 +55,7 @@ fn program(script: &str, arguments: &[&str]) -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
 }
 
-/// Runs helm to its end, on a hub if there is one, with settings and caches of its own.
+/// Runs helm until it ends, on a hub if there is one, with its own settings and caches.
 pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&LocalHub>, arguments: &[S]) -> Ended {
     let kubeconfig = hub.map(|hub| hub.kubeconfig_for("admin").unwrap());
     let home = hub.map_or_else(std::env::temp_dir, |hub| hub.directory().to_owned()).join("helm");
@@ -76,19 +77,19 @@ pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&LocalHub>, arguments
     }
 }
 
-/// Installs the chart, or upgrades it, with values as `helm --set` takes them; answers the notes.
+/// Installs or upgrades the chart, with values as for `helm --set`; returns the notes.
 pub async fn install(hub: &LocalHub, values: &[&str]) -> String {
     install_by(helm(), hub, values).await
 }
 
-/// The same by another helm.
+/// The same with another helm.
 pub async fn install_by(helm: &Path, hub: &LocalHub, values: &[&str]) -> String {
     let ended = run(helm, Some(hub), &install_arguments(values)).await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     ended.stdout
 }
 
-/// How the chart is installed, or upgraded.
+/// Arguments to install or upgrade the chart.
 pub fn install_arguments(values: &[&str]) -> Vec<String> {
     let chart = chart().display().to_string();
     let namespace = format!("--namespace={NAMESPACE}");
@@ -97,14 +98,15 @@ pub fn install_arguments(values: &[&str]) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).chain(values).collect()
 }
 
-/// What the API server calls a component's ServiceAccount.
+/// The user name of a component's ServiceAccount.
 pub fn user(component: &str) -> String {
     format!("system:serviceaccount:{NAMESPACE}:{RELEASE}-{component}")
 }
 
-/// Starts what a Deployment says, with a token of its ServiceAccount, and waits until it serves its probes.
+/// Starts a Deployment's container as a process, with a token of its ServiceAccount, and waits until it serves its
+/// probes.
 ///
-/// What a Pod would give it and this machine has not is left out: ports of its own, and in-cluster configuration.
+/// Without what only a Pod has: ports of its own, and in-cluster configuration.
 pub async fn start(hub: &Hub, component: &'static str) -> Addons {
     let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
     let deployment = api.get(&format!("{RELEASE}-{component}")).await.unwrap();
@@ -120,25 +122,25 @@ pub async fn start(hub: &Hub, component: &'static str) -> Addons {
     Addons::launch_with(hub, component, account.kubeconfig(), &arguments).await
 }
 
-/// Starts all that the chart has installed, and waits until it works.
+/// Starts all components that the chart has installed, and waits until they work.
 pub async fn start_all(hub: &Hub, components: &[&'static str]) -> Vec<Addons> {
     let mut all = Vec::new();
     for component in components {
         all.push(start(hub, component).await);
     }
     for addons in &all {
-        addons.logs("working", "every watch has its first list").await;
+        addons.logs("working", "all watches are synced").await;
     }
     all
 }
 
-/// The writes that were refused to a component since the hub started.
+/// The refused writes of a component since the hub started.
 pub async fn refused_writes(hub: &Hub, component: &str) -> Requests {
     let requests = hub.audit().requests().await.unwrap().of_user(&user(component));
     requests.writes().matching(|request| [403, 422].contains(&request.code))
 }
 
-/// A write, tried without effect.
+/// A dry run of a write.
 #[derive(Debug, Clone)]
 pub enum Attempt {
     Create(ocm::Object),
@@ -148,7 +150,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// Tries it, and answers why it is refused.
+    /// Makes the dry run, and returns why it is refused.
     pub async fn by(&self, client: &Client) -> Result<(), String> {
         let (post, patch) = (
             PostParams { dry_run: true, ..PostParams::default() },
@@ -177,8 +179,8 @@ impl Attempt {
     }
 }
 
-/// Waits until these policies refuse what they should, which takes an API server a moment. Leaves a profile in `default`
-/// that is of no concern to us.
+/// Waits until these policies are effective, which takes an API server a moment. Leaves a profile of another manager in
+/// `default`.
 pub async fn in_force(hub: &Hub, policies: &[&str]) {
     let theirs = profile_by("somebody", "default", "theirs");
     // The kind may be new, and not served yet.
@@ -210,7 +212,7 @@ pub async fn in_force(hub: &Hub, policies: &[&str]) {
         };
         let client = hub.client_like(&who, MASTERS).await.unwrap();
         let name = format!("'{RELEASE}-{policy}'");
-        eventually(&format!("the policy {name} is in force"), SOON, async || {
+        eventually(&format!("the policy {name} is effective"), SOON, async || {
             let refusal = attempt.by(&client).await.err().unwrap_or_default();
             if refusal.contains(&name) { Ok(()) } else { Err(refusal) }
         })
@@ -218,12 +220,12 @@ pub async fn in_force(hub: &Hub, policies: &[&str]) {
     }
 }
 
-/// A Secret that is nobody's copy.
+/// A Secret that is not a copy.
 pub fn opaque(namespace: &str, name: &str) -> ocm::Object {
     super::credentials::secret(namespace, name).field("type", json!("Opaque"))
 }
 
-/// A RoleBinding of the role of copies to the syncer, but for its labels.
+/// A RoleBinding of the role for copies to the syncer, without labels.
 pub fn role_binding(namespace: &str, name: &str) -> ocm::Object {
     let owner = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "uid": "1",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-/// How a command ended, and what it said.
+/// How a command ended, and its output.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -13,7 +13,7 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// Runs `hub-addons` to its end, with these environment variables and no others that concern it.
+/// Runs `hub-addons` until it ends, with only these of its environment variables.
 pub async fn hub_addons(arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
     let command = Command::new(env!("CARGO_BIN_EXE_hub-addons"))
         .args(arguments)

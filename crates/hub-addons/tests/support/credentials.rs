@@ -1,4 +1,4 @@
-//! What the credential syncer works on, as other controllers and people leave it; and the copies that it makes.
+//! The inputs of the credential syncer, as other controllers and users leave them; and the copies that it makes.
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ use super::{Addons, Hub, SOON, rights};
 pub const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
 /// The name of our cluster manager.
 pub const MANAGER: &str = "open-cluster-management";
-/// On a copy: whose it is.
+/// On a copy: its source.
 pub const SYNCED_FROM: &str = "authentication.open-cluster-management.io/synced-from";
 /// On a copy: the ManagedCluster.
 pub const OF_CLUSTER: &str = "authentication.open-cluster-management.io/cluster-name";
@@ -26,9 +26,9 @@ pub const OF_CLUSTER: &str = "authentication.open-cluster-management.io/cluster-
 pub const OF_ACCOUNT: &str = "authentication.open-cluster-management.io/managed-serviceaccount";
 /// On a copy: the uid of the ManagedServiceAccount.
 pub const OF_UID: &str = "authentication.open-cluster-management.io/managed-serviceaccount-uid";
-/// The condition that says what is amiss with an account.
+/// The condition that reports why copies of an account are missing.
 pub const CONDITION: &str = "SyncedToClusterProfiles";
-/// Copies that are waited for.
+/// The length of the syncer's queue.
 pub const QUEUE: &str = "hub_addons_queue_depth{controller=\"secrets\"}";
 
 /// One test's view of a hub with the syncer, with a client of its own.
@@ -37,20 +37,20 @@ pub struct Scene {
     pub ocm: Client,
 }
 
-/// The hub that the tests of a file share, with the syncer at work.
+/// The hub that the tests of a file share, with a running syncer.
 pub async fn scene() -> Scene {
     static SHARED: OnceLock<Shared> = OnceLock::new();
     scene_of(&SHARED, LocalHub::builder().without_controller_manager(), &[]).await
 }
 
-/// A shared hub with the controllers that collect what has no owner and end namespaces. Two hubs that a file shares
-/// leave no place for a test's own.
+/// A shared hub with the controllers for garbage collection and namespaces. With it, a file shares two hubs, which
+/// leaves no room for a test's own.
 pub async fn collected_scene() -> Scene {
     static SHARED: OnceLock<Shared> = OnceLock::new();
     scene_of(&SHARED, LocalHub::builder(), &[]).await
 }
 
-/// A shared hub where an account has to name its namespaces.
+/// A shared hub where an account must name its namespaces.
 pub async fn strict_scene() -> Scene {
     static SHARED: OnceLock<Shared> = OnceLock::new();
     let builder = LocalHub::builder().without_controller_manager();
@@ -72,7 +72,7 @@ async fn scene_of(
 }
 
 impl Scene {
-    /// Waits until the syncer has acted on everything that was done before.
+    /// Waits until the syncer has processed all earlier changes.
     pub async fn caught_up(&self) {
         caught_up(&self.ocm, &self.shared.next_barrier()).await;
     }
@@ -83,7 +83,7 @@ pub async fn hub() -> Hub {
     Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await
 }
 
-/// Starts the syncer alone, and waits until it works.
+/// Starts only the syncer, and waits until it works.
 pub async fn syncer(hub: &Hub, arguments: &[&str]) -> Addons {
     Addons::start(hub, &[&[SYNCER], arguments].concat()).await
 }
@@ -93,7 +93,7 @@ pub fn cluster(name: &str, set: &str) -> Object {
     ManagedCluster::named(name).in_set(set).into()
 }
 
-/// A profile as a projector makes it, but for its status.
+/// A profile as a projector creates it, without status.
 pub fn profile(namespace: &str, cluster: &str) -> Object {
     profile_of(MANAGER, namespace, cluster)
         .label("x-k8s.io/cluster-manager", MANAGER)
@@ -109,12 +109,12 @@ pub async fn team(client: &Client, name: &str, clusters: &[&str]) {
     world::create(client, [ocm::bound(name, name)]).await;
 }
 
-/// The token of an account that is shared with those who see its cluster.
+/// The token of an opted-in account.
 pub fn token(cluster: &str, account: &str) -> ServiceAccountToken {
     ServiceAccountToken::of(cluster, account).synced()
 }
 
-/// The same with other bytes.
+/// The token with other bytes.
 pub fn rotated(token: &ServiceAccountToken, round: usize) -> ServiceAccountToken {
     token.clone().token(format!("{}.{round}", name_of(token)).as_bytes())
 }
@@ -130,29 +130,29 @@ pub fn secret(namespace: &str, name: &str) -> Object {
     Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name)
 }
 
-/// Where the copy of a token belongs.
+/// The copy of a token.
 pub fn copy(namespace: &str, token: &ServiceAccountToken) -> Object {
     secret(namespace, &name_of(token))
 }
 
-/// The Secret that the agent has reported a token in.
+/// The Secret in which the agent has reported a token.
 pub fn source(token: &ServiceAccountToken) -> Object {
     token.secret("")
 }
 
-/// Opts an account in, or out.
+/// Opts an account in or out.
 pub async fn label(client: &Client, token: &ServiceAccountToken, value: Option<&str>) {
     merge(client, &token.account(), &json!({ "metadata": { "labels": { SYNC_LABEL: value } } })).await;
 }
 
-/// Narrows where the copies of an account go, or no longer.
+/// Limits the namespaces of an account's copies, or removes the limit.
 pub async fn narrow(client: &Client, token: &ServiceAccountToken, namespaces: Option<&str>) {
     let annotations = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: namespaces });
     merge(client, &token.account(), &json!({ "metadata": { "annotations": annotations } })).await;
 }
 
-/// The uid of an object without owners. It is read from the text: no client can decode a profile that nests too deep,
-/// nor its metadata, whose managedFields nest as deep.
+/// The uid of an object without owners, read from the text: no client can decode a profile that nests too deep, nor its
+/// metadata, whose managedFields nest as deep.
 async fn uid_of(client: &Client, object: &Object) -> Option<String> {
     let path = format!("{}/{}", object.api(client).resource_url(), object.name());
     let text = client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()?;
@@ -160,7 +160,7 @@ async fn uid_of(client: &Client, object: &Object) -> Option<String> {
     from_uid.split('"').next().map(str::to_owned)
 }
 
-/// What differs between a Secret and the copy of a token that it should be.
+/// How a Secret differs from the copy of a token.
 async fn differences(
     client: &Client,
     namespace: &str,
@@ -173,11 +173,11 @@ async fn differences(
     let metadata = &shown["metadata"];
     let name = name_of(token);
     let from = metadata["labels"][SYNCED_FROM].as_str().unwrap_or_default();
-    // A long one is shortened: see the test that is about it.
+    // Long names are shortened; another test covers this.
     let is_labelled = if name.len() > 63 { from.get(..50) == name.get(..50) } else { from == name };
     let base64 = |bytes: &[u8]| serde_json::to_value(ByteString(bytes.to_vec())).unwrap();
     let data = json!({ "token": base64(&token.token_bytes()), "ca.crt": base64(ocm::MADE_UP_CA.as_bytes()) });
-    // Whichever version was in use when it was written: see the test that is about it.
+    // The version in use when it was written; another test covers this.
     let owner_version = &metadata["ownerReferences"][0]["apiVersion"];
     let is_known = ProfileVersion::ALL.iter().any(|version| version.resource().api_version == *owner_version);
     let owners = json!([{
@@ -197,18 +197,18 @@ async fn differences(
     checks.into_iter().filter(|(_, right)| !right).map(|(what, _)| what).collect()
 }
 
-/// Waits until a namespace has the copy of a token, right in everything, and answers it.
+/// Waits until a namespace has a correct copy of a token, and returns it.
 pub async fn copied(client: &Client, namespace: &str, token: &ServiceAccountToken) -> Value {
     let copy = copy(namespace, token);
     eventually(&format!("{copy} holds its token"), SOON, async || {
-        let Some(shown) = get(client, &copy).await else { return Err("it is not there".to_owned()) };
+        let Some(shown) = get(client, &copy).await else { return Err("it does not exist".to_owned()) };
         let wrong = differences(client, namespace, token, &shown).await;
         if wrong.is_empty() { Ok(Some(shown)) } else { Err(format!("{wrong:?} of {shown}")) }
     })
     .await
 }
 
-/// Waits until nothing stands where the copy of a token would.
+/// Waits until there is no Secret with the name of a token's copy.
 pub async fn withdrawn(client: &Client, namespace: &str, token: &ServiceAccountToken) {
     world::gone(client, &copy(namespace, token)).await;
 }
@@ -221,7 +221,7 @@ pub async fn secrets(client: &Client, namespace: &str) -> Vec<String> {
     names
 }
 
-/// The condition of an account by which the syncer says what is amiss.
+/// The condition by which the syncer reports why copies of an account are missing.
 pub async fn condition(client: &Client, token: &ServiceAccountToken) -> Value {
     let account = get(client, &token.account()).await.unwrap_or_default();
     let conditions = account["status"]["conditions"].as_array();
@@ -229,8 +229,7 @@ pub async fn condition(client: &Client, token: &ServiceAccountToken) -> Value {
     ours.cloned().unwrap_or_default()
 }
 
-/// Waits until an account says for this reason that its token is not where it should be, and answers in which
-/// words.
+/// Waits until an account's condition has this reason, and returns its message.
 pub async fn withheld(client: &Client, token: &ServiceAccountToken, reason: &str) -> String {
     let what = format!("{} says {reason}", name_of(token));
     eventually(&what, SOON, async || {
@@ -241,7 +240,7 @@ pub async fn withheld(client: &Client, token: &ServiceAccountToken, reason: &str
     .await
 }
 
-/// Waits until an account says that nothing is amiss: it has no condition of ours.
+/// Waits until an account does not have our condition.
 pub async fn content(client: &Client, token: &ServiceAccountToken) {
     eventually(&format!("{} says nothing", name_of(token)), SOON, async || {
         let condition = condition(client, token).await;
@@ -250,10 +249,10 @@ pub async fn content(client: &Client, token: &ServiceAccountToken) {
     .await;
 }
 
-/// Waits until a syncer has acted on everything that was done before: each of its watches shows what happened in
-/// order, and here something happens in each, under names that are not used yet.
+/// Waits until a syncer has processed all earlier changes: each of its watches delivers events in order, and this makes
+/// a change in each, with names that are not used yet.
 pub async fn caught_up(client: &Client, name: &str) {
-    // A namespace of a cluster's name receives no credential.
+    // The namespace of a cluster receives no credential.
     let barrier = format!("{name}-cluster");
     team(client, name, &[&barrier]).await;
     let token = token(&barrier, "app");

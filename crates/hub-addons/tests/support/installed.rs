@@ -1,8 +1,8 @@
-//! The program as people install it: the chart by helm, its Pods in the image by a runner, with the rights and under
-//! the policies that the chart has rendered, and no others.
+//! The program as users install it: the chart with helm, and its Pods from the image, with only the permissions and
+//! policies that the chart renders.
 //!
-//! With `HUB_ADDONS_INSTALLED=1` the tests that start the program have it installed so. What they say as arguments is
-//! then said as values.
+//! With `HUB_ADDONS_INSTALLED=1`, the tests that start the program install it this way. Their arguments become values
+//! of the chart.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use super::chart::{self, NAMESPACE};
 use super::pods::{IMAGE, image};
 use super::{Hub, chain, proxy, world};
 
-/// Longest wait for a Pod to run, or to be gone: it is a copy of its image first, and several start at once.
+/// Timeout for a Pod to start or to end: it copies its image first, and several start at once.
 const PATIENCE: Duration = Duration::from_mins(2);
 const CONTAINER: &str = "hub-addons";
-/// What the API server calls whoever writes profiles.
+/// The user that writes profiles.
 pub const PROFILES: &str = "system:serviceaccount:addons:hub-addons-profiles";
-/// What the API server calls whoever writes copies of tokens.
+/// The user that writes copies of tokens.
 pub const CREDENTIALS: &str = "system:serviceaccount:addons:hub-addons-credentials";
 
-/// Whether the program is to be installed.
+/// Whether to install the program.
 pub fn is_wanted() -> bool {
     std::env::var_os("HUB_ADDONS_INSTALLED").is_some_and(|wanted| wanted == "1")
 }
 
-/// A hub on which the program can be installed, if it is to be.
+/// A hub on which the program can be installed, if required.
 pub fn prepare(builder: HubBuilder) -> HubBuilder {
     if is_wanted() { builder.workloads() } else { builder }
 }
 
-/// Runs the hub's Pods, if the program is to be installed.
+/// Runs the hub's Pods, if the program is installed.
 pub async fn runner(hub: &LocalHub) -> Option<Arc<Pods>> {
     if !is_wanted() {
         return None;
@@ -61,7 +61,7 @@ struct Part {
 }
 
 impl Installed {
-    /// Installs the chart, or upgrades it, and returns when each of its Deployments has a Pod that runs.
+    /// Installs or upgrades the chart, and returns when each of its Deployments has a running Pod.
     pub async fn start(hub: &Hub, runner: Arc<Pods>, arguments: &[&str]) -> Self {
         let admin = hub.client_as("admin").await.unwrap();
         // helm finds it there the second time.
@@ -76,7 +76,7 @@ impl Installed {
         let home = if world::get(&admin, &home).await.is_some() { chain::HOME } else { proxy::HOME };
         std::fs::write(&file, values(arguments, home).to_string()).unwrap();
         let mut command = chart::install_arguments(&[]);
-        // Whoever has stopped it has scaled it.
+        // A test that stopped it has scaled it.
         command.extend([format!("--values={}", file.display()), "--force-conflicts".to_owned()]);
         let ended = chart::run(chart::helm(), Some(&hub.hub), &command).await;
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
@@ -109,12 +109,12 @@ impl Installed {
         Self { runner, admin, parts }
     }
 
-    /// How many processes there are.
+    /// The number of processes.
     pub fn processes(&self) -> usize {
         self.parts.len()
     }
 
-    /// What the processes have logged, one after the other.
+    /// The logs of all processes.
     pub fn log(&self) -> String {
         self.parts.iter().map(|part| self.runner.logs(NAMESPACE, &part.pod, CONTAINER)).collect()
     }
@@ -136,7 +136,7 @@ impl Installed {
         }
     }
 
-    /// Has it end in good order, and stay down.
+    /// Stops it gracefully, and keeps it stopped.
     pub async fn stop(self) {
         let deployments: Api<Deployment> = Api::namespaced(self.admin.clone(), NAMESPACE);
         for deployment in deployments.list(&ListParams::default()).await.unwrap() {
@@ -151,14 +151,14 @@ impl Installed {
         .await;
     }
 
-    /// Ends it without a chance to finish anything, and has it stay down.
+    /// Kills it, and keeps it stopped.
     pub async fn kill(self) {
         self.signal("KILL").await;
         self.stop().await;
     }
 }
 
-/// The chart's values that say what these arguments say.
+/// The chart's values for these arguments.
 fn values(arguments: &[&str], home: &str) -> Value {
     let (registry, rest) = IMAGE.split_once('/').unwrap();
     let (repository, tag) = rest.split_once(':').unwrap();
@@ -168,7 +168,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
         "log": { "level": "debug" },
         "featureGates": {},
         "credentials": {},
-        // Tests make profiles by hand as another cluster's projector would.
+        // Tests create profiles as another cluster's projector would.
         "policies": { "clusterManagers": { "users": ["ocm"] } },
         "accessProvider": { "clusterProxy": { "namespace": home }, "static": {}, "direct": {} },
     });
@@ -212,7 +212,7 @@ fn values(arguments: &[&str], home: &str) -> Value {
             "--cluster-proxy-require-addon" => access["clusterProxy"]["requireAddon"] = truth(),
             "--direct-access-provider-name" => access["direct"]["name"] = text(),
             "--direct-allow-local" => access["direct"]["allowLocal"] = truth(),
-            _ => panic!("no value of the chart says {argument}"),
+            _ => panic!("the chart has no value for {argument}"),
         }
     }
     values

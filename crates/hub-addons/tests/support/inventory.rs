@@ -1,5 +1,5 @@
-//! An application built on cluster-inventory-api's own library: `e2e/inventory-client`, which is asked for a look at its
-//! clusters as often as a test likes.
+//! An application built on cluster-inventory-api's own library: `e2e/inventory-client`, which lists its clusters on
+//! request.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,15 +14,15 @@ use tokio::sync::Mutex;
 use super::SOON;
 use super::proxy::NAME;
 
-/// The application, running.
+/// The running application.
 pub struct InventoryClient {
     pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
     _child: Child,
 }
 
 impl InventoryClient {
-    /// Starts it in a namespace, with a kubeconfig for the hub and the exec plugin that it is to call; `directory` is
-    /// for its configuration.
+    /// Starts it in a namespace, with a kubeconfig for the hub and the exec plugin to call; `directory` is for its
+    /// configuration.
     pub fn start(directory: &Path, kubeconfig: &Path, namespace: &str, exec: &Value) -> Self {
         let file = directory.join(format!("{namespace}.providers.json"));
         let providers = json!({ "providers": [{ "name": NAME, "execConfig": exec }] });
@@ -40,16 +40,16 @@ impl InventoryClient {
         Self { pipes: Mutex::new((input, BufReader::new(output).lines())), _child: child }
     }
 
-    /// What it finds at one look: for each profile's name the `namespaces` of the cluster, or the `error`.
+    /// Its view of the clusters: for each profile's name the `namespaces` of the cluster, or the `error`.
     pub async fn look(&self) -> Value {
         let mut pipes = self.pipes.lock().await;
         pipes.0.write_all(b"\n").await.unwrap();
         let line = tokio::time::timeout(SOON, pipes.1.next_line()).await.unwrap().unwrap();
-        let line = line.unwrap_or_else(|| panic!("inventory-client has ended; above it says why"));
+        let line = line.unwrap_or_else(|| panic!("inventory-client has ended; see its output above"));
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Waits until it reaches these clusters and sees no other.
+    /// Waits until it reaches exactly these clusters.
     pub async fn reaches(&self, clusters: &[&str]) {
         eventually(&format!("the library reaches {clusters:?}"), SOON, async || {
             let found = self.look().await;
@@ -64,7 +64,7 @@ impl InventoryClient {
     }
 }
 
-/// Where it is. Go keeps what it has built: a second call takes a moment.
+/// The path of the program. Go caches builds, so a second call is fast.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

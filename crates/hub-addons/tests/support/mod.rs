@@ -1,4 +1,4 @@
-//! The program under test, beside a real hub, with the rights that its controllers need and no more.
+//! The program under test on a real hub, with only the permissions that its controllers need.
 
 #![allow(dead_code, reason = "every test file uses a part of this")]
 #![allow(
@@ -36,32 +36,32 @@ use tokio::net::TcpStream;
 
 use self::installed::Installed;
 
-/// Longest wait for what a controller should do at once. It is long because the machine may be busy; a test
-/// that passes does not wait.
+/// Timeout for what a controller does immediately. It is long because the machine may be busy; a passing test does not
+/// wait that long.
 pub const SOON: Duration = Duration::from_mins(1);
 
-/// Longest wait for what a controller does to each cluster of a fleet in each namespace.
+/// Timeout for what a controller does for each cluster of a fleet in each namespace.
 pub const WHOLE_FLEET: Duration = Duration::from_secs(80);
 
-/// Starts the two controllers of profiles, and not the syncer.
+/// Starts the controllers of profiles without the syncer.
 pub const PROFILES: &str = "--feature-gates=ClusterProfileCredSyncer=false";
 
-/// The user that the program runs as where it is a process of ours.
+/// The user of the program if it runs as a process.
 pub const USER: &str = "addons";
 
-/// Who writes profiles, as [`Addons::start`] starts the program.
+/// The user that writes profiles, as [`Addons::start`] starts the program.
 pub fn user() -> &'static str {
     if installed::is_wanted() { installed::PROFILES } else { USER }
 }
 
-/// Who writes copies of tokens, as [`Addons::start`] starts the program.
+/// The user that writes copies of tokens, as [`Addons::start`] starts the program.
 pub fn syncer_user() -> &'static str {
     if installed::is_wanted() { installed::CREDENTIALS } else { USER }
 }
 
-/// A hub and a client with OCM's own rights on it.
+/// A hub, and a client with OCM's permissions on it.
 pub struct Hub {
-    // Ends before the hub does.
+    // Must end before the hub.
     pods: Option<Arc<Pods>>,
     #[allow(clippy::struct_field_names, reason = "what it is")]
     pub hub: LocalHub,
@@ -77,12 +77,12 @@ impl std::ops::Deref for Hub {
 }
 
 impl Hub {
-    /// A hub on which the program may do what these rules say.
+    /// A hub on which the program has these permissions.
     pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
         Self::with_rights(installed::prepare(builder).start().await.unwrap(), rules).await
     }
 
-    /// A hub that runs, where the program may do what these rules say from now on.
+    /// A running hub on which the program gets these permissions.
     pub async fn with_rights(hub: LocalHub, rules: Vec<PolicyRule>) -> Self {
         if !rules.is_empty() {
             hub.grant(USER, rules).await.unwrap();
@@ -91,12 +91,12 @@ impl Hub {
         Self { pods: installed::runner(&hub).await, hub, ocm }
     }
 
-    /// Has the hub serve ClusterProfile by another of its CRDs from now on, with all its versions.
+    /// Replaces the CRD of ClusterProfile by another flavour, with all its versions.
     pub async fn serve(&self, flavour: Flavour) {
         self.serve_versions(flavour, |_| true).await;
     }
 
-    /// The same with some of its versions alone. Which one is stored does not change.
+    /// The same, with some of its versions only. The storage version does not change.
     pub async fn serve_versions(&self, flavour: Flavour, served: impl Fn(&str) -> bool) {
         let mut crd = hub_api::crds::cluster_profile(flavour);
         for version in &mut crd.spec.versions {
@@ -119,7 +119,7 @@ impl Hub {
     }
 }
 
-/// The program, running: as a process beside the hub, or installed on it.
+/// The running program: a process beside the hub, or installed on it.
 pub struct Addons {
     program: Program,
 }
@@ -130,7 +130,7 @@ enum Program {
 }
 
 impl Addons {
-    /// Starts `hub-addons run`, or has it [`installed`], and waits until it has seen every list and works.
+    /// Starts `hub-addons run`, or [installs](installed) it, and waits until its watches are synced.
     pub async fn start(hub: &Hub, arguments: &[&str]) -> Self {
         let addons = match &hub.pods {
             Some(pods) => {
@@ -143,26 +143,26 @@ impl Addons {
         addons
     }
 
-    /// Starts it as a process beside the hub, however others are started: for tests that are about the process, or about
-    /// rights that the chart does not give.
+    /// Starts it as a process beside the hub in any case: for tests of the process, or of permissions that the chart
+    /// does not grant.
     pub async fn beside(hub: &Hub, arguments: &[&str]) -> Self {
         let addons = Self::launch(hub, "hub-addons", USER, arguments).await;
         addons.works().await;
         addons
     }
 
-    /// Waits until it has seen every list and works.
+    /// Waits until its watches are synced.
     pub async fn works(&self) {
-        let text = "every watch has its first list, working";
+        let text = "all watches are synced, starting to work";
         eventually("it works", SOON, async || self.lines_with(text) >= self.processes()).await;
     }
 
-    /// Starts `hub-addons run` as a user, with its log under a name, and waits until it serves its probes.
+    /// Starts `hub-addons run` as a user, with a name for its log, and waits until it serves its probes.
     pub async fn launch(hub: &Hub, name: &'static str, user: &str, arguments: &[&str]) -> Self {
         Self::launch_with(hub, name, &hub.kubeconfig_for(user).unwrap(), arguments).await
     }
 
-    /// The same with a kubeconfig of its own.
+    /// The same with its own kubeconfig.
     pub async fn launch_with(hub: &Hub, name: &'static str, kubeconfig: &Path, arguments: &[&str]) -> Self {
         let mut all = vec![
             "run".to_owned(),
@@ -193,13 +193,12 @@ impl Addons {
         .await
     }
 
-    /// Waits until its log has a text.
+    /// Waits until its log contains a text.
     pub async fn logs(&self, what: &str, text: &str) {
-        eventually(&format!("the log says that it is {what}"), SOON, async || self.log().contains(text))
-            .await;
+        eventually(&format!("the log shows: {what}"), SOON, async || self.log().contains(text)).await;
     }
 
-    /// How many processes it is.
+    /// The number of processes.
     pub fn processes(&self) -> usize {
         match &self.program {
             Program::Process { .. } => 1,
@@ -207,7 +206,7 @@ impl Addons {
         }
     }
 
-    /// All that it has logged.
+    /// Its whole log.
     pub fn log(&self) -> String {
         match &self.program {
             Program::Process { running, .. } => running.log(),
@@ -215,12 +214,12 @@ impl Addons {
         }
     }
 
-    /// The process beside the hub, for tests of the process.
+    /// The process beside the hub.
     fn running(&self) -> &Running {
         match &self.program {
             Program::Process { running, .. } => running,
             Program::Installed(_) => {
-                panic!("this test is about the process, and not about what is installed")
+                panic!("this test needs a process, not an installation")
             }
         }
     }
@@ -238,14 +237,14 @@ impl Addons {
         }
     }
 
-    /// Waits for its end, and answers its exit status.
+    /// Waits for its end, and returns its exit status.
     pub async fn exit_status(&self) -> Option<i32> {
         tokio::time::timeout(Duration::from_mins(1), self.running().exit_status())
             .await
             .unwrap_or_else(|_| panic!("it does not end:\n{}", self.log()))
     }
 
-    /// Has it end in good order.
+    /// Stops it gracefully.
     pub async fn stop(self) {
         match self.program {
             Program::Process { .. } => {
@@ -256,11 +255,11 @@ impl Addons {
         }
     }
 
-    /// Ends it without a chance to finish anything.
+    /// Kills it.
     pub async fn kill(self) {
         match self.program {
             Program::Process { ref running, .. } => {
-                // Its end may be known before it is known that the signal was sent.
+                // The end may be noticed before the signal is known to be sent.
                 let _ = running.signal("KILL").await;
                 self.exit_status().await;
             }
@@ -268,7 +267,7 @@ impl Addons {
         }
     }
 
-    /// What a probe answers: `/livez` or `/readyz`. Of several processes that which has most to say.
+    /// The response of a probe: `/livez` or `/readyz`. With several processes, the one with the longest body.
     pub async fn probe(&self, path: &str) -> (u16, String) {
         let mut answers = Vec::new();
         match &self.program {
@@ -282,14 +281,14 @@ impl Addons {
         answers.into_iter().max().unwrap()
     }
 
-    /// The value of a metric's series, as it stands in the text: `name{label="value"}`.
+    /// The value of a series, as written in the text: `name{label="value"}`.
     pub async fn metric(&self, series: &str) -> Option<f64> {
         let text = self.metrics().await;
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
         value.parse().ok()
     }
 
-    /// Waits until a metric's series has at least a value.
+    /// Waits until a series has at least a value.
     pub async fn measures_at_least(&self, series: &str, value: f64) {
         eventually(&format!("{series} is at least {value}"), SOON, async || {
             let now = self.metric(series).await;
@@ -298,7 +297,7 @@ impl Addons {
         .await;
     }
 
-    /// Everything that it measures, as text.
+    /// All metrics, as text.
     pub async fn metrics(&self) -> String {
         match &self.program {
             Program::Process { metrics, .. } => get(metrics, "/metrics").await.1,
@@ -312,17 +311,17 @@ impl Addons {
         }
     }
 
-    /// In how many lines its log has a text.
+    /// The number of lines in its log with a text.
     pub fn lines_with(&self, text: &str) -> usize {
         self.log().lines().filter(|line| line.contains(text)).count()
     }
 
-    /// Waits until a metric's series has a value.
+    /// Waits until a series has a value.
     pub async fn measures(&self, series: &str, value: f64) {
         self.measures_within(series, value, SOON).await;
     }
 
-    /// Waits so long at most.
+    /// The same with a timeout.
     pub async fn measures_within(&self, series: &str, value: f64, within: Duration) {
         eventually(&format!("{series} is {value}"), within, async || {
             let now = self.metric(series).await;
@@ -332,7 +331,7 @@ impl Addons {
     }
 }
 
-/// A GET without an HTTP library: the answers are short, and the connection closes behind them.
+/// A GET without an HTTP library: responses are short, and the server closes the connection after them.
 async fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::building;
 
-/// Where `cp-creds` is. Cargo builds the programs of a package for its own tests, and this is another package's: so the
-/// first call has it built, which is a look at some timestamps where it was built before.
+/// The path of `cp-creds`. Cargo builds the programs of a package only for its own tests, and this is another package:
+/// the first call builds it, which only checks timestamps if it is up to date.
 pub fn cp_creds() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(build)
@@ -25,11 +25,11 @@ fn build() -> PathBuf {
         .output()
         .unwrap();
     assert!(output.status.success(), "cp-creds does not build: {}", output.status);
-    // Cargo says where: a target directory, a target or a profile may be set in its environment or configuration.
+    // Cargo prints the path: its environment or configuration may set a target directory, a target or a profile.
     let messages = String::from_utf8(output.stdout).unwrap();
     let executable = messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).unwrap();
         message["executable"].as_str().map(PathBuf::from)
     });
-    executable.unwrap_or_else(|| panic!("cargo does not say where cp-creds is: {messages}"))
+    executable.unwrap_or_else(|| panic!("cargo does not print the path of cp-creds: {messages}"))
 }

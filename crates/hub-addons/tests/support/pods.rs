@@ -1,4 +1,4 @@
-//! The program as people run it: in a pod, from its image.
+//! The program in a Pod, from its image.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,33 +9,33 @@ use tokio::sync::OnceCell;
 
 use super::building;
 
-/// What Pods call the image with both programs.
+/// The name of the image with both programs.
 pub const IMAGE: &str = "registry.example.com/hub-addons:test";
 
-/// The archive of the image with both programs, or `None` where this machine cannot build or run it. It can take
-/// minutes: no hub should wait.
+/// The archive of the image with both programs, or `None` if this machine cannot build or run it. The build can take
+/// minutes, so no hub should be waiting for it.
 pub async fn image() -> Option<PathBuf> {
     archive("hub-addons").await
 }
 
-/// The same of the image with the plugin alone.
+/// The archive of the image with only the plugin.
 pub async fn plugin_image() -> Option<PathBuf> {
     archive("cp-creds").await
 }
 
-/// Whether this machine can build images and run them; if it cannot, that is said.
+/// Whether this machine can build images and run them; reports why not.
 async fn can() -> bool {
     let missing = match Pods::can_run().await {
         Err(error) => error.to_string(),
-        Ok(()) if !image_sh(&["--can"]).status.success() => "nothing can build images here".to_owned(),
+        Ok(()) if !image_sh(&["--can"]).status.success() => "no tool to build images".to_owned(),
         Ok(()) => return true,
     };
-    // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
+    // Not with `eprintln!`: the test harness captures the output of passing tests.
     let _ = writeln!(io::stderr(), "SKIPPED, hub-addons in pods: {missing}");
     false
 }
 
-/// The archive that `hack/image.sh` builds of this source, or the one in the folder that `HUB_ADDONS_IMAGES` names.
+/// The archive that `hack/image.sh` builds from this source, or the one in the folder `HUB_ADDONS_IMAGES`.
 async fn archive(image: &str) -> Option<PathBuf> {
     static FOLDER: OnceCell<Option<PathBuf>> = OnceCell::const_new();
     let folder = || async {
@@ -43,7 +43,7 @@ async fn archive(image: &str) -> Option<PathBuf> {
     };
     let folder = FOLDER.get_or_init(folder).await.as_ref()?;
     let archive = folder.join(format!("{image}-{}.oci.tar", architecture()));
-    assert!(archive.exists(), "there is no {}", archive.display());
+    assert!(archive.exists(), "{} does not exist", archive.display());
     Some(archive)
 }
 

@@ -1,5 +1,5 @@
-//! OCM's cluster-proxy as the access-provider provisioner meets it: its configuration, addons, and the Secret
-//! with its serving certificate; and what profiles publish of it.
+//! The inputs of the access-provider provisioner from OCM's cluster-proxy: its configuration, addons, and the Secret
+//! with its serving certificate; and the entries that profiles publish.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use super::{Addons, Hub, WHOLE_FLEET, rights, user, world};
 
 /// The name of our entry.
 pub const NAME: &str = "open-cluster-management";
-/// The namespace that the proxy runs in unless it moves.
+/// The default namespace of the proxy.
 pub const HOME: &str = "proxy";
 /// The namespace of the profiles.
 pub const TEAM: &str = "team";
 /// Starts the provisioner without the projector.
 pub const ALONE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileCredSyncer=false";
-/// An overlap that no test sees the end of.
+/// An overlap that outlasts every test.
 pub const LONG: &str = "--ca-overlap=1h";
-/// The status writes of the program that succeeded.
+/// The number of successful status writes.
 pub const WRITTEN: &str =
     "hub_addons_writes_total{resource=\"clusterprofiles\",verb=\"patch_status\",result=\"ok\"}";
 
@@ -31,12 +31,12 @@ pub const WRITTEN: &str =
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// One of that name with a new key.
+    /// An authority with this name and a new key.
     pub fn new(name: &str) -> Self {
         Self::until(name, 4000)
     }
 
-    /// One that expires at the beginning of a year.
+    /// An authority that expires at the beginning of a year.
     pub fn until(name: &str, year: i32) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -50,7 +50,7 @@ impl Authority {
         self.0.pem().replace('\r', "")
     }
 
-    /// A new serving certificate and this authority's behind it, as the addon writes them.
+    /// A new serving certificate followed by this authority's, as the addon writes them.
     pub fn chain(&self) -> String {
         let mut params = CertificateParams::new(["proxy.example".to_owned()]).unwrap();
         params.use_authority_key_identifier_extension = true;
@@ -83,7 +83,7 @@ pub fn serving(namespace: &str, certificates: &str) -> ocm::Object {
         .field("stringData", json!({ "tls.crt": certificates }))
 }
 
-/// A profile as another process's projector makes it, but for the parts that do not matter here.
+/// A profile as another process's projector creates it, without irrelevant parts.
 pub fn projected(namespace: &str, cluster: &str) -> ocm::Object {
     world::profile_of(NAME, namespace, cluster)
         .label("x-k8s.io/cluster-manager", NAME)
@@ -102,7 +102,7 @@ pub async fn hub_for_both(builder: HubBuilder) -> Hub {
     Hub::start(builder.without_controller_manager(), rights::both()).await
 }
 
-/// The proxy at home, with a certificate of this authority, and the addon on these clusters.
+/// Installs the proxy in its default namespace, with a certificate of this authority, and the addon on these clusters.
 pub async fn install(hub: &Hub, authority: &Authority, clusters: &[&str]) {
     world::ensure_namespace(&hub.ocm, HOME).await;
     world::create(&hub.ocm, [serving(HOME, &authority.chain()), configuration(HOME)]).await;
@@ -126,7 +126,7 @@ pub fn server(namespace: &str, cluster: &str) -> String {
     format!("https://cluster-proxy-addon-user.{namespace}:9092/{cluster}")
 }
 
-/// Our whole entry but for its trust anchors.
+/// Our whole entry without its trust anchors.
 pub fn entry(server: &str, cluster: &str) -> Value {
     json!({ "name": NAME, "cluster": {
         "server": server,
@@ -136,19 +136,19 @@ pub fn entry(server: &str, cluster: &str) -> Value {
     } })
 }
 
-/// The certificates that these authorities' anchors are.
+/// The certificates of these authorities.
 pub fn anchors_of(authorities: &[&Authority]) -> BTreeSet<String> {
     authorities.iter().map(|authority| authority.pem()).collect()
 }
 
-/// Takes the trust anchors out of an entry. Each is there once.
+/// Removes the trust anchors from an entry, and checks that each is unique.
 pub fn take_anchors(entry: &mut Value) -> BTreeSet<String> {
     let Some(cluster) = entry["cluster"].as_object_mut() else { return BTreeSet::new() };
     let data = cluster.remove("certificate-authority-data").unwrap_or_default();
     let text = String::from_utf8(serde_json::from_value::<ByteString>(data).unwrap_or_default().0).unwrap();
     let list: Vec<String> = text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect();
     let set: BTreeSet<String> = list.iter().cloned().collect();
-    assert_eq!(set.len(), list.len(), "an anchor is there twice: {text}");
+    assert_eq!(set.len(), list.len(), "duplicate trust anchor: {text}");
     set
 }
 
@@ -184,23 +184,23 @@ pub async fn all(client: &Client, namespace: &str) -> Vec<Value> {
     list.into_iter().map(|profile| serde_json::to_value(profile).unwrap()).collect()
 }
 
-/// The requests of a user that are neither about its Lease nor Events.
+/// The requests of a user, without those for its Lease and Events.
 pub fn requests_of(user: &str, requests: &Requests) -> Requests {
     requests.of_user(user).matching(|request| !["leases", "events"].contains(&request.resource.as_str()))
 }
 
-/// The requests of the program since a mark, when it has nothing left to do.
+/// The requests of the program since a mark, once its queue is empty.
 pub async fn cost_since(hub: &Hub, addons: &Addons, mark: &local_hub::Mark) -> Requests {
     addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
     requests_of(user(), &hub.audit().since(mark).await.unwrap())
 }
 
-/// Waits until the program has made so many status writes since it started.
+/// Waits until the program has made this many status writes since it started.
 pub async fn has_written(addons: &Addons, writes: u32) {
     addons.measures_within(WRITTEN, f64::from(writes), WHOLE_FLEET).await;
 }
 
-/// The series of the gauge that says how many profiles have our entry or why not.
+/// The series of the gauge that counts profiles by the state of our entry.
 pub fn state(source: &str, state: &str) -> String {
     format!("hub_addons_access_providers{{source=\"{source}\",state=\"{state}\"}}")
 }

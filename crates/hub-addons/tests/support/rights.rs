@@ -1,4 +1,4 @@
-//! The rights of the controllers. What a test does not grant here, the API server refuses.
+//! The permissions of the controllers. The API server refuses everything else.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
@@ -21,13 +21,13 @@ fn named(rule: PolicyRule, name: &str) -> PolicyRule {
     PolicyRule { resource_names: Some(vec![name.to_owned()]), ..rule }
 }
 
-/// What tells which version of ClusterProfile the hub serves.
+/// To watch which version of ClusterProfile the hub serves.
 pub fn served_versions() -> PolicyRule {
     let crds = rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["list", "watch"]);
     named(crds, "clusterprofiles.multicluster.x-k8s.io")
 }
 
-/// What every controller needs: its Lease, and Events.
+/// For every controller: its Lease, and Events.
 pub fn host() -> Vec<PolicyRule> {
     vec![
         rule("coordination.k8s.io", &["leases"], &["create", "get", "update"]),
@@ -35,7 +35,7 @@ pub fn host() -> Vec<PolicyRule> {
     ]
 }
 
-/// What the projector needs.
+/// For the projector.
 pub fn projector() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
@@ -51,7 +51,7 @@ pub fn projector() -> Vec<PolicyRule> {
     rules
 }
 
-/// What the provisioner needs with the cluster-proxy source.
+/// For the provisioner with the cluster-proxy source.
 pub fn provisioner() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
@@ -71,14 +71,14 @@ pub fn provisioner() -> Vec<PolicyRule> {
     rules
 }
 
-/// What the syncer needs, with the right to every Secret.
+/// For the syncer, with permission for every Secret.
 pub fn syncer() -> Vec<PolicyRule> {
     let mut rules = syncer_without_secrets();
     rules.push(rule("", &["secrets"], &["create", "delete", "get", "list", "patch", "watch"]));
     rules
 }
 
-/// What the syncer needs besides its rights to Secrets.
+/// For the syncer, without Secrets.
 pub fn syncer_without_secrets() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
@@ -95,14 +95,14 @@ pub fn syncer_without_secrets() -> Vec<PolicyRule> {
     rules
 }
 
-/// What the syncer needs beside the rights to Secrets that it is given.
+/// For the syncer, besides the permissions for Secrets that it is granted.
 pub fn syncer_granted() -> Vec<PolicyRule> {
     let mut rules = syncer_without_secrets();
     rules.push(named(rule(RBAC, &["rolebindings"], &["list", "watch"]), "hub-addons-copies"));
     rules
 }
 
-/// What gives the syncer its rights.
+/// For the controller that grants the syncer its permissions.
 pub fn credential_rights() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
@@ -117,7 +117,7 @@ pub fn credential_rights() -> Vec<PolicyRule> {
     rules
 }
 
-/// What projector and provisioner need in one process.
+/// For projector and provisioner in one process.
 pub fn both() -> Vec<PolicyRule> {
     let mut rules = projector();
     rules.extend(provisioner());

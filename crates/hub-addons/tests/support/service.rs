@@ -1,34 +1,34 @@
-//! What Services are in a cluster: names that lead to where a program listens. On this machine they do not resolve, so
-//! clients are sent here as to an HTTP proxy, which hands a TLS connection through as it is.
+//! A stand-in for Services: names that resolve to a program's address. This machine does not resolve them, so clients
+//! use this as an HTTP proxy, which passes TLS connections through.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-/// One Service. It ends with the runtime that it was started in.
+/// One Service. It ends with its runtime.
 pub struct Service {
     address: SocketAddr,
 }
 
 impl Service {
-    /// Leads those who ask for this `NAME:PORT` to an address, and nobody anywhere else.
+    /// Connects clients that request this `NAME:PORT` to an address, and rejects all others.
     pub async fn start(name: String, leads_to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let name = name.clone();
-                // An error is one of the two that is gone, and the other's to notice.
+                // An error means that one side is gone, which the other notices.
                 tokio::spawn(async move { connect(client, &name, leads_to).await.ok() });
             }
         });
         Self { address }
     }
 
-    /// The variables that make a program resolve names here.
+    /// The environment variables that make a program use it.
     pub fn environment(&self) -> [(&'static str, String); 2] {
-        // Whatever else this machine's environment says of proxies must not win.
+        // Other proxy settings in this machine's environment must not take precedence.
         [("HTTPS_PROXY", format!("http://{}", self.address)), ("NO_PROXY", "127.0.0.1".to_owned())]
     }
 }

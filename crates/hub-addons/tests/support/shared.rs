@@ -1,4 +1,4 @@
-//! A hub with a controller at work that the tests of a file share: each has names of its own.
+//! A hub with a running controller that the tests of a file share; each test uses its own names.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -56,12 +56,12 @@ async fn stage_of(shared: &'static OnceLock<Shared>, lists: local_hub::Flavour) 
     Stage { shared, ocm }
 }
 
-/// What the tests of a file share, which the first of them starts; and a client of its own for this one.
+/// The hub that the tests of a file share, which the first of them starts; and a client for this test.
 pub async fn share<F: Future<Output = (Hub, Addons)>>(
     shared: &'static OnceLock<Shared>,
     start: impl FnOnce() -> F + Send + 'static,
 ) -> (&'static Shared, Client) {
-    // On a thread with a runtime of its own, which outlives the test that happens to come first.
+    // On a thread with its own runtime, which outlives the test that runs first.
     let begin = move || shared.get_or_init(|| on_its_own(start));
     let shared = tokio::task::spawn_blocking(begin).await.unwrap();
     (shared, shared.hub.client_as("ocm").await.unwrap())
@@ -81,7 +81,7 @@ fn on_its_own<F: Future<Output = (Hub, Addons)>>(start: impl FnOnce() -> F + Sen
 }
 
 impl Shared {
-    /// A name for a barrier that no other test has.
+    /// A unique name for a barrier.
     pub fn next_barrier(&self) -> String {
         format!("barrier-{}", self.barriers.fetch_add(1, Ordering::Relaxed))
     }
@@ -98,20 +98,20 @@ impl Stage {
         sees(&self.ocm, namespace, clusters).await;
     }
 
-    /// Waits until the projector has acted on everything that was done before.
+    /// Waits until the projector has processed all earlier changes.
     pub async fn caught_up(&self) {
         caught_up(&self.ocm, &self.shared.next_barrier()).await;
     }
 
-    /// What the projector has asked for in a namespace.
+    /// The projector's requests in a namespace.
     pub async fn asked_in(&self, namespace: &str) -> Requests {
         let requests = self.shared.hub.audit().requests().await.unwrap();
         requests.of_user(user()).matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
     }
 }
 
-/// Waits until a projector has acted on everything that was done before: each of its four watches shows what
-/// happened in order, and here something happens in each, under names that are not used yet.
+/// Waits until a projector has processed all earlier changes: each of its four watches delivers events in order, and
+/// this makes a change in each, with names that are not used yet.
 pub async fn caught_up(client: &Client, name: &str) {
     let cluster = ocm::ManagedCluster::named(name).in_set(name);
     let objects =

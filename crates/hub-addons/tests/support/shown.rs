@@ -1,4 +1,4 @@
-//! What a namespace sees: its ClusterProfiles, as the API server has them.
+//! The ClusterProfiles of a namespace on the API server.
 
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
@@ -35,7 +35,7 @@ pub async fn sees(client: &Client, namespace: &str, clusters: &[&str]) {
     .await;
 }
 
-/// Waits until a profile satisfies a condition, and answers it.
+/// Waits until a profile satisfies a condition, and returns it.
 pub async fn profile(
     client: &Client,
     (namespace, name): (&str, &str),
@@ -45,7 +45,7 @@ pub async fn profile(
     let api = profiles(client, namespace);
     eventually(&format!("{namespace}/{name} {what}"), SOON, async || {
         let Some(profile) = api.get_opt(name).await.map_err(|error| error.to_string())? else {
-            return Err("it is not there".to_owned());
+            return Err("it does not exist".to_owned());
         };
         let profile = serde_json::to_value(profile).map_err(|error| error.to_string())?;
         if condition(&profile) { Ok(Some(profile)) } else { Err(format!("{profile:#}")) }

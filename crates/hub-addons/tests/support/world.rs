@@ -1,4 +1,4 @@
-//! What people and other controllers do to a hub's objects.
+//! What users and other controllers do to a hub's objects.
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::SOON;
 
-/// A finalizer that no controller of a test takes away.
+/// A finalizer that no controller in a test removes.
 pub const HOLD: &str = "example.com/hold";
 
 /// Creates objects in this order.
@@ -18,7 +18,7 @@ pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) 
     }
 }
 
-/// Creates a namespace where there is none of that name.
+/// Creates a namespace if it does not exist.
 pub async fn ensure_namespace(client: &Client, name: &str) {
     let namespace = ocm::namespace(name);
     if get(client, &namespace).await.is_none() {
@@ -26,7 +26,7 @@ pub async fn ensure_namespace(client: &Client, name: &str) {
     }
 }
 
-/// A ClusterProfile as somebody else would make it.
+/// A ClusterProfile as another manager would create it.
 pub fn profile_of(manager: &str, namespace: &str, name: &str) -> ocm::Object {
     ocm::Object::new(
         ("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"),
@@ -50,22 +50,22 @@ pub async fn merge_status(client: &Client, object: &ocm::Object, patch: &Value) 
     object.api(client).patch_status(object.name(), &params, &patch).await.unwrap();
 }
 
-/// Puts a finalizer on an object, so that it stays when it is deleted.
+/// Adds a finalizer to an object, so that it remains when it is deleted.
 pub async fn hold(client: &Client, object: &ocm::Object, finalizer: &str) {
     merge(client, object, &json!({ "metadata": { "finalizers": [finalizer] } })).await;
 }
 
-/// Takes every finalizer away.
+/// Removes every finalizer.
 pub async fn let_go(client: &Client, object: &ocm::Object) {
     merge(client, object, &json!({ "metadata": { "finalizers": null } })).await;
 }
 
-/// Deletes an object, and returns when that is under way.
+/// Deletes an object, and returns when the deletion has been accepted.
 pub async fn delete(client: &Client, object: &ocm::Object) {
     object.api(client).delete(object.name(), &DeleteParams::background()).await.unwrap();
 }
 
-/// The object as the API server has it, if it has it.
+/// The object on the API server, if it exists.
 pub async fn get(client: &Client, object: &ocm::Object) -> Option<Value> {
     let found = object.api(client).get_opt(object.name()).await.unwrap();
     found.map(|found| serde_json::to_value(found).unwrap())
@@ -76,8 +76,8 @@ pub async fn gone(client: &Client, object: &ocm::Object) {
     eventually(&format!("{object} is gone"), SOON, async || get(client, object).await.is_none()).await;
 }
 
-/// The notes of the Events with this reason about an object, one a publication: an Event that was published
-/// again counts again. Those about an object without a namespace are in `default`.
+/// The notes of the Events with this reason about an object, once for each publication: a repeated Event counts again.
+/// Events about an object without a namespace are in `default`.
 pub async fn events(client: &Client, about: &ocm::Object, reason: &str) -> Vec<String> {
     let api: Api<Event> = Api::namespaced(client.clone(), about.namespace().unwrap_or("default"));
     let list = api.list(&ListParams::default()).await.unwrap();
@@ -94,9 +94,9 @@ pub async fn events(client: &Client, about: &ocm::Object, reason: &str) -> Vec<S
         .collect()
 }
 
-/// Waits for the first Event with this reason about an object, and answers its note.
+/// Waits for the first Event with this reason about an object, and returns its note.
 pub async fn told(client: &Client, about: &ocm::Object, reason: &str) -> String {
-    eventually(&format!("an Event on {about} tells {reason}"), SOON, async || {
+    eventually(&format!("an Event on {about} with reason {reason}"), SOON, async || {
         events(client, about, reason).await.into_iter().next()
     })
     .await

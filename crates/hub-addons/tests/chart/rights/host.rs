@@ -13,7 +13,7 @@ use crate::support::credentials::{copied, copy, token};
 use crate::support::proxy::{HOME, TEAM, configuration};
 use crate::support::world::{self, events, get, merge, told};
 
-const WORKING: &str = "every watch has its first list";
+const WORKING: &str = "all watches are synced";
 
 /// What a process is seen by: something that it does for a cluster of this trial.
 struct Seen {
@@ -62,7 +62,7 @@ pub async fn leads(t: &mut Trial) {
     }
     let seen = Seen::of(t).await;
     t.take_before_start().await;
-    t.process().logs("no leader", "cannot stand for election, trying again").await;
+    t.process().logs("no leader", "cannot acquire the lease, retrying").await;
     t.is_refused().await;
     assert_eq!(t.process().lines_with(WORKING), 0, "{}", t.process().log());
     seen.is_not_done(t).await;
@@ -87,7 +87,7 @@ pub async fn begins(t: &mut Trial, watch: &str) {
 pub async fn waits_for(t: &Trial, watch: &str) {
     t.is_refused().await;
     let process = t.process();
-    process.logs("without a list", &format!("cannot watch {watch}, trying again")).await;
+    process.logs("without a list", &format!("cannot watch {watch}, retrying")).await;
     eventually("it lacks one list", SOON, async || {
         let (code, text) = process.probe("/readyz").await;
         let lacks: BTreeSet<_> = text.lines().filter(|line| line.starts_with("[-]")).collect();

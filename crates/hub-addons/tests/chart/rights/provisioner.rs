@@ -38,7 +38,7 @@ pub async fn knows(t: &mut Trial, watch: &str) {
     t.joins(&name).await;
     t.take_before_start().await;
     t.process().works().await;
-    t.process().logs("without a list", &format!("cannot watch {watch}, trying again")).await;
+    t.process().logs("without a list", &format!("cannot watch {watch}, retrying")).await;
     t.has_profile(TEAM, &name).await;
     t.later_shows().await;
     assert_eq!(t.entry(&name).await, Value::Null);
