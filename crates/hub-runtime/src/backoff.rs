@@ -1,10 +1,10 @@
-//! How long to wait after a failure: twice as long each time between two bounds, with jitter, for ever.
+//! Exponential backoff between two bounds, with jitter and without end.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 
-/// Waits that begin at `min` and never end. The jitter comes on top, so that one can last twice `max`.
+/// Delays that double from `min` to `max` and never end. Jitter is added, so a delay can be twice `max`.
 pub(crate) fn between(min: Duration, max: Duration) -> ExponentialBackoff {
     ExponentialBuilder::default()
         .with_min_delay(min)

@@ -1,4 +1,4 @@
-//! What a controller is, to the process that runs it.
+//! The interface between controllers and the process that runs them.
 
 use futures::future::BoxFuture;
 use hub_api::names::ProfileKey;
@@ -15,25 +15,25 @@ use crate::host::Watches;
 pub enum FleetKind {
     /// ManagedCluster.
     Clusters,
-    /// ManagedClusterSet and ManagedClusterSetBinding, which grants rest on.
+    /// ManagedClusterSet and ManagedClusterSetBinding, which grants depend on.
     Grants,
 }
 
-/// A controller of the process. [`Process`](crate::process::Process) calls these methods in their order here, each
-/// once for all controllers before the next:
+/// A controller of the process. [`Process`](crate::process::Process) calls these methods in this order, each one for
+/// all controllers before the next:
 ///
-/// 1. every controller is made, and takes the Lease of its [name](Self::name);
-/// 2. [`watch`](Self::watch): the watches start, first those of the fleet that some controller [needs](Self::needs);
-/// 3. [`begin`](Self::begin), when every list is there; from then on [`fleet_changed`](Self::fleet_changed);
+/// 1. it creates every controller, and acquires the Lease with its [name](Self::name);
+/// 2. [`watch`](Self::watch) starts the watches, after those of the fleet that some controller [needs](Self::needs);
+/// 3. [`begin`](Self::begin), when every watch has its first list; from then on [`fleet_changed`](Self::fleet_changed);
 /// 4. [`work`](Self::work), until the process stops.
 pub trait Controller: Send + Sync + 'static {
-    /// Its name in logs and metrics; `hub-addons-NAME` is its Lease.
+    /// The name in logs and metrics; its Lease is `hub-addons-NAME`.
     fn name(&self) -> &'static str;
 
-    /// Which parts of the fleet it needs watched.
+    /// The parts of the fleet that it needs watched.
     fn needs(&self) -> &'static [FleetKind];
 
-    /// Its part of ClusterProfiles, where it owns one. The process watches and writes them for all owners.
+    /// The part of ClusterProfiles that it owns, if any. The process watches and writes them for all owners.
     fn owner(&self) -> Option<&dyn Owner> {
         None
     }
@@ -41,19 +41,19 @@ pub trait Controller: Send + Sync + 'static {
     /// Starts its own watches.
     fn watch(&self, _watches: &Watches) {}
 
-    /// What there is to report on a cluster, beyond what the process itself does.
+    /// Its findings about a cluster, in addition to those of the process.
     fn cluster_notes(&self, _cluster: &ObservedCluster) -> Vec<Note> {
         Vec::new()
     }
 
-    /// Every list is there: what is absent now does not exist. Queues everything that may need work.
+    /// Every watch has its first list: what is absent does not exist. Queues everything that may need work.
     fn begin(&self) {}
 
-    /// The fleet has changed, and decisions may have changed with it. Called by the task of the watch that saw it, never
-    /// before every list is there.
+    /// The fleet has changed, and decisions may have changed. Called by the watch's task, and only after `begin`.
     fn fleet_changed(&self, _fleet: &Fleet, _touched: &Touched) {}
 
-    /// Works until `stop`; then returns when what is in flight is done. Owners of profiles have no work of their own.
+    /// Works until `stop`, then returns when all writes in flight have finished. Owners of profiles have no work of
+    /// their own.
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(stop.cancelled_owned())
     }
@@ -61,11 +61,11 @@ pub trait Controller: Send + Sync + 'static {
 
 /// The part of ClusterProfiles that a controller owns.
 pub trait Owner {
-    /// What the owner wants of the profile at `key` now, where `observed` is what there is. Quick, and without
+    /// The desired state of the owner's part of the profile at `key`, given the observed one. Must be fast and without
     /// I/O.
     fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share;
 
-    /// How urgent the work on a profile is that has changed or is gone.
+    /// The priority of a profile that has changed or been deleted.
     fn priority(&self, _key: &ProfileKey, _exists: bool) -> Priority {
         Priority::Update
     }

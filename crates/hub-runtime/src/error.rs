@@ -1,50 +1,50 @@
-//! What can go wrong between us and the API server, in few words and few kinds.
+//! Failures of requests to the API server, by category.
 
 use std::error::Error as _;
 use std::time::Duration;
 
 use kube::core::Status;
 
-/// The kinds of failures: few and fixed, so that each can be a metric's label.
+/// The categories of failures: a small fixed set, so that each can be a label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Category {
-    /// The object changed since it was read.
+    /// The object has changed since it was read.
     Conflict,
-    /// An object of that name is there already.
+    /// An object of that name exists.
     AlreadyExists,
     /// The object does not exist.
     NotFound,
     /// The namespace of the object does not exist.
     NamespaceNotFound,
-    /// The hub does not serve the kind or its version, or is removing its CRD.
+    /// The hub does not serve the kind or its version, or its CRD is terminating.
     NotServed,
-    /// The namespace is being deleted and takes nothing new.
+    /// The namespace is terminating, and nothing can be created in it.
     NamespaceTerminating,
-    /// We lack the permission.
+    /// The permission is missing.
     Forbidden,
-    /// A `ResourceQuota` of the namespace is used up.
+    /// A `ResourceQuota` of the namespace is exceeded.
     QuotaExceeded,
-    /// An admission webhook or policy does not allow it.
+    /// An admission webhook or policy denied it.
     Denied,
-    /// The API server does not know us.
+    /// The API server does not accept our credentials.
     Unauthorized,
-    /// The API server does not accept what we sent.
+    /// The API server rejects the object.
     Invalid,
-    /// The API server asks to slow down.
+    /// The API server throttles requests.
     Throttled,
-    /// No answer in time.
+    /// No response in time.
     Timeout,
-    /// No connection, or the API server is in trouble itself.
+    /// No connection, or the API server is unavailable.
     Unavailable,
-    /// The API server, or a webhook behind it, failed on this request.
+    /// The API server, or a webhook, failed on this request.
     Internal,
     /// Another process leads, so nothing was sent.
     NotLeader,
-    /// The API server is in trouble, so nothing was sent.
+    /// The gate is closed, so nothing was sent.
     Held,
-    /// The write was accepted and changed nothing.
+    /// The write was accepted without effect.
     Ineffective,
-    /// A list or watch began too long ago to go on: it has to start over.
+    /// A list or watch is too old to continue: it must start over.
     Expired,
     /// Anything else.
     Other,
@@ -102,7 +102,7 @@ impl Category {
         }
     }
 
-    /// The category of a client's error.
+    /// The category of a client error.
     #[must_use]
     pub fn of(error: &kube::Error) -> Self {
         match error {
@@ -114,7 +114,7 @@ impl Category {
         }
     }
 
-    /// The category of the API server's response.
+    /// The category of an API server's response.
     #[must_use]
     pub fn of_status(status: &Status) -> Self {
         match (status.code, status.reason.as_str()) {
@@ -125,7 +125,7 @@ impl Category {
             (_, _) if is_denied(status) => Self::Denied,
             (403, _) => Self::Forbidden,
             (404, _) => Self::of_not_found(status),
-            // What the API server says of a kind whose CRD is terminating.
+            // The API server's response for a kind whose CRD is terminating.
             (405, _) => Self::NotServed,
             (409, "AlreadyExists") => Self::AlreadyExists,
             (409, _) => Self::Conflict,
@@ -133,15 +133,15 @@ impl Category {
             (400 | 413 | 415 | 422, _) => Self::Invalid,
             (429, _) => Self::Throttled,
             (504, _) => Self::Timeout,
-            // What the API server says where a webhook cannot be called, too.
+            // Also the API server's response if a webhook cannot be called.
             (500, _) => Self::Internal,
             (501.., _) => Self::Unavailable,
             _ => Self::Other,
         }
     }
 
-    /// What it is that was not found. A path that the API server does not serve gets the text `404 page not found`; a
-    /// missing object gets a Status with its kind and name, be it the namespace or the object itself.
+    /// What was not found. For a path that it does not serve, the API server responds with the text `404 page not
+    /// found`; for a missing object with a Status that has its kind and name, of the namespace or of the object itself.
     fn of_not_found(status: &Status) -> Self {
         match status.details.as_ref().filter(|details| !details.name.is_empty()) {
             Some(details) if details.kind == "namespaces" => Self::NamespaceNotFound,
@@ -156,8 +156,8 @@ fn caused_by(status: &Status, reason: &str) -> bool {
     causes.any(|cause| cause.reason == reason)
 }
 
-/// Whether an admission webhook or policy has refused the write. It chooses the code itself, so that its sentence is all
-/// there is to go by: `admission webhook "NAME" denied the request` (apiserver, plugin/webhook/errors) and
+/// Whether an admission webhook or policy has denied the write. It chooses the status code itself, so only the message
+/// identifies it: `admission webhook "NAME" denied the request` (apiserver, plugin/webhook/errors) and
 /// `ValidatingAdmissionPolicy 'NAME' with binding 'NAME' denied request` (plugin/policy/validating).
 fn is_denied(status: &Status) -> bool {
     let message = &status.message;
@@ -166,7 +166,7 @@ fn is_denied(status: &Status) -> bool {
             || (message.contains("ValidatingAdmissionPolicy ") && message.contains("denied request")))
 }
 
-/// How long the API server asks to be left alone, if it says so in the Status.
+/// The `retryAfterSeconds` of the Status, if any.
 #[must_use]
 pub fn retry_after(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
@@ -174,8 +174,8 @@ pub fn retry_after(error: &kube::Error) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
-/// An error in one line: the API server's own sentence where it gave one, else the error and its causes,
-/// each once (some errors quote their source, some do not).
+/// An error on one line: the API server's message if there is one, else the error and its causes, each once (some
+/// errors quote their source, some do not).
 #[must_use]
 pub fn summary(error: &kube::Error) -> String {
     let mut text = match error {

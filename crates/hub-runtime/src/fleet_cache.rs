@@ -1,8 +1,7 @@
 //! The hub's clusters, sets and bindings, watched once for all controllers of the process.
 //!
-//! Watches: ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, as far as a controller needs them. Writes
-//! nothing. Guarantees that every controller is called after each change that may change a decision, once the index
-//! shows it.
+//! Watches ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding, if a controller needs them. Writes nothing.
+//! Guarantees that every controller is called after each change that may affect a decision, once the index contains it.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -35,19 +34,19 @@ struct Inner {
 }
 
 impl FleetCache {
-    /// An index that nothing fills yet.
+    /// An empty index; [`Self::watch`] fills it.
     pub(crate) fn new(bound_source: BoundSource, host: &Arc<Host>) -> Self {
         let fleet = RwLock::new(Fleet::new(bound_source));
         let (controllers, host) = (OnceLock::new(), Arc::clone(host));
         Self { inner: Arc::new(Inner { fleet, controllers, host }) }
     }
 
-    /// The index as it is now. Hold it for one decision, not across an await.
+    /// The current index. Hold the guard for one decision, not across an await.
     pub fn read(&self) -> RwLockReadGuard<'_, Fleet> {
         self.inner.fleet.read()
     }
 
-    /// Starts to watch what these controllers need, for them. A second call changes nothing.
+    /// Starts the watches that these controllers need. A second call changes nothing.
     pub(crate) fn watch(&self, controllers: &[Arc<dyn Controller>]) {
         let needs = |kind| controllers.iter().any(|controller| controller.needs().contains(&kind));
         let (grants, clusters) = (needs(FleetKind::Grants), needs(FleetKind::Clusters));
@@ -73,7 +72,7 @@ impl FleetCache {
             let mut fleet = self.inner.fleet.write();
             change(&mut fleet)
         };
-        // Before that, controllers look at everything when they begin.
+        // Before that, `begin` queues everything.
         if touched == Touched::Nothing || !self.inner.host.is_working() {
             return;
         }

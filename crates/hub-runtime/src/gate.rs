@@ -1,10 +1,10 @@
-//! One gate for every write of the process: it closes while the API server is in trouble.
+//! One gate for every write of the process: it closes while the API server is failing.
 //!
-//! Each write reports its outcome here. A 429, a 503 or a failed connection closes the gate; so do timeouts and internal
-//! errors, once requests of two namespaces failed that way and none succeeded in between, because in one namespace a
-//! webhook may be the cause. While the gate is closed, two writes a second pass as probes, and none before the time that
-//! the API server asks for (`Retry-After`); every other key keeps its place in its queue. The first response that is not
-//! one of these failures opens the gate.
+//! Each write reports its result here. A 429, a 503 or a failed connection closes the gate; so do timeouts and internal
+//! errors, once requests in two namespaces failed that way without a success in between, because in one namespace a
+//! webhook may be the cause. While the gate is closed, two writes a second pass as probes, and none before the
+//! `Retry-After` of the API server; every other key keeps its position in its queue. The first response that is not one
+//! of these failures opens the gate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::error::Category;
 use crate::metrics::Metrics;
 use crate::write::WriteError;
 
-/// Time between two probes.
+/// Interval between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest time without a probe, whatever the API server asks for: the end of a grant waits for it, too.
+/// Longest time without a probe, regardless of `Retry-After`: the end of a grant waits for it, too.
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
-/// For how long the end of an outage must last before another one is logged: an API server under load has many short ones.
+/// How long the API server must have recovered before another outage is logged: under load it has many short ones.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The gate. Cheap to clone; clones share it.
@@ -37,7 +37,7 @@ pub struct Gate {
 struct State {
     outage: Option<Outage>,
     last_success: Option<Instant>,
-    /// The namespace of a failure that may be the namespace's own, since the last success.
+    /// The namespace of a failure that may be limited to it, since the last success.
     suspect: Option<String>,
     last_logged_end: Option<Instant>,
 }
@@ -45,17 +45,17 @@ struct State {
 struct Outage {
     since: Instant,
     next_probe: Instant,
-    /// Until when the API server asks to be left alone.
+    /// The end of the API server's `Retry-After`.
     not_before: Instant,
-    /// Passes that workers hold, and how many of them were not used for a write yet.
+    /// Passes that workers hold, and how many of them have not been used for a write.
     held: usize,
     unused: usize,
     is_logged: bool,
 }
 
-/// Allows a worker to take a key. While the gate is closed, one write of whatever the worker does passes as a probe.
+/// Permission for a worker to take a key. While the gate is closed, one write of the worker passes as a probe.
 pub struct Pass {
-    /// The gate that was closed, and since when.
+    /// The closed gate, and since when it is closed.
     probe: Option<(Gate, Instant)>,
 }
 
@@ -64,13 +64,13 @@ impl Gate {
         Self { state: Arc::default(), changed: Arc::default(), metrics }
     }
 
-    /// Whether the API server is in trouble.
+    /// Whether the gate is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state.lock().outage.is_some()
     }
 
-    /// Waits until a worker may take a key: at once while the gate is open, else until it is time for a probe.
+    /// Waits until a worker may take a key: immediately while the gate is open, else until the next probe is due.
     pub async fn admit(&self) -> Pass {
         loop {
             let changed = self.changed.notified();
@@ -101,7 +101,7 @@ impl Gate {
         }
     }
 
-    /// Whether a write may be sent now. While the gate is closed, that uses up a pass.
+    /// Whether a write may be sent now. While the gate is closed, this uses up a pass.
     pub(crate) fn lets_through(&self) -> bool {
         let mut state = self.state.lock();
         let Some(outage) = &mut state.outage else { return true };
@@ -110,7 +110,7 @@ impl Gate {
         may_pass
     }
 
-    /// Takes in how a write ended that was sent at `sent`.
+    /// Records the result of a write sent at `sent`.
     pub(crate) fn observe(&self, sent: Instant, namespace: Option<&str>, result: Result<(), &WriteError>) {
         let Err(error) = result else { return self.succeeded() };
         let mut state = self.state.lock();
@@ -147,7 +147,7 @@ impl Gate {
         }
         let is_logged = state.last_logged_end.is_none_or(|end| now - end >= LOG_INTERVAL);
         if is_logged {
-            warn!("the API server is in trouble, sending it only a few probes: {error}");
+            warn!("the API server is failing, sending only probes: {error}");
         }
         let next_probe = now + wait.max(PROBE_INTERVAL);
         let outage = Outage { since: now, next_probe, not_before: now + wait, held: 0, unused: 0, is_logged };
@@ -174,11 +174,11 @@ impl Drop for Pass {
     fn drop(&mut self) {
         let Some((gate, since)) = &self.probe else { return };
         let mut state = gate.state.lock();
-        // Where the gate was open in between, the passes of the outage before no longer count.
+        // If the gate was open in between, the passes of the previous outage no longer count.
         let Some(outage) = state.outage.as_mut().filter(|outage| outage.since == *since) else { return };
         outage.held = outage.held.saturating_sub(1);
         if outage.unused > outage.held {
-            // There was nothing to write: the next worker may probe at once.
+            // There was nothing to write: the next worker may probe immediately.
             outage.unused = outage.held;
             outage.next_probe = outage.not_before.max(Instant::now());
             gate.changed.notify_waiters();

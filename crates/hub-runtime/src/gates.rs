@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-/// A gate that exists.
+/// A known gate.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Whether it is on when nobody says anything.
+    /// Whether it is enabled by default.
     pub default: bool,
 }
 
-/// Why a list of gates cannot be used. Each names the gates that exist.
+/// Why a list of gates is not valid. Each error lists the known gates.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     /// An entry is not `name=value`.
@@ -19,30 +19,30 @@ pub enum GateError {
     Malformed {
         /// The entry.
         entry: String,
-        /// The gates that exist.
+        /// The known gates.
         known: String,
     },
-    /// No gate has that name.
+    /// The gate is unknown.
     #[error("unknown feature gate {name:?}; known gates: {known}")]
     Unknown {
         /// The name.
         name: String,
-        /// The gates that exist.
+        /// The known gates.
         known: String,
     },
     /// The value is neither true nor false.
-    #[error("{value:?} is no value for feature gate {name}: it is true or false; known gates: {known}")]
+    #[error("feature gate {name} must be true or false, got {value:?}; known gates: {known}")]
     Value {
         /// The gate.
         name: String,
-        /// What stands as its value.
+        /// The value.
         value: String,
-        /// The gates that exist.
+        /// The known gates.
         known: String,
     },
 }
 
-/// Reads a list of gates over the defaults. The last word on a gate counts.
+/// Parses a list of gates over the defaults. The last occurrence of a gate takes precedence.
 pub fn parse(text: &str, gates: &[Gate]) -> Result<BTreeMap<&'static str, bool>, GateError> {
     let known = || {
         let names = gates.iter().map(|gate| format!("{} (default {})", gate.name, gate.default));

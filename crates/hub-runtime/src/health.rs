@@ -1,8 +1,8 @@
-//! The HTTP face of the process: `/livez`, `/readyz` and `/metrics`.
+//! The HTTP endpoints of the process: `/livez`, `/readyz` and `/metrics`.
 //!
-//! The two probes mean different things. `/livez` fails when a restart would help: a task of ours has ended
-//! that never should. `/readyz` fails while the process cannot do its work yet, or no longer: a watch
-//! has not seen its first list. A process that stands by for the lease is ready: it is there to take over.
+//! The two probes have different meanings. `/livez` fails if a restart would help: a task that must run as long as the
+//! process has ended. `/readyz` fails while the process cannot work: a watch has not received its first list. A process
+//! that waits for its Leases is ready, since it can take over.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
-/// What the probes report.
+/// The state that the probes report.
 #[derive(Clone, Default)]
 pub struct Health {
     inner: Arc<Inner>,
@@ -37,25 +37,25 @@ struct Inner {
 /// Whether the process can work without a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// It waits for the first list.
+    /// The process waits for the first list.
     Required,
-    /// It waits for the first answer, be it an error: a kind of an addon that may not be installed. What
-    /// rests on it stays unknown until there is a list.
+    /// The process waits for the first response, even an error: the kind may belong to an addon that is not installed.
+    /// What depends on it is unknown until there is a list.
     Optional,
-    /// It is already at work: the watch begins when something is found to look at. Probes do not show it.
+    /// The watch starts while the process already works. Probes do not report it.
     Late,
 }
 
-/// How far a watch has come.
+/// The state of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sync {
     Waiting,
     Listed,
-    /// It fails, and the process works without.
+    /// It fails, and the process works without it.
     Missing,
 }
 
-/// Where one watch says that its first list is complete.
+/// Where a watch reports that its first list is complete.
 #[derive(Clone)]
 pub struct SyncState {
     health: Health,
@@ -65,7 +65,7 @@ pub struct SyncState {
 }
 
 impl SyncState {
-    /// The resource that is watched.
+    /// The watched resource.
     #[must_use]
     pub fn resource(&self) -> &'static str {
         self.resource
@@ -76,7 +76,7 @@ impl SyncState {
         self.set(Sync::Listed);
     }
 
-    /// There was an error. It counts only while there has been no list.
+    /// The list or watch has failed, which counts only until the first list is complete.
     pub fn mark_failing(&self) {
         let listed = self.health.inner.syncs.lock().get(self.resource) == Some(&Sync::Listed);
         if self.need == Need::Optional && !listed {
@@ -95,7 +95,7 @@ impl SyncState {
 }
 
 impl Health {
-    /// Makes readiness wait for a watch.
+    /// Makes readiness depend on a watch.
     #[must_use]
     pub fn expect_sync(&self, resource: &'static str, need: Need, metrics: &Metrics) -> SyncState {
         if need != Need::Late {
@@ -105,13 +105,13 @@ impl Health {
         SyncState { health: self.clone(), metrics: metrics.clone(), resource, need }
     }
 
-    /// A watch has ended, and nothing waits for it.
+    /// A watch has ended, and readiness no longer depends on it.
     pub(crate) fn forget_sync(&self, resource: &'static str) {
         self.inner.syncs.lock().remove(resource);
         self.inner.changed.send_replace(());
     }
 
-    /// Waits until every watch has come as far as the process needs it.
+    /// Waits until every watch is as far as the process needs it.
     pub async fn all_synced(&self) {
         let mut changed = self.inner.changed.subscribe();
         while self.inner.syncs.lock().values().any(|sync| *sync == Sync::Waiting) {
@@ -121,12 +121,12 @@ impl Health {
         }
     }
 
-    /// A task has ended that never should.
+    /// A task that must run as long as the process has ended.
     pub fn task_failed(&self, task: impl Into<String>) {
         self.inner.failed_task.lock().get_or_insert(task.into());
     }
 
-    /// The process is on its way out: no longer ready.
+    /// The process is stopping: no longer ready.
     pub fn stopping(&self) {
         *self.inner.stopping.lock() = true;
     }
@@ -149,7 +149,7 @@ impl Health {
             let (mark, state) = match sync {
                 Sync::Waiting => ('-', "waiting for the first list"),
                 Sync::Listed => ('+', "ok"),
-                Sync::Missing => ('+', "not to be had, working without"),
+                Sync::Missing => ('+', "unavailable, working without it"),
             };
             // Writing into a String cannot fail.
             let _ = writeln!(text, "[{mark}] {resource}: {state}");
@@ -168,16 +168,16 @@ pub struct BindError {
     source: std::io::Error,
 }
 
-/// Where to listen: `HOST:PORT`, or `:PORT` for every address of the machine. Port 0 asks for a free one.
+/// Where to listen: `HOST:PORT`, or `:PORT` for all addresses of the machine. Port 0 selects a free port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindAddress {
     text: String,
-    /// The first that can be bound is taken: a machine without IPv6 still has IPv4.
+    /// The first address that can be bound is used: a machine without IPv6 still has IPv4.
     candidates: Vec<SocketAddr>,
 }
 
 impl BindAddress {
-    /// Listens there.
+    /// Binds the first available address.
     pub(crate) async fn bind(&self) -> Result<TcpListener, BindError> {
         let bound = TcpListener::bind(&self.candidates[..]).await;
         bound.map_err(|source| BindError { address: self.clone(), source })
@@ -190,9 +190,11 @@ impl fmt::Display for BindAddress {
     }
 }
 
-/// Why a text is no [`BindAddress`].
+/// The text is not a valid [`BindAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address to listen on: it is IP:PORT, as in 127.0.0.1:8080, or :PORT for all addresses")]
+#[error(
+    "{0:?} is not a valid address to listen on: must be IP:PORT, such as 127.0.0.1:8080, or :PORT for all addresses"
+)]
 pub struct InvalidBindAddress(String);
 
 impl FromStr for BindAddress {
@@ -270,7 +272,7 @@ mod tests {
         let needed = health.expect_sync("managedclusters", Need::Required, &metrics);
         let addon = health.expect_sync("managedclusteraddons", Need::Optional, &metrics);
         needed.mark_synced();
-        assert!(!health.ready().0, "the addon's watch has not answered yet");
+        assert!(!health.ready().0, "the addon's watch has no response yet");
         addon.mark_failing();
         assert!(health.ready().0);
         addon.mark_synced();
@@ -293,7 +295,7 @@ mod tests {
         let health = Health::default();
         assert!(health.live().0);
         health.stopping();
-        assert!(health.live().0, "a process that stops is not to be killed for it");
+        assert!(health.live().0, "a process that is stopping is alive");
         assert!(!health.ready().0);
         health.task_failed("profiles worker");
         assert_eq!(health.live(), (false, "[-] profiles worker has ended\n".to_owned()));

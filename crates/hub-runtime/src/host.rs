@@ -1,5 +1,4 @@
-//! What every controller of the process shares: the client, the probes, the metrics, the writer, and tasks that are
-//! missed when they end.
+//! What every controller of the process shares: the client, the probes, the metrics, the writer, and supervised tasks.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -24,15 +23,15 @@ use crate::write::Writer;
 
 /// The process around the controllers.
 pub struct Host {
-    /// Talks to the API server.
+    /// The client for the API server.
     pub client: Client,
-    /// What the probes report.
+    /// The state that the probes report.
     pub health: Health,
-    /// What operators measure.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Sends writes, while we lead.
+    /// Sends writes while this process leads.
     pub writer: Writer,
-    /// Tells findings.
+    /// Reports findings.
     pub reporter: Reporter,
     /// The version of ClusterProfile in use.
     pub served: ServedVersion,
@@ -42,7 +41,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host without controllers. Needs a tokio runtime around it.
+    /// A host without controllers. Requires a tokio runtime.
     pub(crate) fn new(client: Client, health: Health, metrics: Metrics, fence: Fence, clock: Clock) -> Self {
         let writer = Writer::new(fence.clone(), metrics.clone());
         let served = ServedVersion::default();
@@ -70,13 +69,13 @@ impl Host {
         }
     }
 
-    /// The time of day.
+    /// The current wall-clock time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// Whether every watch has had its first list, so that absences mean something.
+    /// Whether every watch has its first list, so that an absent object does not exist.
     #[must_use]
     pub fn is_working(&self) -> bool {
         self.working.load(Ordering::Acquire)
@@ -86,12 +85,12 @@ impl Host {
         self.working.store(true, Ordering::Release);
     }
 
-    /// Starts a task that ends only with the process: see [`Tasks::spawn`].
+    /// Spawns a task that runs as long as the process: see [`Tasks::spawn`].
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(name, task);
     }
 
-    /// Starts a task that may end.
+    /// Spawns a task that may end.
     pub fn spawn_once(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn_once(name, task);
     }
@@ -101,8 +100,8 @@ impl Host {
     }
 }
 
-/// Starts watches for one controller. Only [`Process`](crate::process::Process) makes one, when every controller is
-/// there: none can miss what a watch shows.
+/// Starts the watches of one controller. Only [`Process`](crate::process::Process) creates it, after all controllers
+/// have been created, so that none misses an event.
 #[derive(Clone)]
 pub struct Watches {
     host: Arc<Host>,
@@ -114,7 +113,7 @@ impl Watches {
         Self { host: Arc::clone(host), controller }
     }
 
-    /// Watches a kind for as long as the process lives, and makes readiness wait for it.
+    /// Watches a kind for as long as the process runs, and makes readiness depend on it.
     pub fn watch<K>(&self, watch: Watch<K>, sink: impl Sink<K>)
     where
         K: Resource<DynamicType: Clone + Send + Sync> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -125,7 +124,7 @@ impl Watches {
         self.host.spawn(resource, watch::objects(api, watch, sync, metrics, sink).instrument(span));
     }
 
-    /// The same, for the metadata of the objects alone.
+    /// Like [`Self::watch`], for the metadata of the objects only.
     pub fn watch_metadata<K>(&self, watch: Watch<K>, sink: impl Sink<PartialObjectMeta<K>>)
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -137,7 +136,7 @@ impl Watches {
         self.host.spawn(resource, watching.instrument(span));
     }
 
-    /// The version of ClusterProfile in use. The first call starts to watch which one that is.
+    /// The version of ClusterProfile in use. The first call starts the watch on the CRD.
     #[must_use]
     pub fn served_version(&self) -> ServedVersion {
         if let Some((watch, sink)) = self.host.served.begin() {
@@ -146,7 +145,7 @@ impl Watches {
         self.host.served.clone()
     }
 
-    /// Starts a watch, in one namespace or in all, that ends when the handle is dropped: its place can change.
+    /// Starts a watch, in one namespace or in all, that ends when the handle is dropped, so that it can be replaced.
     #[must_use]
     pub fn watch_while_held<K>(
         &self,
@@ -174,7 +173,7 @@ impl Watches {
         HeldWatch { health: self.host.health.clone(), resource, task }
     }
 
-    /// Starts a task that ends only with the process: see [`Tasks::spawn`].
+    /// Spawns a task that runs as long as the process: see [`Tasks::spawn`].
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let span = info_span!("task", controller = self.controller, name);
         self.host.spawn(name, task.instrument(span));
@@ -189,8 +188,8 @@ impl Watches {
     }
 }
 
-/// A watch that ends when this is dropped, and that nothing waits for any more. Drop it before another watch of
-/// the same resource begins, unless both are [late](crate::health::Need::Late).
+/// A watch that ends when this is dropped, and then no longer affects readiness. Drop it before another watch of the
+/// same resource starts, unless both are [late](crate::health::Need::Late).
 pub struct HeldWatch {
     health: Health,
     resource: Option<&'static str>,

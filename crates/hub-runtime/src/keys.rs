@@ -1,4 +1,4 @@
-//! What the name of an object says: of which account or profile it is, and in which namespace.
+//! Keys of queues from the names of objects.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Key for AccountKey {
 }
 
 impl From<&ObjectKey> for AccountKey {
-    /// A ManagedServiceAccount, or the token of its name: their namespace is the cluster's.
+    /// A ManagedServiceAccount, or the token Secret of the same name: their namespace is the cluster's.
     fn from(key: &ObjectKey) -> Self {
         Self {
             cluster: ClusterName::new(Arc::clone(&key.namespace)),

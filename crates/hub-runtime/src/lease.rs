@@ -1,8 +1,8 @@
-//! Leadership: a Lease for each controller, and claims that expire by themselves.
+//! Leader election: a Lease for each controller, and claims that expire by themselves.
 //!
-//! A process takes the Leases of its controllers one after the other, in the order of their names, before any of them
-//! starts; it holds those it has while it waits for the next. So two processes with some controllers in common wait for
-//! each other and never for each other's, whatever else they run.
+//! A process acquires the Leases of its controllers one after the other, in the order of their names, before any of
+//! them starts; it keeps those that it holds while it waits for the next. So two processes with some controllers in
+//! common cannot deadlock.
 //!
 //! Writers ask the [`Fence`] before every write and bound the write by what is left of the claims. A claim ends on our
 //! own monotonic clock, counted from *before* the renewal was sent, so a task that does not return, an API server that
@@ -27,48 +27,49 @@ use crate::error::{Category, summary};
 use crate::metrics::Metrics;
 use crate::suspended;
 
-/// How long a claim is good for, and how often it is renewed: client-go's own defaults.
+/// How long a claim is valid, and how often it is renewed: client-go's defaults.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// How long before its end a claim counts as lost: time to stop before somebody else begins.
+/// How long before its expiry a claim counts as lost, to stop before another process begins.
 const SAFETY_MARGIN: Duration = Duration::from_secs(2);
-/// Shortest and longest wait between two attempts to lead while the API server fails us.
+/// Shortest and longest delay between two attempts while the API server fails.
 const FAILURE_WAIT_MIN: Duration = Duration::from_millis(500);
 const FAILURE_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Longest wait for one answer about the Lease.
+/// Timeout of one request for the Lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the Leases of a process are, and who it is among all that want them.
+/// The namespace of the Leases, and the identity of this process.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// The Leases' namespace.
     pub namespace: String,
-    /// This process. Another name for every start: the claim of a process before has to run out first.
+    /// The identity of this process. It differs for every start, so that the claim of a previous process must expire
+    /// first.
     pub identity: String,
 }
 
-/// Tells writers whether they may write, and for how long.
+/// Tells writers whether and for how long they may write.
 #[derive(Debug, Clone)]
 pub struct Fence {
     claims: Option<Arc<Claims>>,
 }
 
 impl Fence {
-    /// A fence that is always open: there is no other process.
+    /// A fence that is always open, for a single process.
     #[must_use]
     pub fn open() -> Self {
         Self { claims: None }
     }
 
-    /// How long writing is allowed from now on: `None` when it is not. An open fence sets no limit of its
-    /// own and returns the longest duration there is.
+    /// How long writing is allowed from now on; `None` if it is not. An open fence has no limit and returns
+    /// `Duration::MAX`.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.claims.as_ref().map_or(Some(Duration::MAX), |claims| claims.remaining())
     }
 }
 
-/// What is left of each Lease that the process needs.
+/// The claims on the Leases that the process needs.
 #[derive(Debug)]
 struct Claims {
     claims: RwLock<Vec<Option<Claim>>>,
@@ -84,7 +85,7 @@ struct Claim {
 }
 
 impl Claims {
-    /// What is left of the shortest claim; nothing where one is missing.
+    /// The remaining time of the shortest claim; `None` if one is missing.
     fn remaining(&self) -> Option<Duration> {
         let claims = self.claims.read();
         let (now, suspended) = (Instant::now(), (self.suspended)());
@@ -114,7 +115,7 @@ impl Leases {
         Self { client, candidate, metrics, claims: Arc::new(claims), elections: Vec::new() }
     }
 
-    /// The fence of these Leases: closed until [`Self::acquire`] returns, and while one of them is lost.
+    /// The fence of these Leases: closed until [`Self::acquire`] returns, and after one of them is lost.
     #[must_use]
     pub fn fence(&self) -> Fence {
         Fence { claims: Some(Arc::clone(&self.claims)) }
@@ -134,12 +135,12 @@ impl Leases {
             seen: None,
         });
         claims.push(None);
-        // The same order in every process, so that no two wait for each other.
+        // All processes use the same order, so that no two wait for each other.
         self.elections.sort_by(|one, other| one.name.cmp(&other.name));
     }
 
-    /// Waits until this process holds every Lease, or `stop`: then it holds none. Returns whether it leads. Trouble with
-    /// the API server is logged once per kind and waited out.
+    /// Waits until this process holds every Lease, or until `stop`, when it holds none. Returns whether it leads.
+    /// Failures of the API server are logged once per category and retried.
     pub async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         let mut next = 0;
         while next < self.elections.len() {
@@ -158,9 +159,9 @@ impl Leases {
             };
             match lost {
                 None => next += 1,
-                // Nothing has begun, so there is nothing to end: stand for all of them again.
+                // Nothing has started yet, so the process can try again for all Leases.
                 Some(why) => {
-                    warn!("{why}; standing for election again");
+                    warn!("{why}; trying to acquire all leases again");
                     self.release().await;
                     next = 0;
                 }
@@ -174,14 +175,14 @@ impl Leases {
         true
     }
 
-    /// Renews the claims until one is lost, and returns why. From then on the fence is closed.
+    /// Renews the claims until one is lost, and returns why. The fence is closed from then on.
     pub async fn hold(&mut self) -> String {
         let why = hold_all(&mut self.elections).await;
         self.close();
         why
     }
 
-    /// Gives the Leases up, so that the next process need not wait for their end. The fence closes at once.
+    /// Releases the Leases, so that the next process need not wait for their expiry. The fence closes immediately.
     pub async fn release(&mut self) {
         self.close();
         futures::future::join_all(self.elections.iter_mut().map(Election::release)).await;
@@ -207,20 +208,20 @@ struct Election {
     name: String,
     candidate: Candidate,
     claims: Arc<Claims>,
-    /// The place of our claim among the others.
+    /// The index of our claim.
     index: usize,
-    /// The Lease as our last write of it left it.
+    /// The Lease as of our last write.
     held: Option<Lease>,
-    /// Whether a write of ours may have made us its holder.
+    /// Whether one of our writes may have made us its holder.
     may_hold: bool,
-    /// What we last saw of somebody else's claim, and when: their clock is not ours, so their claim is
-    /// over when it has not changed for its own duration.
+    /// The last observed claim of another process, and when it was observed: its clock may differ from ours, so its
+    /// claim has expired if it has not changed for its own duration.
     seen: Option<(String, Instant)>,
 }
 
 impl Election {
-    /// Waits until we hold the Lease, or `stop`, and returns whether we do. An attempt under way is never cut off: what
-    /// became of it would not be known.
+    /// Waits until we hold the Lease, or until `stop`, and returns whether we do. An attempt in flight is never
+    /// cancelled, since its result would be unknown.
     async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         let mut told = None;
         let mut backoff = backoff::between(FAILURE_WAIT_MIN, FAILURE_WAIT_MAX);
@@ -239,14 +240,14 @@ impl Election {
                         told = Some(holder);
                     }
                 }
-                // Another process was faster; the next attempt sees which.
+                // Another process was faster; the next attempt reads its claim.
                 Attempt::Failed(Category::Conflict | Category::AlreadyExists, _) => {}
                 Attempt::Failed(category, text) => {
                     wait = backoff.next().unwrap_or(FAILURE_WAIT_MAX);
                     let told_as = category.as_str().to_owned();
                     if told.as_ref() != Some(&told_as) {
                         warn!(lease = %self.name, namespace = %self.candidate.namespace,
-                            category = told_as, error = text, "cannot stand for election, trying again");
+                            category = told_as, error = text, "cannot acquire the lease, retrying");
                         told = Some(told_as);
                     }
                 }
@@ -267,7 +268,7 @@ impl Election {
             let lease = format!("the lease {}", self.name);
             match self.attempt().await {
                 Attempt::Leading => {}
-                Attempt::Held(holder) => return format!("{holder} has taken {lease}"),
+                Attempt::Held(holder) => return format!("{holder} has acquired {lease}"),
                 Attempt::Failed(_, text) => {
                     let claim = self.claims.claims.read()[self.index];
                     if claim.is_none_or(|claim| claim.end <= Instant::now()) {
@@ -278,7 +279,7 @@ impl Election {
         }
     }
 
-    /// Gives the Lease up, if a write of ours may have made us its holder.
+    /// Releases the Lease, if one of our writes may have made us its holder.
     async fn release(&mut self) {
         self.held = None;
         if !std::mem::take(&mut self.may_hold) {
@@ -295,11 +296,11 @@ impl Election {
             Ok::<_, kube::Error>(())
         };
         match timeout(CALL_TIMEOUT, release).await {
-            Ok(Ok(())) => info!(lease = %self.name, "lease given up"),
+            Ok(Ok(())) => info!(lease = %self.name, "lease released"),
             Ok(Err(error)) => {
-                warn!(lease = %self.name, error = summary(&error), "cannot give the lease up");
+                warn!(lease = %self.name, error = summary(&error), "cannot release the lease");
             }
-            Err(_) => warn!(lease = %self.name, "cannot give the lease up: no answer in time"),
+            Err(_) => warn!(lease = %self.name, "cannot release the lease: timed out"),
         }
     }
 
@@ -313,13 +314,13 @@ impl Election {
             }
             Ok(Ok(Some(holder))) => Attempt::Held(holder),
             Ok(Err(error)) => Attempt::Failed(Category::of(&error), summary(&error)),
-            Err(_) => Attempt::Failed(Category::Timeout, "no answer in time".to_owned()),
+            Err(_) => Attempt::Failed(Category::Timeout, "timed out".to_owned()),
         }
     }
 
-    /// Takes or renews the Lease; returns who else has it.
+    /// Acquires or renews the Lease; returns the other holder, if any.
     async fn try_claim(&mut self) -> Result<Option<String>, kube::Error> {
-        // The resourceVersion of what we wrote last makes this fail if anybody else has written since.
+        // The resourceVersion of our last write makes this fail if another client has written since.
         if let Some(mut lease) = self.held.take() {
             lease.spec = Some(self.claimed(lease.spec.take()));
             match self.api.replace(&self.name, &PostParams::default(), &lease).await {
@@ -350,7 +351,7 @@ impl Election {
         Ok(None)
     }
 
-    /// Who else holds the Lease in force.
+    /// The other holder of an unexpired Lease.
     fn other_holder(&mut self, lease: &Lease) -> Option<String> {
         let spec = lease.spec.as_ref()?;
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;

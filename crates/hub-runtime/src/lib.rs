@@ -2,13 +2,13 @@
 //!
 //! - [`watch`] turns lists and watches into a history without lost deletes; [`fleet_cache`] fills the index of
 //!   clusters, sets and bindings with it, and [`profiles`] the cache of ClusterProfiles;
-//! - [`queue`] hands out what has to be reconciled, the most urgent first, and [`work`] has workers do it;
-//! - [`mod@write`] sends writes: only while the [`lease`] is ours, under a timeout, counted, and few
-//!   while the [`gate`] says that the API server is in trouble; [`next_step`] says what
-//!   follows from one that failed;
+//! - [`queue`] orders the keys to reconcile by priority, and [`work`] runs workers on it;
+//! - [`mod@write`] sends writes: only while the process holds the [`lease`], with a timeout, counted, and only probes
+//!   while the [`gate`] is closed; [`next_step`] decides what follows from a failed write;
 //! - [`served`] knows which version of ClusterProfile the hub serves;
-//! - [`report`] tells people, [`metrics`] and [`health`] tell machines, [`secure_metrics`] those that may ask;
-//! - [`host`] holds these together; a [`controller`] is what uses them, and [`process`] runs controllers, in order.
+//! - [`report`] publishes Events, [`metrics`] and [`health`] serve metrics and probes, [`secure_metrics`] serves
+//!   metrics to authorized clients;
+//! - [`host`] holds these together; a [`controller`] uses them, and [`process`] runs controllers in order.
 
 mod backoff;
 pub mod controller;

@@ -1,5 +1,5 @@
-//! What operators can measure and alert on. Every label has a small, fixed set of values, and the series
-//! that an alert would name exist from the start, at zero.
+//! The metrics of the process. Every label has a small, fixed set of values, and the series in alerts exist from the
+//! start, at zero.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,12 +82,12 @@ impl Metrics {
     fn register(&self, registry: &mut Registry) {
         registry.register(
             "queue_depth",
-            "Keys with something left to do, by controller: ready, with a worker, or waiting for another attempt",
+            "Keys in the queue, by controller: ready, in progress, or waiting for a retry",
             self.queue_depth.clone(),
         );
         registry.register(
             "reconcile_errors",
-            "Reconciles that failed, by controller and category",
+            "Failed reconciles, by controller and category",
             self.reconcile_errors.clone(),
         );
         registry.register(
@@ -97,12 +97,12 @@ impl Metrics {
         );
         registry.register(
             "write_duration_seconds",
-            "Time from sending a write to its answer, by resource and verb",
+            "Duration of writes, by resource and verb",
             self.write_seconds.clone(),
         );
         registry.register(
             "conflicts",
-            "Writes refused because the object had changed meanwhile, by resource",
+            "Writes that failed with a conflict, by resource",
             self.conflicts.clone(),
         );
         registry.register(
@@ -112,12 +112,12 @@ impl Metrics {
         );
         registry.register(
             "watch_synced",
-            "1 once the first list of the resource is complete",
+            "1 after the first list of the resource is complete",
             self.watch_synced.clone(),
         );
         registry.register(
             "findings",
-            "Objects that a person should look at now, by reason: skipped input, foreign profiles and the like",
+            "Current findings on objects that need attention, by reason",
             self.findings.clone(),
         );
         registry.register(
@@ -125,40 +125,36 @@ impl Metrics {
             "Findings reported since the start, by reason",
             self.findings_total.clone(),
         );
-        registry.register(
-            "events",
-            "Events published, and attempts that failed, by result",
-            self.events.clone(),
-        );
+        registry.register("events", "Attempts to publish an Event, by result", self.events.clone());
         registry.register(
             "api_server_outage",
-            "1 while the API server fails or throttles writes, and only a few probes are sent to it",
+            "1 while the API server fails or throttles writes and only probes are sent",
             self.api_server_outage.clone(),
         );
         registry.register("leader", "1 while this process leads", self.leader.clone());
         registry.register(
             "access_providers",
-            "Profiles by the state of our access provider: published, or withheld for a reason",
+            "Profiles, by the state of our access provider: published, or the reason why not",
             self.access_providers.clone(),
         );
         registry.register(
             "trust_anchor_expiry_timestamp_seconds",
-            "When the first of the published trust anchors expires, in Unix time; 0 while there is none",
+            "Earliest expiry of the published trust anchors, in Unix time; 0 if there is none",
             self.trust_anchor_expiry.clone(),
         );
         registry.register(
             "credentials",
-            "Copies of tokens by state: synced, or not there (or in doubt) for a reason",
+            "Copies of tokens, by state: synced, or the reason why not",
             self.credentials.clone(),
         );
         registry.register(
             "credential_sync_seconds",
-            "Time from seeing that a token has changed to the last write of its copy in a namespace",
+            "Time from observing a changed token to the last write of its copies in a namespace",
             self.credential_sync_seconds.clone(),
         );
         registry.register(
             "next_token_expiry_seconds",
-            "Time until the first of the copied tokens ends, below 0 when it has; absent while none is copied",
+            "Time until the first of the copied tokens expires, negative if it has; absent if there is none",
             self.token_expiry_seconds.clone(),
         );
     }
@@ -174,7 +170,7 @@ impl Metrics {
         }
     }
 
-    /// Makes the series of a controller exist, so that an alert on their increase sees the first one.
+    /// Initializes the series of a controller, so that an alert on their increase sees the first one.
     pub fn declare_controller(&self, controller: &'static str) {
         self.queue_depth.get_or_create(&[("controller", controller)]).set(0);
         for category in Category::ALL {
@@ -183,7 +179,7 @@ impl Metrics {
         }
     }
 
-    /// Makes the series of a resource that is written exist.
+    /// Initializes the series of a written resource.
     pub fn declare_written(&self, resource: &'static str) {
         self.conflicts.get_or_create(&[("resource", resource)]).inc_by(0);
     }
@@ -200,7 +196,7 @@ impl Metrics {
         self.reconcile_errors.get_or_create(&labels).inc();
     }
 
-    /// Counts a write and how long its answer took.
+    /// Counts a write and its duration.
     pub fn write(
         &self,
         resource: &'static str,
@@ -223,12 +219,12 @@ impl Metrics {
         self.watch_errors.get_or_create(&labels).inc();
     }
 
-    /// Says whether a resource's first list is complete.
+    /// Sets whether a resource's first list is complete.
     pub fn watch_synced(&self, resource: &'static str, synced: bool) {
         self.watch_synced.get_or_create(&[("resource", resource)]).set(i64::from(synced));
     }
 
-    /// Counts a finding that is new, or one that is over.
+    /// Counts a new finding, or a resolved one.
     pub fn finding(&self, reason: Reason, is_new: bool) {
         let labels = [("reason", reason.as_str())];
         if is_new {
@@ -244,7 +240,7 @@ impl Metrics {
         self.events.get_or_create(&[("result", result)]).inc();
     }
 
-    /// Makes the series of the states of access providers from a source exist.
+    /// Initializes the series of the states of access providers from a source.
     pub fn declare_access_provider(&self, source: &'static str, states: &[&'static str]) {
         for state in states {
             self.access_providers.get_or_create(&[("source", source), ("state", state)]).set(0);
@@ -267,39 +263,39 @@ impl Metrics {
         }
     }
 
-    /// Says when the first of the published trust anchors expires, in seconds of Unix time.
+    /// Sets the earliest expiry of the published trust anchors, in seconds of Unix time.
     pub fn trust_anchor_expiry(&self, seconds: i64) {
         self.trust_anchor_expiry.set(seconds);
     }
 
-    /// Makes the series of the states of copies exist.
+    /// Initializes the series of the states of copies.
     pub fn declare_credentials(&self, states: &[&'static str]) {
         for state in states {
             self.credentials.get_or_create(&[("state", *state)]).set(0);
         }
     }
 
-    /// Counts a copy that has come into a state, or one that has left it.
+    /// Counts a copy that has entered or left a state.
     pub fn credential(&self, state: &'static str, difference: i64) {
         self.credentials.get_or_create(&[("state", state)]).inc_by(difference);
     }
 
-    /// Observes how long the copy of a token took.
+    /// Observes how long copying a token took.
     pub fn credential_synced(&self, took: Duration) {
         self.credential_sync_seconds.observe(took.as_secs_f64());
     }
 
-    /// Says when the first of the copied tokens ends.
+    /// Sets the earliest expiry of the copied tokens.
     pub fn next_token_expiry(&self, at: Option<Timestamp>) {
         *self.token_expiry.lock() = at;
     }
 
-    /// Sets whether the API server is in trouble.
+    /// Sets whether the gate for writes is closed.
     pub fn outage(&self, is_out: bool) {
         self.api_server_outage.set(i64::from(is_out));
     }
 
-    /// Says whether this process leads.
+    /// Sets whether this process leads.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }

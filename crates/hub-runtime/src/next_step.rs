@@ -1,4 +1,4 @@
-//! What follows from a write that failed: one table for all controllers.
+//! What follows from a failed write: one table for all controllers.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use crate::error::Category;
 use crate::queue::Outcome;
 use crate::write::WriteError;
 
-/// How long a refused delete waits: what should be gone is not, and the cause may end at any time.
+/// Delay of a refused delete: the object should be gone, and the cause may end at any time.
 const REFUSED_DELETE_WAIT: Duration = Duration::from_secs(5);
-/// How long the API server is left alone that says to slow down, but not for how long: what its priority and fairness
-/// asks for in the `Retry-After` header, which kube's errors do not carry.
+/// Delay after a 429 without a delay in its Status: what API Priority and Fairness sends in the `Retry-After` header,
+/// which kube's errors do not contain.
 const THROTTLED_WAIT: Duration = Duration::from_secs(1);
 
-/// What follows from a write that failed.
+/// What follows from a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextStep {
-    /// Nothing is wrong: the plan was made from what is no longer so. Plan again.
+    /// No error: the plan was stale. Plan again.
     Replan,
-    /// Nothing was sent: the API server is in trouble. The key keeps its turn.
+    /// Nothing was sent, since the gate is closed. The key keeps its position.
     Hold,
     /// The object is gone. Forget it, and plan again.
     Forget,
-    /// The namespace takes nothing new. Create nothing there for a while.
+    /// The namespace is terminating or gone. Pause creates there.
     PauseNamespace,
-    /// The hub does not serve the kind, or is about to stop. Write none for a while.
+    /// The hub does not serve the kind, or is about to stop. Pause writes of it.
     PauseKind,
-    /// The API server does not accept the write, and may not until a person changes something. Report it.
+    /// The API server refuses the write, and may until a person changes something. Report it.
     Report(Outcome),
-    /// The API server, or the way to it, is in trouble. Log it, and try again.
+    /// The API server or the connection fails. Log it, and retry.
     TryAgain(Outcome),
 }
 
@@ -42,7 +42,7 @@ impl NextStep {
             (_, Category::Held) => Self::Hold,
             ("create", Category::NamespaceTerminating | Category::NamespaceNotFound) => Self::PauseNamespace,
             (_, Category::NotServed) => Self::PauseKind,
-            // A create names nothing that has to exist but its namespace; what else is missing stays so for a while.
+            // A create refers to nothing but its namespace; anything else that is missing stays missing for a while.
             ("create", Category::NotFound) => Self::Report(Outcome::Refused),
             (_, Category::NotFound | Category::NamespaceNotFound) => Self::Forget,
             ("delete", category) if is_refusal(category) => {
@@ -55,7 +55,7 @@ impl NextStep {
     }
 }
 
-/// Whether the API server has understood the write and does not accept it.
+/// Whether the API server has understood the write and refuses it.
 fn is_refusal(category: Category) -> bool {
     matches!(
         category,

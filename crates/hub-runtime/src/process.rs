@@ -1,8 +1,8 @@
-//! The controllers of one process, from their Leases to their end.
+//! The controllers of one process, from acquiring their Leases to shutdown.
 //!
 //! [`Process::builder`] takes what the process needs from outside, [`Builder::add`] the controllers, and
-//! [`Process::run`] does the rest in the one order that is right: Leases, watches, first lists, work, end. Nothing here
-//! is global, so several processes can run in one program; one that is dropped leaves no task behind.
+//! [`Process::run`] does the rest in a fixed order: Leases, watches, first lists, work, shutdown. There is no global
+//! state, so several processes can run in one program; a process that is dropped leaves no task behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,29 +23,29 @@ use crate::metrics::Metrics;
 use crate::profiles::Profiles;
 use crate::report::Clock;
 
-/// Longest wait for writes in flight when the process is to stop. Kubernetes gives a Pod 30 seconds.
+/// How long a stopping process waits for writes in flight. Kubernetes gives a Pod 30 seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a process needs from outside.
 pub struct Setup {
-    /// Talks to the API server.
+    /// The client for the API server.
     pub client: Client,
-    /// What the probes report.
+    /// The state that the probes report.
     pub health: Health,
-    /// What operators measure.
+    /// The metrics.
     pub metrics: Metrics,
-    /// The cluster manager that we are.
+    /// The name of our cluster manager.
     pub manager: ManagerName,
-    /// How bindings are known to be in force.
+    /// How to determine whether bindings are in effect.
     pub bound_source: BoundSource,
-    /// Under which name it stands for election; without one it always leads.
+    /// The identity for leader election; without one the process always leads.
     pub candidate: Option<Candidate>,
-    /// Tells the time of day for what people read.
+    /// The wall clock, for timestamps that people read.
     pub clock: Clock,
 }
 
 impl Setup {
-    /// A process that always leads, on a hub with Open Cluster Management.
+    /// A process without leader election, on a hub with Open Cluster Management.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self {
@@ -63,24 +63,24 @@ impl Setup {
 /// What the controllers of a process share.
 #[derive(Clone)]
 pub struct Shared {
-    /// The process around them.
+    /// The host of the controllers.
     pub host: Arc<Host>,
     /// The hub's clusters, sets and bindings.
     pub fleet: FleetCache,
     /// The cache and the writer of ClusterProfiles.
     pub profiles: Arc<Profiles>,
-    /// The cluster manager that we are.
+    /// The name of our cluster manager.
     pub manager: ManagerName,
 }
 
-/// Why a process ended although nothing stopped it.
+/// Why a process ended without being stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessError {
-    /// Another process leads now, or we cannot know.
+    /// Another process leads, or this one can no longer be sure that it leads.
     #[error("leadership lost: {0}")]
     LeadershipLost(String),
-    /// A task ended that never should.
-    #[error("defect: the task {0} has ended")]
+    /// A task that must run as long as the process has ended.
+    #[error("internal error: the task {0} has ended")]
     TaskEnded(&'static str),
 }
 
@@ -116,7 +116,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process without controllers. Needs a tokio runtime around it.
+    /// A process without controllers. Requires a tokio runtime.
     #[must_use]
     pub fn builder(setup: Setup) -> Builder {
         let Setup { client, health, metrics, manager, bound_source, candidate, clock } = setup;
@@ -134,14 +134,14 @@ impl Process {
         self.controllers.iter().map(|controller| controller.name())
     }
 
-    /// What its controllers share: for whoever looks on.
+    /// What its controllers share, for observers.
     #[must_use]
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Leads, watches and works until `stop`. Then it finishes what is in flight and gives its Leases up. One that is
-    /// dropped instead ends at once, wherever it is.
+    /// Acquires the Leases, watches and works until `stop`. Then it finishes the writes in flight and releases its
+    /// Leases. A process that is dropped instead ends immediately.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ProcessError> {
         if let Some(leases) = &mut self.leases
             && !leases.acquire(&stop).await
@@ -174,13 +174,13 @@ impl Process {
             task = host.tasks().missing() => return Err(ProcessError::TaskEnded(task)),
             () = &mut work => return Err(ProcessError::TaskEnded("workers")),
         }
-        info!("stopping: finishing what is in flight");
+        info!("stopping: finishing writes in flight");
         host.health.stopping();
         tokio::select! {
             biased;
             () = work => {}
             _ = lost => warn!("leadership lost while stopping"),
-            () = tokio::time::sleep(DRAIN_TIMEOUT) => warn!("some writes did not end in time"),
+            () = tokio::time::sleep(DRAIN_TIMEOUT) => warn!("some writes did not finish in time"),
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts every watch: what is shared, then what each controller has of its own.
+/// Starts every watch: the shared ones, then those of each controller.
 fn watch(shared: &Shared, controllers: &[Arc<dyn Controller>]) {
     shared.fleet.watch(controllers);
     shared.profiles.watch(controllers);
@@ -208,7 +208,7 @@ async fn work(shared: &Shared, controllers: &[Arc<dyn Controller>], stop: Cancel
         () = stop.cancelled() => return,
         () = shared.host.health.all_synced() => {}
     }
-    info!("every watch has its first list, working");
+    info!("all watches are synced, starting to work");
     shared.host.set_working();
     for controller in controllers {
         controller.begin();

@@ -1,9 +1,9 @@
-//! One writer for all ClusterProfiles, whoever owns their parts.
+//! The single writer of ClusterProfiles, for all owners of their parts.
 //!
-//! Watches ClusterProfile and keeps of each what plans read. For every key that is queued it asks each owner
-//! of this process for its share, plans the one difference ([`hub_core::profile::plan`]) and writes it, so
-//! that two controllers in one process cost a new profile no more writes than one. What a write returns goes
-//! straight into the cache: no plan is made twice because an event is late.
+//! Watches ClusterProfile and caches what plans need. For every queued key it asks each owner in this process for its
+//! share, plans one action ([`hub_core::profile::plan`]) and writes it, so that two controllers in one process need no
+//! more writes for a new profile than one. The response to a write goes into the cache, so that no plan uses a state
+//! older than our own writes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -32,15 +32,14 @@ use crate::watch::{ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
 use crate::work::Work;
 use crate::write::{Request, WriteError, delete_exactly};
 
-/// The plural of the kind, which names this loop in metrics, too.
+/// The plural of the kind; also the name of this loop in metrics.
 const RESOURCE: &str = "clusterprofiles";
-/// Keys that are worked on at the same time. Each is one request in flight and so one connection; the API
-/// server's own fairness gives a client some hundreds.
+/// Number of workers. Each has one request in flight, which needs one connection; API Priority and Fairness allows a
+/// client some hundreds.
 const WORKERS: usize = 16;
-/// The writes that a key can need one after the other: create or repair, then status; and once more where
-/// somebody else was faster.
+/// The maximum number of writes in a row for a key: create or repair, then status, and once more after a conflict.
 const MAX_ROUNDS: usize = 4;
-/// How long a new profile of another process is left alone that has no status yet.
+/// How long a new profile of another process without status is left alone.
 const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 
 /// The cache, the queue and the writer of ClusterProfiles.
@@ -48,7 +47,7 @@ pub struct Profiles {
     host: Arc<Host>,
     manager: ManagerName,
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
-    /// Taken before the cache where both are needed.
+    /// If both locks are needed, this one is taken before the cache.
     writes: Mutex<OwnWrites<ProfileKey>>,
     cache: Mutex<Cache>,
     member_ids: Mutex<MemberIds>,
@@ -59,12 +58,12 @@ type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Known>>;
 
 struct Known {
     observed: ObservedProfile,
-    /// When we first saw an object of this uid.
+    /// When this process first saw an object with this uid.
     since: Instant,
 }
 
 impl Profiles {
-    /// An empty cache, that nothing fills yet.
+    /// An empty cache; [`Self::watch`] fills it.
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         host.metrics.declare_written(RESOURCE);
         let queue = Work::new(&host, RESOURCE);
@@ -72,7 +71,7 @@ impl Profiles {
         Arc::new(Self { host, manager, owners, writes, cache, member_ids: Mutex::default(), queue })
     }
 
-    /// Starts the watch, for those of these controllers that own a part of profiles. A second call changes nothing.
+    /// Starts the watch, if any of these controllers owns a part of profiles. A second call changes nothing.
     pub(crate) fn watch(self: &Arc<Self>, controllers: &[Arc<dyn Controller>]) {
         let owners = controllers.iter().filter(|controller| controller.owner().is_some());
         let owners: Vec<_> = owners.map(Arc::downgrade).collect();
@@ -84,7 +83,7 @@ impl Profiles {
         }
     }
 
-    /// Works on the queue until `stop`; then returns when what is in flight is done.
+    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
     pub(crate) async fn work(self: &Arc<Self>, stop: CancellationToken) {
         let this = Arc::clone(self);
         let reconcile = move |key| {
@@ -99,12 +98,12 @@ impl Profiles {
         self.queue.add_with(key, priority);
     }
 
-    /// Whether a profile exists, as far as is known.
+    /// Whether the cache contains a profile.
     pub fn exists(&self, key: &ProfileKey) -> bool {
         self.cache().get(&key.namespace).is_some_and(|profiles| profiles.contains_key(&key.cluster))
     }
 
-    /// Visits every profile that is known.
+    /// Visits every cached profile.
     pub fn for_each(&self, mut visit: impl FnMut(&ProfileKey, &ObservedProfile)) {
         for (namespace, profiles) in self.cache().iter() {
             for (cluster, known) in profiles {
@@ -114,7 +113,7 @@ impl Profiles {
         }
     }
 
-    /// Queues every known profile that satisfies a condition, as an update.
+    /// Queues every cached profile that satisfies a condition, as an update.
     pub fn enqueue_where(&self, mut concerned: impl FnMut(&ObservedProfile) -> bool) {
         let mut keys = Vec::new();
         self.for_each(|key, observed| {
@@ -125,12 +124,12 @@ impl Profiles {
         self.queue.add_all(keys);
     }
 
-    /// Forgets that a namespace took nothing new: it may be another one by now.
+    /// Ends the pause of a namespace, since it may have been recreated.
     pub fn resume(&self, namespace: &Namespace) {
         self.queue.resume(namespace);
     }
 
-    /// Brings one profile to its end, one write after the other.
+    /// Reconciles one profile, one write after the other.
     async fn reconcile(&self, key: &ProfileKey) -> Outcome {
         let mut before = None;
         for _ in 0..MAX_ROUNDS {
@@ -142,8 +141,7 @@ impl Profiles {
             let projects = shares.iter().any(|share| share.presence.is_wanted_or_kept());
             let mut plan = plan(key, &self.manager, observed.as_ref(), shares);
             let uid = observed.as_ref().map(|observed| observed.uid.as_str());
-            // What is told of a write that failed stays told until there is none left to do: to try once more
-            // is not the end of it.
+            // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
             if plan.action == ProfileAction::Nothing {
                 if projects
                     && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str())
@@ -153,7 +151,7 @@ impl Profiles {
                 self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
                 return Outcome::Done;
             }
-            // Where somebody else has written meanwhile, the same patch may well be needed again.
+            // After a write by another client, the same patch may be needed again.
             let version = observed.as_ref().map(|observed| observed.resource_version.clone());
             if before.is_some_and(|(action, left)| left == version && same_patch(&action, &plan.action)) {
                 return self.failed(key, uid, &WriteError::ineffective(RESOURCE, key.to_string()));
@@ -177,7 +175,7 @@ impl Profiles {
         self.owners().filter_map(|controller| Some(controller.owner()?.share(key, observed))).collect()
     }
 
-    /// Queues a profile that has changed or is gone.
+    /// Queues a profile that has changed or been deleted.
     fn changed(&self, key: ProfileKey) {
         let exists = self.exists(&key);
         let priorities =
@@ -190,8 +188,8 @@ impl Profiles {
         self.owners.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
-    /// How long to leave a profile alone that another process has made and not yet given a status: it is
-    /// about to write one, and two writers at the same moment would only be in each other's way.
+    /// How long to wait for another process that has created a profile and not yet written its status: two writers at
+    /// the same moment would only cause conflicts.
     fn wait_for_projection(
         &self,
         key: &ProfileKey,
@@ -206,7 +204,7 @@ impl Profiles {
         PROJECTION_GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// Sends a write, and answers the resourceVersion that it left.
+    /// Sends a write, and returns the resulting resourceVersion.
     async fn execute(&self, key: &ProfileKey, action: &ProfileAction) -> Result<Option<String>, WriteError> {
         let resource = self.host.served.current().resource();
         let api: Api<DynamicObject> =
@@ -227,8 +225,8 @@ impl Profiles {
                         info!(profile = %key, "created");
                         created
                     }
-                    // Ours from a try whose answer was lost, or somebody else's that no event has shown yet:
-                    // the next plan knows what to do with it.
+                    // Created by an earlier attempt whose response was lost, or by another client, and not yet in an
+                    // event: the next plan decides.
                     Err(error) if error.category == Category::AlreadyExists => {
                         writer.send(request("get"), api.get(name)).await?
                     }
@@ -278,14 +276,14 @@ impl Profiles {
         self.cache().get(&key.namespace)?.get(&key.cluster).map(|known| known.observed.clone())
     }
 
-    /// Takes in a profile as an event or a list shows it. Returns whether that is news.
+    /// Stores a profile from an event or a list. Returns whether it is new.
     fn show(&self, key: &ProfileKey, observed: ObservedProfile) -> bool {
         let mut writes = self.writes.lock();
         let replaces = writes.shown(key);
         self.take(key, observed, replaces)
     }
 
-    /// Takes in a profile as the response to a request of ours shows it.
+    /// Stores a profile from the response to an own request.
     fn observe(&self, key: &ProfileKey, object: &DynamicObject) {
         let mut writes = self.writes.lock();
         if self.take(key, ObservedProfile::read(&object.metadata, &object.data), false) {
@@ -293,8 +291,8 @@ impl Profiles {
         }
     }
 
-    /// Puts a profile into the cache and returns whether it was not there. An event that is older than the response to
-    /// our own write is stale, but not what a list shows that `replaces` what is there.
+    /// Puts a profile into the cache and returns whether it is new. An event older than the response to an own write is
+    /// stale, unless it is from a list that `replaces` the cached profile.
     fn take(&self, key: &ProfileKey, observed: ObservedProfile, replaces: bool) -> bool {
         let mut cache = self.cache();
         let profiles = cache.entry(key.namespace.clone()).or_default();
@@ -316,8 +314,8 @@ impl Profiles {
         true
     }
 
-    /// Takes in the answer to a patch, unless an event has shown the object's end meanwhile: no other would ever
-    /// take it out of the cache again.
+    /// Stores the response to a patch, unless an event has shown the deletion of the object: no further event would
+    /// remove it from the cache.
     fn observe_patched(&self, key: &ProfileKey, object: &DynamicObject) {
         let observed = ObservedProfile::read(&object.metadata, &object.data);
         let mut writes = self.writes.lock();
@@ -332,7 +330,7 @@ impl Profiles {
         }
     }
 
-    /// Our delete was accepted: whatever is left of the object until it is gone, there is nothing to do to it.
+    /// The API server accepted our delete: until the object is gone, there is nothing more to do.
     fn mark_deleted(&self, key: &ProfileKey, uid: &str) {
         let mut writes = self.writes.lock();
         let mut cache = self.cache();
@@ -355,7 +353,7 @@ impl Profiles {
         }
     }
 
-    /// Takes in the member ID of a profile, which others may have too: then there is something to report of each.
+    /// Records the member ID of a profile; if other profiles have the same ID, each of them has a finding.
     fn carries(&self, key: &ProfileKey, id: Option<&str>) {
         let concerned = self.member_ids.lock().set(key, id);
         self.queue.add_all(concerned);
@@ -429,7 +427,7 @@ impl Sink<DynamicObject> for ProfileSink {
     }
 }
 
-/// A profile as the API takes it to create one; the status subresource ignores a status here.
+/// A profile without status, to create it; the API server ignores the status in a create.
 fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicObject {
     let types = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
     DynamicObject {
@@ -439,7 +437,7 @@ fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicOb
     }
 }
 
-/// A merge patch that applies to this version of the object only.
+/// A merge patch that applies only to this version of the object.
 fn under(version: &Version, patch: &Value) -> Value {
     let mut patch = patch.clone();
     patch["metadata"]["uid"] = json!(version.uid);
@@ -447,7 +445,7 @@ fn under(version: &Version, patch: &Value) -> Value {
     patch
 }
 
-/// Whether two actions ask for the same patch, whatever the version: the first had no effect.
+/// Whether two actions have the same patch, regardless of the version: the first had no effect.
 fn same_patch(one: &ProfileAction, other: &ProfileAction) -> bool {
     match (one, other) {
         (ProfileAction::PatchObject(_, one), ProfileAction::PatchObject(_, other))

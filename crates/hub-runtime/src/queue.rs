@@ -1,9 +1,9 @@
-//! The keyed work queue: what has to be reconciled, each key once, never two workers on one key.
+//! The keyed work queue: each key at most once, and never with two workers.
 //!
-//! kube's own `Controller` queues only keys that its root store holds, while a projector's work begins
-//! where its output does not exist yet; and it runs without a bound. This queue takes any key, runs as
-//! many workers as it is given, and lets a failing key wait longer each time without holding up the rest.
-//! What ends a grant goes first, and no namespace occupies all workers ([`crate::workers`]).
+//! kube's own `Controller` queues only keys in its root store, while a projector starts with objects that do not exist
+//! yet; and its concurrency is unlimited by default. This queue takes any key, has a fixed number of workers, and lets
+//! a failing key back off without delaying the others. Work that ends a grant goes first, and no namespace occupies all
+//! workers ([`crate::workers`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -20,39 +20,39 @@ use crate::backoff;
 use crate::ready::Ready;
 use crate::workers::{Busy, Occupation, SlowNamespaces};
 
-/// First wait after a failure.
+/// First delay after a failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest wait between two attempts.
+/// Longest delay between two attempts.
 const RETRY_MAX: Duration = Duration::from_mins(2);
-/// First wait after a refusal: a right or a policy that was changed just now is in force a moment later.
+/// First delay after a refusal: a permission or policy that has just changed takes effect a moment later.
 const REFUSED_MIN: Duration = Duration::from_secs(2);
-/// Longest wait between two attempts that are refused.
+/// Longest delay between two refused attempts.
 const REFUSED_MAX: Duration = Duration::from_mins(5);
 
-/// What became of a key.
+/// The result of reconciling a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is as it should be.
+    /// The key is up to date.
     Done,
-    /// It failed: try again, later each time.
+    /// The attempt failed: retry with backoff.
     Retry,
-    /// It was refused, and may be until somebody changes something: try again, seldom in the end.
+    /// The attempt was refused, and may be until a person changes something: retry with a longer backoff.
     Refused,
-    /// It failed: try again, later each time, and not before that much time has passed.
+    /// The attempt failed: retry with backoff, after this delay at the earliest.
     RetryNotBefore(Duration),
-    /// Nothing was tried: it goes to the end of its line.
+    /// Nothing was attempted: the key goes to the end of its lane.
     Held,
-    /// Trying again makes no sense before that much time has passed, unless something changes.
+    /// Retry after this delay, unless something changes.
     RetryAfter(Duration),
 }
 
-/// What a queue holds.
+/// A key of a queue.
 pub trait Key: Clone + Ord + Hash {
-    /// The namespace of the object, by which workers are shared out; empty for one that has none.
+    /// The namespace of the object, for sharing workers; empty if cluster-scoped.
     fn namespace(&self) -> Namespace;
 }
 
-/// A queue of keys. Cheap operations under one lock; waiting is without it.
+/// A queue of keys. All operations are short and under one lock; waiting is outside it.
 pub struct Queue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
@@ -70,10 +70,10 @@ struct State<K> {
     closed: bool,
 }
 
-/// A key with a worker.
+/// A key that a worker holds.
 struct Running {
     busy: Busy,
-    /// With which priority it was added again meanwhile.
+    /// The priority with which it was added again, if it was.
     again: Option<Priority>,
 }
 
@@ -95,28 +95,27 @@ impl<K: Key> Queue<K> {
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// Sets the number of workers, which they are shared out by.
+    /// Sets the number of workers to share.
     pub fn set_workers(&self, workers: usize) {
         self.lock().workers = workers;
     }
 
-    /// Queues a key now. A key that waits for another attempt no longer waits; one that a worker has is
-    /// queued again when the worker is done with it; one that is queued keeps its place unless the new priority is
-    /// higher.
+    /// Queues a key. A key that waits for a retry is queued immediately; one that a worker holds is queued again when
+    /// the worker has finished it; one that is already queued keeps its position unless the new priority is higher.
     pub fn add(&self, key: K, priority: Priority) {
         if self.lock().add(key, priority) {
             self.wake.notify_one();
         }
     }
 
-    /// Waits until a worker may take a key; returns `false` once the queue is closed.
+    /// Waits until a worker can take a key; returns `false` once the queue is closed.
     pub async fn ready(&self) -> bool {
         loop {
             let notified = self.wake.notified();
             let due = {
                 let mut state = self.lock();
                 if state.closed {
-                    // One wake-up may have to reach every worker: pass it on.
+                    // One notification may have to reach every worker: pass it on.
                     self.wake.notify_one();
                     return false;
                 }
@@ -136,7 +135,7 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// The next key that a worker may take. The caller owns the key until it calls [`Self::finish`].
+    /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`].
     pub fn take(&self) -> Option<K> {
         let mut state = self.lock();
         let now = Instant::now();
@@ -147,7 +146,7 @@ impl<K: Key> Queue<K> {
         key
     }
 
-    /// Gives a key back.
+    /// Returns a key with its result.
     pub fn finish(&self, key: K, outcome: Outcome) {
         let (mut state, now) = (self.lock(), Instant::now());
         if outcome == Outcome::Done {
@@ -160,7 +159,7 @@ impl<K: Key> Queue<K> {
             let priority = again.map_or(busy.priority, |again| again.min(busy.priority));
             state.add(key, priority);
         } else if let Some(priority) = again {
-            // What has failed at one priority is not done: it keeps it.
+            // A key that has not succeeded keeps its priority.
             let priority = if outcome == Outcome::Done { priority } else { priority.min(busy.priority) };
             state.add(key, priority);
         } else {
@@ -180,19 +179,19 @@ impl<K: Key> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Ends the queue: [`Self::take`] returns `None` from now on, whatever is left.
+    /// Closes the queue: [`Self::take`] returns `None` from now on, even if keys are left.
     pub fn close(&self) {
         self.lock().closed = true;
         self.wake.notify_one();
     }
 
-    /// Whether a key is ready, waits for another attempt, or is with a worker.
+    /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         let state = self.lock();
         state.ready.contains(key) || state.due.contains_key(key) || state.running.contains_key(key)
     }
 
-    /// How many keys are ready, wait for another attempt, or are with a worker.
+    /// The number of keys that are queued, wait for a retry, or are with a worker.
     pub fn depth(&self) -> usize {
         let state = self.lock();
         state.ready.len() + state.waiting.len() + state.running.len()
@@ -203,7 +202,7 @@ impl<K: Key> Queue<K> {
     }
 }
 
-/// How long a key waits this time.
+/// The next delay of a key.
 fn wait<K: Clone + Eq + Hash>(
     keys: &mut HashMap<K, ExponentialBackoff>,
     key: &K,
@@ -214,7 +213,7 @@ fn wait<K: Clone + Eq + Hash>(
 }
 
 impl<K: Key> State<K> {
-    /// Whether a worker has something new to do.
+    /// Returns whether there is new work for a worker.
     fn add(&mut self, key: K, mut priority: Priority) -> bool {
         if let Some(running) = self.running.get_mut(&key) {
             running.again = Some(running.again.map_or(priority, |again| again.min(priority)));
@@ -355,7 +354,7 @@ mod tests {
         assert_eq!(queue.next().await, Some("a"));
         assert_eq!(begin.elapsed(), Duration::ZERO);
         queue.finish("a", Outcome::Done);
-        assert_eq!(queue.depth(), 0, "the attempt that was planned is off");
+        assert_eq!(queue.depth(), 0, "the planned retry is cancelled");
     }
 
     #[tokio::test(start_paused = true)]
@@ -400,7 +399,7 @@ mod tests {
             waits.push(since.elapsed());
             queue.finish(key, outcome);
         }
-        // The jitter is up to as much again.
+        // The jitter is at most the delay itself.
         let secs =
             |range: std::ops::Range<u64>| Duration::from_secs(range.start)..Duration::from_secs(range.end);
         assert!(secs(2..5).contains(&waits[1]), "{waits:?}");
@@ -410,7 +409,7 @@ mod tests {
         queue.finish(key, Outcome::Refused);
         let since = Instant::now();
         queue.next().await;
-        assert!(secs(2..5).contains(&since.elapsed()), "it begins anew");
+        assert!(secs(2..5).contains(&since.elapsed()), "the backoff starts again");
     }
 
     #[tokio::test(start_paused = true)]

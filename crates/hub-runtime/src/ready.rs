@@ -1,5 +1,5 @@
-//! The ready keys of a queue, in the order in which workers take them: by priority, within one priority from each
-//! namespace in turn, and within a namespace first in, first out.
+//! The ready keys of a queue, in the order in which workers take them: by priority, within a priority round-robin over
+//! namespaces, and within a namespace first in, first out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -14,7 +14,7 @@ pub(crate) struct Ready<K> {
     clock: u64,
 }
 
-/// Where a key is.
+/// The position of a key.
 struct Place {
     priority: Priority,
     namespace: Namespace,
@@ -28,7 +28,7 @@ struct Lane<K> {
     turns: BTreeMap<u64, Namespace>,
 }
 
-/// The keys of one namespace, by their arrival.
+/// The keys of one namespace, in order of arrival.
 struct Line<K> {
     turn: u64,
     keys: BTreeMap<u64, K>,
@@ -47,7 +47,7 @@ impl<K> Default for Ready<K> {
 }
 
 impl<K: Clone + Eq + Hash> Ready<K> {
-    /// Adds a key, or moves one that is there to a higher priority. Returns whether that changed anything.
+    /// Adds a key, or moves an existing one to a higher priority. Returns whether anything changed.
     pub(crate) fn add(&mut self, key: K, namespace: Namespace, priority: Priority) -> bool {
         if let Some(place) = self.places.get(&key) {
             if place.priority <= priority {
@@ -75,7 +75,7 @@ impl<K: Clone + Eq + Hash> Ready<K> {
         })
     }
 
-    /// Takes a key out. Its namespace goes to the end of its lane.
+    /// Removes a key. Its namespace moves to the end of its lane.
     pub(crate) fn remove(&mut self, key: &K) {
         let Some(Place { priority, namespace, arrived }) = self.places.remove(key) else { return };
         self.clock += 1;

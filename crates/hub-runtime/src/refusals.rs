@@ -1,5 +1,5 @@
-//! Keys whose write the API server refuses for the same reason: a few of them probe, and the first that is done
-//! releases the others.
+//! Keys whose writes the API server refuses for the same reason: a few of them probe, and the first success releases
+//! the others.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -10,14 +10,14 @@ use hub_api::names::Namespace;
 use crate::error::Category;
 use crate::write::WriteError;
 
-/// Keys of one cause that are retried in their own time.
+/// The number of keys of one cause that are retried with their own backoff.
 const PROBES: usize = 3;
-/// Shortest wait of the other keys: one of them may have had a cause of its own.
+/// Shortest delay of the other keys: one of them may have a different cause.
 const PARKED_MIN: Duration = Duration::from_mins(1);
-/// What each parked key adds to that wait, so that a cause costs two requests a second at most.
+/// What each parked key adds to that delay, so that one cause leads to at most two requests a second.
 const PARKED_SHARE: Duration = Duration::from_millis(500);
 
-/// Why a write is refused, as far as many keys can have that in common.
+/// Why a write is refused, as far as many keys can share the cause.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Cause {
     namespace: Option<Namespace>,
@@ -33,7 +33,7 @@ impl Cause {
     }
 }
 
-/// The keys that are refused now.
+/// The currently refused keys.
 pub(crate) struct Refusals<K> {
     causes: HashMap<K, Cause>,
     groups: HashMap<Cause, Group<K>>,
@@ -45,12 +45,12 @@ struct Group<K> {
     parked: HashSet<K>,
 }
 
-/// What becomes of a key that was refused.
+/// What follows for a refused key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is retried in its own time.
+    /// It is retried with its own backoff.
     Probing,
-    /// It waits for one that probes, or this long.
+    /// It waits for a probe, or this long.
     Parked(Duration),
 }
 
@@ -61,7 +61,7 @@ impl<K> Default for Refusals<K> {
 }
 
 impl<K: Clone + Eq + Hash> Refusals<K> {
-    /// A key was refused. Returns its place, and the keys that no longer have one that probes for them.
+    /// A key was refused. Returns its place, and the keys that no longer have a probe.
     pub(crate) fn refused(&mut self, key: &K, cause: &Cause) -> (Place, Vec<K>) {
         let released = match self.causes.get(key) {
             Some(before) if before != cause => self.leave(key, false),
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash> Refusals<K> {
         (Place::Parked(PARKED_MIN.max(share)), released)
     }
 
-    /// A key is done. Returns the keys that can be retried now, because their cause may be gone.
+    /// A key succeeded. Returns the keys to retry now, because their cause may have gone.
     pub(crate) fn done(&mut self, key: &K) -> Vec<K> {
         self.leave(key, true)
     }

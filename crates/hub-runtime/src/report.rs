@@ -1,9 +1,9 @@
-//! Findings: an Event on the object that a person would look at, a line in the log, a metric.
+//! Findings: an Event on the object that a person would inspect, a line in the log, a metric.
 //!
-//! Whoever finds something reports all findings on a subject each time it looks; only what is new is logged. The API
-//! server deletes an Event after an hour, so each is published again for as long as its finding persists. An Event that
-//! could not be published is retried. All of that comes from a task of its own at a bounded rate, new findings first:
-//! it never holds up or fails any work.
+//! Controllers report all current findings on a subject each time they reconcile it; only new ones are logged. The API
+//! server deletes an Event after an hour, so each Event is published again while its finding persists. An Event that
+//! could not be published is retried. A task of its own publishes Events at a bounded rate, new findings first, and
+//! never delays or fails other work.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -35,29 +35,29 @@ use crate::lease::Fence;
 use crate::metrics::Metrics;
 use crate::served::ServedVersion;
 
-/// Shortest time until an Event is published again. The jitter comes on top and is up to as much again, so that an
-/// Event is repeated before the API server deletes it after an hour.
+/// Shortest time until an Event is published again. The jitter is up to as much again, so that an Event is repeated
+/// before the API server deletes it after an hour.
 const REPEAT_MIN: Duration = Duration::from_mins(28);
-/// First wait for an Event that the API server refused.
+/// First delay for an Event that the API server refused.
 const REFUSED_MIN: Duration = Duration::from_secs(30);
-/// Longest wait for an Event that the API server refuses.
+/// Longest delay for an Event that the API server refuses.
 const REFUSED_MAX: Duration = Duration::from_mins(30);
-/// First wait of all Events when one could not be sent.
+/// First delay of all Events after one could not be sent.
 const UNSENT_MIN: Duration = Duration::from_secs(1);
-/// Longest wait of all Events when none can be sent.
+/// Longest delay of all Events while none can be sent.
 const UNSENT_MAX: Duration = Duration::from_mins(1);
-/// How long Events wait for the Lease.
+/// How long Events wait before they check the Lease again.
 const FENCED_WAIT: Duration = Duration::from_secs(1);
-/// Time between two Events in the long run: 120 a minute.
+/// Interval between two Events on average: 120 a minute.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How many Events may be published at once after a rest.
+/// How many Events may be published at once after a quiet time.
 const BURST: u32 = 64;
-/// Longest wait for the answer to one Event.
+/// Timeout for one Event.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest `note` of an Event, in bytes: the API server takes less than 1 KiB.
+/// Longest `note` of an Event, in bytes: the API server's limit is 1 KiB.
 const NOTE_MAX_LENGTH: usize = 1000;
 
-/// Reports findings. Cheap to clone; clones know what the others have reported.
+/// Reports findings. Cheap to clone; clones share their findings.
 #[derive(Clone)]
 pub struct Reporter {
     findings: Arc<Mutex<Findings>>,
@@ -66,22 +66,22 @@ pub struct Reporter {
     served: ServedVersion,
 }
 
-/// Tells the time of day. It never decides anything: it stands in what people read.
+/// The wall clock. It never affects decisions, only what people read.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The findings that persist, and when their Events are due.
+/// The persisting findings, and when their Events are due.
 #[derive(Default)]
 struct Findings {
     by_subject: HashMap<Subject, BTreeMap<Note, Id>>,
     by_id: HashMap<Id, Finding>,
-    /// Those without an Event yet.
+    /// Findings without an Event so far.
     new: BTreeSet<Id>,
-    /// Those whose Event is repeated or retried, by the time for it.
+    /// Findings whose Event is repeated or retried, by due time.
     due: BTreeSet<(Instant, Id)>,
     last_id: Id,
 }
 
-/// The number of a finding, in the order in which they were reported.
+/// The number of a finding, in order of report.
 type Id = u64;
 
 /// A finding that persists.
@@ -108,7 +108,7 @@ impl Findings {
         }
     }
 
-    /// The finding whose Event has to be published now; else when the next one is.
+    /// The finding whose Event is due; else when the next one is.
     fn next(&self, now: Instant) -> Result<Id, Option<Instant>> {
         let first_due = self.due.first();
         let is_due = first_due.filter(|(due, _)| *due <= now).map(|(_, id)| *id);
@@ -116,7 +116,7 @@ impl Findings {
     }
 
     fn schedule(&mut self, id: Id, due: Instant) {
-        // A finding that is over meanwhile has no Event any more.
+        // The finding may have been resolved since.
         let Some(finding) = self.by_id.get_mut(&id) else { return };
         self.new.remove(&id);
         if let Some(before) = finding.due.replace(due) {
@@ -125,7 +125,7 @@ impl Findings {
         self.due.insert((due, id));
     }
 
-    /// Its Event is published: it is repeated later.
+    /// Its Event was published, and is repeated later.
     fn published(&mut self, id: Id, now: Instant) {
         if let Some(finding) = self.by_id.get_mut(&id) {
             finding.refused = None;
@@ -133,7 +133,7 @@ impl Findings {
         self.schedule(id, now + backoff::between(REPEAT_MIN, REPEAT_MIN).next().unwrap_or(REPEAT_MIN));
     }
 
-    /// The API server refuses its Event: it is retried, less and less often.
+    /// The API server refused its Event: retry with backoff.
     fn refused(&mut self, id: Id, now: Instant) {
         let Some(finding) = self.by_id.get_mut(&id) else { return };
         let waits = finding.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
@@ -148,8 +148,8 @@ impl Reporter {
         Self { findings: Arc::default(), changed: Arc::default(), metrics, served }
     }
 
-    /// Takes all there is to say about a subject now. `uid` ties the Event to this very object, so that
-    /// `kubectl describe` shows it.
+    /// Reports all current findings on a subject. `uid` ties the Event to this object, so that `kubectl describe` shows
+    /// it.
     pub fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
         let mut findings = self.findings.lock();
         let mut before = findings.by_subject.remove(subject).unwrap_or_default();
@@ -178,12 +178,12 @@ impl Reporter {
         }
     }
 
-    /// The subject is gone, and with it all there was to say.
+    /// The subject is gone, and so are its findings.
     pub fn forget(&self, subject: &Subject) {
         self.report(subject, None, Vec::new());
     }
 
-    /// Waits until the Event of a finding has to be published.
+    /// Waits until the Event of a finding is due.
     async fn next(&self) -> Id {
         loop {
             let next = self.findings.lock().next(Instant::now());
@@ -198,8 +198,8 @@ impl Reporter {
     }
 }
 
-/// Publishes the Events, one object each. kube's `Recorder` takes two findings of one reason on one object for the same
-/// and keeps the first one's text.
+/// Publishes Events, one object for each. kube's `Recorder` treats two findings with the same reason on one object as
+/// one Event and keeps the first text.
 pub(crate) struct Publisher {
     pub(crate) client: Client,
     pub(crate) controller: &'static str,
@@ -210,7 +210,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes Events for as long as the process lives; while it leads, and while the API server accepts writes.
+    /// Publishes Events for as long as the process runs, while it leads and the gate is open.
     pub(crate) async fn run(self) {
         let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
         let instance = instance.unwrap_or_else(|| self.controller.to_owned());
@@ -248,7 +248,7 @@ impl Publisher {
     }
 
     async fn publish(&self, event: &Event, longest: Duration) -> Result<(), Category> {
-        // About a cluster-scoped object an Event stands in the namespace where kubectl looks for it.
+        // An Event about a cluster-scoped object is in the namespace where kubectl expects it.
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match timeout(longest, api.create(&PostParams::default(), event)).await {
@@ -264,7 +264,7 @@ impl Publisher {
 
 /// The rate of Events.
 struct Pace {
-    /// When the next Event would be, if none had come early.
+    /// When the next Event is due, if none has been sent early.
     next: Instant,
 }
 
@@ -283,7 +283,7 @@ fn event(finding: &Finding, controller: &str, instance: &str, now: Timestamp) ->
     let name = about.name.as_deref().unwrap_or(controller);
     Event {
         metadata: ObjectMeta {
-            // With a dash: the API server refuses a prefix that ends with the dot of client-go's names.
+            // With a dash: the API server rejects a prefix that ends with a dot, as in client-go's names.
             generate_name: Some(format!("{name}-")),
             namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".to_owned())),
             ..ObjectMeta::default()
@@ -353,7 +353,7 @@ mod tests {
         Reporter::new(Metrics::new("0"), ServedVersion::default())
     }
 
-    /// The reason whose Event has to be published now.
+    /// The reason of the finding whose Event is due.
     fn due(reporter: &Reporter, now: Instant) -> Option<(Id, &'static str)> {
         let findings = reporter.findings.lock();
         let id = findings.next(now).ok()?;
@@ -382,9 +382,9 @@ mod tests {
         assert_eq!(due(&reporter, now + REPEAT_MIN * 2), None);
         assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
         reporter.findings.lock().published(id, now);
-        assert!(reporter.findings.lock().due.is_empty(), "what is over meanwhile is not repeated");
+        assert!(reporter.findings.lock().due.is_empty(), "a resolved finding is not repeated");
         report(&reporter, Some(Reason::InvalidSelector));
-        assert!(due(&reporter, now).is_some(), "it begins anew");
+        assert!(due(&reporter, now).is_some(), "a new finding starts again");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! `/metrics` over TLS, for clients whose token the hub authenticates and authorizes.
 //!
-//! - **Reads** a certificate and its key from a directory, anew whenever they change; without a directory it serves a
-//!   self-signed certificate of its own making.
-//! - **Asks** the hub by a `TokenReview` who the client is and by a `SubjectAccessReview` whether it may `get` the
-//!   path `/metrics`, as the metrics of kubebuilder projects are protected.
-//! - **Guarantees** that it fails closed: without a token, without permission, and while the hub cannot be asked, nothing
-//!   is served. A token is never logged, and is remembered as a SHA-256 alone.
+//! - **Reads** a certificate and its key from a directory, and reloads them when they change; without a directory it
+//!   serves a self-signed certificate.
+//! - **Creates** a `TokenReview` to authenticate the client and a `SubjectAccessReview` to check that it is permitted
+//!   to `get` the path `/metrics`, as kubebuilder projects protect their metrics
+//!   (<https://book.kubebuilder.io/reference/metrics.html>).
+//! - **Guarantees** that it fails closed: without a token, without permission, or while the reviews fail, it serves
+//!   nothing. A token is never logged, and only its SHA-256 digest is cached.
 
 mod certificate;
 mod listener;
@@ -28,16 +29,16 @@ use self::reviews::{Answer, Reviews};
 use crate::health::{BindAddress, BindError, OPEN_METRICS};
 use crate::metrics::Metrics;
 
-/// The path, which a client needs permission to get.
+/// The path that a client needs permission to get.
 const PATH: &str = "/metrics";
 
 /// Why metrics are not served.
 #[derive(Debug, thiserror::Error)]
 pub enum SecureMetricsError {
-    /// The address is taken, or not ours.
+    /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// There is no certificate to begin with.
+    /// There is no usable certificate at startup.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
@@ -83,7 +84,7 @@ async fn respond(State(served): State<Arc<Served>>, headers: HeaderMap) -> Respo
         Answer::Unauthenticated => (StatusCode::UNAUTHORIZED, "the token is not valid\n").into_response(),
         Answer::Forbidden => (StatusCode::FORBIDDEN, "no permission to get /metrics\n").into_response(),
         Answer::Unknown => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the hub does not review the token\n").into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, "the hub cannot review the token\n").into_response()
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Which version of ClusterProfile the hub serves, and so which one this process uses.
+//! The version of ClusterProfile that the process uses.
 //!
-//! Watches the CRD of ClusterProfile, by its name. Writes nothing. Guarantees that every request
-//! about profiles uses the latest version that the hub serves and that this project knows, as the watch shows it at
-//! that moment: a version that appears or disappears needs no restart. A CRD that is missing,
-//! cannot be read or serves no known version changes nothing. A process without the permission to watch it uses
-//! v1alpha1.
+//! Watches the CRD of ClusterProfile by its name. Writes nothing. Guarantees that every request about profiles uses the
+//! latest version that both the hub serves and this project supports, as of the last event: a version that is added or
+//! removed needs no restart. A CRD that is missing, cannot be read or serves no supported version changes nothing. A
+//! process without permission to watch the CRD uses v1alpha1.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +26,7 @@ struct Inner {
 }
 
 impl ServedVersion {
-    /// The version in use; v1alpha1 as long as none is known.
+    /// The version in use; v1alpha1 until the served versions are known.
     #[must_use]
     pub fn current(&self) -> ProfileVersion {
         self.0.version.borrow().unwrap_or_default()
@@ -36,14 +35,14 @@ impl ServedVersion {
     /// Waits until a version is known, and returns the one in use.
     pub async fn known(&self) -> ProfileVersion {
         let mut changes = self.0.version.subscribe();
-        // The sender lives in `self`, so that the wait cannot fail.
+        // `self` owns the sender, so the wait cannot fail.
         match changes.wait_for(Option::is_some).await {
             Ok(version) => version.unwrap_or_default(),
             Err(_) => ProfileVersion::default(),
         }
     }
 
-    /// What to watch, and what follows from it: once.
+    /// Returns the watch and its sink, once.
     pub(crate) fn begin(
         &self,
     ) -> Option<(Watch<CustomResourceDefinition>, impl Sink<CustomResourceDefinition>)> {
@@ -52,7 +51,7 @@ impl ServedVersion {
         (!begun).then(|| (watch(), Versions(self.clone())))
     }
 
-    /// Nobody waits any longer: v1alpha1 is in use as long as no version is known.
+    /// Stops waiting: v1alpha1 is in use until the served versions are known.
     fn settle(&self) {
         self.0.version.send_if_modified(|current| {
             let is_first = current.is_none();
@@ -83,12 +82,12 @@ impl Sink<CustomResourceDefinition> for Versions {
     fn delete(&mut self, _: &ObjectKey) {}
 
     fn listed(&mut self) {
-        // There is no CustomResourceDefinition yet, or none that says anything: its watch has no reason to wait either.
+        // The CustomResourceDefinition does not exist or is not readable: the watch on profiles need not wait for it.
         self.0.settle();
     }
 
     fn refused(&mut self) {
-        // Without the permission the process uses v1alpha1, as it does where there is nothing else.
+        // Without permission the process uses v1alpha1, as it does without a readable CRD.
         self.0.settle();
     }
 }

@@ -1,4 +1,4 @@
-//! The tasks of a process: missed when one ends by itself, and ended with the process.
+//! Supervised tasks: a task that ends unexpectedly is noticed, and all tasks end with the process.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ impl Tasks {
         Self { running: Arc::default(), missing: channel::Sender::new(None), health }
     }
 
-    /// Starts a task that ends only with the process, or by its handle. Where it ends all the same, by a panic, the
-    /// process is no longer alive ([`Health`]) and [`Self::missing`] returns.
+    /// Spawns a task that runs as long as the process, or until its handle is dropped. If it ends otherwise, even by a
+    /// panic, liveness fails ([`Health`]) and [`Self::missing`] returns.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let panics = MissedByPanic { tasks: self.clone(), name };
         self.start(async move {
@@ -32,7 +32,7 @@ impl Tasks {
         })
     }
 
-    /// Starts a task that may end, though not by a panic.
+    /// Spawns a task that may end, but not by a panic.
     pub fn spawn_once(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let panics = MissedByPanic { tasks: self.clone(), name };
         self.start(async move {
@@ -47,29 +47,29 @@ impl Tasks {
         running.spawn(task)
     }
 
-    /// Says that a task has ended that never should.
+    /// Records that a task has ended unexpectedly.
     pub(crate) fn miss(&self, name: &'static str) {
         self.health.task_failed(name);
         self.missing.send_replace(Some(name));
     }
 
-    /// Waits until a task has ended that never should, and returns its name.
+    /// Waits until a task has ended unexpectedly, and returns its name.
     pub async fn missing(&self) -> &'static str {
         let mut missing = self.missing.subscribe();
         match missing.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(name)) => name,
-            // The sender lives in `self`, so the wait cannot end otherwise.
+            // `self` owns the sender, so the wait cannot fail.
             _ => "a task",
         }
     }
 
-    /// Ends every task, at its next await.
+    /// Aborts every task at its next await.
     pub(crate) fn end(&self) {
         self.running.lock().abort_all();
     }
 }
 
-/// Misses a task that unwinds. One that is aborted is dropped without a panic.
+/// Reports a task that panics. An aborted task is dropped without unwinding.
 struct MissedByPanic {
     tasks: Tasks,
     name: &'static str,

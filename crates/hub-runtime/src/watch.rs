@@ -1,15 +1,16 @@
-//! Watches that lose no delete, survive any object, and notice when the hub's history is another one.
+//! Watches that lose no delete, tolerate any object, and notice when the hub's history is replaced.
 //!
-//! One watch is a list and then a stream of events, for as long as its task lives ([`follow`]). Every absence after a
-//! new list becomes a delete, so that a [`Sink`] sees one simple history: apply, apply, delete ([`history`]).
+//! A watch is a list followed by streams of events, for as long as its task runs ([`follow`]). An object that is
+//! missing from a new list becomes a delete, so that a [`Sink`] receives one simple history: apply, apply, delete
+//! ([`history`]).
 //!
 //! - An object that cannot be decoded reaches the sink as [`Unreadable`], with its metadata, and affects no other
-//!   object ([`decode`]). This is why kube's watcher does not do: it decodes a page of a list as one value, and shows
-//!   neither that a watch has begun nor that it is resumed.
-//! - Lists are decoded while they arrive ([`items`]): memory holds one item, not a page.
-//! - A complete list counts whatever its versions are, and what our own writes left in a cache is compared with it
-//!   ([`own_writes`]).
-//! - A kind whose CRD is missing is waited for ([`trouble`]).
+//!   object ([`decode`]). This is why kube's watcher is not used: it decodes a page of a list as one value, and reports
+//!   neither the start nor the resumption of a watch.
+//! - Lists are decoded while they arrive ([`items`]): memory contains one item, not a page.
+//! - A complete list applies whatever its versions are, and objects that our own writes put into a cache are compared
+//!   with it ([`own_writes`]).
+//! - A kind whose CRD is missing is retried until it is served ([`trouble`]).
 
 mod decode;
 mod endpoint;
@@ -41,13 +42,13 @@ use crate::health::{Need, SyncState};
 use crate::metrics::Metrics;
 use crate::served::ServedVersion;
 
-/// How long one watch lasts before the API server ends it and the next begins where it ended.
+/// How long one watch lasts before the API server ends it and the next one continues.
 pub const WATCH_DURATION: Duration = Duration::from_mins(2);
 
-/// Objects in one page of a list. The same as client-go's.
+/// Page size of a list, as in client-go.
 const PAGE: u32 = 500;
 
-/// Where an object is.
+/// The namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// `metadata.namespace`, empty for cluster-scoped kinds.
@@ -65,29 +66,29 @@ impl ObjectKey {
     }
 }
 
-/// An object that does not have the shape of its kind, or nests deeper than can be decoded.
+/// An object that does not match the type of its kind, or nests too deep to decode.
 #[derive(Debug)]
 pub struct Unreadable {
-    /// Its metadata as far as it can be read, which is at least what identifies the object.
+    /// Its metadata as far as readable, at least the fields that identify the object.
     pub metadata: Box<ObjectMeta>,
-    /// Its `spec`, where that can be read on its own.
+    /// Its `spec`, if readable on its own.
     pub spec: Option<Value>,
-    /// What is wrong with the rest.
+    /// Why the rest is not readable.
     pub error: String,
 }
 
-/// Where a watch leaves what it sees. Called from one task, in order.
+/// Receives what a watch shows. Called from one task, in order.
 pub trait Sink<K>: Send + 'static {
-    /// The object is there, as shown.
+    /// The object exists, as shown.
     fn apply(&mut self, key: &ObjectKey, object: Result<K, Unreadable>);
-    /// The object is gone.
+    /// The object does not exist any more.
     fn delete(&mut self, key: &ObjectKey);
-    /// A list begins, or begins anew after one that broke off. What it shows counts whatever its resourceVersions are:
+    /// A list begins, or begins again after an incomplete one. Its objects apply regardless of their resourceVersions:
     /// the hub may have another history than before (see [`OwnWrites`]).
     fn listing(&mut self) {}
-    /// A list is complete: what has not been shown is not there.
+    /// A list is complete: what it has not shown does not exist.
     fn listed(&mut self) {}
-    /// The API server refuses a list or a watch for lack of a permission.
+    /// The API server refuses a list or a watch for lack of permission.
     fn refused(&mut self) {}
 }
 
@@ -103,8 +104,8 @@ pub struct Watch<K: Resource> {
 }
 
 impl<K: Resource<DynamicType = ()>> Watch<K> {
-    /// Every object of a kind; `resource` is its plural. Where one kind is watched twice in a process, it says which
-    /// of them, too: it tells watches apart in logs, metrics and probes.
+    /// Every object of a kind; `resource` is its plural and identifies the watch in logs, metrics and probes. If a
+    /// process watches one kind twice, it also distinguishes the two.
     #[must_use]
     pub fn all(resource: &'static str) -> Self {
         Self::dynamic(resource, ())
@@ -112,49 +113,49 @@ impl<K: Resource<DynamicType = ()>> Watch<K> {
 }
 
 impl<K: Resource> Watch<K> {
-    /// Every object of a kind that is known by name only.
+    /// Every object of a kind that is known at run time only.
     #[must_use]
     pub fn dynamic(resource: &'static str, kind: K::DynamicType) -> Self {
         Self { resource, kind, name: None, labels: None, page: PAGE, need: Need::Required, served: None }
     }
 
-    /// Only objects of this name: a right that is limited to it by `resourceNames` is enough.
+    /// Only objects of this name: a permission limited to it by `resourceNames` suffices.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// Only objects that this label selector picks. A right cannot be limited to it.
+    /// Only objects that match this label selector. RBAC cannot limit a permission to it.
     #[must_use]
     pub fn labelled(self, selector: impl Into<String>) -> Self {
         Self { labels: Some(selector.into()), ..self }
     }
 
-    /// So many objects in one page of a list, instead of 500.
+    /// Sets the page size of lists, instead of 500.
     #[must_use]
     pub fn paged(self, page: u32) -> Self {
         Self { page, ..self }
     }
 
-    /// ClusterProfiles, in the version that the hub serves, from the moment when that is known.
+    /// ClusterProfiles, in the version that the hub serves; starts once that version is known.
     #[must_use]
     pub fn served_in(self, version: ServedVersion) -> Self {
         Self { served: Some(version), ..self }
     }
 
-    /// The process can work without: see [`Need::Optional`].
+    /// The process can work without it: see [`Need::Optional`].
     #[must_use]
     pub fn optional(self) -> Self {
         Self { need: Need::Optional, ..self }
     }
 
-    /// It begins while the process is at work: see [`Need::Late`].
+    /// It starts while the process already works: see [`Need::Late`].
     #[must_use]
     pub fn late(self) -> Self {
         Self { need: Need::Late, ..self }
     }
 
-    /// The kind, as far as it is not known at compile time.
+    /// The part of the kind that is known only at run time.
     #[must_use]
     pub fn kind(&self) -> &K::DynamicType {
         &self.kind
@@ -166,13 +167,13 @@ impl<K: Resource> Watch<K> {
         self.resource
     }
 
-    /// Whether the process can work without.
+    /// Whether the process can work without it.
     #[must_use]
     pub fn need(&self) -> Need {
         self.need
     }
 
-    /// The requests of the watch, of so much of each object, at the place that an `Api` stands for.
+    /// The requests of the watch for this extent of each object, at the path of an `Api`.
     fn endpoint(self, api: Api<K>, extent: Extent) -> Endpoint {
         let place = match self.served {
             Some(version) => Place::Profiles(version),
@@ -183,8 +184,8 @@ impl<K: Resource> Watch<K> {
     }
 }
 
-/// Whether a resourceVersion is later than another. Since KEP-5504 they are numbers that grow; where one is
-/// not a number, any that differs is taken for later.
+/// Whether a resourceVersion is later than another. KEP-5504 defines them as comparable numbers; one that is not a
+/// number counts as later than any that differs.
 #[must_use]
 pub fn is_newer(version: &str, than: &str) -> bool {
     match (version.parse::<u64>(), than.parse::<u64>()) {
@@ -193,8 +194,8 @@ pub fn is_newer(version: &str, than: &str) -> bool {
     }
 }
 
-/// Watches whole objects, in every namespace or in one, for as long as the task lives. Errors are counted,
-/// logged once and retried.
+/// Watches whole objects, in one namespace or in all, for as long as the task runs. Errors are counted, logged once and
+/// retried.
 pub async fn objects<K>(api: Api<K>, watch: Watch<K>, sync: SyncState, metrics: Metrics, sink: impl Sink<K>)
 where
     K: Resource + DeserializeOwned + Send + 'static,
@@ -203,8 +204,8 @@ where
     follower(endpoint, Whole, sync, metrics, sink).follow::<K>().await;
 }
 
-/// Watches objects' metadata only, for as long as the task lives: their other fields are not even sent.
-/// `managedFields` are left out.
+/// Watches the metadata of objects only, for as long as the task runs: other fields are not requested. `managedFields`
+/// are dropped.
 pub async fn metadata<K>(
     api: Api<K>,
     watch: Watch<K>,

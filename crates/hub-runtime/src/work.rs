@@ -1,4 +1,4 @@
-//! A controller's work: the keys that have to be looked at, the workers that do, and what is left alone for a while.
+//! A controller's work: its queue of keys, its workers, and pauses for namespaces and kinds.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -21,12 +21,12 @@ use crate::queue::{Key, Outcome, Queue};
 use crate::refusals::{Cause, Place, Refusals};
 use crate::write::WriteError;
 
-/// How long a namespace that takes nothing new is left alone.
+/// How long nothing is created in a namespace that is terminating or does not exist.
 const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
-/// How long a kind is left alone that the hub does not serve.
+/// How long nothing is written for a kind that the hub does not serve.
 const KIND_PAUSE: Duration = Duration::from_secs(5);
 
-/// A queue of keys and the workers on it.
+/// A queue of keys and its workers.
 pub struct Work<K> {
     controller: &'static str,
     queue: Queue<K>,
@@ -36,26 +36,26 @@ pub struct Work<K> {
     measuring: Mutex<()>,
 }
 
-/// What is left alone, and until when.
+/// What is paused, and until when.
 #[derive(Default)]
 struct Pauses {
     namespaces: HashMap<Namespace, Instant>,
     kind: Option<Instant>,
 }
 
-/// What becomes of a key whose write failed, and what its controller has to add.
+/// What follows for a key whose write failed, and what its controller has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed {
-    /// What becomes of the key.
+    /// What follows for the key.
     pub outcome: Outcome,
-    /// Whether the object is gone, so that it has to be forgotten.
+    /// Whether the object is gone, so that the controller must forget it.
     pub gone: bool,
-    /// Whether the write was refused, so that it has to be reported.
+    /// Whether the write was refused, so that the controller must report it.
     pub refused: bool,
 }
 
 impl<K: Key + Display + Send + Sync + 'static> Work<K> {
-    /// An empty queue; `controller` names it in logs and metrics.
+    /// An empty queue; `controller` is its name in logs and metrics.
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
@@ -88,12 +88,12 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
     }
 
-    /// Whether there is still something to do about a key, as far as is known.
+    /// Whether a key is queued, waits for a retry, or is with a worker.
     pub fn holds(&self, key: &K) -> bool {
         self.queue.holds(key)
     }
 
-    /// Works on the queue until `stop`, on so many keys at a time; then returns when what is in flight is done.
+    /// Processes the queue until `stop` with this many workers, then returns when all writes in flight have finished.
     pub async fn run<F>(
         self: &Arc<Self>,
         workers: usize,
@@ -142,7 +142,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
     }
 
-    /// Decides what follows from a failed write of `key`, counts it, and logs what its controller does not report.
+    /// Decides what follows from a failed write of `key`, counts it, and logs it unless the controller reports it.
     pub fn failed(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Failed {
         if error.category != Category::Held {
             self.host.metrics.reconcile_error(self.controller, error.category);
@@ -150,7 +150,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         let plain = |outcome| Failed { outcome, gone: false, refused: false };
         match NextStep::after(error) {
             NextStep::Replan => {
-                debug!(%key, %error, "the object has changed meanwhile");
+                debug!(%key, %error, "conflict: the object has changed");
                 plain(Outcome::Retry)
             }
             NextStep::Hold => plain(Outcome::Held),
@@ -167,19 +167,19 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 let outcome = self.wait_for_probes(key, namespace, error).unwrap_or(outcome);
                 Failed { refused: true, ..plain(outcome) }
             }
-            // One line for all of them is in the log.
+            // The gate has logged one line for all of them.
             NextStep::TryAgain(_) if self.host.writer.gate().is_closed() => {
-                debug!(%key, %error, "the API server is in trouble");
+                debug!(%key, %error, "the API server is failing");
                 plain(Outcome::Held)
             }
             NextStep::TryAgain(outcome) => {
-                warn!(%key, category = error.category.as_str(), "{error}; trying again");
+                warn!(%key, category = error.category.as_str(), "{error}; retrying");
                 plain(outcome)
             }
         }
     }
 
-    /// How long a refused key waits for others with the same cause, unless it is one of those that probe.
+    /// How long a refused key waits for others with the same cause, unless it is a probe.
     fn wait_for_probes(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Option<Outcome> {
         let (place, released) = self.refusals.lock().refused(key, &Cause::new(namespace, error));
         self.add_all(released);
@@ -189,7 +189,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
     }
 
-    /// How long a write has to wait for what is left alone: its kind, and for a create its namespace.
+    /// How long a write must wait because its kind, or for a create its namespace, is paused.
     pub fn pause(&self, namespace: &Namespace, creates: bool) -> Option<Duration> {
         let pauses = self.pauses.lock();
         let namespace = pauses.namespaces.get(namespace).filter(|_| creates);
@@ -197,15 +197,15 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    /// Forgets that a namespace took nothing new: it may be another one by now.
+    /// Ends the pause of a namespace, since it may have been recreated.
     pub fn resume(&self, namespace: &Namespace) {
         self.pauses.lock().namespaces.remove(namespace);
     }
 
-    /// The API server took a write: it serves the kind.
+    /// The API server accepted a write: it serves the kind.
     pub fn written(&self) {
         if self.pauses.lock().kind.take().is_some() {
-            info!(controller = self.controller, "the hub serves the kind again, writing");
+            info!(controller = self.controller, "the hub serves the kind again, resuming writes");
         }
     }
 
@@ -213,7 +213,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         let now = Instant::now();
         let before = self.pauses.lock().namespaces.insert(namespace.clone(), now + NAMESPACE_PAUSE);
         if before.is_none_or(|before| before <= now) {
-            info!(%namespace, "the namespace takes nothing new, leaving it alone: {why}");
+            info!(%namespace, "pausing creates in the namespace: {why}");
         }
         Outcome::RetryAfter(NAMESPACE_PAUSE)
     }
@@ -222,13 +222,13 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         if self.pauses.lock().kind.replace(Instant::now() + KIND_PAUSE).is_none() {
             warn!(
                 controller = self.controller,
-                "the hub does not serve {}, waiting for it: {why}", why.resource
+                "the hub does not serve {}, pausing writes: {why}", why.resource
             );
         }
         Outcome::RetryAfter(KIND_PAUSE)
     }
 
-    /// One after the other, so that no older depth overwrites a newer one.
+    /// Serialized, so that an older depth never overwrites a newer one.
     fn measure(&self) {
         let _turn = self.measuring.lock();
         self.host.metrics.queue_depth(self.controller, self.queue.depth());

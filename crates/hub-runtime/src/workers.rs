@@ -1,9 +1,8 @@
-//! Which key a queue's workers may take: no namespace, and no kind of work, may occupy all of them.
+//! Which keys a queue's workers may take: no namespace, and no priority, may occupy all of them.
 //!
-//! A namespace whose requests do not return, because of a webhook of its own for example, occupies workers for the ten
-//! seconds that each request may take. A quarter of the workers therefore only ends grants, one namespace has at most
-//! half of them, and all namespaces that are slow together have a quarter for what ends grants and a quarter for the
-//! rest.
+//! A namespace whose requests do not return, for example because of a webhook, occupies a worker for the ten seconds of
+//! each request's timeout. Therefore a quarter of the workers only end grants, one namespace has at most half of the
+//! workers, and all slow namespaces together have a quarter for ending grants and a quarter for the rest.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,12 +11,12 @@ use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 use tokio::time::Instant;
 
-/// From when on a namespace is slow: a request usually takes milliseconds.
+/// The duration of a request from which a namespace is slow: a request usually takes milliseconds.
 const SLOW: Duration = Duration::from_secs(1);
-/// For how long a namespace stays slow that has no more work.
+/// How long a namespace without further work stays slow.
 const SLOW_FOR: Duration = Duration::from_mins(1);
 
-/// A key with a worker.
+/// A key that a worker holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Busy {
     pub(crate) namespace: Namespace,
@@ -25,12 +24,12 @@ pub(crate) struct Busy {
     pub(crate) since: Instant,
 }
 
-/// The namespaces whose last request was slow, until when that counts.
+/// The namespaces whose last request was slow, with the time until which this counts.
 #[derive(Default)]
 pub(crate) struct SlowNamespaces(HashMap<Namespace, Instant>);
 
 impl SlowNamespaces {
-    /// A worker is done with a key.
+    /// A worker has finished a key.
     pub(crate) fn finished(&mut self, busy: &Busy, now: Instant) {
         self.0.retain(|_, until| *until > now);
         if now - busy.since >= SLOW {
@@ -41,7 +40,7 @@ impl SlowNamespaces {
     }
 }
 
-/// How the workers are occupied at one moment.
+/// The assignment of the workers at one moment.
 pub(crate) struct Occupation<'a> {
     workers: usize,
     slow_namespaces: &'a SlowNamespaces,
@@ -89,7 +88,7 @@ mod tests {
         Busy { namespace: namespace.into(), priority, since }
     }
 
-    /// How many keys of each of these workers take, one after the other.
+    /// How many keys of each of these workers take, in this order.
     fn taken(slow: &SlowNamespaces, wanted: &[(&str, Priority)], now: Instant) -> usize {
         let mut occupied = Vec::<Busy>::new();
         for (namespace, priority) in wanted {

@@ -1,5 +1,5 @@
-//! Every write to the API server passes here: only while we lead, under a timeout, counted, and through the gate that
-//! closes while the API server is in trouble.
+//! Sends every write to the API server: only while this process leads, with a timeout, counted, and through a gate that
+//! closes while the API server is failing.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::gate::Gate;
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 
-/// Longest wait for the answer to one write. kube's client itself waits for ever.
+/// Timeout of one write. kube's client has none.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A write that did not come about, or whose answer did not come.
+/// A write that was not sent, failed, or has no response.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot {verb} {resource} {name}: {text}")]
 pub struct WriteError {
     /// The kind of failure.
     pub category: Category,
-    /// What was tried.
+    /// The verb.
     pub verb: &'static str,
-    /// On which resource.
+    /// The resource.
     pub resource: &'static str,
-    /// On which object.
+    /// The object.
     pub name: String,
-    /// What went wrong, in one line.
+    /// The cause, on one line.
     pub text: String,
-    /// How long the API server asks to be left alone, where it says so.
+    /// The `Retry-After` of the API server, if any.
     pub retry_after: Option<Duration>,
 }
 
@@ -48,22 +48,22 @@ impl WriteError {
         Self { category, verb, resource, name, text, retry_after: None }
     }
 
-    /// A patch that the API server accepted, and that changed nothing.
+    /// A patch that the API server accepted without effect.
     #[must_use]
     pub fn ineffective(resource: &'static str, name: impl Into<String>) -> Self {
-        let text = "the API server accepted the patch and did not keep it";
+        let text = "the API server accepted the patch without effect";
         Self::new("patch", resource, name, Category::Ineffective, text)
     }
 }
 
-/// One request: its verb and resource are the metric's labels.
+/// A request; its verb and resource are labels of the metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// `create`, `patch`, `patch status`, `delete` or `get`.
     pub verb: &'static str,
-    /// The plural of the kind.
+    /// The resource's plural.
     pub resource: &'static str,
-    /// The object, as `NAMESPACE/NAME` where it has a namespace.
+    /// The object, as `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
     pub name: &'a str,
 }
 
@@ -82,7 +82,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that writes while `fence` is open.
+    /// A writer that is allowed to write while `fence` is open.
     #[must_use]
     pub fn new(fence: Fence, metrics: Metrics) -> Self {
         Self { fence, gate: Gate::new(metrics.clone()), metrics }
@@ -94,8 +94,8 @@ impl Writer {
         &self.gate
     }
 
-    /// Sends one request. Its time is bounded by ten seconds and by what is left of our claim, so
-    /// that no write is under way when another process begins.
+    /// Sends one request. Its timeout is ten seconds, or less if the claim expires earlier, so that no write is in
+    /// flight when another process begins to lead.
     pub async fn send<T>(
         &self,
         request: Request<'_>,
@@ -108,7 +108,7 @@ impl Writer {
             return Err(failed(Category::NotLeader, "this process does not lead"));
         };
         if !self.gate.lets_through() {
-            return Err(failed(Category::Held, "not sent: the API server is in trouble"));
+            return Err(failed(Category::Held, "not sent: the API server is failing"));
         }
         let begin = Instant::now();
         let result = match timeout(remaining.min(WRITE_TIMEOUT), call).await {
@@ -117,7 +117,7 @@ impl Writer {
                 retry_after: retry_after(&error),
                 ..failed(Category::of(&error), &summary(&error))
             }),
-            Err(_) => Err(failed(Category::Timeout, "no answer in time")),
+            Err(_) => Err(failed(Category::Timeout, "timed out")),
         };
         let outcome = result.as_ref().map(|_| ()).map_err(|error| error.category);
         self.metrics.write(request.resource, request.verb, outcome, begin.elapsed());
@@ -126,7 +126,7 @@ impl Writer {
     }
 }
 
-/// Deletes this very object, unchanged since it was read, or nothing.
+/// Preconditions that delete only this object, and only if it is unchanged since it was read.
 #[must_use]
 pub fn delete_exactly(version: &Version) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions {
@@ -147,7 +147,7 @@ mod tests {
         let writer = Writer::new(Fence::open(), metrics.clone());
         let error = writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
         assert_eq!(error.category, Category::Timeout);
-        assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: no answer in time");
+        assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");
         assert!(metrics.text().contains("result=\"timeout\"} 1"));
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate that clients see: from files that a Secret's volume keeps up to date, or self-signed.
+//! The serving certificate: from files that a Secret volume updates, or self-signed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,31 +18,31 @@ pub enum CertificateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: std::io::Error,
     },
-    /// What the files hold is not a certificate and its key. What they hold instead is not repeated: one is a key.
+    /// The files are not a certificate and its key. The error does not quote them, since one is a key.
     #[error("tls.crt and tls.key in {} are not a certificate and its private key", .0.display())]
     Unusable(PathBuf),
-    /// No self-signed certificate can be made.
-    #[error("cannot make a self-signed certificate: {0}")]
+    /// Creating a self-signed certificate failed.
+    #[error("cannot create a self-signed certificate: {0}")]
     SelfSigned(String),
 }
 
-/// The certificate in use, and where the next one comes from.
+/// The current certificate and its source.
 pub(super) struct Certificates {
     directory: Option<PathBuf>,
     current: Mutex<Current>,
 }
 
 struct Current {
-    /// What the files held.
+    /// The contents of the files.
     files: (Vec<u8>, Vec<u8>),
     config: Arc<ServerConfig>,
 }
 
 impl Certificates {
-    /// Reads the files, or makes a certificate.
+    /// Reads the files, or creates a certificate.
     pub(super) fn new(directory: Option<PathBuf>) -> Result<Self, CertificateError> {
         let current = match &directory {
             Some(directory) => {
@@ -55,8 +55,9 @@ impl Certificates {
         Ok(Self { directory, current: Mutex::new(current) })
     }
 
-    /// What the next connection is served with. Reads the files: a scrape is rare, and a watch on files would have to know
-    /// how a volume replaces them. Files that are unusable, or half of a change, leave the one that is in use.
+    /// The TLS configuration for the next connection. It reads the files each time, since scrapes are rare and a file
+    /// watch would depend on how volumes replace files. If the files are unusable or only partly replaced, the current
+    /// certificate stays in use.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock();
         if let Some(directory) = &self.directory
@@ -64,11 +65,11 @@ impl Certificates {
             && files != current.files
         {
             if let Some(config) = parse(&files) {
-                tracing::info!("the certificate of metrics has been replaced");
+                tracing::info!("reloaded the metrics certificate");
                 current.config = config;
             } else {
                 let error = CertificateError::Unusable(directory.clone());
-                tracing::warn!("{error}; the one before stays in use");
+                tracing::warn!("{error}; the current certificate stays in use");
             }
             current.files = files;
         }

@@ -1,4 +1,4 @@
-//! Connections that have shaken hands. A client that does not go on holds up nobody else.
+//! Accepts connections after their TLS handshake. A client that stalls delays no other.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::certificate::Certificates;
 
-/// Handshakes at the same time; more wait in the system's own queue.
+/// Concurrent handshakes; further connections wait in the listen backlog.
 const HANDSHAKES: usize = 16;
 /// Longest handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,15 +27,15 @@ pub(super) struct TlsListener {
 }
 
 impl TlsListener {
-    /// Begins to take connections.
+    /// Starts to accept connections.
     pub(super) fn start(mut tcp: TcpListener, certificates: Certificates) -> Self {
         let (sender, ready) = mpsc::channel(HANDSHAKES);
         let address = tcp.local_addr().ok();
         tokio::spawn(async move {
             let (certificates, free) = (Arc::new(certificates), Arc::new(Semaphore::new(HANDSHAKES)));
-            // Nobody closes the semaphore.
+            // The semaphore is never closed.
             while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
-                // axum's own: it waits where the process has no file descriptor left.
+                // axum's accept waits if the process has no file descriptors left.
                 let (stream, peer) = Listener::accept(&mut tcp).await;
                 let (certificates, sender) = (Arc::clone(&certificates), sender.clone());
                 tokio::spawn(async move {
@@ -45,8 +45,10 @@ impl TlsListener {
                     let handshake = TlsAcceptor::from(config).accept(stream);
                     match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
                         Ok(Ok(stream)) => _ = sender.send((stream, peer)).await,
-                        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS with a client of metrics"),
-                        Err(_) => tracing::debug!(%peer, "no TLS in time with a client of metrics"),
+                        Ok(Err(error)) => {
+                            tracing::debug!(%peer, %error, "TLS handshake with a metrics client failed")
+                        }
+                        Err(_) => tracing::debug!(%peer, "TLS handshake with a metrics client timed out"),
                     }
                     drop(permit);
                 });

@@ -1,4 +1,4 @@
-//! What the hub says of a token: whose it is, and whether that user may get a path.
+//! Authenticates a token and authorizes its user by reviews on the hub.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use tokio::time::{Instant, timeout};
 
 use crate::error::summary;
 
-/// Longest wait for the hub, for each of the two questions.
+/// Timeout of each review.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a permission counts: a scraper comes back sooner, and one that has lost it is shut out soon.
+/// How long a permission is cached: longer than a scrape interval, short enough to revoke access soon.
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
-/// How long a refusal counts.
+/// How long a refusal is cached.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// Tokens that are remembered: there are few scrapers, and anybody can send tokens.
+/// How many tokens are cached: there are few scrapers, but anyone can send tokens.
 const REMEMBERED: usize = 128;
 
-/// What the hub says of a token.
+/// The result of the reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Its user may get the path.
+    /// The user is permitted to get the path.
     Allowed,
-    /// It is nobody's.
+    /// The token is not valid.
     Unauthenticated,
-    /// Its user may not.
+    /// The user is not permitted to get the path.
     Forbidden,
-    /// The hub cannot be asked, or refuses to be.
+    /// The hub is unreachable, or refuses the reviews.
     Unknown,
 }
 
-/// Asks the hub, and remembers for a short time what it said.
+/// Creates reviews, and caches their results for a short time.
 pub(super) struct Reviews {
     client: Client,
     path: &'static str,
@@ -83,15 +83,15 @@ impl Reviews {
         match call.await {
             Ok(Ok(review)) => return Some(review),
             Ok(Err(error)) => {
-                tracing::warn!("cannot create {resource} for a client of metrics: {}", summary(&error));
+                tracing::warn!("cannot create {resource} for a metrics client: {}", summary(&error));
             }
-            Err(_) => tracing::warn!("cannot create {resource} for a client of metrics: no response in time"),
+            Err(_) => tracing::warn!("cannot create {resource} for a metrics client: timed out"),
         }
         None
     }
 }
 
-/// The question whether a user may get a path.
+/// The review of whether a user is permitted to get a path.
 fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
     let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
     let spec = SubjectAccessReviewSpec {
@@ -105,7 +105,7 @@ fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
     SubjectAccessReview { spec, ..SubjectAccessReview::default() }
 }
 
-/// Answers by the digest of their token, each until it ends.
+/// Cached results by the digest of the token, with their expiry.
 #[derive(Default)]
 struct Known(HashMap<[u8; 32], (Answer, Instant)>);
 
@@ -123,7 +123,7 @@ impl Known {
         if self.0.len() >= REMEMBERED {
             self.0.retain(|_, (_, until)| now < *until);
         }
-        // Of a flood of tokens the permissions are kept.
+        // When the cache is full, only permissions are added.
         if self.0.len() < REMEMBERED || answer == Answer::Allowed {
             self.0.insert(digest, (answer, now + period));
         }

@@ -1,7 +1,8 @@
-//! Decodes one object on its own, so that an object that does not decode affects no other.
+//! Decodes each object on its own, so that an object that does not decode affects no other.
 //!
-//! Whatever its kind's type cannot decode, `serde_json` refuses more than 128 levels of nesting, and everybody who may
-//! write a field without a schema can store more. The parts that are skipped or kept as text have no such limit, so an
+//! Besides fields that do not match the kind's type, `serde_json` rejects more than 128 levels of nesting, and every
+//! writer of a field without a schema can store more. Parts that are skipped or kept as text have no such limit, so an
+//! object's metadata is read even if the rest is not.
 //! object's metadata is read even where the rest is not.
 
 use std::collections::BTreeMap;
@@ -16,15 +17,15 @@ use serde_json::value::RawValue;
 use super::error::Malformed;
 use super::{ObjectKey, Unreadable};
 
-/// The fields that identify an object, each a string.
+/// The fields that identify an object, all strings.
 const IDENTITY: [&str; 4] = ["namespace", "name", "uid", "resourceVersion"];
 
-/// An object as it was sent: what it is where it can be decoded.
+/// An object, decoded if possible.
 pub(super) type Decoded<K> = (ObjectKey, Result<K, Unreadable>);
 
-/// How the text of one object is decoded.
+/// How one object is decoded.
 pub(super) trait Decode<K>: Send + 'static {
-    /// Decodes an object. An error means that there is no telling which object it is.
+    /// Decodes an object. Returns an error if the object cannot be identified.
     fn decode(&self, text: &[u8]) -> Result<Decoded<K>, Malformed>;
 }
 
@@ -46,7 +47,7 @@ impl<K: Resource + DeserializeOwned> Decode<K> for Whole {
     }
 }
 
-/// Decodes metadata, without `managedFields`: they are most of it, and nobody reads them here.
+/// Decodes metadata, without `managedFields`: they are most of it, and no caller reads them.
 pub(super) struct Metadata;
 
 impl<K> Decode<PartialObjectMeta<K>> for Metadata {
@@ -79,7 +80,7 @@ pub(super) fn version(text: &[u8]) -> Result<String, Malformed> {
     Ok(object.metadata.resource_version)
 }
 
-/// The parts of an object that can be read whatever the rest is.
+/// The parts of an object that can be read even if the rest cannot.
 #[derive(Deserialize)]
 struct Parts {
     metadata: BTreeMap<String, Box<RawValue>>,
@@ -93,13 +94,13 @@ impl Parts {
         serde_json::from_slice(text).map_err(|_| Malformed::new("an object without metadata"))
     }
 
-    /// The metadata, and why it is not complete if it is not.
+    /// The metadata, and an error if it is incomplete.
     fn metadata(&self) -> Result<(ObjectMeta, Option<String>), Malformed> {
         let error = match read(self.metadata.iter()) {
             Ok(metadata) => return Ok((metadata, None)),
             Err(error) => error.to_string(),
         };
-        // managedFields mirror what the writers' objects looked like, and nest as deep.
+        // `managedFields` mirror the writers' objects, and nest as deep.
         if let Ok(metadata) = read(self.metadata.iter().filter(|(field, _)| *field != "managedFields")) {
             return Ok((metadata, Some(error)));
         }
@@ -113,7 +114,7 @@ impl Parts {
     }
 }
 
-/// The metadata that these fields make.
+/// Decodes metadata from these fields.
 fn read<'a>(
     fields: impl Iterator<Item = (&'a String, &'a Box<RawValue>)>,
 ) -> Result<ObjectMeta, serde_json::Error> {

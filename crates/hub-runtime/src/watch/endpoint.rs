@@ -1,4 +1,4 @@
-//! The requests of one watch: pages of a list, the resourceVersion that a list has now, and the stream of events.
+//! The requests of one watch: pages of a list, the current resourceVersion of a list, and the stream of events.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,10 +18,11 @@ use super::error::{Malformed, WatchError};
 use super::items::Items;
 use crate::served::ServedVersion;
 
-/// Longest silence of the API server within a list or before a watch begins. It ends its own requests after a minute.
+/// Longest time without data from the API server during a list or before a watch starts. The API server ends its own
+/// requests after a minute.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// What an event is about.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum EventType {
@@ -32,7 +33,7 @@ pub(super) enum EventType {
     Error,
 }
 
-/// An event with its object as text: decoding is the caller's.
+/// An event with its object as text, for the caller to decode.
 #[derive(Debug, Deserialize)]
 pub(super) struct RawEvent {
     #[serde(rename = "type")]
@@ -41,7 +42,7 @@ pub(super) struct RawEvent {
 }
 
 impl RawEvent {
-    /// Reads one line of a stream; nothing where the line was cut off in the middle.
+    /// Parses one line of a stream; `None` if the line is truncated.
     fn read(line: std::io::Result<String>) -> Option<Result<Self, WatchError>> {
         let line = match line {
             Ok(line) => line,
@@ -56,22 +57,22 @@ impl RawEvent {
     }
 }
 
-/// Whether whole objects are sent, or only their metadata.
+/// Whether whole objects or only their metadata are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Whole,
     Metadata,
 }
 
-/// Where a collection is.
+/// The path of a collection.
 pub(super) enum Place {
-    /// At this path.
+    /// A fixed path.
     Fixed(String),
-    /// Where the hub serves ClusterProfiles, which can change: each request goes where they are at that moment.
+    /// The path of ClusterProfiles in the version that the hub serves, which can change between requests.
     Profiles(ServedVersion),
 }
 
-/// Where one watch's objects are, and which of them it is about.
+/// The collection of one watch and its selectors.
 pub(super) struct Endpoint {
     pub(super) client: Client,
     pub(super) place: Place,
@@ -92,14 +93,14 @@ impl Endpoint {
         self.list(&params, self.extent, item).await
     }
 
-    /// The resourceVersion that a list has now. The API server makes sure that no list ever had a later one, and sends
-    /// no more than the metadata of one object.
+    /// The current resourceVersion of the list. It is consistent: no earlier list had a later version. The response
+    /// contains the metadata of at most one object.
     pub(super) async fn version(&self) -> Result<String, WatchError> {
         let list = self.list(&self.list_params(1), Extent::Metadata, |_| Ok(())).await?;
         list.resource_version.filter(|version| !version.is_empty()).ok_or(WatchError::NoVersion)
     }
 
-    /// Begins a watch after this version. It has begun when this returns.
+    /// Starts a watch after this version; returns when the API server has accepted it.
     pub(super) async fn watch(
         &self,
         version: &str,

@@ -1,16 +1,16 @@
-//! Why a list or a watch ended, and what that says about the place where the next watch would begin.
+//! Why a list or a watch ended, and what this means for the position of the next watch.
 
 use kube::core::Status;
 
 use crate::error::{Category, summary};
 
-/// The code of an API server whose history no longer reaches back to where a watch or a continue token begins.
+/// The status code for a resourceVersion or continue token that is too old.
 const GONE: u16 = 410;
 
-/// The cause that the API server names when it is asked for a resourceVersion that it has not reached.
+/// The cause that the API server reports for a resourceVersion that it has not reached.
 const TOO_LARGE: &str = "ResourceVersionTooLarge";
 
-/// A text that the API server never sends.
+/// Text that is not valid in a response of the API server.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Malformed(String);
@@ -27,19 +27,19 @@ pub(super) enum WatchError {
     /// A list failed.
     #[error("cannot list: {}", summary(.0))]
     List(kube::Error),
-    /// A watch did not begin.
+    /// A watch could not be started.
     #[error("cannot start a watch: {}", summary(.0))]
     Start(kube::Error),
-    /// A watch broke off.
-    #[error("the watch broke off: {}", summary(.0))]
+    /// The stream of a watch failed.
+    #[error("the watch stream failed: {}", summary(.0))]
     Stream(kube::Error),
     /// The API server ended a watch with this status.
     #[error("the API server ended the watch: {}", .0.message)]
     Status(Box<Status>),
-    /// The API server sent nothing for longer than it may.
-    #[error("the API server sent nothing in time")]
+    /// The API server sent nothing within the time limit.
+    #[error("the API server sent no data in time")]
     Silent,
-    /// The API server sent what is not a list or an object.
+    /// The response is not a list or an object.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// A list has no resourceVersion to watch from.
@@ -48,9 +48,9 @@ pub(super) enum WatchError {
     /// The watch showed an older version than before.
     #[error("the watch has gone back from resourceVersion {from} to {to}")]
     Rewound {
-        /// The version before.
+        /// The previous version.
         from: String,
-        /// The version that was shown after it.
+        /// The version after it.
         to: String,
     },
 }
@@ -72,8 +72,8 @@ impl WatchError {
         matches!(self, Self::List(_) | Self::Start(_)) && self.category() == Category::NotServed
     }
 
-    /// Whether the history that the watch followed is no longer there. This is the API server's ordinary way to ask for
-    /// a new list, also where a list took so long that its continue token expired.
+    /// Whether the requested history has expired. The API server requests a new list in this way, also if a list took
+    /// so long that its continue token expired.
     pub(super) fn is_history_gone(&self) -> bool {
         let gone = |status: &Status| {
             let mut causes = status.details.iter().flat_map(|details| &details.causes);
@@ -89,7 +89,7 @@ impl WatchError {
         }
     }
 
-    /// Whether there was no API server to talk to. A stream that breaks off does not say so: the next request will.
+    /// Whether the API server could not be reached. A failed stream does not tell: the next request does.
     pub(super) fn is_outage(&self) -> bool {
         matches!(self, Self::List(_) | Self::Start(_)) && self.category() == Category::Unavailable
     }

@@ -1,19 +1,20 @@
-//! The loop of one watch: list, watch, and find out after an interruption whether the history is still the same.
+//! The loop of one watch: list, watch, and after an interruption check whether the history is still the same.
 //!
-//! A resourceVersion says where in a history a watch is. An etcd that is restored from an older snapshot has another
-//! history, which says so to nobody: a watch from a version that lies in its future receives neither events nor a 410,
-//! and once the new history has passed that version, a watch from it misses all that the two histories differ in.
-//! Restoring etcd takes a stop of the API server, which ends its connections. So:
+//! A resourceVersion is a position in one history. An etcd that is restored from an older snapshot has another history,
+//! and clients are not notified: a watch from a version in its future receives neither events nor a 410, and once the
+//! new history has passed that version, a watch from it misses all differences between the two histories. To restore
+//! etcd, the API server must be stopped, which closes its connections
+//! (<https://kubernetes.io/docs/tasks/administer-cluster/configure-upgrade-etcd/#restoring-an-etcd-cluster>). So:
 //!
-//! | how a watch ended | what follows | requests |
+//! | how a watch ended | next request | cost |
 //! |---|---|---|
-//! | at its timeout, after events or bookmarks | a watch from there | none more |
-//! | at its timeout, in complete silence; or early | the version of a list: if it is older, a list, else a watch from there | one, of one object |
-//! | and then there was no API server | a list: nothing else tells the two histories apart, and an API server that was restarted asks for one in any case, since it remembers no history | those of the list |
-//! | with a version older than the one before, or 410 | a list | those of the list |
+//! | at its timeout, after events or bookmarks | a watch from the last version | no further request |
+//! | at its timeout without any event or bookmark; or early | a list of one object for its version: if that is older, a full list, else a watch from the last version | one request, for one object |
+//! | early, and then the API server was unreachable | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
+//! | with a version older than the previous one, or 410 | a list | those of the list |
 //!
-//! An API server that keeps running while its etcd is restored keeps the old history in its own caches and shows that
-//! to everybody; Kubernetes requires a restart of it.
+//! An API server that keeps running while its etcd is restored serves the old history from its caches to every client;
+//! Kubernetes requires that it is restarted.
 
 use std::time::Duration;
 
@@ -31,13 +32,13 @@ use super::{Sink, WATCH_DURATION};
 use crate::error::Category;
 use crate::health::SyncState;
 
-/// How much earlier or later than it should a watch may end by its timeout.
+/// Tolerance around the timeout of a watch.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// Where the next watch begins.
+/// Where the next watch starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Position {
-    /// Nowhere before there is a new list.
+    /// Unknown: list first.
     Unknown,
     /// After this version.
     At(String),
@@ -46,7 +47,7 @@ enum Position {
 }
 
 impl Position {
-    /// Where it goes on after an error.
+    /// The position after an error.
     fn after(self, error: &WatchError) -> Self {
         match self {
             _ if error.is_outage() || error.is_history_gone() || error.is_not_served() => Self::Unknown,
@@ -58,7 +59,7 @@ impl Position {
     }
 }
 
-/// One watch, for as long as it is polled.
+/// One watch, which runs while it is polled.
 pub(super) struct Follower<S, D> {
     pub(super) endpoint: Endpoint,
     pub(super) decode: D,
@@ -68,7 +69,7 @@ pub(super) struct Follower<S, D> {
 }
 
 impl<S, D> Follower<S, D> {
-    /// Lists and watches for ever.
+    /// Lists and watches forever.
     pub(super) async fn follow<K>(mut self)
     where
         S: Sink<K>,
@@ -92,7 +93,7 @@ impl<S, D> Follower<S, D> {
         }
     }
 
-    /// Goes on from a position as far as one request leads.
+    /// Makes one request from a position.
     async fn step<K>(&mut self, position: &mut Position) -> Result<(), WatchError>
     where
         S: Sink<K>,
@@ -123,7 +124,7 @@ impl<S, D> Follower<S, D> {
         Ok(())
     }
 
-    /// Lists everything, and returns the version to watch from.
+    /// Lists all objects, and returns the version to watch from.
     async fn list<K>(&mut self) -> Result<String, WatchError>
     where
         S: Sink<K>,
@@ -149,7 +150,7 @@ impl<S, D> Follower<S, D> {
         }
     }
 
-    /// Takes in events until the watch ends, and keeps the position up to date.
+    /// Processes events until the watch ends, and keeps the position up to date.
     async fn watch<K>(
         &mut self,
         mut events: BoxStream<'static, Result<RawEvent, WatchError>>,
@@ -165,7 +166,7 @@ impl<S, D> Follower<S, D> {
         let mut is_steady = false;
         loop {
             let next = tokio::select! {
-                // API servers end a watch at its timeout; one that does not is no longer there.
+                // The API server ends a watch at its timeout; if it does not, the connection is dead.
                 next = timeout(WATCH_DURATION + SLACK, events.next()) => next.unwrap_or(None),
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
@@ -190,16 +191,13 @@ impl<S, D> Follower<S, D> {
         if let Position::At(version) = &*position
             && (is_quiet || started.elapsed() + SLACK < WATCH_DURATION)
         {
-            debug!(
-                resource = self.sync.resource(),
-                is_quiet, "the watch ended early or without a sign of life"
-            );
+            debug!(resource = self.sync.resource(), is_quiet, "the watch ended early or without any event");
             *position = Position::Doubtful(version.clone());
         }
         Ok(())
     }
 
-    /// Takes in one event, and returns its version.
+    /// Processes one event, and returns its version.
     fn take<K>(&mut self, event: &RawEvent) -> Result<String, WatchError>
     where
         S: Sink<K>,
@@ -211,8 +209,8 @@ impl<S, D> Follower<S, D> {
             EventType::Deleted => self.history.delete(&self.decode.decode(text)?.0),
             EventType::Bookmark => {}
             EventType::Error => {
-                let status =
-                    serde_json::from_slice(text).map_err(|_| Malformed::new("an error without a status"))?;
+                let status = serde_json::from_slice(text)
+                    .map_err(|_| Malformed::new("an error event without a status"))?;
                 return Err(WatchError::Status(Box::new(status)));
             }
         }
@@ -220,7 +218,7 @@ impl<S, D> Follower<S, D> {
     }
 }
 
-/// Whether a resourceVersion is earlier than another, as far as they are numbers.
+/// Whether a resourceVersion is older than another, if both are numbers.
 fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
 }

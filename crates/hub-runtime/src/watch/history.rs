@@ -1,16 +1,16 @@
-//! Turns lists and watches into one history of applies and deletes.
+//! Turns lists and watches into one sequence of applies and deletes.
 
 use std::collections::HashMap;
 
 use super::decode::Decoded;
 use super::{ObjectKey, Sink};
 
-/// What a watch has shown to its sink. What a complete list no longer shows is deleted; a list that breaks off deletes
-/// nothing.
+/// The objects that a watch has passed to its sink. An object missing from a complete list is deleted; an incomplete
+/// list deletes nothing.
 pub(super) struct History<S> {
     sink: S,
-    /// What is there, each with the number of the list or of the list before the event that showed it last. One table
-    /// serves both generations of a list.
+    /// The known objects, each with the number of the list that last showed it, or of the last list before its latest
+    /// event. One table serves both generations of a list.
     known: HashMap<ObjectKey, u32>,
     /// The number of the list.
     list: u32,
@@ -21,7 +21,7 @@ impl<S> History<S> {
         Self { sink, known: HashMap::new(), list: 0 }
     }
 
-    /// A list begins, from its first page.
+    /// A list starts at its first page.
     pub(super) fn begin_list<K>(&mut self)
     where
         S: Sink<K>,
@@ -47,7 +47,7 @@ impl<S> History<S> {
         sink.listed();
     }
 
-    /// A list or a watch is refused for lack of a permission.
+    /// The API server refuses a list or a watch for lack of permission.
     pub(super) fn refused<K>(&mut self)
     where
         S: Sink<K>,
@@ -64,7 +64,7 @@ impl<S> History<S> {
         self.known.insert(key, self.list);
     }
 
-    /// An event shows the end of an object.
+    /// An event shows that an object was deleted.
     pub(super) fn delete<K>(&mut self, key: &ObjectKey)
     where
         S: Sink<K>,

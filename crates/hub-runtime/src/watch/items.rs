@@ -1,49 +1,49 @@
-//! Takes the items out of the text of a list, one by one, as the text arrives.
+//! Extracts the items from the text of a list, one by one, as the text arrives.
 //!
-//! The API server sends a list as one JSON object. Decoding that object as one value has two costs: a single item that
-//! does not decode fails all of them, and the whole text and all decoded items are in memory at the same time. This
-//! scanner finds where each item begins and ends and leaves its decoding to the caller, so that neither is the case,
-//! whatever the size of a page. What surrounds the items is decoded at the end of the text.
+//! The API server sends a list as one JSON object. To decode that object as one value has two costs: one item that does
+//! not decode fails all of them, and the whole text and all decoded items are in memory at the same time. This scanner
+//! finds where each item begins and ends and leaves decoding to the caller, which avoids both, whatever the size of a
+//! page. The rest of the list is decoded at the end of the text.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
 
 use super::error::Malformed;
 
-/// The field of a list that holds its items, as it stands in the text.
+/// The field of a list with its items.
 const ITEMS: &[u8] = b"items";
 
-/// How many objects and arrays are open between two items: the list and the array.
+/// The nesting depth of items: inside the list and the array.
 const ITEMS_DEPTH: usize = 2;
 
-/// Memory that is kept for the next item. Only a large item makes the buffer larger.
+/// The capacity that the buffer keeps for the next item.
 const KEPT: usize = 64 * 1024;
 
-/// A list whose text is being read.
+/// The scanner of one list.
 #[derive(Default)]
 pub(super) struct Items {
-    /// How many objects and arrays are open.
+    /// The current nesting depth.
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Whether the array that holds the items is open.
+    /// Whether the array of items is open.
     array_open: bool,
-    /// The last string between the fields of the list itself: before a `[`, it is that field's name.
+    /// The last string at the level of the list's fields: before a `[`, it is the field's name.
     name: Vec<u8>,
-    /// The text of the item that has begun.
+    /// The text of the current item.
     item: Vec<u8>,
     /// The list without its items.
     envelope: Vec<u8>,
 }
 
-/// What surrounds the items.
+/// The list without its items, decoded.
 #[derive(Deserialize)]
 struct Envelope {
     metadata: ListMeta,
 }
 
 impl Items {
-    /// Reads more of the text, and passes on each item that is complete.
+    /// Scans more text, and passes on each complete item.
     pub(super) fn read(
         &mut self,
         text: &[u8],
@@ -73,7 +73,7 @@ impl Items {
         Ok(())
     }
 
-    /// The list's own metadata, when its text is complete.
+    /// The list's own metadata, once its text is complete.
     pub(super) fn finish(self) -> Result<ListMeta, Malformed> {
         let envelope = serde_json::from_slice::<Envelope>(&self.envelope);
         envelope

@@ -1,21 +1,22 @@
-//! What this process has written into a cache and its watch has not shown yet.
+//! Objects that this process has written into a cache and its watch has not shown yet.
 //!
-//! A cache that takes in the responses to its own writes runs ahead of its watch, which leaves two questions:
+//! A cache that stores the responses to its own writes runs ahead of its watch, which raises two questions:
 //!
-//! - *What does a list replace?* Within one history, an event that is older than the response to our own write is
-//!   stale, and resourceVersions tell. A list may belong to another history, in which versions have gone back: it counts
-//!   whatever they are, but for what was written after it began. A write whose response came before is in the list,
-//!   because the API server lists nothing older than what it has acknowledged.
-//! - *What does a list end?* What we wrote and no event ever showed is unknown to the watch, which can only end what it
-//!   has shown itself. If somebody deleted it while the watch was down, only the cache knows that it was ever there.
+//! - *What does a list replace?* Within one history, an event that is older than the response to an own write is stale,
+//!   and resourceVersions tell. A list may belong to another history with older versions: it replaces everything except
+//!   what was written after it began. A write whose response arrived before is in the list, because the API server
+//!   lists nothing older than what it has acknowledged.
+//! - *What does a list delete?* The watch deletes only what it has shown itself. If an object was written here and
+//!   deleted by another client while the watch was down, only the cache knows that it existed.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The keys of objects that this process wrote and that the watch has not shown since. Small: events follow writes.
+/// The keys of objects that this process wrote and the watch has not shown since. The set is small: events follow
+/// writes.
 #[derive(Debug)]
 pub struct OwnWrites<K> {
-    /// Each with the number of lists that had begun when it was written.
+    /// Each key with the number of lists that had begun when it was written.
     written: HashMap<K, u32>,
     lists: u32,
     listing: bool,
@@ -28,7 +29,7 @@ impl<K> Default for OwnWrites<K> {
 }
 
 impl<K: Clone + Eq + Hash> OwnWrites<K> {
-    /// The response to a write of ours is in the cache.
+    /// The cache has stored the response to an own write.
     pub fn wrote(&mut self, key: &K) {
         self.written.insert(key.clone(), self.lists);
     }
@@ -39,19 +40,19 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
         self.listing = true;
     }
 
-    /// The watch shows an object. Returns whether that replaces what the cache has, whatever its version.
+    /// The watch shows an object. Returns whether it replaces the cached one regardless of its version.
     pub fn shown(&mut self, key: &K) -> bool {
         let counts = self.seen(key);
         self.listing && counts
     }
 
-    /// The watch shows the end of an object. Returns whether that counts: a list does not know what was written after
-    /// it began.
+    /// The watch shows that an object was deleted. Returns whether the deletion applies: a list does not show what was
+    /// written after it began.
     pub fn ended(&mut self, key: &K) -> bool {
         self.seen(key)
     }
 
-    /// Forgets a key that the watch shows, unless it was written while a list is on its way, and returns whether it is
+    /// Forgets a key that the watch shows, unless it was written during the current list; returns whether it is
     /// forgotten.
     fn seen(&mut self, key: &K) -> bool {
         let is_later = self.listing && self.written.get(key) == Some(&self.lists);
@@ -61,7 +62,7 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
         !is_later
     }
 
-    /// The list is complete. Returns what was written before it began and that it does not show: it is gone.
+    /// The list is complete. Returns the keys written before it began that it does not show: they are deleted.
     pub fn end_list(&mut self) -> Vec<K> {
         self.listing = false;
         let lists = self.lists;

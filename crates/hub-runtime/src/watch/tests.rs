@@ -1,4 +1,4 @@
-//! The rules of the loop, against a scripted API server under the real client.
+//! Tests of the watch loop, with the real client against a scripted API server.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -21,13 +21,13 @@ use tokio::time::Instant;
 use super::*;
 use crate::health::Health;
 
-/// What the API server does with one request.
+/// The API server's behaviour for one request.
 enum Script {
-    /// Responds with this status and text.
+    /// Responds with this status and body.
     Respond(u16, String),
-    /// Sends these events, and after a while ends the stream, or never.
+    /// Sends these events, and closes the stream after this time, or never.
     Events(Vec<String>, Option<Duration>),
-    /// Cannot be reached.
+    /// Refuses the connection.
     Refuse,
 }
 
@@ -62,7 +62,7 @@ fn ending(events: Vec<String>, after: Duration) -> Script {
     Script::Events(events, Some(after))
 }
 
-/// A watch of ConfigMaps, and what it requests and shows.
+/// A watch of ConfigMaps, with its requests and its output.
 struct World {
     log: Arc<Mutex<Vec<String>>>,
     /// When each request of the script was made.
@@ -83,7 +83,8 @@ impl Sink<ConfigMap> for Arc<Mutex<Vec<String>>> {
 }
 
 impl World {
-    /// Has a watch meet these, one request after the other, and then a quiet watch for ever. Time passes at once.
+    /// Runs a watch against these responses, one per request, followed by a quiet watch that never ends. Time is
+    /// paused, so waiting takes no time.
     async fn of(script: impl IntoIterator<Item = Script>) -> Self {
         let log = Arc::new(Mutex::new(Vec::new()));
         let (metrics, health) = (Metrics::new("test"), Health::default());
@@ -124,7 +125,7 @@ impl World {
         Self { log, times, metrics, health }
     }
 
-    /// How long it waited before each request but the first.
+    /// The waits before each request but the first.
     fn waits(&self) -> Vec<Duration> {
         self.times.lock().windows(2).map(|pair| pair[1] - pair[0]).collect()
     }

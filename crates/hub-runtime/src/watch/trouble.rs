@@ -1,4 +1,4 @@
-//! A run of failures of one watch: how long to wait, and one log line for each kind of trouble and for its end.
+//! Consecutive failures of one watch: how long to wait, and one log line for each kind of failure and for the recovery.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::backoff;
 use crate::error::Category;
 use crate::metrics::Metrics;
 
-/// Waits after a failed list or watch. The longest also bounds how long a CRD that appears goes unnoticed.
+/// Backoff after a failed list or watch. The maximum also bounds how long a new CRD goes unnoticed.
 const RECONNECT_MIN: Duration = Duration::from_millis(200);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How long a watch has to last without a failure before the trouble counts as over. A watch may be quiet for longer
-/// than any outage, so an event cannot be the only sign; and an API server that accepts a watch and ends it at once is
-/// still in trouble.
+/// How long a watch must last without failure to count as recovered. A watch may be quiet for longer than any outage,
+/// so an event cannot be the only criterion, and an API server that accepts a watch and ends it at once has not
+/// recovered.
 pub(super) const STEADY: Duration = RECONNECT_MAX;
 
-/// A run of failures.
+/// Consecutive failures.
 pub(super) struct Trouble {
     resource: &'static str,
     metrics: Metrics,
@@ -38,34 +38,34 @@ impl Trouble {
         self.metrics.watch_error(self.resource, category);
         let resource = self.resource;
         if self.logged == Some(category) {
-            debug!(resource, category = category.as_str(), %error, "still cannot watch");
+            debug!(resource, category = category.as_str(), %error, "watch still failing");
         } else if error.is_not_served() {
             warn!(
                 resource,
                 "waiting for the CustomResourceDefinition of {resource}: the hub does not serve it"
             );
         } else if error.is_history_gone() {
-            // Whatever was before: the API server responds, and only asks for a new list.
+            // The API server responds, and only requests a new list: reset the backoff.
             self.backoff = fresh();
-            debug!(resource, %error, "watch ended, listing again");
+            debug!(resource, %error, "watch expired, listing again");
         } else {
             warn!(
                 resource,
                 category = category.as_str(),
                 %error,
-                "cannot watch {resource}, trying again"
+                "cannot watch {resource}, retrying"
             );
         }
         self.logged = Some(category);
         self.pause()
     }
 
-    /// How long to wait after a watch that ended without an error, but early.
+    /// How long to wait after a watch that ended early without an error.
     pub(super) fn pause(&mut self) -> Duration {
         self.backoff.next().unwrap_or(RECONNECT_MAX)
     }
 
-    /// A watch works.
+    /// The watch has recovered.
     pub(super) fn end(&mut self) {
         self.backoff = fresh();
         if let Some(category) = self.logged.take() {

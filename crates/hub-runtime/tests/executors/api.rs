@@ -1,5 +1,5 @@
-//! A small API server in memory, as a service under the real client: enough of lists, watches, writes and
-//! preconditions for one executor at a time.
+//! An in-memory API server as a service under the real client: enough of lists, watches, writes and preconditions for
+//! one executor at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ struct State {
     /// By path.
     objects: BTreeMap<String, Value>,
     watches: Vec<(String, UnboundedSender<Value>)>,
-    /// Collections whose lists do not return.
+    /// Collections whose lists block.
     held_up: BTreeSet<String>,
     refusal: Option<Box<Refusal>>,
     delay: Option<Box<Delay>>,
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Api {
-    /// A client of it.
+    /// A client for it.
     pub fn client(&self) -> Client {
         let this = self.clone();
         let service = tower::service_fn(move |request| {
@@ -48,7 +48,7 @@ impl Api {
         Client::new(service, "default")
     }
 
-    /// Puts an object there, as another client does.
+    /// Stores an object, as another client does.
     pub fn put(&self, path: &str, object: Value) {
         self.0.lock().unwrap().store(path, object);
     }
@@ -58,27 +58,27 @@ impl Api {
         self.0.lock().unwrap().objects.get(path).cloned()
     }
 
-    /// Has lists of a collection not return.
+    /// Blocks lists of a collection.
     pub fn hold_up(&self, collection: &str) {
         self.0.lock().unwrap().held_up.insert(collection.to_owned());
     }
 
-    /// Lets every list return that begins from now on, or waits.
+    /// Unblocks all lists.
     pub fn release(&self) {
         self.0.lock().unwrap().held_up.clear();
     }
 
-    /// Takes this long for a request before it has an effect.
+    /// Delays requests by this time before they take effect.
     pub fn delay(&self, delay: impl Fn(&Method, &str) -> Duration + Send + 'static) {
         self.0.lock().unwrap().delay = Some(Box::new(delay));
     }
 
-    /// Refuses what this has a response for.
+    /// Refuses requests for which this returns a response.
     pub fn refuse(&self, refusal: impl Fn(&Method, &str) -> Option<(u16, Value)> + Send + 'static) {
         self.0.lock().unwrap().refusal = Some(Box::new(refusal));
     }
 
-    /// Refuses nothing.
+    /// Stops refusing requests.
     pub fn allow(&self) {
         self.0.lock().unwrap().refusal = None;
     }

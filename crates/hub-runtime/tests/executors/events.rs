@@ -1,4 +1,4 @@
-//! Events, for as long as their findings persist.
+//! Events are repeated while their findings persist.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who leads where processes have some controllers in common.
+//! Leader election of processes with some controllers in common.
 
 use hub_runtime::process::ProcessError;
 use serde_json::json;
@@ -23,10 +23,11 @@ async fn processes_with_a_controller_in_common_never_work_at_the_same_time() {
     let first = Running::start(&api, Some("first"), &[BETA]);
     eventually("the first works", || first.has("beta work")).await;
     let second = Running::start(&api, Some("second"), &[BETA, ALPHA]);
-    eventually("the second has what is free", || holder(&api, "alpha").as_deref() == Some("second")).await;
+    eventually("the second holds the free lease", || holder(&api, "alpha").as_deref() == Some("second"))
+        .await;
     tokio::time::sleep(std::time::Duration::from_mins(2)).await;
     assert_eq!(second.calls(), [""; 0], "it waits for the rest");
-    assert_eq!(holder(&api, "alpha").as_deref(), Some("second"), "and keeps what it has");
+    assert_eq!(holder(&api, "alpha").as_deref(), Some("second"), "and keeps its lease");
     first.stop().await.unwrap();
     eventually("the second works", || second.has("alpha work") && second.has("beta work")).await;
     second.stop().await.unwrap();
@@ -39,7 +40,8 @@ async fn a_stop_while_it_stands_for_election_leaves_no_claim_behind() {
     let first = Running::start(&api, Some("first"), &[BETA]);
     eventually("the first works", || first.has("beta work")).await;
     let second = Running::start(&api, Some("second"), &[ALPHA, BETA]);
-    eventually("the second has what is free", || holder(&api, "alpha").as_deref() == Some("second")).await;
+    eventually("the second holds the free lease", || holder(&api, "alpha").as_deref() == Some("second"))
+        .await;
     second.stop().await.unwrap();
     assert_eq!(holder(&api, "alpha"), None);
     assert_eq!(holder(&api, "beta").as_deref(), Some("first"));
@@ -55,7 +57,7 @@ async fn a_process_that_loses_one_lease_ends_and_gives_up_the_others() {
     lease["spec"]["holderIdentity"] = json!("thief");
     api.put(&path("beta"), lease);
     let lost = process.task.await.unwrap().unwrap_err();
-    assert_eq!(lost, ProcessError::LeadershipLost("thief has taken the lease hub-addons-beta".to_owned()));
+    assert_eq!(lost, ProcessError::LeadershipLost("thief has acquired the lease hub-addons-beta".to_owned()));
     assert_eq!((holder(&api, "alpha"), holder(&api, "beta").as_deref()), (None, Some("thief")));
 }
 

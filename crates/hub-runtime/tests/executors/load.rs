@@ -1,4 +1,4 @@
-//! What goes first under load, and what a namespace or an API server in trouble may hold up.
+//! Priorities under load, and the effects of a failing namespace or API server.
 
 use std::time::Duration;
 

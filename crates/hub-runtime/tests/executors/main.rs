@@ -1,5 +1,5 @@
-//! The executors, with the real client on a small API server in memory, in tokio's paused time: how a process begins and
-//! ends, who leads, and how ClusterProfiles are written.
+//! The executors, with the real client on an in-memory API server, in tokio's paused time: start and shutdown of a
+//! process, leader election, and writes of ClusterProfiles.
 
 #![allow(
     clippy::panic,
@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 
-/// A controller that notes how it is called.
+/// A controller that records its calls.
 struct Recorder {
     name: &'static str,
     needs: &'static [FleetKind],
@@ -44,7 +44,7 @@ struct Recorder {
     calls: Calls,
 }
 
-/// What the profiles of a test should be like.
+/// The desired profiles of a test.
 #[derive(Default)]
 struct Wish {
     profiles: BTreeSet<ProfileKey>,
@@ -111,7 +111,7 @@ impl Owner for Recorder {
     }
 }
 
-/// What a controller of a test is like.
+/// The properties of a test's controller.
 #[derive(Clone, Default)]
 struct Traits {
     name: &'static str,
@@ -119,7 +119,7 @@ struct Traits {
     wants: Option<BTreeSet<ProfileKey>>,
 }
 
-/// A process at work.
+/// A running process.
 struct Running {
     calls: Calls,
     wishes: Wishes,
@@ -166,7 +166,7 @@ impl Running {
     }
 }
 
-/// Waits for a condition; the time that passes is not real.
+/// Waits for a condition, in paused time.
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..60_000 {
         if condition() {

@@ -1,4 +1,4 @@
-//! How a process begins and ends.
+//! Start and shutdown of a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn only_what_a_controller_needs_is_watched() {
     eventually("it works", || running.has("none work")).await;
     assert!(!api.requests(CLUSTERS).is_empty());
     assert!(api.requests("managedclusterset").is_empty(), "{:?}", api.requests(""));
-    assert!(api.requests("clusterprofiles").is_empty(), "nobody owns a part of profiles");
+    assert!(api.requests("clusterprofiles").is_empty(), "no controller owns a part of profiles");
     running.stop().await.unwrap();
 }
 

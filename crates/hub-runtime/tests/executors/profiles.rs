@@ -1,4 +1,4 @@
-//! How ClusterProfiles are written, and what follows where that fails.
+//! Writes of ClusterProfiles, and what follows from their failures.
 
 use std::time::Duration;
 
