@@ -1,5 +1,5 @@
-//! Direct access as a controller: an entry of its own that leads to the cluster's API server as its agent reports it, for
-//! consumers that can reach it without a proxy.
+//! Direct access as a controller: its own entry with the cluster's API server as its agent reports it, for consumers
+//! that can reach the cluster without a proxy.
 
 use hub_api::names::ProfileKey;
 use hub_core::access;

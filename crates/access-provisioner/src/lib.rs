@@ -1,12 +1,12 @@
-//! The access-provider provisioner: every ClusterProfile says how its cluster is reached.
+//! The access-provider provisioner: publishes in every ClusterProfile how to reach its cluster.
 //!
 //! - **Watches** ClusterProfile (through [`Profiles`](hub_runtime::profiles::Profiles)); for cluster-proxy its
-//!   ManagedProxyConfiguration, the ManagedClusterAddOns of that name and one Secret; else the one Secret or
-//!   ConfigMap that it is given. For direct access ManagedCluster.
-//! - **Owns** of a profile: the entry of its own name in `status.accessProviders`.
-//! - **Guarantees** that an entry carries a server and the trust anchors for it and never a credential; that
-//!   what is gone withdraws the entry and what cannot be read keeps it; that replaced anchors stay for an
-//!   overlap. The decisions are [`hub_core::access`]; what is here feeds them and ends overlaps in time.
+//!   ManagedProxyConfiguration, its ManagedClusterAddOns and one Secret; for a static server the configured Secret or
+//!   ConfigMap; for direct access ManagedCluster.
+//! - **Owns** the entry of its own name in `status.accessProviders` of a profile.
+//! - **Guarantees** that an entry has a server and its trust anchors and never a credential; that an entry is withdrawn
+//!   when its source is gone, and kept while its source cannot be read; that replaced trust anchors stay for an
+//!   overlap. [`hub_core::access`] makes the decisions; this crate feeds it and ends overlaps in time.
 
 mod controller;
 mod direct;

@@ -1,4 +1,4 @@
-//! How the provisioner and direct access are set up.
+//! Settings of the provisioner and of direct access.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,21 @@ use hub_api::names::{Namespace, is_dns_subdomain};
 use hub_core::endpoint::ServerTemplate;
 use hub_core::note::Subject;
 
-/// How the provisioner is set up.
+/// Settings of the provisioner.
 #[derive(Debug, Clone)]
 pub struct ProvisionerSettings {
-    /// The name of our entry.
+    /// The name of the entry.
     pub provider: String,
-    /// Where its content comes from.
+    /// The source of the entry.
     pub source: SourceSettings,
-    /// How long replaced trust anchors stay; zero drops them at once.
+    /// How long replaced trust anchors stay published; zero removes them at once.
     pub overlap: Duration,
 }
 
-/// The name of the entry unless another one is given. Consumers choose by it, so it differs from the proxy's.
+/// The default name of the entry. Consumers select a provider by name, so it differs from the proxy's.
 pub const DEFAULT_DIRECT_PROVIDER: &str = "open-cluster-management-direct";
 
-/// How direct access is set up.
+/// Settings of direct access.
 #[derive(Debug, Clone)]
 pub struct DirectSettings {
     /// The name of the entry.
@@ -31,41 +31,41 @@ pub struct DirectSettings {
     pub allow_local: bool,
 }
 
-/// Where an entry's server and trust anchors come from.
+/// The source of an entry's server and trust anchors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceSettings {
     /// OCM's cluster-proxy addon.
     ClusterProxy {
-        /// Name of the user server's Service.
+        /// The name of the user server's Service.
         service: String,
-        /// Port of that Service.
+        /// The port of that Service.
         port: u16,
-        /// Whether only clusters that have the addon get the entry.
+        /// Whether only clusters with the addon get the entry.
         require_addon: bool,
     },
-    /// A proxy that the administrator names.
+    /// A proxy that the administrator configures.
     Static {
-        /// Its URL.
+        /// The URL.
         server: ServerTemplate,
-        /// Where its trust anchors are.
+        /// The location of the trust anchors.
         ca: CaReference,
     },
 }
 
-/// A key in a Secret or ConfigMap that holds certificates.
+/// A key of a Secret or ConfigMap that contains certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaReference {
-    /// Which of the two.
+    /// The kind of the object.
     pub kind: CaKind,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Namespace,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The key.
     pub key: String,
 }
 
-/// What certificates are kept in.
+/// The kind of an object that contains certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaKind {
     /// A Secret.
@@ -75,7 +75,7 @@ pub enum CaKind {
 }
 
 impl CaReference {
-    /// The object, as a finding names it.
+    /// The object, as findings name it.
     pub(crate) fn subject(&self) -> Subject {
         match self.kind {
             CaKind::Secret => Subject::Secret(self.namespace.clone(), self.name.clone()),
@@ -94,10 +94,10 @@ impl fmt::Display for CaReference {
     }
 }
 
-/// Why a text is no [`CaReference`].
+/// The text is not a valid [`CaReference`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} does not say where certificates are: it is secret/NAMESPACE/NAME/KEY or configmap/NAMESPACE/NAME/KEY"
+    "{0:?} is not a valid reference to certificates: must be secret/NAMESPACE/NAME/KEY or configmap/NAMESPACE/NAME/KEY"
 )]
 pub struct InvalidCaReference(String);
 

@@ -1,4 +1,4 @@
-//! What the provisioner knows of its sources, what a change of it sets off, and the clock of overlaps.
+//! The provisioner's state, the updates that its watches make, and the timer of overlaps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tracing::info;
 use crate::settings::{ProvisionerSettings, SourceSettings};
 use crate::tally::Tally;
 
-/// The provisioner's state, which its watches fill and its share of a profile is made of.
+/// The provisioner's state: its watches fill it, and it computes the share of a profile.
 pub(crate) struct Store {
     host: Arc<Host>,
     profiles: Arc<Profiles>,
@@ -26,7 +26,7 @@ pub(crate) struct Store {
     index: Mutex<AccessIndex>,
     overlap: Duration,
     tally: Tally,
-    /// The watch on the trust anchors: where they are can change.
+    /// The watch on the trust anchors, whose location can change.
     anchor_watch: Mutex<Option<HeldWatch>>,
 }
 
@@ -64,12 +64,12 @@ impl Store {
         offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
     }
 
-    /// Every watch has its first list: what profiles publish now and the source does not have was replaced
-    /// while nobody looked.
+    /// Every watch has its first list: trust anchors that profiles publish and the source lacks were replaced while no
+    /// provisioner ran.
     pub(crate) fn begin(self: &Arc<Self>) {
         let inherited = {
             let mut index = self.index.lock();
-            // Without a reading nothing that is published changes: then the first one is the moment.
+            // Without a reading, nothing that is published changes; the first reading starts the overlap then.
             index.current_anchors().is_some() && self.inherit(&mut index)
         };
         if inherited {
@@ -77,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Takes in a reading of the trust anchors at a place.
+    /// Records trust anchors read at a location.
     pub(crate) fn set_anchors(
         self: &Arc<Self>,
         place: AnchorPlace,
@@ -85,7 +85,7 @@ impl Store {
     ) {
         let (change, inherited) = {
             let mut index = self.index.lock();
-            // Under the lock: before the first lists are there, `begin` comes after this and sees the reading.
+            // Under the lock: before the first lists are complete, `begin` runs after this and sees the reading.
             let late = self.host.is_working() && index.current_anchors().is_none();
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
@@ -99,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Nothing can be said of the trust anchors at a place.
+    /// The trust anchors at a location cannot be read.
     pub(crate) fn anchors_unknown(self: &Arc<Self>, place: AnchorPlace) {
         let change = self.index.lock().anchors_unknown(place);
         self.follow_up(&change);
@@ -115,33 +115,33 @@ impl Store {
         }
     }
 
-    /// The configuration of the proxy.
+    /// Records the configuration of the proxy.
     pub(crate) fn set_configuration(&self, configuration: Known<Namespace>) {
         if self.index.lock().set_configuration(configuration) {
             self.enqueue_all();
         }
     }
 
-    /// Whether a cluster has the proxy's addon.
+    /// Records whether a cluster has the proxy's addon.
     pub(crate) fn set_addon(&self, cluster: &ClusterName, present: bool) {
         if self.index.lock().set_addon(cluster, present) {
             self.profiles.enqueue_where(|observed| access::cluster_of(observed).as_ref() == Ok(cluster));
         }
     }
 
-    /// The list of addons is complete.
+    /// Records that the list of addons is complete.
     pub(crate) fn addons_listed(&self) {
         if self.index.lock().addons_listed() {
             self.enqueue_all();
         }
     }
 
-    /// Where the index looks for trust anchors now.
+    /// The location where the index expects trust anchors.
     pub(crate) fn place(&self) -> AnchorPlace {
         self.index.lock().place()
     }
 
-    /// Replaces the watch on the trust anchors. The one before it ends.
+    /// Replaces the watch on the trust anchors; the previous one ends.
     pub(crate) fn watch_anchors(&self, watch: Option<HeldWatch>) {
         *self.anchor_watch.lock() = watch;
     }
@@ -151,7 +151,8 @@ impl Store {
         self.host.reporter.report(subject, uid, notes);
     }
 
-    /// Has the index take over what our profiles publish and the source no longer has; returns whether there is any.
+    /// Adds the trust anchors that our profiles publish and the source lacks to the index; returns whether there are
+    /// any.
     fn inherit(&self, index: &mut AccessIndex) -> bool {
         let mut published = Vec::new();
         self.profiles.for_each(|key, observed| {
@@ -165,7 +166,7 @@ impl Store {
     }
 
     fn after_inherited(self: &Arc<Self>) {
-        info!(overlap = ?self.overlap, "profiles publish trust anchors that were replaced meanwhile");
+        info!(overlap = ?self.overlap, "profiles publish trust anchors that were replaced while the provisioner did not run");
         self.after_overlap(AccessIndex::end_inherited);
     }
 

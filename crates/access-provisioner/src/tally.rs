@@ -1,4 +1,4 @@
-//! How many profiles have our entry, and why the others have not.
+//! Counts the profiles that have our entry, and the reasons why others lack it.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 const PUBLISHED: &str = "published";
 
-/// Keeps the gauge of one source true.
+/// Keeps the gauge of one source up to date.
 pub(crate) struct Tally {
     source: &'static str,
     metrics: Metrics,
@@ -24,7 +24,7 @@ impl Tally {
         Self { source, metrics, states: Mutex::default() }
     }
 
-    /// Notes what was decided for a profile; `None` for one that is gone or not ours.
+    /// Records the decision for a profile; `None` if the profile is gone or not ours.
     pub(crate) fn set(&self, key: &ProfileKey, offer: Option<&Offer>) {
         let now = offer.map(|offer| match offer {
             Offer::Publish(_) => PUBLISHED,

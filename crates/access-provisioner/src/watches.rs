@@ -1,4 +1,4 @@
-//! The watches behind the entry: cluster-proxy's configuration and addons, and the certificates.
+//! The watches behind the entry: cluster-proxy's configuration and addons, and the trust anchors.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use kube::core::PartialObjectMeta;
 use crate::settings::{CaKind, CaReference};
 use crate::store::Store;
 
-/// Watches what cluster-proxy's entry is made of. All of it is optional: an addon that is not installed must
-/// not hold up the other owners of profiles.
+/// Watches the sources of cluster-proxy's entry. All of them are optional: an addon that is not installed must not
+/// delay the other owners of profiles.
 pub(crate) fn watch_cluster_proxy(store: &Arc<Store>, watches: &Watches, require_addon: bool) {
     let configuration =
         ConfigurationSink { store: Arc::clone(store), watches: watches.clone(), seen: false, ca: None };
@@ -28,7 +28,7 @@ pub(crate) fn watch_cluster_proxy(store: &Arc<Store>, watches: &Watches, require
     }
 }
 
-/// Watches the one Secret or ConfigMap that holds the certificates, instead of the one before.
+/// Watches the Secret or ConfigMap with the trust anchors, in place of the previous one.
 pub(crate) fn watch_ca(store: &Arc<Store>, watches: &Watches, ca: &CaReference) {
     let sink = CertificateSink {
         store: Arc::clone(store),
@@ -55,12 +55,12 @@ struct ConfigurationSink {
     store: Arc<Store>,
     watches: Watches,
     seen: bool,
-    /// Where the certificates are looked for.
+    /// The Secret or ConfigMap with the trust anchors.
     ca: Option<CaReference>,
 }
 
 impl ConfigurationSink {
-    /// Looks for the certificates where the proxy is now.
+    /// Watches the trust anchors in the namespace of the proxy.
     fn follow(&mut self, namespace: Namespace) {
         let ca = CaReference {
             kind: CaKind::Secret,
@@ -77,7 +77,7 @@ impl ConfigurationSink {
         self.ca = Some(ca);
     }
 
-    /// No longer looks for the certificates where the proxy was.
+    /// Stops watching the trust anchors.
     fn leave(&mut self) {
         self.store.watch_anchors(None);
         if let Some(ca) = self.ca.take() {
@@ -91,7 +91,7 @@ impl ConfigurationSink {
         self.store.set_configuration(Known::Absent);
         self.report(vec![Note::new(
             Reason::NoProxyConfiguration,
-            "there is none, so ClusterProfiles do not say how to reach their clusters",
+            "it does not exist, so no access provider is published in ClusterProfiles",
         )]);
     }
 
@@ -106,11 +106,11 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
         self.seen = true;
         let namespace = object.map_err(|unreadable| unreadable.error).and_then(|object| {
             let namespace = object.spec.proxy_server.namespace();
-            // It becomes a part of the server's URL, and upstream's CRD takes any text.
+            // It becomes part of the server's URL, and upstream's CRD accepts any text.
             if is_dns_subdomain(namespace) {
                 Ok(Namespace::from(namespace))
             } else {
-                Err(format!("spec.proxyServer.namespace is no namespace: {namespace:?}"))
+                Err(format!("spec.proxyServer.namespace is not a valid namespace name: {namespace:?}"))
             }
         });
         match namespace {
@@ -118,11 +118,11 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
                 self.report(Vec::new());
                 self.follow(namespace);
             }
-            // Nothing is known of the proxy now. What was known is as good as it gets.
+            // Whether the proxy exists is unknown, so the last known state stays.
             Err(error) => {
                 self.report(vec![Note::new(
                     Reason::Unreadable,
-                    format!("cannot be read, what rests on it is kept as it is: {error}"),
+                    format!("cannot be read, access providers are kept unchanged: {error}"),
                 )]);
             }
         }
@@ -184,7 +184,7 @@ impl CertificateSink {
 
     fn note(&self, why: &str) -> Note {
         let message = format!(
-            "no trust anchors in key {:?}: {why}; access providers are kept as they are, no new one is published",
+            "no trust anchors in key {:?}: {why}; access providers are kept unchanged, and no new one is published",
             self.key
         );
         Note::new(Reason::NoTrustAnchor, message)
@@ -196,7 +196,7 @@ impl CertificateSink {
     }
 }
 
-/// What certificates can be kept in.
+/// An object that can contain trust anchors.
 trait Holder: kube::Resource {
     fn text(&self, key: &str) -> Option<&[u8]>;
 }
@@ -219,7 +219,7 @@ impl<K: Holder> Sink<K> for CertificateSink {
         if let Ok(holder) = object {
             self.read(holder.meta().uid.as_deref(), holder.text(&self.key));
         } else {
-            // Not with the error: that of a Secret may quote it.
+            // Without the error: that of a Secret may quote its data.
             self.unknown("it cannot be read");
         }
     }

@@ -1,4 +1,4 @@
-//! The projector as a controller: which profiles a change concerns.
+//! The projector as a controller.
 
 use hub_api::names::ProfileKey;
 use hub_core::concerned::concerned;

@@ -3,10 +3,10 @@
 //! - **Watches** ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding (through
 //!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)) and ClusterProfile (through
 //!   [`Profiles`](hub_runtime::profiles::Profiles)).
-//! - **Owns** of a profile: that it exists, its labels, its spec, and `status.{version,properties,conditions}`.
-//! - **Guarantees** that a profile exists where and only where its cluster is granted, that unknown is never
-//!   taken for empty, and that nothing is written where nothing differs. The decisions are
-//!   [`hub_core::project::share`] and [`hub_core::concerned`].
+//! - **Owns** the existence of a profile, its labels, its spec, and `status.{version,properties,conditions}`.
+//! - **Guarantees** that a profile exists exactly where its cluster is granted, that an unknown state is never treated
+//!   as empty, and that nothing is written if nothing differs. [`hub_core::project::share`] and [`hub_core::concerned`]
+//!   make the decisions.
 
 mod controller;
 
