@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of cargo-deny: the one that is installed, else one in the user's cache directory, which is built there
-# once where CI=true. It is built without optimisation, in a third of the time: it reads one lock file.
+# Prints the path of cargo-deny: the installed one, or with CI=true one that is built once into the user's cache
+# directory. It is built without optimization, in a third of the time: it reads one lock file.
 set -euo pipefail
 
 version=0.20.2

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Checks what the documents refer to: links lead to files and headings that exist, and every test, metric and source file
-# that is named exists.
+# Checks references in documents: links lead to existing files and headings, and every named test, metric and source
+# file exists.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 failed=''
 complain() { printf 'check-docs: %s\n' "$*" >&2; failed=1; }
 
-# anchors FILE: the anchors of its headings, as GitHub makes them.
+# anchors FILE: the anchors of its headings, as GitHub generates them.
 anchors() {
   grep -E '^#+ ' "$1" | sed -E 's/^#+ +//' | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
 
-# quoted FILE PATTERN: what stands between backticks and matches as a whole.
+# quoted FILE PATTERN: text between backticks that matches as a whole.
 quoted() { grep -oE "\`$2\`" "$1" | tr -d '`' | sort -u || true; }
 
 mapfile -t documents < <(git ls-files '*.md')
@@ -30,7 +30,7 @@ for document in "${documents[@]}"; do
   done < <(grep -oE '\]\([^) ]+\)' "$document" | sed -E 's/^\]\(//; s/\)$//' | grep -vE '^https?:' || true)
 
   while read -r metric; do
-    # Counters and infos have a suffix that the program does not name.
+    # Counters and infos have a suffix that the program does not contain.
     name=${metric#hub_addons_} name=${name%_total} name=${name%_info}
     git grep -qE "\"$name\"" -- crates/hub-runtime/src/metrics.rs || complain "$document names the metric $metric"
   done < <(quoted "$document" 'hub_addons_[a-z_]+')
@@ -42,7 +42,7 @@ for document in ARCHITECTURE.md SECURITY.md; do
     grep -qxF "fn $name" <<<"$functions" || complain "$document names $name, which is not a test"
   done < <(quoted "$document" '[a-z0-9]+(_[a-z0-9]+){4,}' | grep -v '^hub_addons_')
 
-  # Paths may begin in any directory.
+  # Paths may be relative to any directory.
   while read -r path; do
     [ -n "$(git ls-files -- ":(glob)**/$path")" ] || complain "$document names $path"
   done < <(quoted "$document" '[a-z0-9-]+/[a-zA-Z0-9_./*-]+\.(rs|sh|md|yaml|txt|toml)')

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Are the images what they are said to be? Builds them, in two directories where that can tell something new, and looks
-# at what came out.
+# Verifies the images: builds them, in two directories if the inputs have changed, and inspects the results.
 set -euo pipefail
 
 usage() {
@@ -9,16 +8,16 @@ usage: hack/check-image.sh [IMAGE.SH-OPTION]...
 
 Fails if
 
-  - two builds, from two directories, have not the same digests and SBOMs
-  - an image holds anything but its programs, or would run as root
+  - two builds in two directories have different digests or SBOMs
+  - an image contains anything but its programs, or runs as root
   - a program does not run in its image's own root file system, or cp-creds does not install itself there
-  - an SBOM does not name every crate that is linked into its program, with the version that Cargo.lock has
+  - an SBOM lacks a crate that is linked into its program, with the version in Cargo.lock
 
-For this machine's architecture. It takes what hack/image.sh does, and jq.
+It builds for this machine's architecture, and requires jq and what hack/image.sh requires.
 
-The second build is left out where two builds of the same inputs were the same before: the sources and manifests of the
-programs, Cargo.lock, hack/image.sh, deploy/images, and the versions of the compilers. That is kept in the user's cache
-directory; a machine without one (CI) builds twice.
+The second build is skipped if two builds of the same inputs were the same before: the sources and manifests of the
+programs, Cargo.lock, hack/image.sh, deploy/images, and the versions of the compilers. The result is cached in the
+user's cache directory; without a cache (CI) it builds twice.
 USAGE
 }
 
@@ -35,15 +34,15 @@ die() { echo "FAILED, $*" >&2; exit 1; }
 case $(uname -m) in
   x86_64) arch=amd64 ;;
   aarch64 | arm64) arch=arm64 ;;
-  *) die "no image is built for $(uname -m)" ;;
+  *) die "images are not built for $(uname -m)" ;;
 esac
 triple=$(uname -m | sed s/arm64/aarch64/)-unknown-linux-musl
 
-hack/have.sh jq jq || die "there is no jq. On Debian: apt-get install jq"
+hack/have.sh jq jq || die "jq is not installed. On Debian: apt-get install jq"
 
 # --- two builds --------------------------------------------------------------------------------------
 
-# Prints a digest of all that can change an image, but for the commit that its labels name.
+# Prints a digest of everything that affects an image, except for the commit in its labels.
 inputs() {
   {
     printf '%s\n' "$@" "$arch"
@@ -57,7 +56,7 @@ inputs() {
 same=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/reproducible/$(inputs "$@")
 hack/image.sh --arch "$arch" --output "$work/one" "$@"
 if [ -e "$same" ]; then
-  echo "two builds of these inputs were the same before, $(date -r "$same" '+on %F at %H:%M')"
+  echo "two builds of these inputs were the same $(date -r "$same" '+on %F at %H:%M')"
 else
   mkdir "$work/elsewhere"
   tar -c --exclude=./target . | tar -x -C "$work/elsewhere"
@@ -73,7 +72,7 @@ fi
 
 # --- what is in them ---------------------------------------------------------------------------------
 
-# unpack IMAGE: into $work/IMAGE/root, by the manifest that the archive's index names; its configuration beside it.
+# unpack IMAGE: extracts it into $work/IMAGE/root, by the manifest in the archive's index; its configuration beside it.
 unpack() {
   local layout=$work/$1/layout manifest layer
   mkdir -p "$layout" "$work/$1/root"
@@ -87,7 +86,7 @@ unpack() {
   done
 }
 
-# run IMAGE COMMAND...: in the image's root, as its user.
+# run IMAGE COMMAND...: runs in the image's root, as its user.
 run() {
   local image=$1 user
   shift
@@ -108,12 +107,12 @@ for image in hub-addons cp-creds; do
   expect "the user of $image" "$(jq -r .config.User "$config")" 65532:65532
   expect "the entrypoint of $image" "$(jq -c .config.Entrypoint "$config")" "[\"/$image\"]"
   expect "the architecture of $image" "$(jq -r .architecture "$config")" "$arch"
-  # As the one who reads it may be anybody.
+  # As an arbitrary user.
   chmod 755 "$work" "$work/$image" "$work/$image/root"
 done
 holds() { find "$work/$1/root" -mindepth 1 -printf '%P\n' | sort; }
-expect "what hub-addons holds" "$(holds hub-addons)" $'cp-creds\nhub-addons'
-expect "what cp-creds holds" "$(holds cp-creds)" cp-creds
+expect "the contents of hub-addons" "$(holds hub-addons)" $'cp-creds\nhub-addons'
+expect "the contents of cp-creds" "$(holds cp-creds)" cp-creds
 
 expect "the version of hub-addons" "$(run hub-addons /hub-addons --version)" "hub-addons $version"
 for image in hub-addons cp-creds; do
@@ -123,7 +122,7 @@ for image in hub-addons cp-creds; do
   cmp "$work/$image/root/cp-creds" "$work/$image/root/plugins/cp-creds" ||
     die "cp-creds of $image did not install itself"
 done
-echo "they hold their programs and nothing else, and run"
+echo "the images contain only their programs, which run"
 
 # --- SBOMs -------------------------------------------------------------------------------------------
 
@@ -131,13 +130,13 @@ for image in hub-addons cp-creds; do
   sbom=$work/one/$image-$arch.cdx.json
   expect "the subject of the SBOM" "$(jq -er '.bomFormat + " " + .metadata.component.name' "$sbom")" "CycloneDX $image"
   jq -er '.components[] | .name + " " + .version' "$sbom" | sort -u >"$work/named"
-  # Its own line comes first; what else is linked in follows. "(*)" marks one that was shown, "(proc-macro)" one that
-  # runs in the compiler.
+  # The first line is the program itself, followed by what is linked into it. "(*)" marks a crate that was already
+  # listed, "(proc-macro)" one that runs in the compiler.
   CARGO_TARGET_DIR=$target_dir cargo tree --locked --package "$image" --target "$triple" --edges normal,no-proc-macro \
     --prefix none --format '{p}' | sed -n '2,$ { s/ v/ /; s/ (.*//; p }' | sort -u >"$work/linked"
   missing=$(comm -13 "$work/named" "$work/linked")
   [ -z "$missing" ] || die "the SBOM of $image lacks: $missing"
   [ -s "$work/linked" ] || die "nothing is linked into $image"
-  if grep -qF -e "$work" -e "$root" "$sbom"; then die "the SBOM of $image has a path of this machine in it"; fi
-  echo "the SBOM of $image names all $(wc -l <"$work/linked") crates that are linked in"
+  if grep -qF -e "$work" -e "$root" "$sbom"; then die "the SBOM of $image contains a path of this machine"; fi
+  echo "the SBOM of $image lists all $(wc -l <"$work/linked") linked crates"
 done

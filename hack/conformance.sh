@@ -19,7 +19,7 @@ die() { printf 'conformance: %s\n' "$*" >&2; exit 1; }
 
 command -v go >/dev/null || die "building the suite needs go, which is not installed"
 
-# The suite runs in the directory of the reports: a relative path would mean another file there.
+# The suite runs in the directory of the reports, so relative paths must be resolved first.
 arguments=()
 while (($#)); do
   case "$1" in
@@ -42,8 +42,8 @@ else
   cat >go.mod <<GO
 module hub-addons/conformance
 GO
-  # The suite is a module of its own beside the API's. Its own go.mod takes the API from the directory above, which
-  # counts in a checkout only.
+  # The suite is a module beside the API's. Its go.mod replaces the API by the directory above, which applies only in a
+  # checkout.
   if ! go get "$module@$version" "$module/conformance@$version" 2>errors; then
     cat errors >&2
     die "$module $version has no conformance suite, or cannot be downloaded (v0.1.3 is the latest release without" \

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Prints the directory that holds etcd, kube-apiserver, kube-controller-manager and kubectl, for
-# the end-to-end tests, the demo and the benchmark. Only that line goes to stdout:
+# Prints the directory of etcd, kube-apiserver, kube-controller-manager and kubectl, for the end-to-end tests, the demo
+# and the benchmark. Only that line goes to stdout:
 #
 #   bin="$(hack/control-plane.sh)" && "$bin/kubectl" version --client
 #
-# Where $KUBEBUILDER_ASSETS is set, it is that directory. Otherwise the programs are built from
-# e2e/control-plane, once per content of that module, into the user's cache directory; later calls
-# find them there at once.
+# If $KUBEBUILDER_ASSETS is set, it is that directory. Otherwise the programs are built from e2e/control-plane, once per
+# content of that module, into the user's cache directory, where later calls find them.
 #
-# A directory that has all but kube-controller-manager, as setup-envtest's have, serves as well: then
-# that program alone is built. So does a tree of the same minor version that setup-envtest has installed.
+# A directory without kube-controller-manager, such as that of setup-envtest, can be used as well: then only that
+# program is built. So can a tree of the same minor version that setup-envtest has installed.
 set -euo pipefail
 
 programs=(etcd kube-apiserver kube-controller-manager kubectl)
@@ -17,7 +16,7 @@ programs=(etcd kube-apiserver kube-controller-manager kubectl)
 say() { printf 'control-plane: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-# The programs that are not in directory $1.
+# The programs that are missing in directory $1.
 missing_from() {
   local name
   for name in "${programs[@]}"; do
@@ -26,20 +25,20 @@ missing_from() {
 }
 
 if [[ -n "${KUBEBUILDER_ASSETS:-}" ]]; then
-  [[ -d "$KUBEBUILDER_ASSETS" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory"
+  [[ -d "$KUBEBUILDER_ASSETS" ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is not a directory"
   missing="$(missing_from "$KUBEBUILDER_ASSETS")"
   assets="$(cd "$KUBEBUILDER_ASSETS" && pwd)"
   case "$missing" in
     '') echo "$assets"; exit ;;
     'kube-controller-manager ') ;;
     *) die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks: ${missing% }." \
-      "Add them, or unset KUBEBUILDER_ASSETS to have all four built from source." ;;
+      "Add them, or unset KUBEBUILDER_ASSETS to build all four from source." ;;
   esac
 fi
 
 module="$(cd "$(dirname "${BASH_SOURCE[0]}")/../e2e/control-plane" && pwd)"
 version="$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' "$module/go.mod")"
-[[ -n "$version" ]] || die "$module/go.mod requires no k8s.io/kubernetes"
+[[ -n "$version" ]] || die "$module/go.mod does not require k8s.io/kubernetes"
 digest="$(cd "$module" && cat go.mod go.sum main.go | sha256sum | cut -c1-12)"
 
 minor="${version%.*}"
@@ -57,11 +56,11 @@ target="$cache/$version-$digest"
 is_built() { [[ -d "$target" && -z "$(missing_from "$target")" ]]; }
 [[ -n "${assets-}" ]] || is_built || assets="$(installed_tree)"
 if [[ -n "${assets-}" ]]; then
-  # A controller manager may not be newer than its API server.
+  # A controller manager must not be newer than its API server.
   theirs="$("$assets/kube-apiserver" --version)"
   [[ "${theirs##* }" == "$minor".* ]] ||
     die "$assets lacks kube-controller-manager, and the one built here is for $minor, not for ${theirs##* }." \
-      "Add it, or unset KUBEBUILDER_ASSETS to have all four built from source."
+      "Add it, or unset KUBEBUILDER_ASSETS to build all four from source."
   target="$cache/$version-$digest-$(printf %s "$assets" | sha256sum | cut -c1-12)"
 fi
 
@@ -87,8 +86,8 @@ if is_built; then
   exit
 fi
 
-# The lock is ours, so whatever a killed build left here is nobody's. go inherits the lock: should
-# it outlive this script, the next caller still waits for it.
+# This script holds the lock, so any files here are left from a killed build. go inherits the lock: if it outlives this
+# script, the next caller still waits for it.
 work="$target.building"
 rm -rf "$work" "$target"
 mkdir "$work"
@@ -111,12 +110,11 @@ else
 fi
 start=$SECONDS
 
-# Into a log, not to the terminal: `-v` names one package a line, a thousand of them, and their
-# number is all the progress anyone wants to see.
+# Into a log, not to the terminal: `-v` prints a thousand package names, one per line; their number serves as progress.
 log="$work/build.log"
 (
   cd "$module"
-  # Neither a go.work above us nor the state of the git tree may change what is built.
+  # The build must not depend on a parent go.work or on the state of the git tree.
   GOWORK=off CGO_ENABLED=0 exec go build -v -trimpath -buildvcs=false \
     -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" \
     -o "$work/$output" "$package"

@@ -74,7 +74,7 @@ cleanup() {
     show_logs >&2
   fi
   if [ -n "${pids[go]-}" ]; then
-    # The scripts that build, which end what they run.
+    # The build scripts, which stop what they run.
     pkill -P "${pids[go]}" 2>/dev/null || true
   fi
   if [ ${#pids[@]} -gt 0 ]; then
@@ -88,7 +88,7 @@ cleanup() {
   exit "$status"
 }
 
-# What the demo has made in a cluster that is not its own.
+# Deletes what the demo has created in another cluster.
 remove_from_cluster() {
   say "Cleaning up"
   remove clusterprofiles --all-namespaces --selector "x-k8s.io/cluster-manager=$manager"
@@ -104,20 +104,20 @@ remove() {
   kubectl delete --ignore-not-found --timeout=60s "$@" || echo "demo: could not delete: $*" >&2
 }
 
-# start NAME ARGUMENT...: runs local-hub beside the script.
+# start NAME ARGUMENT...: runs local-hub in the background.
 start() {
   local name=$1
   shift
   if [ -n "$keep" ]; then
     nohup "$target/local-hub" "$@" </dev/null >"$work/$name.log" 2>&1 &
   else
-    # Ends with whatever ends this script, SIGKILL included: then nobody writes to the pipe any more.
+    # Stops when this script ends, even by SIGKILL: the pipe then has no writer left.
     "$target/local-hub" "$@" --until-stdin-closes <"$work/alive" 3>&- >"$work/$name.log" 2>&1 &
   fi
   pids[$name]=$!
 }
 
-# until_ready NAME FILE: waits until what was started under that name has written its file.
+# until_ready NAME FILE: waits until the program with this name has written its file.
 until_ready() {
   until [ -e "$2" ]; do
     kill -0 "${pids[$1]}" 2>/dev/null || { cat "$work/$1.log" >&2; fail "$1 did not start"; }
@@ -153,14 +153,14 @@ if [ -n "$kubeconfig" ]; then
   fi
   prefix=demo- manager=hub-addons-demo
   if [ -z "$yes" ]; then
-    [ -t 0 ] || fail "this would write to the cluster of $kubeconfig: say --yes"
-    printf '\nThe demo will write to %s.\nGo on? [y/N] ' "$(kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}')"
+    [ -t 0 ] || fail "this would write to the cluster of $kubeconfig: confirm with --yes"
+    printf '\nThe demo will write to %s.\nContinue? [y/N] ' "$(kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}')"
     read -r answer
-    [ "$answer" = y ] || fail "nothing was done"
+    [ "$answer" = y ] || fail "cancelled, nothing was changed"
   fi
   in_cluster=1
 else
-  say "Starting a hub, two clusters, and a proxy that leads to them"
+  say "Starting a hub, two clusters, and a proxy to them"
   start hub up --dir "$work/hub" --no-crds --workloads
   start_clusters
   start_user_server
@@ -170,16 +170,16 @@ else
   PATH=$PATH:$LOCAL_HUB_BIN
 fi
 
-say "Installing the CRDs that the hub does not have"
+say "Installing the CRDs that the hub lacks"
 "$programs/hub-addons" crds >"$work/all-crds.yaml"
-# The chart brings that of ClusterProfile, and never those of Open Cluster Management.
+# The chart installs the CRD of ClusterProfile, and never those of Open Cluster Management.
 if [ -n "$helm_installs" ]; then theirs=clusterprofiles; else theirs='none of them'; fi
 awk -v RS='---\n' -v not="name: $theirs" 'NF && index($0, not) == 0 { printf "---\n%s", $0 }' "$work/all-crds.yaml" >"$work/crds.yaml"
 for crd in $(kubectl create --dry-run=client -o name -f "$work/crds.yaml"); do
   crd=${crd##*/}
   kubectl get crd "$crd" >/dev/null 2>&1 || made_crds+=("$crd")
 done
-# Create and not apply: what is there is somebody's, and stays as it is.
+# Create, not apply: existing CRDs belong to others and must not change.
 kubectl create -f "$work/crds.yaml" 2>&1 | grep -v AlreadyExists || true
 kubectl wait --for=condition=Established --timeout=30s -f "$work/crds.yaml" >/dev/null
 
@@ -198,7 +198,7 @@ EOF
   condition "$name" True ManagedClusterAvailable "Managed cluster is available"
 }
 
-# condition CLUSTER STATUS REASON MESSAGE: what OCM's agents and controllers would report.
+# condition CLUSTER STATUS REASON MESSAGE: writes what OCM's agents and controllers would report.
 condition() {
   local now
   now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
@@ -253,11 +253,11 @@ bind_set "${prefix}argocd" "${prefix}prod"
 bind_set "${prefix}kueue" "${prefix}gpu"
 if [ -n "$kubeconfig" ] &&
   kubectl wait --for=condition=Bound managedclustersetbinding --namespace "${prefix}argocd" "${prefix}prod" --timeout=10s >/dev/null 2>&1; then
-  compute_bound=() # this hub has somebody who says what is bound
+  compute_bound=() # this hub has a controller that sets the condition Bound
 fi
 
 if [ -n "$kubeconfig" ]; then
-  # Every namespace has the CA of the hub itself: a stand-in for the certificate of a proxy that is not there.
+  # Every namespace has the CA of the hub itself, which stands in for the certificate of a proxy.
   kubectl wait --for=create configmap/kube-root-ca.crt --namespace "${prefix}argocd" --timeout=30s >/dev/null
   proxy=https://proxy.example:9092 ca=kube-root-ca.crt
   gates=ClusterProfileCredSyncer=false # tokens in this cluster are real
@@ -274,13 +274,12 @@ else
   run_addons
 fi
 
-# until_seen NAMESPACE/CLUSTER...: waits until the two applications see exactly these, each with an access
-# provider.
+# until_seen NAMESPACE/CLUSTER...: waits until the two applications see exactly these, each with an access provider.
 until_seen() {
   local wanted seen
   wanted=$(printf '%s\n' "$@" | sort)
   for _ in $(seq 100); do
-    kill -0 "${pids[addons]}" 2>/dev/null || fail "the addons have ended"
+    kill -0 "${pids[addons]}" 2>/dev/null || fail "the addons have exited"
     seen=$(kubectl get clusterprofiles --all-namespaces -l "x-k8s.io/cluster-manager=$manager" \
       -o jsonpath='{range .items[?(@.status.accessProviders)]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}' |
       grep -E "^${prefix}(argocd|kueue)/" | sort || true)
@@ -302,7 +301,7 @@ why() {
 a=${prefix}argocd/$prefix k=${prefix}kueue/$prefix
 until_seen "${a}berlin" "${a}paris" "${a}tokyo" "${k}lab" "${k}paris"
 
-say "Who sees which cluster"
+say "Which application sees which clusters"
 show_profiles | tee "$work/before"
 say "… and why"
 why

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a Go program that tests need, built from its own module once into the user's cache directory;
-# later calls find it there at once. Only that line goes to stdout:
+# Prints the path of a Go program that tests need, built from its own module once into the user's cache directory, where
+# later calls find it. Only that line goes to stdout:
 #
 #   helm="$(hack/go-program.sh helm)" && "$helm" version
 set -euo pipefail
@@ -15,12 +15,12 @@ module=
 case $1 in
   helm) package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-} ;;
   helm3) package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-} ;;
-  # Its own module has replacements, which go install refuses; ours requires it and has none.
+  # Its own module has replace directives, which go install does not allow; our module requires it and has none.
   promtool) package=github.com/prometheus/prometheus/cmd/promtool module=$root/e2e/promtool given=${PROMTOOL-} ;;
   *) usage ;;
 esac
 if [ -n "$given" ]; then
-  command -v "$given" || die "there is no program $given"
+  command -v "$given" || die "program $given does not exist"
   exit
 fi
 
@@ -33,7 +33,7 @@ if [ ! -x "$program" ]; then
     command -v "$tool" >/dev/null || die "building $1 needs $tool, which is not installed"
   done
   mkdir -p "$cache"
-  # go inherits the lock: should it outlive this script, the next caller still waits for it.
+  # go inherits the lock: if it outlives this script, the next caller still waits for it.
   exec 9>"$directory.lock"
   flock 9
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# hack/have.sh COMMAND PACKAGE...: whether a command is there. On a machine that nobody looks after (CI=true, root,
-# Debian) these packages are installed; elsewhere that is for people to decide.
+# hack/have.sh COMMAND PACKAGE...: whether a command is installed. With CI=true, as root on Debian, it installs these
+# packages; elsewhere that is left to the user.
 set -euo pipefail
 ! command -v "$1" >/dev/null || exit 0
 [ "${CI-}" = true ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of the real helm, built once from its Go module; with the argument 3, of helm 3. $HELM, or $HELM3,
-# names one to take instead.
+# Prints the path of helm, built once from its Go module; with the argument 3, of helm 3. $HELM, or $HELM3, names one to
+# use instead.
 #
 #   helm="$(hack/helm.sh)" && "$helm" version
 set -euo pipefail

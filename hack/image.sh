@@ -81,7 +81,7 @@ trap 'rm -rf "$work"' EXIT
 
 works() {
   command -v "$1" >/dev/null || return 1
-  # docker may be there without its daemon; the others are nothing but themselves.
+  # docker may be installed without its daemon; the others have none.
   [ "$1" != docker ] || docker info >/dev/null 2>&1
 }
 
@@ -94,7 +94,7 @@ find_tool() {
 
 choose_tool() {
   if [ -n "$tool" ]; then
-    case $tool in buildah | podman | docker) ;; *) die "--with takes buildah, podman or docker" ;; esac
+    case $tool in buildah | podman | docker) ;; *) die "--with must be buildah, podman or docker" ;; esac
     works "$tool" || die "$tool is not installed, or does not work here"
     return
   fi
@@ -110,10 +110,10 @@ case $(uname -m) in
   *) host=none ;;
 esac
 
-machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "no image is built for $1" ;; esac; }
+machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "images are not built for $1" ;; esac; }
 
-# compiler ARCH: a C compiler for it. ring's C code asks nothing of a C library, and Rust brings its own musl, so any
-# for that architecture does.
+# compiler ARCH: a C compiler for it. ring's C code needs no C library, and Rust has its own musl, so any compiler for
+# that architecture works.
 compiler() {
   if [ "$1" = "$host" ]; then echo "${CC:-cc}"; else echo "$(machine "$1")-linux-gnu-gcc"; fi
 }
@@ -122,20 +122,20 @@ choose_arches() {
   local arch other=arm64
   arches=("${arches[@]/#native/$host}")
   if [ ${#arches[@]} = 0 ]; then
-    [ "$host" != none ] || die "this machine is $(uname -m): say --arch"
+    [ "$host" != none ] || die "this machine is $(uname -m): set --arch"
     arches=("$host")
     [ "$host" = amd64 ] || other=amd64
     if command -v "$(compiler "$other")" >/dev/null; then
       arches+=("$other")
     else
-      say "no image for $other: there is no $(compiler "$other")"
+      say "no image for $other: $(compiler "$other") is not installed"
     fi
   fi
   for arch in "${arches[@]}"; do
     machine "$arch" >/dev/null
     command -v "$(compiler "$arch")" >/dev/null ||
       hack/have.sh "$(compiler "$arch")" "$(package_of "$arch")" ||
-      die "no C compiler for $arch, $(compiler "$arch"). On Debian: apt-get install $(package_of "$arch")"
+      die "the C compiler for $arch, $(compiler "$arch"), is not installed. On Debian: apt-get install $(package_of "$arch")"
   done
 }
 
@@ -156,9 +156,9 @@ build() {
     *) profile=release ;;
   esac
   variables=("CC_$underscored=$compiler")
-  # Another architecture's compiler links as well.
+  # The compiler for another architecture also links.
   [ "$2" = "$host" ] || variables+=("CARGO_TARGET_${underscored^^}_LINKER=$compiler")
-  # Of several prefixes that fit, the last is taken.
+  # If several prefixes match, the last one applies.
   local flags=(
     "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
     "--remap-path-prefix=$root=/src"
@@ -183,7 +183,7 @@ build_programs() {
     local triple
     triple=$(machine "$arch")-unknown-linux-musl
     if [ ! -d "$(rustc --print target-libdir --target "$triple")" ]; then
-      command -v rustup >/dev/null || die "Rust has no $triple here, and there is no rustup to add it"
+      command -v rustup >/dev/null || die "the Rust target $triple is not installed, and neither is rustup"
       rustup target add "$triple"
     fi
     for program in $wanted; do
@@ -194,7 +194,7 @@ build_programs() {
 
 # --- SBOMs -------------------------------------------------------------------------------------------
 
-# Prints the command, which is built once into the user's cache.
+# Prints the path of cargo-cyclonedx, built once into the user's cache.
 find_cyclonedx() {
   local cache=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/cargo-cyclonedx/$cyclonedx
   if [ ! -x "$cache/bin/cargo-cyclonedx" ]; then
@@ -204,7 +204,7 @@ find_cyclonedx() {
   echo "$cache/bin/cargo-cyclonedx"
 }
 
-# The tool writes beside each Cargo.toml and puts paths into what it writes: it gets a copy of its own.
+# The tool writes next to each Cargo.toml and records paths: it runs on a copy.
 write_sboms() {
   local command image arch
   command=$(find_cyclonedx)
@@ -215,7 +215,7 @@ write_sboms() {
       --format json --spec-version 1.5 --describe binaries --no-build-deps \
       --target "$(machine "$arch")-unknown-linux-musl")
     for image in "${images[@]}"; do
-      # An image is called as its program.
+      # An image has the name of its program.
       sed "s|$work/source|/src|g" "$work/source/crates/$image/${image}_bin.cdx.json" >"$output/$image-$arch.cdx.json"
     done
   done
@@ -230,7 +230,7 @@ describe() {
   esac
 }
 
-# The facts of an image, one NAME=VALUE a line.
+# The properties of an image, one NAME=VALUE per line.
 facts() {
   echo "org.opencontainers.image.title=$1"
   echo "org.opencontainers.image.description=$(describe "$1")"
@@ -249,11 +249,11 @@ assemble() {
     options+=(--label "$fact")
     [ "$tool" = docker ] || options+=(--annotation "$fact")
   done < <(facts "$image")
-  # A context of its own: what is not in the image cannot change its digest.
+  # A separate context: files outside the image cannot change its digest.
   local context=$work/context/$image-$arch program
   mkdir -p "$context"
   for program in $(programs_of "$image"); do cp "$work/$arch/$program" "$context"; done
-  # A file keeps its time in the layer.
+  # Files keep their timestamps in the layer.
   touch -d "@$epoch" "$context"/*
   rm -f "$archive"
   case $tool in
@@ -261,7 +261,7 @@ assemble() {
       "$tool" build --quiet --isolation chroot --format oci --timestamp "$epoch" --identity-label=false \
         "${options[@]}" "$context" >/dev/null
       "$tool" push --quiet --format oci "$name" "oci-archive:$archive:$image:$tag" 2>"$work/push" ||
-        { cat "$work/push" >&2; die "could not write $archive"; }
+        { cat "$work/push" >&2; die "cannot write $archive"; }
       ;;
     docker)
       SOURCE_DATE_EPOCH=$epoch docker build --quiet --provenance=false "${options[@]}" "$context" >/dev/null
@@ -288,7 +288,7 @@ source=${IMAGE_SOURCE-$(git remote get-url origin 2>/dev/null | grep '^https://'
 
 choose_tool
 choose_arches
-# Containers in containers have no overlay file system to stack, and there is nothing to stack here.
+# Nested containers have no overlay file system, and none is needed here.
 if [ "$tool" != docker ] && ! "$tool" images >/dev/null 2>&1; then
   export STORAGE_DRIVER=vfs
 fi

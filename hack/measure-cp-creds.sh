@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What cp-creds costs its caller: size, peak memory and time, beside a peer that does the same with client-go.
+# Measures cp-creds: size, peak memory and time, compared with a peer that uses client-go.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
 usage: hack/measure-cp-creds.sh [--no-peer] [--strict] [PEER [ARG]...]
 
-Builds cp-creds as it is shipped (static, profile plugin) and runs it and a peer in turn, RUNS times each (100),
-against a hub. The peer is e2e/plugin-peer, built here if go is there, or PEER, another plugin's program; without ARGs
-it is called as cp-creds is.
+Builds cp-creds as released (static, profile plugin) and runs it and a peer in turn, RUNS times each (100), against a
+hub. The peer is e2e/plugin-peer, built here if go is installed, or PEER, another plugin's program; without ARGs it is
+called like cp-creds.
 
-Fails if cp-creds is larger than 3 MB, takes more than 6 MiB, is not static, or does not answer in a root that holds
-nothing but itself and its kubeconfig; with --strict also if its wall time is more than a quarter of the peer's.
-What cannot be checked here is SKIPPED, and named.
+Fails if cp-creds is larger than 3 MB, uses more than 6 MiB, is not static, or does not work in a root with only itself
+and its kubeconfig; with --strict also if its wall time exceeds a quarter of the peer's. Checks that cannot run here are
+reported as SKIPPED.
 
-The hub is one of a single Secret, started here; with KUBECONFIG set it is that one, which needs the Secret
+The hub is a local one with a single Secret; with KUBECONFIG set it is that one, which needs the Secret
 cluster1-multikueue in the context's namespace.
 USAGE
 }
@@ -46,11 +46,11 @@ failures=0
 
 die() { echo "$*" >&2; exit 1; }
 fail() { failures=$((failures + 1)); echo "FAILED, $*"; }
-# In the words that hack/test.sh counts.
+# In the format that hack/test.sh counts.
 skip() { echo "SKIPPED, $*"; }
 
-# musl first: smaller, and its resolver needs nothing but /etc/resolv.conf. ring's C code asks nothing of a C library, so
-# the host's compiler does.
+# musl first: smaller, and its resolver needs only /etc/resolv.conf. ring's C code needs no C library, so the host's
+# compiler works.
 build_plugin() {
   local arch target
   arch=$(uname -m)
@@ -60,7 +60,7 @@ build_plugin() {
     env "CC_${arch}_unknown_linux_musl=${CC:-cc}" \
       cargo build --locked --package cp-creds --profile plugin --target "$target"
   else
-    skip "cp-creds as it is shipped: there is no $target to build it for; this is the larger one for gnu"
+    skip "cp-creds as released: the target $target is not installed; this is the larger one for gnu"
     target=$arch-unknown-linux-gnu
     RUSTFLAGS="-C target-feature=+crt-static" \
       cargo build --locked --package cp-creds --profile plugin --target "$target"
@@ -68,11 +68,11 @@ build_plugin() {
   plugin=$built/$target/plugin/cp-creds
 }
 
-# Where the peer is, and how it is called.
+# The path of the peer, and its arguments.
 find_peer() {
   peer=()
   if [ $# -gt 0 ]; then
-    peer=("$(command -v "$1")" "${@:2}") || die "there is no program $1"
+    peer=("$(command -v "$1")" "${@:2}") || die "program $1 does not exist"
     [ $# -gt 1 ] || peer+=("${call[@]}")
   elif [ -n "$with_peer" ] && command -v go >/dev/null; then
     (cd e2e/plugin-peer && GOWORK=off CGO_ENABLED=0 \
@@ -81,7 +81,7 @@ find_peer() {
   elif [ -n "$with_peer" ]; then
     skip "cp-creds beside its peer: go is not installed"
   fi
-  [ -z "$strict" ] || [ ${#peer[@]} -gt 0 ] || die "--strict needs a peer"
+  [ -z "$strict" ] || [ ${#peer[@]} -gt 0 ] || die "--strict requires a peer"
 }
 
 start_hub() {
@@ -95,7 +95,7 @@ start_hub() {
   done
 }
 
-# The token that a plugin answers with.
+# The token that a plugin returns.
 token_of() { "$@" | sed -n 's/.*"token": *"\([^"]*\)".*/\1/p'; }
 
 # row NAME FILE PEAK WALL LEAST CPU
@@ -108,9 +108,9 @@ row() {
 measure() {
   local token programs=("$plugin" "${call[@]}") peak wall least cpu peer_peak peer_wall peer_least peer_cpu
   token=$(token_of "${programs[@]}")
-  [ -n "$token" ] || die "cp-creds does not answer"
+  [ -n "$token" ] || die "cp-creds fails"
   if [ ${#peer[@]} -gt 0 ]; then
-    [ "$(token_of "${peer[@]}")" = "$token" ] || die "the peer has another answer than cp-creds"
+    [ "$(token_of "${peer[@]}")" = "$token" ] || die "the peer returns another token than cp-creds"
     programs+=(-- "${peer[@]}")
   fi
   "$built/release/examples/measure" "$runs" "${programs[@]}" >"$work/figures"
@@ -118,12 +118,12 @@ measure() {
     read -r peak wall least cpu
     read -r peer_peak peer_wall peer_least peer_cpu || true
   } <"$work/figures"
-  echo "medians of $runs runs, with fork and exec; the most memory of them all"
+  echo "medians of $runs runs, with fork and exec; memory is the maximum"
   row cp-creds "$plugin" "$peak" "$wall" "$least" "$cpu"
-  [ "$peak" -le $peak_max ] || fail "cp-creds takes $peak KiB of memory, more than $peak_max"
+  [ "$peak" -le $peak_max ] || fail "cp-creds uses $peak KiB of memory, more than $peak_max"
   [ -n "$peer_peak" ] || return 0
   row peer "${peer[0]}" "$peer_peak" "$peer_wall" "$peer_least" "$peer_cpu"
-  echo "of the peer's, cp-creds takes $((100 * wall / peer_wall)) % of the wall time," \
+  echo "compared with the peer, cp-creds takes $((100 * wall / peer_wall)) % of the wall time," \
     "$((100 * cpu / peer_cpu)) % of the CPU time, $((100 * peak / peer_peak)) % of the memory"
   if [ -n "$strict" ] && [ $((100 * wall)) -gt $((wall_max * peer_wall)) ]; then
     fail "cp-creds takes more than $wall_max % of the peer's wall time"
@@ -147,7 +147,7 @@ check_file() {
 
 check_empty_root() {
   local root=$work/root enter=()
-  # Whoever is not root may be so in a namespace of their own, and has no sbin in their path.
+  # Without root, use a user namespace, and a path with sbin.
   [ "$(id -u)" = 0 ] || enter=(unshare --map-root-user)
   local PATH=$PATH:/usr/sbin:/sbin
   if ! "${enter[@]}" chroot / true 2>/dev/null; then
@@ -158,17 +158,17 @@ check_empty_root() {
   cp "$plugin" "$root/cp-creds"
   cp "$KUBECONFIG" "$root/kubeconfig"
   if KUBECONFIG=/kubeconfig "${enter[@]}" chroot "$root" /cp-creds "${call[@]}" >"$work/answer"; then
-    echo "cp-creds answers in a root that holds nothing but itself and its kubeconfig"
+    echo "cp-creds works in a root with only itself and its kubeconfig"
   elif [ -z "$hub" ]; then
-    skip "cp-creds in an empty root: the kubeconfig given may name other files"
+    skip "cp-creds in an empty root: the given kubeconfig may refer to other files"
   else
-    fail "cp-creds does not answer in an empty root"
+    fail "cp-creds fails in an empty root"
   fi
 }
 
 build_plugin
 find_peer "$@"
-# Optimised, as hubs are: what the hub takes for its side of the handshake is wall time of the plugin's.
+# Optimized, as real hubs are: the hub's part of the handshake counts for the plugin's wall time.
 cargo build --locked --quiet --release --package cp-creds --examples
 unset KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
 export KUBERNETES_EXEC_INFO='{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",

@@ -8,11 +8,11 @@ usage: hack/release.sh [OPTION]...
 
 Builds everything that a release publishes into one directory:
 
-  images/          an OCI archive for each image and architecture, and an SBOM of each (hack/image.sh)
+  images/          an OCI archive for each image and architecture, and its SBOM (hack/image.sh)
   oci/             an OCI layout: for each image an index over its architectures, and the chart
   charts/          the packaged chart
-  SHA256SUMS       of all the files
-  *.sigstore.json  signatures of SHA256SUMS and of the chart, where cosign is installed and --key or --keyless is given
+  SHA256SUMS       of all files
+  *.sigstore.json  signatures of SHA256SUMS and of the chart, if cosign is installed and --key or --keyless is set
 
   --output DIR     the directory, which must not exist; by default release/VERSION in cargo's target directory
   --url URL        the address of the publisher, which replaces the placeholder https://hub-addons.example in the chart
@@ -32,7 +32,7 @@ USAGE
 say() { printf 'release: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-# Paths on the command line are the caller's.
+# Paths on the command line are relative to the caller's directory.
 from=$PWD
 path() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -80,7 +80,7 @@ fi
 # --- the chart -----------------------------------------------------------------------------------------
 
 cp -r charts/hub-addons "$work/hub-addons"
-# Placeholders of the source, and what stands in their place.
+# Placeholders in the source, and their values.
 if [ -n "$url" ]; then
   grep -rl 'https://hub-addons\.example' "$work/hub-addons" | while read -r file; do
     sed -i "s|https://hub-addons\.example|$url|g" "$file"
@@ -98,7 +98,7 @@ chart_version=$("$helm" show chart "$chart" | awk '$1 == "version:" { print $2 }
 
 # --- the OCI layout ------------------------------------------------------------------------------------
 
-# add FILE: takes a file into the layout; prints its digest and size.
+# add FILE: adds a file to the layout; prints its digest and size.
 add() {
   local digest
   digest=$(sha256sum "$1" | cut -d' ' -f1)
@@ -118,7 +118,7 @@ for image in hub-addons cp-creds; do
   manifests=()
   for arch in "${arches[@]}"; do
     archive=$output/images/$image-$arch.oci.tar
-    [ -f "$archive" ] || die "there is no $archive"
+    [ -f "$archive" ] || die "$archive does not exist"
     rm -rf "$work/image"
     mkdir "$work/image"
     tar -xf "$archive" -C "$work/image"
@@ -135,7 +135,7 @@ for image in hub-addons cp-creds; do
   say "$image: $digest, for ${arches[*]}"
 done
 
-# As helm push makes it.
+# In the format of helm push.
 "$helm" show chart "$chart" >"$work/chart.yaml"
 jq -nc --arg version "$chart_version" '{name: "hub-addons", version: $version, apiVersion: "v2", type: "application"}' \
   >"$work/config.json"
@@ -164,4 +164,4 @@ if [ -n "$key$keyless" ]; then
 else
   say "nothing is signed: install cosign and use --key or --keyless"
 fi
-say "$output holds the release $version, chart $chart_version"
+say "$output contains the release $version, chart $chart_version"

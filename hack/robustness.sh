@@ -4,11 +4,11 @@
 #
 # usage: hack/robustness.sh [--schedules N] [--seed S] [--threads N] [--show 1] [--known 1]
 #
-#   --schedules  how many schedules, by default 10000
-#   --seed       the first seed, by default 0
-#   --threads    how many run at the same time, by default 2
-#   --show 1     only the schedule of --seed, and what it breaks
-#   --known 1    with the operations that meet known defects (SecretTenant in e2e/hub-sim/src/operation.rs)
+#   --schedules  number of schedules (default 10000)
+#   --seed       first seed (default 0)
+#   --threads    number of threads (default 2)
+#   --show 1     print only the schedule of --seed, and its failures
+#   --known 1    include the operations of known defects (SecretTenant in e2e/hub-sim/src/operation.rs)
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lints the chart strictly with each helm that people use, with the default values and with those that switch most on.
-# Everything else about it is in crates/hub-addons/tests/chart.
+# Lints the chart strictly with each supported helm version, with the default values and with those that enable most.
+# crates/hub-addons/tests/chart checks everything else.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,5 +14,5 @@ for version in "" 3; do
     featureGates.clusterProfile=false,featureGates.clusterProfileAccessProvider=false; do
     "$helm" lint --strict --quiet --set "$values" "$chart"
   done
-  echo "$("$helm" version --template '{{ .Version }}'): nothing to complain of"
+  echo "$("$helm" version --template '{{ .Version }}'): no problems"
 done

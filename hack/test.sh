@@ -52,7 +52,7 @@ log=$work/log
 target=${CARGO_TARGET_DIR:-$PWD/target}
 threads=${TEST_THREADS:-8}
 if [ "${CI-}" = true ]; then
-  # Nothing is built there a second time.
+  # The directory is reused, so that nothing is built twice.
   export CARGO_INCREMENTAL=0
 fi
 
@@ -67,7 +67,7 @@ skip() {
   printf 'SKIPPED %s\n' "$1"
 }
 
-# wants PART...: whether one of these is to run.
+# wants PART...: whether one of these runs.
 wants() {
   local part wanted
   for part in "${parts[@]}"; do
@@ -81,7 +81,7 @@ wants() {
 declare -A running=() finished=()
 took=()
 
-# begin NAME COMMAND...: runs beside what follows, and gives way to it.
+# begin NAME COMMAND...: runs in the background, with low priority.
 begin() {
   local name=$1
   shift
@@ -95,7 +95,7 @@ begin() {
   running[$name]=$!
 }
 
-# need NAME: waits until that is done.
+# need NAME: waits until that has finished.
 need() {
   local name=$1
   [ -n "${running[$name]-}" ] || return 0
@@ -113,7 +113,7 @@ need() {
 stop() {
   local status=$? pid
   trap - EXIT
-  # What they have started goes with them.
+  # Including the processes that they have started.
   for pid in "${running[@]}"; do pkill -TERM -P "$pid" 2>/dev/null || true; kill "$pid" 2>/dev/null || true; done
   rm -rf "$work"
   exit "$status"
@@ -131,14 +131,13 @@ go_programs() {
   fi
 }
 
-# Under a tag of its own: it may be built while another is.
+# With its own tag: it may be built while another is.
 quick_images() { hack/image.sh --profile quick --no-sbom --arch native --tag quick --output "$work/images"; }
 
 # --- cargo -------------------------------------------------------------------------------------------
 
-# Always the whole workspace, whatever is chosen of it: which features a dependency is built with hangs on the packages
-# that are chosen, and each other choice would build the dependencies again. The result lines are kept for the count at
-# the end.
+# Always the whole workspace, whatever is selected: the features of a dependency depend on the selected packages, and
+# each other selection would rebuild the dependencies. The result lines are kept for the count at the end.
 cargo_test() { cargo test --locked --workspace "$@" 2>&1 | tee -a "$log"; }
 
 # tests_of DIRECTORY...: the names of packages' test programs.
@@ -153,7 +152,7 @@ tests_of() {
   done
 }
 
-# run_tests NAME...: test programs, with as many threads as suits tests that wait.
+# run_tests NAME...: runs test programs, with as many threads as suits tests that wait.
 run_tests() {
   local name options=()
   for name; do options+=(--test "$name"); done
@@ -187,7 +186,7 @@ check_robustness() { hack/robustness.sh; }
 
 check_api() {
   need go-programs
-  # For Pods. What else they take is everywhere.
+  # For Pods. Their other dependencies are everywhere.
   hack/have.sh ip iproute2 || true
   # shellcheck disable=SC2046 # words
   run_tests $(tests_of e2e/local-hub e2e/hub-sim crates/hub-addons | grep -vxE 'chart|pods')
@@ -200,17 +199,17 @@ check_chart() {
 }
 
 check_plugin() {
-  # Few runs, since nothing is decided by time, and a hub of its own.
+  # Few runs, since nothing depends on time, and a hub of its own.
   env -u KUBECONFIG RUNS=20 hack/measure-cp-creds.sh 2>&1 | tee -a "$log"
 }
 
-# can_build_images: whether the machine can, and says what is missing.
+# can_build_images: whether this machine can; reports what is missing.
 can_build_images() {
   hack/image.sh --can && hack/have.sh jq jq
 }
 
 check_image() {
-  # On a machine that nobody looks after, what is missing is installed.
+  # With CI=true, what is missing is installed.
   if can_build_images; then
     begin image hack/check-image.sh
     need image
@@ -220,11 +219,11 @@ check_image() {
   fi
 }
 
-# Prepares what tests of the installed program need; fails, and says what, where they cannot run.
+# Prepares what tests of the installed program need; fails with a reason if they cannot run here.
 can_install() {
   local why
   need go-programs
-  # With a package's tests its programs are built, and local-hub is one of hubs.
+  # Cargo builds the programs of a package with its tests, and local-hub is one of hubs.
   cargo test --locked --workspace --no-run --quiet --test pods --test hubs
   if ! hack/image.sh --can; then
     skip "the program as it is installed: one of buildah, podman and docker is needed"
@@ -284,7 +283,7 @@ check_deny() {
   fi
 }
 
-# The longest first: these take minutes where nothing is built yet, and no time where it is.
+# The longest first: these take minutes if nothing is built yet, and no time otherwise.
 ! wants api chart installed installed-all scripts || begin go-programs go_programs
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
 if wants api chart unit installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
@@ -295,7 +294,7 @@ for part in "${parts[@]}"; do
   say "$part"
   case $part in
     api | chart)
-      # Tests on hubs mostly wait: their turn is now.
+      # Tests on hubs mostly wait; run them now.
       ! wants installed installed-all || ! can_build_images || begin images quick_images
       ! wants image || ! can_build_images || begin image hack/check-image.sh
       ;;
@@ -306,7 +305,7 @@ for part in "${parts[@]}"; do
 done
 
 say "result"
-# A test, or a measurement, that lacks what it compares with passes and says so.
+# A test or a measurement without its peer passes and reports this.
 while read -r line; do skip "${line#SKIPPED, }"; done < <(grep -ah '^SKIPPED' "$log" | sort -u)
 for what in "${took[@]}"; do
   printf '%3d min %02d s  %s\n' $((${what#*|} / 60)) $((${what#*|} % 60)) "${what%|*}"

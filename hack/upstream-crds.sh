@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the directory that holds upstream's CRDs, taken from upstream's own Go modules: from the module cache of Go, or
-# once from the module proxy. Only that line goes to stdout:
+# Prints the directory of upstream's CRDs, from upstream's Go modules: from Go's module cache, or downloaded once from
+# the module proxy. Only that line goes to stdout:
 #
 #   export HUB_ADDONS_UPSTREAM_CRDS="$(hack/upstream-crds.sh)"
 #
@@ -8,10 +8,10 @@
 # ocm-clusterprofile/     ClusterProfile as Open Cluster Management ships it: its lists are atomic
 # cluster-inventory-api/  ClusterProfile as the SIG ships it: its lists are maps
 #
-# Where $HUB_ADDONS_UPSTREAM_CRDS is set, it is that directory.
+# If $HUB_ADDONS_UPSTREAM_CRDS is set, it is that directory.
 set -euo pipefail
 
-# FILE MODULE@VERSION PATH: a file of the directory, and where it comes from.
+# FILE MODULE@VERSION PATH: a file of the directory, and its source.
 files='
 ocm/clusters.open-cluster-management.io_managedclusters.yaml                open-cluster-management.io/api@v1.2.0                     cluster/v1/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml
 ocm/clusters.open-cluster-management.io_managedclustersets.yaml             open-cluster-management.io/api@v1.2.0                     cluster/v1beta2/0000_00_clusters.open-cluster-management.io_managedclustersets.crd.yaml
@@ -35,18 +35,18 @@ fi
 cache=${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/upstream-crds
 target=$cache/$(printf %s "$files" | sha256sum | cut -c1-12)
 if [ ! -d "$target" ]; then
-  command -v go >/dev/null || die "it takes go to get upstream's modules: install it, or set HUB_ADDONS_UPSTREAM_CRDS"
+  command -v go >/dev/null || die "go is not installed: install it, or set HUB_ADDONS_UPSTREAM_CRDS"
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/work.XXXXXX")
   trap 'rm -rf "$work"' EXIT
   while read -r file module path; do
     [ -n "$file" ] || continue
-    # Outside every module of ours: none of them requires these.
+    # Outside every module of this repository, none of which requires these.
     dir=$(cd "$work" && GOWORK=off GOFLAGS='' go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
     [ -n "$dir" ] || die "cannot get $module"
     install -D -m 0644 "$dir/$path" "$work/crds/$file"
   done <<<"$files"
-  # Two that start at the same time make the same.
+  # Concurrent runs produce the same result.
   mv -T "$work/crds" "$target" 2>/dev/null || [ -d "$target" ] || die "cannot write $target"
 fi
 echo "$target"

@@ -1,9 +1,9 @@
-# The part of the demo that has the addons built and run: installed by the chart where the demo's own hub can have Pods,
-# and as a process otherwise.
+# The part of the demo that builds and runs the addons: installed by the chart if the local hub can run Pods, and as a
+# process otherwise.
 # shellcheck shell=bash
-# shellcheck disable=SC2153,SC2154 # what this part does not set itself, hack/demo.sh does
+# shellcheck disable=SC2153,SC2154 # hack/demo.sh sets the variables that this part does not
 
-# Set where the chart is installed; and where the programs are.
+# Set if the chart is installed; and the directory of the programs.
 helm_installs='' programs=''
 release=hub-addons
 image=registry.example/hub-addons:demo
@@ -13,7 +13,8 @@ case $(uname -m) in
   *) arch=amd64 triple=x86_64-unknown-linux-musl ;;
 esac
 
-# What is missing is built side by side: compilers and linkers wait for each other, and for downloads, within one build.
+# Missing programs are built concurrently: within one build, compilers and linkers wait for each other and for
+# downloads.
 build() {
   local go=''
   if [ -z "$kubeconfig" ]; then
@@ -24,20 +25,20 @@ build() {
   fi
   build_addons
   [ -n "$go" ] || return 0
-  wait "$go" || fail "the control plane or helm could not be built"
+  wait "$go" || fail "building the control plane or helm failed"
   unset "pids[go]"
   helm=$(hack/helm.sh)
 }
 
-# So that whoever waits knows for what.
+# Tells the user what takes so long.
 say_what_is_built() {
   cat <<'TEXT'
-What is not there yet is built from source, once, which takes on two cores about
-  6 minutes   Kubernetes: etcd, kube-apiserver, kube-controller-manager and kubectl. Where KUBEBUILDER_ASSETS names a
+Missing programs are built from source, once, which takes about this long on two cores
+  6 minutes   Kubernetes: etcd, kube-apiserver, kube-controller-manager and kubectl. If KUBEBUILDER_ASSETS names a
               directory with them, or setup-envtest has installed them: half of that, or nothing
   3 minutes   the addons
-  2 minutes   helm. Where HELM names it: nothing
-and less together. On a cluster of yours (a kind cluster will do) nothing of it but the addons is needed: --kubeconfig.
+  2 minutes   helm. If HELM names one: nothing
+and less together. On your own cluster (such as kind), only the addons are needed: use --kubeconfig.
 TEXT
 }
 
@@ -56,7 +57,7 @@ build_addons() {
   fi
 }
 
-# Whether Pods can run here, and says what is missing.
+# Whether Pods can run here; reports what is missing.
 can_have_pods() {
   local why=''
   if ! why=$("$target/local-hub" pods --can 2>&1); then
@@ -70,12 +71,12 @@ can_have_pods() {
   return 1
 }
 
-# What the script cannot do when it is killed: local-hub ends with it, and this removes what is left.
+# What the script cannot do after SIGKILL: local-hub ends with it, and this removes the rest.
 tidy_up_after_a_kill() {
   (
     cat >/dev/null
     [ ! -e "$work/addons.pid" ] || kill "$(cat "$work/addons.pid")"
-    # Somebody may still write there.
+    # A program may still write there.
     until rm -rf "$work"; do sleep 0.2; done
   ) <"$work/alive" >/dev/null 2>&1 3>&- &
 }
@@ -84,7 +85,7 @@ helm() {
   HELM_CACHE_HOME=$work/helm/cache HELM_CONFIG_HOME=$work/helm/config HELM_DATA_HOME=$work/helm/data "$helm" "$@"
 }
 
-# What the chart has to know of this hub, and who its applications are.
+# The values that describe this hub and its applications.
 write_values() {
   cat >"$work/values.yaml" <<YAML
 image: {registry: ${image%%/*}, tag: ${image##*:}}
@@ -122,7 +123,7 @@ YAML
   show_rights
 }
 
-# As a process, with all rights on the hub.
+# As a process, with all permissions on the hub.
 run_addons() {
   say "Running the addons"
   printf '$ hub-addons run --access-provider-source=static …   (its log is in %s)\n' "$work/addons.log"
@@ -142,13 +143,13 @@ run_addons() {
   fi
 }
 
-# rules ARGUMENT...: what roles allow, without what else there is to say of them.
+# rules ARGUMENT...: the rules of roles, without their other fields.
 rules() { run kubectl describe "$@" | sed '/^Labels:/,/^PolicyRule:/ { /^PolicyRule:/!d }'; }
 
-# account COMPONENT: what the API server calls it.
+# account COMPONENT: the user name of its ServiceAccount.
 account() { echo "system:serviceaccount:$release:$release-$1"; }
 
-# may COMPONENT VERB RESOURCE ARGUMENT...: shows the answer, be it yes or no.
+# may COMPONENT VERB RESOURCE ARGUMENT...: prints whether it is allowed.
 may() {
   local component=$1
   shift
@@ -166,14 +167,14 @@ show_rights() {
   run kubectl get validatingadmissionpolicies --selector "$selector"
 }
 
-# What the label on the accounts has changed.
+# The effect of the label on the accounts.
 show_credential_rights() {
   say "The syncer has received its permissions: tokens by name, copies in bound namespaces"
   rules clusterrole "$release-credentials-tokens"
   run kubectl get rolebindings --all-namespaces --field-selector "metadata.name=$release-credentials-copies"
 }
 
-# What the addons said last.
+# The last log lines of the addons.
 show_logs() {
   local log
   for log in "$work/addons.log" "${PODS_LOGS:-$work}"/"$release"/*/*.log; do
@@ -183,7 +184,7 @@ show_logs() {
   done
 }
 
-# For whoever keeps it running.
+# For users of --keep.
 ways_to_look() {
   if [ -n "$helm_installs" ]; then
     echo "  $helm --namespace $release status $release"

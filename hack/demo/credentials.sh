@@ -1,13 +1,13 @@
-# The part of the demo that is about credentials, on the demo's own hub: two clusters that are really there, and an
-# application that reaches them with nothing but its profiles and one right.
+# The part of the demo about credentials, on the local hub: two real clusters, and an application that reaches them with
+# only its profiles and one permission.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # what this part does not set itself, hack/demo.sh does
+# shellcheck disable=SC2154 # hack/demo.sh sets the variables that this part does not
 
 real_clusters=(berlin lab)
 sync=authentication.open-cluster-management.io/sync-to-clusterprofile
 synced_from=authentication.open-cluster-management.io/synced-from
 
-# Starts the API servers of the real clusters. Nothing else of a cluster is needed.
+# Starts the API servers of the real clusters. The demo needs nothing else of them.
 start_clusters() {
   local cluster
   for cluster in "${real_clusters[@]}"; do
@@ -15,7 +15,7 @@ start_clusters() {
   done
 }
 
-# Starts what cluster-proxy's user server would be, in front of the real clusters.
+# Starts a stand-in for cluster-proxy's user server, in front of the real clusters.
 start_user_server() {
   local cluster arguments=()
   for cluster in "${real_clusters[@]}"; do
@@ -31,7 +31,7 @@ start_user_server() {
 agents=open-cluster-management-agent-addon
 on() { run kubectl --kubeconfig "$work/$1/admin.kubeconfig" "${@:2}"; }
 
-# What the managed-serviceaccount addon does for each cluster, and the cluster's administrator there.
+# What the managed-serviceaccount addon does for each cluster, and what the cluster's administrator does.
 report_tokens() {
   local cluster
   for cluster in "${real_clusters[@]}"; do
@@ -53,8 +53,8 @@ report_token() {
   run "$target/local-hub" report-token --hub "$KUBECONFIG" --managed "$work/$1/admin.kubeconfig" --cluster "$1" --msa deployer
 }
 
-# application NAMESPACE: an account and its kubeconfig for the hub. In a pod it would need none. Its one right is that of
-# a consumer in the chart's values.
+# application NAMESPACE: creates an account and its kubeconfig for the hub, which it would not need in a Pod. Its only
+# permission is that of a consumer in the chart's values.
 application() {
   local namespace=$1 file=$work/$1.kubeconfig
   run kubectl create serviceaccount --namespace "$namespace" application
@@ -68,7 +68,7 @@ application() {
   } >/dev/null
 }
 
-# kubeconfig NAMESPACE CLUSTER: what the application knows of a cluster is its profile; the plugin does the rest.
+# kubeconfig NAMESPACE CLUSTER: writes a kubeconfig for a cluster from the application's profile and the plugin.
 kubeconfig() {
   cat >"$work/$1-$2.kubeconfig" <<YAML
 apiVersion: v1
@@ -97,23 +97,23 @@ current-context: $2
 YAML
 }
 
-# as APPLICATION CLUSTER ARGUMENT...: kubectl as the application runs it.
+# as APPLICATION CLUSTER ARGUMENT...: runs kubectl as the application.
 as() {
   local file=$work/$1-$2.kubeconfig
   shift 2
   run kubectl --kubeconfig "$file" "$@"
 }
 
-# refused COMMAND...: one that must fail, and in one line of words.
+# refused COMMAND...: must fail; prints one line of its message.
 refused() {
   if "$@" 2>"$work/refusal"; then fail "this should have been refused: $*"; fi
-  # kubectl asks what there is before it asks for something, and complains each time.
+  # kubectl reads discovery first, and complains each time.
   grep -v ' memcache\.go' "$work/refusal" | uniq
 }
 
-# until_works COMMAND..., until_fails COMMAND...: silently, until it does.
-until_works() { retry "this should work by now" "$@"; }
-until_fails() { retry "this should fail by now" not "$@"; }
+# until_works COMMAND..., until_fails COMMAND...: retries silently.
+until_works() { retry "this did not succeed in time" "$@"; }
+until_fails() { retry "this did not fail in time" not "$@"; }
 not() { if "$@"; then return 1; fi; }
 retry() {
   local complaint=$1
@@ -125,13 +125,13 @@ retry() {
   fail "$complaint: $*"
 }
 
-# deleted RESOURCE: when the hub deleted one in namespace argocd last, by its audit log.
+# deleted RESOURCE: when the hub last deleted one in namespace argocd, from its audit log.
 deleted() {
   grep '"verb":"delete"' "$work/hub/audit.log" | grep "\"resource\":\"$1\",\"namespace\":\"argocd\"" |
     sed -n '$s/.*"stageTimestamp":"\([^"]*\)".*/\1/p'
 }
 
-# The token that the application has for berlin, as little as is needed to know it again.
+# A part of the application's token for berlin, enough to recognize it.
 fingerprint() { kubectl get secret --namespace argocd berlin-deployer -o 'jsonpath={.data.token}' | sha256sum; }
 is_rotated() { ! fingerprint | cmp --silent "$work/old" -; }
 
@@ -164,7 +164,7 @@ show_credentials() {
   say "With it, the application lists the namespaces of each cluster"
   as argocd berlin get namespaces
   as argocd lab get namespaces
-  say "… and what is refused: by the cluster, and by the hub"
+  say "… but the cluster and the hub refuse everything else"
   refused as argocd berlin get secrets --namespace kube-system
   refused run kubectl --kubeconfig "$work/argocd.kubeconfig" get secrets
   refused run kubectl --kubeconfig "$work/argocd.kubeconfig" get secret --namespace berlin deployer
@@ -181,7 +181,7 @@ show_credentials() {
   until_fails kubectl --kubeconfig "$work/argocd-berlin.kubeconfig" get namespaces
   until_fails kubectl --kubeconfig "$work/argocd-lab.kubeconfig" get namespaces
   refused as argocd berlin get namespaces
-  printf '\nBy the audit log of the hub the binding was deleted at %s\n%43s the last copy at %s\n' \
+  printf '\nAccording to the audit log of the hub, the binding was deleted at %s\n%43s the last copy at %s\n' \
     "$(deleted managedclustersetbindings)" '' "$(deleted secrets)"
   say "… while kueue, whose binding exists, still reaches its cluster"
   as kueue lab get namespaces
