@@ -4,10 +4,10 @@
 //! them starts; it keeps those that it holds while it waits for the next. So two processes with some controllers in
 //! common cannot deadlock.
 //!
-//! Writers ask the [`Fence`] before every write and bound the write by what is left of the claims. A claim ends on our
-//! own monotonic clock, counted from *before* the renewal was sent, so a task that does not return, an API server that
-//! is out of reach or a process that stood still can only make it end too early, never too late. That clock stands still
-//! while the machine is suspended, so what was lost to that is taken off ([`crate::suspended`]).
+//! Writers check the [`Fence`] before every write and limit the write to the remaining time of the claims. A claim
+//! expires on our own monotonic clock, counted from *before* the renewal was sent, so a task that blocks, an
+//! unreachable API server or a process that was stopped can only make it expire too early, never too late. That clock
+//! stops while the machine is suspended, so the time spent suspended is subtracted ([`crate::suspended`]).
 
 use std::sync::Arc;
 use std::time::Duration;

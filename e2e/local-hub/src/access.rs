@@ -1,4 +1,4 @@
-//! How to reach a hub's API server as one of its users.
+//! Access to a hub's API server as one of its users.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use crate::certificates::Authority;
 use crate::users::Users;
 use crate::{HubError, random, users};
 
-/// Where the API server is, how it proves that it is the one, and who is known there.
+/// The API server's address and authority, and its users.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) port: u16,
@@ -33,23 +33,23 @@ impl Access {
         self.client_with(&self.users.get(user)?.token)
     }
 
-    /// The same with somebody's token.
+    /// The same with this token.
     pub(crate) fn client_with(&self, token: &str) -> Result<Client, HubError> {
         connect(self.config(token)?)
     }
 
-    /// A client for the hub's own affairs: one request each, and an answer or an error soon.
+    /// A client for the hub's own requests, which return or fail soon.
     pub(crate) fn harness(&self) -> Result<Client, HubError> {
         connect(self.harness_config()?)
     }
 
-    /// The same with the rights of a user, but not in his name: the audit log tells them apart.
+    /// The same with the permissions of a user, but another name, for the audit log.
     pub(crate) fn harness_as(&self, user: &str) -> Result<Client, HubError> {
         let user = self.users.get(user)?;
         self.harness_like(&user.name, &user.groups)
     }
 
-    /// The same for somebody whom the hub was not started with. A ServiceAccount has its groups by its name.
+    /// The same for a user that the hub was not started with. The name of a ServiceAccount determines its groups.
     pub(crate) fn harness_like(&self, name: &str, groups: &[String]) -> Result<Client, HubError> {
         let mut config = self.harness_config()?;
         config.auth_info.impersonate = Some(name.to_owned());
@@ -61,8 +61,8 @@ impl Access {
         Ok(impatient(self.config(&self.users.get(users::HARNESS)?.token)?))
     }
 
-    /// From nothing but what is known here: no proxy that the environment names, which would not reach this
-    /// machine's own address.
+    /// Built only from what is known here: without the environment's proxy, which would not reach this machine's own
+    /// address.
     fn config(&self, token: &str) -> Result<Config, HubError> {
         let url = self.url();
         let address = url.parse().map_err(|source: http::uri::InvalidUri| {
@@ -82,7 +82,7 @@ impl Access {
         })
     }
 
-    /// Writes a kubeconfig for somebody with this token, in place of one that is there.
+    /// Writes a kubeconfig for a user with this token, replacing an existing one.
     pub(crate) fn write_kubeconfig(
         &self,
         path: &Path,
@@ -93,14 +93,14 @@ impl Access {
         let yaml = serde_saphyr::to_string(&self.kubeconfig(user, token, namespace)).map_err(|error| {
             HubError::io(format!("write {}", path.display()), std::io::Error::other(error))
         })?;
-        // A file that is there may be open to others, and keeps its mode; a new one is ours from the start.
+        // An existing file keeps its mode and may be readable by others; a new one is private from the start.
         let draft = path.with_extension(format!("draft-{}", random::hex()?));
         write_private(&draft, &yaml)?;
         std::fs::rename(&draft, path)
             .map_err(|source| HubError::io(format!("write {}", path.display()), source))
     }
 
-    /// Everything is in it, so that the file can be copied elsewhere.
+    /// Self-contained, so that the file can be copied elsewhere.
     fn kubeconfig(&self, user: &str, token: &str, namespace: Option<&str>) -> serde_json::Value {
         let authority = ByteString(self.authority.pem.clone().into_bytes());
         let mut context = json!({ "cluster": "local-hub", "user": user });
@@ -125,25 +125,25 @@ fn connect(config: Config) -> Result<Client, HubError> {
     Client::try_from(config).map_err(HubError::api("make a client"))
 }
 
-/// For one request each, and an answer or an error soon.
+/// For single requests, which return or fail soon.
 pub(crate) fn impatient(mut config: Config) -> Config {
     config.default_retry = false;
     config.read_timeout = Some(Duration::from_secs(10));
     config
 }
 
-/// What a kubeconfig says of its current context.
+/// The configuration of a kubeconfig's current context.
 pub(crate) async fn config_from(path: &Path) -> Result<Config, HubError> {
     let wrong = |source| HubError::Kubeconfig { path: path.display().to_string(), source: Box::new(source) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?;
-    // The environment's proxy does not reach this machine's own address, and kube is not built for one here.
+    // The environment's proxy does not reach this machine's own address, and kube is built without proxy support here.
     config.proxy_url = None;
     Ok(config)
 }
 
-/// Where a user's kubeconfig is.
+/// The path of a user's kubeconfig.
 pub(crate) fn kubeconfig_path(directory: &Path, user: &str) -> PathBuf {
     directory.join(format!("{user}.kubeconfig"))
 }

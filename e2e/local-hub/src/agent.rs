@@ -1,4 +1,4 @@
-//! Plays the agent of Open Cluster Management's managed-serviceaccount addon: it makes a ServiceAccount on a
+//! A stand-in for the agent of Open Cluster Management's managed-serviceaccount addon: creates a ServiceAccount on a
 //! managed cluster and reports its token to the hub.
 
 use std::path::Path;
@@ -17,9 +17,9 @@ use crate::{HubError, LocalHub, OCM, access};
 /// The namespace of the agent, and of its ServiceAccounts, on every managed cluster.
 pub const NAMESPACE: &str = "open-cluster-management-agent-addon";
 
-/// The agent of one managed cluster. It does nothing but what it is asked for.
+/// The agent of one managed cluster. It acts only when it is called.
 ///
-/// What its ServiceAccounts may do there is decided there: by
+/// The permissions of its ServiceAccounts are granted on the managed cluster, by
 /// [`grant_service_account`](LocalHub::grant_service_account) in [`NAMESPACE`].
 #[derive(Clone)]
 pub struct Agent {
@@ -29,18 +29,18 @@ pub struct Agent {
     ca: String,
 }
 
-/// A token that the hub has.
+/// A token that was reported to the hub.
 #[derive(Clone, Debug)]
 pub struct ReportedToken {
     /// The token.
     pub token: Token,
-    /// When it ends.
+    /// Its expiry.
     pub expires: Timestamp,
 }
 
 impl Agent {
-    /// The agent of the cluster that a hub knows by this name, and whose clients trust the authorities in
-    /// `ca_pem`. Both clients may do everything that the agent does.
+    /// The agent of the cluster with this name on the hub; clients of the cluster trust the authorities in `ca_pem`.
+    /// Both clients need all permissions of the agent.
     #[must_use]
     pub fn new(cluster: &str, hub: Client, managed: Client, ca_pem: &str) -> Self {
         Self { cluster: cluster.to_owned(), hub, managed, ca: ca_pem.to_owned() }
@@ -63,10 +63,10 @@ impl Agent {
         Ok(Self::new(cluster, client(access::config_from(hub).await?)?, client(managed)?, &ca))
     }
 
-    /// Makes the ServiceAccount of a ManagedServiceAccount if it is not there, and reports a new token of it, in
-    /// place of the one that was reported before.
+    /// Creates the ServiceAccount of a ManagedServiceAccount if it does not exist, and reports a new token, replacing
+    /// the previous one.
     ///
-    /// The API server of the managed cluster refuses a validity of less than ten minutes.
+    /// The API server of the managed cluster requires a validity of at least ten minutes.
     pub async fn report(&self, account: &str, validity: Duration) -> Result<ReportedToken, HubError> {
         let on_hub = ocm::managed_service_account(&self.cluster, account);
         let accounts = on_hub.api(&self.hub);
@@ -87,8 +87,8 @@ impl Agent {
         Ok(ReportedToken { token, expires })
     }
 
-    /// Deletes the ServiceAccount on the managed cluster, if it is there. Its tokens are worth nothing from then
-    /// on, but for the seconds that the API server remembers those that it has seen. On the hub all stays as it is.
+    /// Deletes the ServiceAccount on the managed cluster, if it exists. Its tokens become invalid, after the seconds
+    /// for which the API server caches authentications. Nothing changes on the hub.
     pub async fn delete_service_account(&self, account: &str) -> Result<(), HubError> {
         service_accounts::delete(&self.managed, NAMESPACE, account).await
     }
@@ -123,7 +123,7 @@ async fn write_status(
         .map_err(HubError::api(format!("write the status of {account}")))
 }
 
-/// Makes a condition true, since now if it was not.
+/// Sets a condition to true, with the current time if it was not.
 fn set_condition(conditions: &mut Vec<Value>, type_: &str, now: &str) {
     let is_it = |condition: &Value| condition["type"] == type_;
     if conditions.iter().any(|condition| is_it(condition) && condition["status"] == "True") {
@@ -135,7 +135,7 @@ fn set_condition(conditions: &mut Vec<Value>, type_: &str, now: &str) {
     }));
 }
 
-/// As Kubernetes writes times.
+/// The format of Kubernetes timestamps.
 fn whole_seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

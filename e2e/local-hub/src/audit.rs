@@ -1,9 +1,8 @@
-//! Who asked a hub's API server for what: read from its audit log, exactly.
+//! The requests to a hub's API server, from its audit log.
 //!
-//! The API server's own metrics have no user and count a watch when it ends. The audit log has a line per
-//! request, written before the answer is complete, so a request that was answered is in it. A [`Mark`] is a
-//! request too, and divides the log: what was answered before it is in front of it, what was asked after it is
-//! behind it.
+//! The API server's own metrics have no user and count a watch when it ends. The audit log has a line per request,
+//! written before the response is complete, so every request with a response is in it. A [`Mark`] is a request that
+//! divides the log: requests whose response came before it are in front of it, requests sent after it are behind it.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -21,15 +20,15 @@ use crate::{HubError, users};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A query parameter that makes a mark's request unlike any other, with a number behind it.
+/// A query parameter that identifies a mark's request, with a number.
 const PARAMETER: &str = "local-hub-mark";
 
-/// What a hub knows of its audit log.
+/// The state of a hub's audit log.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: PathBuf,
     marks: AtomicU64,
-    /// Behind the last mark that was found. The next mark is not in front of it.
+    /// The position after the last mark that was found. The next mark is not before it.
     position: AtomicU64,
 }
 
@@ -57,7 +56,7 @@ pub struct AuditLog<'hub> {
     access: &'hub Access,
 }
 
-/// A place in the audit log.
+/// A position in the audit log.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(u64);
 
@@ -66,13 +65,13 @@ impl<'hub> AuditLog<'hub> {
         Self { journal, access }
     }
 
-    /// Marks the present. Needs the API server to answer.
+    /// Marks the current position. The API server must be running.
     pub async fn mark(&self) -> Result<Mark, HubError> {
         // Read before the request is sent: another task may find a later mark first.
         let from = self.journal.position.load(Ordering::Acquire);
         let number = self.journal.marks.fetch_add(1, Ordering::Relaxed);
 
-        // By a user whom priority and fairness lets pass and nobody counts.
+        // As a user who is exempt from priority and fairness and not counted.
         let uri = format!("/version?{PARAMETER}={number}");
         let doing = || format!("mark the audit log with {uri}");
         let request = http::Request::get(&uri)
@@ -80,7 +79,7 @@ impl<'hub> AuditLog<'hub> {
             .map_err(|error| HubError::api(doing())(kube::Error::HttpError(error)))?;
         self.access.harness()?.request_text(request).await.map_err(HubError::api(doing()))?;
 
-        // The line's end belongs to what is looked for: a line may be half written.
+        // The end of the line is part of the needle: a line may be half written.
         let needle = format!("{uri}\"");
         let behind = try_eventually(&format!("{uri} is in the audit log"), PATIENCE, async || {
             let log = self.journal.read_from(from)?;
@@ -183,15 +182,15 @@ struct ResponseStatus {
 }
 
 impl Event {
-    /// The request, if this is the event that it is counted by: each has exactly one.
+    /// The request, if this is the event by which it is counted: each has exactly one.
     fn into_request(self) -> Option<AuditRequest> {
         let counts = match self.stage {
             Stage::RequestReceived => false,
-            // A watch is counted when it starts, not when it happens to end. Who could not say who he is
-            // gets this event and no other.
+            // A watch is counted when it starts, not when it ends. An unauthenticated request has this event and no
+            // other.
             Stage::ResponseStarted => self.verb == "watch" || self.user.username.is_empty(),
-            // A panic comes in place of completion: a handler gave up, because the client is gone or the
-            // server is broken.
+            // A panic takes the place of completion: a handler gave up, because the client is gone or the server
+            // failed.
             Stage::ResponseComplete | Stage::Panic => self.verb != "watch",
         };
         if !counts || self.user.username == users::HARNESS {

@@ -1,4 +1,4 @@
-//! From nothing to a hub that answers.
+//! Starts a hub.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::{HubError, LocalHub, crds, grants, ports, programs, random};
 /// A hub takes 3 seconds on an idle machine; this one may be compiling.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How often another port is tried.
+/// How many ports are tried.
 const PORTS: usize = 5;
 
-/// What a hub should be like: see [`LocalHub::builder`].
+/// Configures a hub: see [`LocalHub::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct HubBuilder {
@@ -41,38 +41,37 @@ impl HubBuilder {
         self
     }
 
-    /// Which CRDs are installed at the start; all if nothing is said.
+    /// Which CRDs are installed at the start; by default all.
     pub fn crds(mut self, crds: CrdSet) -> Self {
         self.crds = crds;
         self
     }
 
-    /// Leaves CRDs out, by name: to be installed later with [`LocalHub::install_crd`], or never.
+    /// Omits CRDs by name, to install them later with [`LocalHub::install_crd`] or never.
     pub fn without_crds<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
         self.crds(CrdSet::Without(names.into_iter().map(Into::into).collect()))
     }
 
-    /// Runs none of the controllers of an API: faster by a second, but nothing that has an owner is collected and no
-    /// namespace ends.
+    /// Runs no controllers of an API: a second faster, but nothing is garbage-collected and no namespace is finalized.
     pub fn without_controller_manager(mut self) -> Self {
         self.without_controller_manager = true;
         self
     }
 
-    /// Runs the controllers that make Pods of Deployments, with or without the others. [`Pods`](crate::Pods) runs these.
+    /// Runs the controllers that create Pods of Deployments, with or without the others. [`Pods`](crate::Pods) runs the
+    /// Pods.
     pub fn workloads(mut self) -> Self {
         self.workloads = true;
         self
     }
 
-    /// Adds a user with no rights but those of the groups, or gives one of the default users these groups.
+    /// Adds a user with only the permissions of the groups, or sets the groups of a default user.
     pub fn user(mut self, name: impl Into<String>, groups: &[&str]) -> Self {
         self.users.push((name.into(), groups.iter().map(ToString::to_string).collect()));
         self
     }
 
-    /// The hub's directory, instead of a new one among the temporary files. It must be empty or not exist, and
-    /// is removed with the hub.
+    /// The hub's directory, instead of a new temporary one. It must be empty or not exist, and is removed with the hub.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
@@ -80,8 +79,8 @@ impl HubBuilder {
 
     /// Starts the hub, and returns when it is ready.
     ///
-    /// Waits for a place if [too many](crate#limits) hubs run in this process. A test that needs several takes
-    /// them together, by [`LocalHub::start_many`].
+    /// Waits if [too many](crate#limits) hubs run in this process. A test that needs several must start them together,
+    /// by [`LocalHub::start_many`].
     pub async fn start(self) -> Result<LocalHub, HubError> {
         let [hub] = start_many([self]).await?;
         Ok(hub)
@@ -93,7 +92,7 @@ impl HubBuilder {
         let chosen = self.crds.choose(self.flavour)?;
         let directory = own_directory(self.directory)?;
 
-        // First, because its supervisor makes the directory.
+        // First, because its supervisor creates the directory.
         let etcd = Supervised::start(&directory, &programs::etcd(bin)).await?;
         let certificates = Certificates::generate()?;
         for (file, contents) in [
@@ -119,8 +118,8 @@ impl HubBuilder {
         crds::install(&harness, &chosen).await?;
         grants::grant_everything(&harness, access.harness_as(users::OCM)?).await?;
 
-        // Last: the garbage collector looks for new kinds every 30 seconds only, and so knows those that are
-        // there when it starts.
+        // Last: the garbage collector discovers new kinds only every 30 seconds, and so knows those that exist when it
+        // starts.
         let controllers = programs::controllers(!self.without_controller_manager, self.workloads);
         let controller_manager = if controllers.is_empty() {
             None
@@ -135,7 +134,7 @@ impl HubBuilder {
 
 /// Starts several hubs at once.
 pub(crate) async fn start_many<const N: usize>(builders: [HubBuilder; N]) -> Result<[LocalHub; N], HubError> {
-    // Before the places are taken: to build them can take minutes, and others wait as well.
+    // Before places are taken: building can take minutes, while others wait.
     let bin = programs::directory().await?;
     let places = capacity::take(N).await?;
     let starting = builders.into_iter().zip(places).map(|(builder, place)| builder.start_in(bin, place));
@@ -157,7 +156,7 @@ fn own_directory(asked_for: Option<PathBuf>) -> Result<PathBuf, HubError> {
     std::path::absolute(&directory).map_err(|error| HubError::io(doing("use"), error))
 }
 
-/// Starts an API server on a port that turns out to be free.
+/// Starts an API server on a free port.
 async fn start_somewhere(
     directory: &Path,
     bin: &Path,
@@ -186,13 +185,13 @@ pub(crate) async fn start_api_server(
     start(directory, &program, async || {
         let request = http::Request::get("/readyz").body(Vec::new()).map_err(kube::Error::HttpError)?;
         harness.request_text(request).await?;
-        // Ready or not, the server makes this one in the background.
+        // Ready or not, the server creates this namespace in the background.
         namespaces.get_opt("default").await
     })
     .await
 }
 
-/// Starts the controller manager, and returns when its controllers have done what they do first.
+/// Starts the controller manager, and returns when its controllers have done their initial work.
 async fn start_controllers(
     directory: &Path,
     program: &Program,
@@ -207,7 +206,7 @@ async fn start_controllers(
     .await
 }
 
-/// Starts a program, and returns when `ready` says so.
+/// Starts a program, and returns when `ready` succeeds.
 async fn start<F: Future<Output: Outcome>>(
     directory: &Path,
     program: &Program,

@@ -1,8 +1,7 @@
-//! How many hubs run in this process at the same time, and how many of them start.
+//! Limits how many hubs run in this process at the same time, and how many of them start.
 //!
-//! Each takes up to half a gigabyte of memory, and while it starts two cores for some seconds. Tests mostly wait, so
-//! more of them run at once than there are cores; all of them starting hubs at once would only make every deadline
-//! wrong.
+//! Each uses up to half a gigabyte of memory, and two cores for some seconds while it starts. Tests mostly wait, so
+//! more of them run at once than there are cores; if all of them started hubs at once, deadlines would be missed.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -15,10 +14,10 @@ use crate::HubError;
 const VARIABLE: &str = "LOCAL_HUB_MAX";
 const DEFAULT: usize = 12;
 
-/// How many hubs start at the same time.
+/// How many hubs start concurrently.
 const STARTING: usize = 2;
 
-/// Longer than any test holds a hub. Who waits longer waits for himself: for a hub of the same test.
+/// Longer than any test holds a hub. A test that waits longer waits for its own hub.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 static PLACES: LazyLock<(usize, Arc<Semaphore>)> = LazyLock::new(|| {
@@ -29,20 +28,20 @@ static PLACES: LazyLock<(usize, Arc<Semaphore>)> = LazyLock::new(|| {
 
 static STARTS: Semaphore = Semaphore::const_new(STARTING);
 
-/// Waits until one more hub may start, and holds up others until what it returns is dropped. Whoever holds it waits
-/// for nobody else.
+/// Waits until one more hub may start, and blocks others until the permit is dropped. Its holder must not wait for
+/// others.
 pub(crate) async fn start() -> Option<SemaphorePermit<'static>> {
     STARTS.acquire().await.ok()
 }
 
-/// The right to run one hub; none if it shares in the rights of those it was started with.
+/// The permit for one hub; `None` if it shares the permits of those it was started with.
 #[derive(Debug)]
 pub(crate) struct HubPlace(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
 
-/// Waits until `wanted` hubs may start, and takes all their places at once: two tests that took theirs one
-/// by one could each hold what the other waits for.
+/// Waits until `wanted` hubs may start, and takes all permits at once: two tests that took them one by one could each
+/// hold what the other waits for.
 ///
-/// More hubs than there are places run together when nothing else runs.
+/// More hubs than the limit start together when no others run.
 pub(crate) async fn take(wanted: usize) -> Result<Vec<HubPlace>, HubError> {
     let (limit, places) = &*PLACES;
     let permits = u32::try_from(wanted.min(*limit)).unwrap_or(u32::MAX);

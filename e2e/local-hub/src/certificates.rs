@@ -1,19 +1,19 @@
-//! The certificates and keys of one hub. Each hub is its own authority: a client of one hub that finds
-//! another behind its port does not mistake it for its own.
+//! The certificates and keys of one hub. Each hub has its own authority: a client of one hub that finds another at its
+//! port rejects it.
 
 use rcgen::KeyPair;
 
 use crate::{HubError, ServingAuthority, ServingCertificate};
 
-/// What a hub's programs are started with.
+/// The certificates and keys that a hub's programs use.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     pub(crate) authority: Authority,
-    /// The API server's.
+    /// The API server's certificate.
     pub(crate) serving: ServingCertificate,
     /// Signs service account tokens, PEM.
     pub(crate) service_account_key: String,
-    /// Verifies them, PEM. Kubernetes does not take it from the key above, which is PKCS #8.
+    /// Verifies them, PEM. Kubernetes cannot derive it from the key above, which is PKCS #8.
     pub(crate) service_account_public_key: String,
 }
 
@@ -29,7 +29,7 @@ impl Certificates {
         let authority = ServingAuthority::new("local-hub")?;
         let service_account_key = KeyPair::generate()?;
         Ok(Self {
-            // The last two are its names in pods, for which those who run them forward it.
+            // The last two are its names in Pods, for which the runner forwards connections.
             serving: authority.issue(["127.0.0.1", "localhost", "10.0.0.1", "kubernetes.default.svc"])?,
             authority: Authority { pem: authority.ca_pem(), der: authority.ca_der() },
             service_account_key: service_account_key.serialize_pem(),

@@ -1,4 +1,4 @@
-//! The commands of `local-hub`, and what they share.
+//! The commands of `local-hub`, and shared code.
 
 mod end;
 mod pods;
@@ -10,7 +10,7 @@ mod user_server;
 use clap::{Parser, Subcommand};
 use local_hub::HubError;
 
-/// Run Kubernetes control planes on this machine: no containers, no nodes, nothing left behind
+/// Run Kubernetes control planes on this machine, without containers or nodes, and leave nothing behind
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Cli {
@@ -27,7 +27,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what is asked for.
+    /// Runs the command.
     pub async fn run(self) -> Result<(), HubError> {
         match self.command {
             Command::Up(up) => up.run().await,
@@ -38,8 +38,8 @@ impl Cli {
     }
 }
 
-/// Tells whoever watches.
-#[allow(clippy::print_stderr, reason = "progress, for whoever watches")]
+/// Reports progress to the user.
+#[allow(clippy::print_stderr, reason = "progress for the user")]
 pub fn say(what: &str) {
     eprintln!("local-hub: {what}");
 }

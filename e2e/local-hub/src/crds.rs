@@ -1,8 +1,8 @@
 //! The CRDs of a hub, served when the call returns.
 //!
-//! Upstream's own manifests are used where `HUB_ADDONS_UPSTREAM_CRDS` names their directory (`hack/upstream-crds.sh`
-//! makes it, and `hack/test.sh` names it), so that tests meet the real schemas. Otherwise those of `hub-api` are, which
-//! its own tests compare with upstream's.
+//! If `HUB_ADDONS_UPSTREAM_CRDS` is the directory of upstream's manifests (`hack/upstream-crds.sh` creates it, and
+//! `hack/test.sh` sets the variable), these are used, so that tests use the real schemas. Otherwise those of `hub-api`
+//! are used, which its own tests compare with upstream's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use serde_json::json;
 use crate::HubError;
 use crate::eventually::try_eventually;
 
-/// Names the directory of upstream's manifests.
+/// The variable with the directory of upstream's manifests.
 const VARIABLE: &str = "HUB_ADDONS_UPSTREAM_CRDS";
 
-/// In the directory of upstream's manifests: Open Cluster Management's kinds, and ClusterProfile as two projects
-/// ship it, one of them in two versions.
+/// In the directory of upstream's manifests: Open Cluster Management's kinds, and ClusterProfile as two projects ship
+/// it, one of them in two versions.
 const OCM: &str = "ocm";
 const MAP: &str = "cluster-inventory-api";
 const ATOMIC: &str = "ocm-clusterprofile";
@@ -30,7 +30,7 @@ const V1ALPHA2: &str = "cluster-inventory-api-v0.2";
 
 const CLUSTER_PROFILE: &str = "clusterprofiles.multicluster.x-k8s.io";
 
-/// Of Open Cluster Management's kinds, those that our controllers know.
+/// Open Cluster Management's kinds that our controllers use.
 const OCM_CRDS: [&str; 6] = [
     "managedclusters.cluster.open-cluster-management.io",
     "managedclustersets.cluster.open-cluster-management.io",
@@ -50,7 +50,7 @@ pub enum CrdSet {
     All,
     /// None: a managed cluster, or a hub before Open Cluster Management is installed.
     None,
-    /// All but those of these names, such as `managedclusters.cluster.open-cluster-management.io`.
+    /// All except those with these names, such as `managedclusters.cluster.open-cluster-management.io`.
     Without(Vec<String>),
 }
 
@@ -62,7 +62,7 @@ impl CrdSet {
             Self::Without(names) => {
                 let mut crds = all(flavour)?;
                 for name in names {
-                    // A misspelt name would leave the CRD in, and the test would test nothing.
+                    // A misspelt name would leave the CRD in, and the test would check nothing.
                     find(&crds, name)?;
                 }
                 crds.retain(|crd| !names.iter().any(|left_out| left_out == name_of(crd)));
@@ -83,7 +83,7 @@ pub fn all(flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> 
     Ok(crds)
 }
 
-/// The CRD of a name among [`all`].
+/// The CRD with this name among [`all`].
 pub fn named(name: &str, flavour: Flavour) -> Result<CustomResourceDefinition, HubError> {
     find(&all(flavour)?, name).cloned()
 }
@@ -102,7 +102,7 @@ fn name_of(crd: &CustomResourceDefinition) -> &str {
     crd.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Whoever names a directory means it: no fallback if it is not there.
+/// If the directory is configured but does not exist, there is no fallback.
 fn upstream() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).map(PathBuf::from)
 }
@@ -133,7 +133,7 @@ fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefini
         .collect()
 }
 
-/// The CRDs in a directory's files, one each, by name.
+/// The CRDs in a directory's files, one per file, by name.
 fn read(directory: &Path) -> Result<BTreeMap<String, CustomResourceDefinition>, HubError> {
     let cannot = |path: &Path| {
         let doing = format!("read {}", path.display());
@@ -149,14 +149,14 @@ fn read(directory: &Path) -> Result<BTreeMap<String, CustomResourceDefinition>, 
         let mut crd: CustomResourceDefinition = serde_saphyr::from_str(&yaml).map_err(|error| {
             HubError::NotACrd { path: path.display().to_string(), reason: error.to_string() }
         })?;
-        // controller-gen used to write an empty one, which is not valid.
+        // controller-gen used to write an empty status, which is not valid.
         crd.status = None;
         crds.insert(name_of(&crd).to_owned(), crd);
     }
     Ok(crds)
 }
 
-/// Installs CRDs and waits until their resources are there for every kind of client.
+/// Installs CRDs and waits until their resources are served to every kind of client.
 pub(crate) async fn install(harness: &Client, crds: &[CustomResourceDefinition]) -> Result<(), HubError> {
     try_join_all(crds.iter().map(async |crd| {
         let name = name_of(crd);
@@ -172,7 +172,7 @@ pub(crate) async fn install(harness: &Client, crds: &[CustomResourceDefinition])
     Ok(())
 }
 
-/// Gives a CRD that is there another spec, and waits until every version is served or not as it says.
+/// Replaces the spec of an existing CRD, and waits until each version is served or not accordingly.
 pub(crate) async fn update(harness: &Client, crd: &CustomResourceDefinition) -> Result<(), HubError> {
     let name = name_of(crd);
     let crds: Api<CustomResourceDefinition> = Api::all(harness.clone());
@@ -193,7 +193,7 @@ pub(crate) async fn update(harness: &Client, crd: &CustomResourceDefinition) -> 
     Ok(())
 }
 
-/// Removes a CRD, with all objects of its kind, and waits until the resource is gone.
+/// Removes a CRD with all objects of its kind, and waits until the resource is gone.
 pub(crate) async fn remove(harness: &Client, name: &str) -> Result<(), HubError> {
     let crds: Api<CustomResourceDefinition> = Api::all(harness.clone());
     let doing = || format!("remove CustomResourceDefinition {name}");
@@ -226,8 +226,8 @@ async fn is_gone(
     }
 }
 
-/// Established is what the CRD says of itself. Discovery (kubectl, the garbage collector) and the handler that
-/// answers requests follow it, each in its own time.
+/// Established is a condition of the CRD. Discovery (kubectl, the garbage collector) and the request handler follow it
+/// with separate delays.
 async fn is_served(client: &Client, crd: &CustomResourceDefinition) -> Result<bool, kube::Error> {
     let current: CustomResourceDefinition = Api::all(client.clone()).get(name_of(crd)).await?;
     let conditions = current.status.and_then(|status| status.conditions).unwrap_or_default();

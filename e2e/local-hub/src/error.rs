@@ -1,4 +1,4 @@
-//! What can go wrong with a hub.
+//! Errors of hubs.
 
 use std::error::Error as _;
 use std::fmt;
@@ -9,175 +9,176 @@ use kube::config::KubeconfigError;
 
 pub use crate::supervisor::LogTail;
 
-/// Why a hub did not do what it was asked for.
+/// Why an operation on a hub failed.
 ///
-/// Its `Debug` is written for whoever reads the output of a failed `unwrap` in a test: the message, what
-/// caused it, and the program's last words.
+/// Its `Debug` is for readers of a failed `unwrap` in a test: the message, its cause, and the end of the program's log.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// etcd and the rest were not found and could not be built.
+    /// The programs of the control plane were not found and could not be built.
     #[error("the control plane's programs are not available: {0}")]
     Programs(String),
 
-    /// The operating system said no.
-    #[error("could not {doing}")]
+    /// An operating system call failed.
+    #[error("cannot {doing}")]
     Io {
-        /// What was tried.
+        /// What failed.
         doing: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 
-    /// A program of the hub is not running any more, or never came up.
+    /// A program of the hub has ended, or failed to start.
     #[error("{program} ended, {}; {log}", describe(*status))]
     Ended {
         /// Its name.
         program: &'static str,
-        /// Its exit status; none if not even its supervisor is there.
+        /// Its exit status; `None` if even its supervisor is gone.
         status: Option<i32>,
-        /// Its last words.
+        /// The end of its log.
         log: LogTail,
     },
 
-    /// A program of the hub runs, and did not do in time what it should.
+    /// A program of the hub runs, but did not become ready in time.
     #[error("{program} did not {what} within {within:?} (last: {last}); {log}")]
     NotReady {
         /// Its name.
         program: &'static str,
         /// What it did not do.
         what: String,
-        /// How long we waited.
+        /// The timeout.
         within: Duration,
-        /// How the last attempt ended.
+        /// The result of the last attempt.
         last: String,
-        /// Its last words.
+        /// The end of its log.
         log: LogTail,
     },
 
-    /// Something on the hub did not come to be in time.
+    /// A condition was not met in time.
     #[error(transparent)]
     TimedOut(#[from] crate::TimedOut),
 
     /// A call to the hub's API server failed.
-    #[error("could not {doing}")]
+    #[error("cannot {doing}")]
     Api {
-        /// What was tried.
+        /// What failed.
         doing: String,
-        /// Why it failed.
+        /// The cause.
         source: Box<kube::Error>,
     },
 
-    /// A user that the hub was not started with.
-    #[error("the hub has no user {user:?}; it has {known}. Others are named at the start: HubBuilder::user")]
+    /// The hub was not started with this user.
+    #[error("the hub has no user {user:?}, only {known}; add users with HubBuilder::user")]
     UnknownUser {
-        /// The name asked for.
+        /// The requested name.
         user: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
 
-    /// A name that can be neither a user nor a file.
-    #[error("{0:?} cannot be a user: use letters, digits and any of . - _ : inside the name")]
+    /// A name that is not valid for a user and a file.
+    #[error("{0:?} is not a valid user name: must have letters, digits and, inside the name, any of . - _ :")]
     UserName(String),
 
-    /// A CRD that the hub does not know.
-    #[error("no CRD is called {name:?}; there are {known}")]
+    /// The CRD is unknown.
+    #[error("unknown CRD {name:?}; known are {known}")]
     UnknownCrd {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
 
-    /// A file that should hold a CRD and does not.
+    /// A file does not contain a valid CRD.
     #[error("{path} is not a CustomResourceDefinition: {reason}")]
     NotACrd {
         /// The file.
         path: String,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
 
-    /// Certificates could not be made.
-    #[error("could not make certificates")]
+    /// Creating certificates failed.
+    #[error("cannot create certificates")]
     Certificates(#[from] rcgen::Error),
 
-    /// A certificate or key that cannot be read.
-    #[error("{what} is not PEM that can be used: {reason}")]
+    /// A certificate or key is not readable.
+    #[error("{what} is not valid PEM: {reason}")]
     Pem {
-        /// What it should be.
+        /// The kind of the input.
         what: &'static str,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
 
-    /// A certificate or key that TLS cannot be spoken with.
-    #[error("could not {doing}")]
+    /// TLS rejects a certificate or key.
+    #[error("cannot {doing}")]
     Tls {
-        /// What was tried.
+        /// What failed.
         doing: String,
-        /// Why it failed.
+        /// The cause.
         source: rustls::Error,
     },
 
-    /// A kubeconfig that leads nowhere.
-    #[error("could not use the kubeconfig {path}")]
+    /// A kubeconfig cannot be used.
+    #[error("cannot use the kubeconfig {path}")]
     Kubeconfig {
         /// The file.
         path: String,
-        /// Why not.
+        /// The cause.
         source: Box<KubeconfigError>,
     },
 
-    /// Nothing can run Pods here.
+    /// This machine cannot run Pods.
     #[error("Pods cannot run here: {0}")]
     Pods(String),
 
-    /// An image that containers cannot be made of.
-    #[error("{path} is no image: {reason}")]
+    /// An image that containers cannot use.
+    #[error("{path} is not a valid image: {reason}")]
     Image {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
 
-    /// An API server that a proxy cannot lead to.
-    #[error("{server:?} cannot be led to: {reason}")]
+    /// A proxy cannot forward to an API server.
+    #[error("cannot forward to {server:?}: {reason}")]
     Upstream {
         /// Its URL.
         server: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
 
-    /// A name that can be no cluster's.
-    #[error("{0:?} cannot be a cluster: its name has to be a part of a path")]
+    /// A name that is not valid for a cluster.
+    #[error("{0:?} is not a valid cluster name: must be a path segment")]
     ClusterName(String),
 
-    /// The directory for the hub holds something already.
-    #[error("{0} is not empty: the hub's directory is removed with the hub, so it must be its own")]
+    /// The directory for the hub is not empty.
+    #[error(
+        "{0} is not empty: the hub removes its directory when it ends, so it must not contain other files"
+    )]
     DirectoryNotEmpty(String),
 
-    /// Too many hubs were running for too long.
+    /// Too many hubs ran for too long.
     #[error(
-        "no place for {wanted} more hub(s) within {within:?}: {limit} may run at once (LOCAL_HUB_MAX). \
-         A test that needs several hubs must ask for them together, with LocalHub::start_many"
+        "timed out after {within:?} waiting to start {wanted} more hub(s): at most {limit} can run at once (LOCAL_HUB_MAX). \
+         A test that needs several hubs must start them together, with LocalHub::start_many"
     )]
     NoPlace {
-        /// How many were asked for.
+        /// How many were requested.
         wanted: usize,
-        /// How many may run.
+        /// How many can run.
         limit: usize,
-        /// How long we waited.
+        /// The timeout.
         within: Duration,
     },
 
     /// A line of the audit log is not an audit event.
-    #[error("could not read the audit log: {reason} in {line}")]
+    #[error("cannot read the audit log: {reason} in {line}")]
     AuditLog {
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
         /// The line.
         line: String,
@@ -189,7 +190,7 @@ impl HubError {
         Self::Io { doing: doing.into(), source }
     }
 
-    /// For `map_err`: wraps a client's error with what was tried.
+    /// For `map_err`: wraps a client's error with the failed operation.
     pub(crate) fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Api { doing: doing.into(), source: Box::new(source) }
     }
@@ -215,7 +216,7 @@ impl fmt::Debug for HubError {
 
 fn describe(status: Option<i32>) -> String {
     match status {
-        // How a shell tells of a death by signal.
+        // Shells report a death by signal this way.
         Some(status) if status > 128 => format!("by signal {}", status - 128),
         Some(status) => format!("with exit status {status}"),
         None => "and so did its supervisor".to_owned(),
@@ -230,8 +231,8 @@ mod tests {
     fn what_unwrap_prints_names_the_cause_and_repeats_nothing() {
         let source = io::Error::new(io::ErrorKind::AddrInUse, "the address is taken");
         let error = HubError::io("open a port", source);
-        assert_eq!(format!("{error:?}"), "could not open a port: the address is taken");
-        assert_eq!(error.to_string(), "could not open a port");
+        assert_eq!(format!("{error:?}"), "cannot open a port: the address is taken");
+        assert_eq!(error.to_string(), "cannot open a port");
     }
 
     #[test]

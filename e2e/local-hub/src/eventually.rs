@@ -1,4 +1,4 @@
-//! Waiting for what a controller will do, without ever sleeping for a fixed time.
+//! Waits for the effects of controllers, without sleeping for a fixed time.
 
 use std::fmt;
 use std::panic::Location;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often a condition is looked at. Short: a test should not add to what it measures.
+/// Interval between checks. Short: a test should not add to what it measures.
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// Looks again and again until `check` succeeds, and returns what it found.
+/// Calls `check` until it succeeds, and returns its value.
 ///
-/// `what` completes the sentence "it did not happen that …". `check` returns a `bool`, an `Option` (whose
-/// value is returned), or a `Result` of one of these or of `()`: see [`Outcome`]. An error is not final, it is
-/// looked at again; the last one is in the message.
+/// `what` is the condition in the message of a timeout. `check` returns a `bool`, an `Option` (whose value is
+/// returned), or a `Result` of one of these or of `()`: see [`Outcome`]. An error is not final; the last one is in the
+/// message.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_millis(25);
 ///
 /// # Panics
 ///
-/// When `within` has passed, with `what`, the last outcome, and the caller's line.
+/// After `within`, with `what`, the last outcome, and the caller's location.
 #[track_caller]
 #[allow(clippy::panic, reason = "this is an assertion")]
 pub fn eventually<C, F>(
@@ -59,13 +59,13 @@ where
     F: Future<Output: Outcome>,
 {
     let deadline = Instant::now() + within;
-    let mut last = "it was never looked at".to_owned();
+    let mut last = "it was never checked".to_owned();
     loop {
-        // The check is bounded as well: a call to a hung server never returns.
+        // The check is limited as well: a call to a hung server never returns.
         match tokio::time::timeout_at(deadline, check()).await.map(Outcome::into_result) {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(not_yet)) => last = not_yet,
-            Err(_) => last = format!("no answer; before that, {last}"),
+            Err(_) => last = format!("no response; before that, {last}"),
         }
         if Instant::now() + INTERVAL >= deadline {
             return Err(TimedOut { what: what.to_owned(), within, last });
@@ -74,24 +74,24 @@ where
     }
 }
 
-/// What [`eventually`] did not see.
+/// [`eventually`] has timed out.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("it did not happen within {within:?} that {what} (last: {last})")]
+#[error("timed out after {within:?} waiting for: {what} (last: {last})")]
 pub struct TimedOut {
     what: String,
     within: Duration,
     pub(crate) last: String,
 }
 
-/// What a look at a condition may return.
+/// The result of a check.
 ///
-/// A `Result` counts by what is inside: `Ok(false)` and `Ok(None)` are not success. That is why it is not
-/// implemented for a `Result` of any value.
+/// A `Result` counts by its value: `Ok(false)` and `Ok(None)` are not success. That is why it is not implemented for a
+/// `Result` of any value.
 pub trait Outcome {
-    /// What is returned at last.
+    /// The value to return.
     type Value;
 
-    /// The value, or why there is none yet.
+    /// The value, or the reason why there is none yet.
     fn into_result(self) -> Result<Self::Value, String>;
 }
 
@@ -107,7 +107,7 @@ impl Outcome for bool {
     type Value = ();
 
     fn into_result(self) -> Result<(), String> {
-        if self { Ok(()) } else { Err("it was not so".to_owned()) }
+        if self { Ok(()) } else { Err("it is false".to_owned()) }
     }
 }
 
@@ -115,7 +115,7 @@ impl<T> Outcome for Option<T> {
     type Value = T;
 
     fn into_result(self) -> Result<T, String> {
-        self.ok_or_else(|| "there was none".to_owned())
+        self.ok_or_else(|| "there is none".to_owned())
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
         let outcome = try_eventually("it is so", SHORT, async || Ok::<_, String>(false)).await;
         assert_eq!(
             outcome.unwrap_err().to_string(),
-            "it did not happen within 60ms that it is so (last: it was not so)"
+            "timed out after 60ms waiting for: it is so (last: it is false)"
         );
     }
 

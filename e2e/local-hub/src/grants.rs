@@ -1,4 +1,4 @@
-//! Rights on a hub, in force when the call returns.
+//! Permissions on a hub, effective when the call returns.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use kube::{Api, Client};
 use crate::eventually::try_eventually;
 use crate::{HubError, users};
 
-/// The API server learns of a binding through a watch of its own, some milliseconds after it is written.
+/// The API server observes a binding through its own watch, some milliseconds after it is written.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Who is given rights.
+/// Who receives permissions.
 pub(crate) struct Grantee {
     subject: Subject,
-    /// Asks with this one's rights what they are.
+    /// A client with the grantee's permissions, to review them.
     client: Client,
 }
 
@@ -47,7 +47,7 @@ impl Grantee {
     }
 }
 
-/// Gives somebody the rights of `rules` everywhere, by a `ClusterRole` and a binding called `name`.
+/// Grants the permissions in `rules` in all namespaces, by a `ClusterRole` and a binding named `name`.
 pub(crate) async fn grant(
     harness: &Client,
     grantee: &Grantee,
@@ -62,7 +62,7 @@ pub(crate) async fn grant(
     bind(harness, grantee, name, name, &rules).await
 }
 
-/// Gives somebody the rights of `rules` in a namespace, by a `Role` and a binding called `name`.
+/// Grants the permissions in `rules` in a namespace, by a `Role` and a binding named `name`.
 pub(crate) async fn grant_in(
     harness: &Client,
     grantee: &Grantee,
@@ -127,7 +127,7 @@ fn named(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
-/// Waits for the server's own view of what somebody may do to hold the rules as they were written.
+/// Waits until the server's own review contains the rules as written.
 async fn in_force(
     grantee: &Grantee,
     namespace: &str,
@@ -139,7 +139,7 @@ async fn in_force(
         spec: SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) },
         ..SelfSubjectRulesReview::default()
     };
-    let what = format!("{} {} has the rights of {name}", grantee.subject.kind, grantee.subject.name);
+    let what = format!("{} {} has the permissions of {name}", grantee.subject.kind, grantee.subject.name);
     try_eventually(&what, PATIENCE, async || {
         let review = reviews.create(&PostParams::default(), &question).await?;
         Ok::<_, kube::Error>(rules.iter().all(|rule| is_in_force(rule, &review)))
@@ -148,7 +148,7 @@ async fn in_force(
     Ok(())
 }
 
-/// Whether a rule is among those that a review lists. It lists resources and other URLs apart.
+/// Whether a rule is in a review, which lists resources and other URLs separately.
 fn is_in_force(rule: &PolicyRule, review: &SelfSubjectRulesReview) -> bool {
     let Some(status) = &review.status else { return false };
     let same = |ours: &Option<Vec<String>>, theirs: &Option<Vec<String>>| {

@@ -19,10 +19,10 @@ use crate::memory::{self, Memory};
 use crate::supervisor::Supervised;
 use crate::{Flavour, HubError, crds, grants, programs, random, users};
 
-/// An API server with an etcd and a controller manager of its own.
+/// An API server with its own etcd and controller manager.
 ///
-/// Dropping it kills all three, removes its directory and returns when that is done. So does the end of this
-/// process, whatever it dies of.
+/// Dropping it kills all three, removes its directory and waits for that. So does the end of this process, however it
+/// ends.
 #[derive(Debug)]
 pub struct LocalHub {
     access: Access,
@@ -31,27 +31,27 @@ pub struct LocalHub {
     flavour: Flavour,
     journal: Journal,
     grants: AtomicUsize,
-    // These are dropped in this order: clients before servers, and the place when nothing runs any more.
+    // Dropped in this order: clients before servers, and the place when nothing runs any more.
     controller_manager: Option<Supervised>,
     api_server: Mutex<Option<Supervised>>,
     etcd: Mutex<Option<Supervised>>,
     _place: HubPlace,
 }
 
-/// The data of a hub at one moment.
+/// A copy of a hub's data.
 #[derive(Debug)]
 pub struct Snapshot(PathBuf);
 
 impl LocalHub {
-    /// A hub to be described and started.
+    /// A hub to be configured and started.
     pub fn builder() -> HubBuilder {
         HubBuilder::default()
     }
 
     /// Starts several hubs, or a hub and its managed clusters, at once.
     ///
-    /// This is how one test comes by several: if it took them one by one, two such tests could each wait for
-    /// what the other holds.
+    /// A test that needs several must use this: two such tests that took them one by one could each wait for what the
+    /// other holds.
     pub async fn start_many<const N: usize>(builders: [HubBuilder; N]) -> Result<[Self; N], HubError> {
         builder::start_many(builders).await
     }
@@ -78,13 +78,13 @@ impl LocalHub {
         }
     }
 
-    /// The API server's address. It stays the same for the life of the hub.
+    /// The API server's URL. It does not change during the life of the hub.
     #[must_use]
     pub fn url(&self) -> String {
         self.access.url()
     }
 
-    /// The certificate of the authority that signed the API server's.
+    /// The certificate of the API server's certificate authority.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.access.authority.pem
@@ -96,23 +96,23 @@ impl LocalHub {
         &self.directory
     }
 
-    /// Where etcd, kube-apiserver, kube-controller-manager and kubectl are.
+    /// The directory of etcd, kube-apiserver, kube-controller-manager and kubectl.
     #[must_use]
     pub fn bin_dir(&self) -> &Path {
         &self.bin
     }
 
-    /// A new client, with connections of its own.
+    /// A new client, with its own connections.
     ///
-    /// `"admin"` may do everything, and so may `"ocm"`, who plays Open Cluster Management's controllers and is
-    /// not exempt from priority and fairness. `"projector"`, `"provisioner"`, `"syncer"`, `"addons"`,
-    /// `"consumer"` and those named at the start may do what they are [granted](Self::grant).
+    /// `"admin"` has all permissions, and so has `"ocm"`, the user of Open Cluster Management's controllers, which is
+    /// not exempt from priority and fairness. `"projector"`, `"provisioner"`, `"syncer"`, `"addons"`, `"consumer"` and
+    /// additional users have what they are [granted](Self::grant).
     #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
     pub async fn client_as(&self, user: &str) -> Result<Client, HubError> {
         self.access.client(user)
     }
 
-    /// A new client in the name of anybody, with these groups: `system:masters` may do everything, whoever it is.
+    /// A new client as any user with these groups: `system:masters` has all permissions.
     #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
     pub async fn client_like(&self, user: &str, groups: &[&str]) -> Result<Client, HubError> {
         self.access().harness_like(user, &groups.iter().map(ToString::to_string).collect::<Vec<_>>())
@@ -124,9 +124,9 @@ impl LocalHub {
         Ok(kubeconfig_path(&self.directory, user))
     }
 
-    /// Gives a user rights in all namespaces, on top of those he has, and returns when they are in force.
+    /// Grants a user further permissions in all namespaces, and returns when they are effective.
     ///
-    /// The `ClusterRole` and its binding have the name that is returned.
+    /// Returns the name of the `ClusterRole` and its binding.
     pub async fn grant(&self, user: &str, rules: Vec<PolicyRule>) -> Result<String, HubError> {
         let name = self.next_grant(user);
         let grantee = Grantee::user(user, self.access.harness_as(user)?);
@@ -134,7 +134,7 @@ impl LocalHub {
         Ok(name)
     }
 
-    /// A name for another grant to somebody.
+    /// A unique name for another grant.
     pub(crate) fn next_grant(&self, who: &str) -> String {
         format!("local-hub:{who}-{}", self.grants.fetch_add(1, Ordering::Relaxed))
     }
@@ -143,13 +143,13 @@ impl LocalHub {
         &self.access
     }
 
-    /// Who has asked the API server for what.
+    /// The audit log of the API server.
     #[must_use]
     pub fn audit(&self) -> AuditLog<'_> {
         AuditLog::new(&self.journal, &self.access)
     }
 
-    /// All CRDs that a hub of this flavour can have, whether it has them or not.
+    /// All CRDs that a hub of this flavour can have.
     pub fn crds(&self) -> Result<Vec<CustomResourceDefinition>, HubError> {
         crds::all(self.flavour)
     }
@@ -166,7 +166,7 @@ impl LocalHub {
         crds::install(&self.access.harness()?, std::slice::from_ref(crd)).await
     }
 
-    /// Gives a CRD that is there another spec, and returns when each of its versions is served or not as it says.
+    /// Replaces the spec of an existing CRD, and returns when each of its versions is served or not accordingly.
     pub async fn update_crd(&self, crd: &CustomResourceDefinition) -> Result<(), HubError> {
         crds::update(&self.access.harness()?, crd).await
     }
@@ -184,8 +184,8 @@ impl LocalHub {
         }
     }
 
-    /// Starts the API server again, with the same address and data, and returns when it is ready. No effect if
-    /// it is running.
+    /// Restarts the API server with the same address and data, and returns when it is ready. No effect if it is
+    /// running.
     pub async fn start_api_server(&self) -> Result<(), HubError> {
         let mut api_server = self.api_server.lock().await;
         if api_server.is_none() {
@@ -194,8 +194,8 @@ impl LocalHub {
         Ok(())
     }
 
-    /// Freezes the API server: connections stay, new ones are accepted by the system, nothing is answered. No
-    /// effect if it is not running.
+    /// Stops the API server with SIGSTOP: connections stay, the system accepts new ones, and no request gets a
+    /// response. No effect if it is not running.
     pub async fn pause_api_server(&self) -> Result<(), HubError> {
         match &*self.api_server.lock().await {
             Some(running) => running.pause().await,
@@ -203,7 +203,7 @@ impl LocalHub {
         }
     }
 
-    /// Lets a paused API server go on.
+    /// Continues a paused API server.
     pub async fn resume_api_server(&self) -> Result<(), HubError> {
         match &*self.api_server.lock().await {
             Some(running) => running.resume().await,
@@ -211,7 +211,7 @@ impl LocalHub {
         }
     }
 
-    /// Copies the hub's data, as it would be found if etcd were killed now.
+    /// Copies the hub's data, as a crash of etcd would leave it.
     pub async fn snapshot(&self) -> Result<Snapshot, HubError> {
         let etcd = self.etcd.lock().await;
         let etcd = etcd.as_ref().ok_or_else(|| HubError::Programs("etcd is not running".to_owned()))?;
@@ -223,9 +223,8 @@ impl LocalHub {
         Ok(Snapshot(snapshot))
     }
 
-    /// Stops the API server and etcd, puts a snapshot in the place of etcd's data, and starts both again: the hub's
-    /// history goes on from there, with the same resourceVersions as before for other objects. Returns when the API
-    /// server is ready.
+    /// Stops the API server and etcd, replaces etcd's data by a snapshot, and starts both again: the hub's history
+    /// continues from there, and resourceVersions are reused for other objects. Returns when the API server is ready.
     pub async fn restore(&self, snapshot: &Snapshot) -> Result<(), HubError> {
         self.stop_api_server().await?;
         let mut etcd = self.etcd.lock().await;
@@ -240,12 +239,12 @@ impl LocalHub {
         self.start_api_server().await
     }
 
-    /// Runs kubectl as admin to its end.
+    /// Runs kubectl as admin until it ends.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, HubError> {
         Command::new(self.bin.join("kubectl"))
             .args(arguments)
             .env("KUBECONFIG", kubeconfig_path(&self.directory, users::ADMIN))
-            // Its cache goes by the server's address, and ports come back.
+            // Its cache is keyed by the server's address, and ports are reused.
             .env("KUBECACHEDIR", self.directory.join("kubectl-cache"))
             .stdin(Stdio::null())
             .kill_on_drop(true)
@@ -254,7 +253,7 @@ impl LocalHub {
             .map_err(|source| HubError::io("run kubectl", source))
     }
 
-    /// What the hub's programs take, where the system tells.
+    /// The memory of the hub's programs, if known.
     pub async fn memory(&self) -> Vec<Memory> {
         let (etcd, api_server) = (self.etcd.lock().await, self.api_server.lock().await);
         [

@@ -1,4 +1,4 @@
-//! kubectl as anybody: with a kubeconfig, an environment and a cache of its own.
+//! Runs kubectl with its own kubeconfig, environment and cache.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,11 +12,11 @@ use crate::eventually::try_eventually;
 use crate::supervisor::{Program, Supervised};
 use crate::{HubError, LocalHub, random};
 
-/// For a shell: runs a program with its standard output in a file, so that what is left for the supervisor's log is
+/// A shell script that redirects a program's standard output to a file, so that the supervisor's log contains only
 /// standard error.
 const APART: &str = r#"exec "$@" >"$0""#;
 
-/// How kubectl is called.
+/// Configuration of kubectl.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -33,13 +33,13 @@ const APART: &str = r#"exec "$@" >"$0""#;
 #[derive(Clone)]
 pub struct Kubectl {
     program: PathBuf,
-    /// Of the hub: it goes with it.
+    /// In the hub's directory, which is removed with it.
     directory: PathBuf,
     environment: Vec<(OsString, OsString)>,
 }
 
 impl LocalHub {
-    /// kubectl with a kubeconfig, of this hub or not, and with a cache that it shares with nobody.
+    /// kubectl with a kubeconfig, of this hub or another, and its own cache.
     pub fn kubectl_with(&self, kubeconfig: &Path) -> Result<Kubectl, HubError> {
         let kubectl = Kubectl {
             program: self.bin_dir().join("kubectl"),
@@ -54,14 +54,14 @@ impl LocalHub {
 }
 
 impl Kubectl {
-    /// With a variable in its environment, and its exec plugin's, besides those of this process.
+    /// Sets a variable in its environment and that of its exec plugin.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it until it ends.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output, HubError> {
         Command::new(&self.program)
             .args(arguments)
@@ -74,8 +74,7 @@ impl Kubectl {
             .map_err(|source| HubError::io("run kubectl", source))
     }
 
-    /// Starts it and leaves it running, as `get --watch` does. Like a hub's own programs, it cannot outlive the
-    /// process that started it.
+    /// Starts it and leaves it running, as for `get --watch`. Like a hub's programs, it cannot outlive this process.
     pub async fn start(&self, arguments: &[&str]) -> Result<RunningKubectl, HubError> {
         let name = format!("kubectl-{}", random::hex()?);
         let output = self.directory.join(format!("{name}.out"));
@@ -104,21 +103,21 @@ impl fmt::Debug for Kubectl {
     }
 }
 
-/// A kubectl that runs. Dropping it kills it.
+/// A running kubectl. Dropping it kills it.
 #[derive(Debug)]
 pub struct RunningKubectl {
     supervised: Supervised,
     output: PathBuf,
     errors: PathBuf,
-    /// How many lines have been asked for and found, or passed over.
+    /// How many lines have been consumed.
     read: usize,
 }
 
 impl RunningKubectl {
-    /// Waits for a line on standard output that is as wanted, and returns it; the next call goes on behind it.
-    /// `what` says what is waited for.
+    /// Waits for a line of standard output that satisfies a condition, and returns it; the next call continues after
+    /// it. `what` describes the line in errors.
     ///
-    /// Fails at once when kubectl ends without it, with kubectl's last words.
+    /// Fails immediately if kubectl ends without such a line, with the end of its standard error.
     pub async fn line(
         &mut self,
         what: &str,
@@ -134,7 +133,7 @@ impl RunningKubectl {
         let what = format!("kubectl writes {what}");
         let found = tokio::select! {
             biased;
-            // What it wrote last counts.
+            // Its last output counts, too.
             death = self.supervised.death() => look().ok_or(death)?,
             found = try_eventually(&what, within, async || look()) => found?,
         };
@@ -142,7 +141,7 @@ impl RunningKubectl {
         Ok(found.1)
     }
 
-    /// All whole lines that it has written on standard output.
+    /// All complete lines of its standard output.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let text = read(&self.output);
@@ -150,7 +149,7 @@ impl RunningKubectl {
         whole.lines().map(str::to_owned).collect()
     }
 
-    /// All that it has written on standard error.
+    /// Its standard error.
     #[must_use]
     pub fn errors(&self) -> String {
         read(&self.errors)
@@ -167,7 +166,7 @@ impl RunningKubectl {
         self.supervised.signal(signal).await
     }
 
-    /// Waits until it ends, and answers its exit status, or 128 and the number of the signal that ended it.
+    /// Waits until it ends, and returns its exit status, or 128 plus the number of the signal that ended it.
     pub async fn exit_status(&self) -> Option<i32> {
         self.supervised.exit_status().await
     }

@@ -1,9 +1,8 @@
-//! Real hubs on this machine, started in seconds and gone when their owner is.
+//! Real hubs on this machine, which start in seconds and end with their owner.
 //!
-//! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager of its own, without containers
-//! and without nodes, of which [`Pods`] can play one. With Open Cluster Management's CRDs it is a hub,
-//! without them a managed cluster. No controller of Open Cluster Management runs; [`ocm`] makes the objects
-//! and writes the statuses that they would.
+//! A [`LocalHub`] is an etcd, a kube-apiserver and a kube-controller-manager, without containers and without nodes;
+//! [`Pods`] can act as a node. With Open Cluster Management's CRDs it is a hub, without them a managed cluster. No
+//! controller of Open Cluster Management runs; [`ocm`] creates its objects and writes their statuses.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -33,12 +32,12 @@
 //!
 //! # From a consumer on the hub to a managed cluster
 //!
-//! Around the hubs are the parts that Open Cluster Management's addons and an application play:
+//! Stand-ins for the parts of Open Cluster Management's addons and of an application:
 //!
-//! - [`Agent`] makes a ServiceAccount on a managed cluster and reports its token to the hub, as the agent of the
-//!   managed-serviceaccount addon does; [`ocm::ServiceAccountToken`] leaves the same on the hub without a cluster.
-//! - [`UserServer`] leads to the managed clusters' API servers, as cluster-proxy's user server does.
-//! - [`ServiceAccountAccess`] is an application on the hub, with a token of its own.
+//! - [`Agent`] creates a ServiceAccount on a managed cluster and reports its token to the hub, like the agent of the
+//!   managed-serviceaccount addon; [`ocm::ServiceAccountToken`] creates the same objects on the hub without a cluster.
+//! - [`UserServer`] forwards requests to the managed clusters' API servers, like cluster-proxy's user server.
+//! - [`ServiceAccountAccess`] is an application on the hub, with its own token.
 //! - [`Kubectl`] is what it runs.
 //!
 //! ```no_run
@@ -69,8 +68,8 @@
 //!
 //! # Pods
 //!
-//! Where programs are to run as they are installed, [`Pods`] is the node: what a Deployment says runs in the root file
-//! system of its image, as its ServiceAccount.
+//! To run programs as they are installed, [`Pods`] acts as the node: the containers of a Deployment run in the root
+//! file system of their image, with their ServiceAccount.
 //!
 //! ```no_run
 //! use local_hub::{LocalHub, Pods};
@@ -84,18 +83,18 @@
 //! # }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - **Nothing is left.** However the owning process ends, its hubs' programs are killed and their directories
-//!   removed; when a hub is dropped, that is done before `drop` returns.
-//! - **Ready is ready.** What returns has happened: CRDs are served, rights are in force, controllers run, and
-//!   what was asked for before a [`Mark`] is in the audit log before it.
-//! - **Hubs do not meet.** Each has its own data, authority, credentials, directory and port.
+//! - **Nothing is left behind.** However the owning process ends, its hubs' programs are killed and their directories
+//!   removed; dropping a hub waits for this.
+//! - **Effects are complete on return.** CRDs are served, permissions are effective, controllers run, and requests
+//!   before a [`Mark`] are in front of it in the audit log.
+//! - **Hubs are isolated.** Each has its own data, authority, credentials, directory and port.
 //!
 //! # Limits
 //!
-//! At most twelve hubs run in a process at the same time, or as many as `LOCAL_HUB_MAX` says, and two of them start;
-//! who wants one more waits. Processes do not wait for each other.
+//! At most twelve hubs, or `LOCAL_HUB_MAX`, run in a process at the same time, and at most two start concurrently;
+//! further ones wait. Processes do not wait for each other.
 
 mod access;
 pub mod agent;

@@ -1,5 +1,5 @@
-//! `local-hub`: a hub in the foreground, for the demo and for looking around, and the parts that Open Cluster
-//! Management's addons would play around it.
+//! `local-hub`: a hub in the foreground, for the demo and for exploring, and stand-ins for parts of Open Cluster
+//! Management's addons.
 
 mod cli;
 

@@ -1,4 +1,4 @@
-//! What a hub's programs take.
+//! The memory of a hub's programs.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use std::fmt;
 pub struct Memory {
     /// The program's name.
     pub program: &'static str,
-    /// What it holds now.
+    /// The current resident memory.
     pub resident: u64,
-    /// The most it has held.
+    /// The peak.
     pub peak: u64,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Reads the memory of a process from /proc; none where there is no such process, or no /proc.
+/// Reads the memory of a process from /proc; `None` if there is no such process, or no /proc.
 pub(crate) fn of(program: &'static str, pid: u32) -> Option<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     parse(program, &status)
@@ -44,7 +44,7 @@ mod tests {
         let memory = parse("etcd", status).unwrap();
         assert_eq!((memory.resident, memory.peak), (1 << 20, 2 << 20));
         assert_eq!(memory.to_string(), "etcd: 1 MiB (peak 2 MiB)");
-        // What a zombie has: no memory any more.
+        // A zombie has no memory any more.
         assert_eq!(parse("etcd", "Name:\tetcd\nState:\tZ (zombie)\n"), None);
     }
 }

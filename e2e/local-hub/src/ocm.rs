@@ -1,8 +1,7 @@
-//! Plays Open Cluster Management on a hub: makes its objects, and writes the statuses that its controllers
-//! would.
+//! A stand-in for Open Cluster Management on a hub: creates its objects, and writes the statuses of its controllers.
 //!
-//! Objects are JSON here, not the types of `hub-api`: a test that wrote with the types under test would not see
-//! what they get wrong.
+//! Objects are JSON here, not the types of `hub-api`: tests that write with the types under test would not notice their
+//! mistakes.
 
 mod credentials;
 
@@ -23,18 +22,18 @@ pub use self::credentials::{
 use crate::HubError;
 use crate::eventually::try_eventually;
 
-/// Names a cluster's exclusive set.
+/// The label of a cluster with its exclusive set.
 pub const SET_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
 
-/// Requests in flight while a fleet is made. More would only wait in the API server.
+/// Concurrent requests when a fleet is created. More would only wait in the API server.
 const PARALLEL: usize = 32;
 
-/// When conditions last changed. A fixed time: the same fixture is the same object, to the byte.
+/// The transition time of conditions. It is fixed, so that the same fixture is always the same object.
 const CHANGED: &str = "2026-01-01T00:00:00Z";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An object as it should be on the hub, status included.
+/// A desired object on the hub, including its status.
 #[derive(Clone, Debug)]
 pub struct Object {
     resource: ApiResource,
@@ -127,11 +126,11 @@ impl Object {
         self.write_status(client).await
     }
 
-    /// Makes an object that is there as this one is, its status too. Finalizers and owners are kept.
+    /// Updates an existing object to this one, including its status. Finalizers and owners are preserved.
     pub async fn update(&self, client: &Client) -> Result<(), HubError> {
         let api = self.api(client);
         let wanted = self.parse()?;
-        // Another writer may be quicker, and then it takes another look.
+        // Retries after a conflict.
         try_eventually(&format!("{self} is updated"), PATIENCE, async || {
             let current = api.get(self.name()).await?;
             let mut object = wanted.clone();
@@ -144,11 +143,11 @@ impl Object {
         self.write_status(client).await
     }
 
-    /// Creates the object, or makes it as this one is in everything, its owners too.
+    /// Creates the object, or replaces it completely, including its owners.
     pub(crate) async fn create_or_replace(&self, client: &Client) -> Result<(), HubError> {
         let api = self.api(client);
         let wanted = self.parse()?;
-        // Another writer may be quicker, and then it takes another look.
+        // Retries after a conflict.
         try_eventually(&format!("{self} is written"), PATIENCE, async || {
             let Some(current) = api.get_opt(self.name()).await? else {
                 return api.create(&PostParams::default(), &wanted).await.map(drop);
@@ -187,7 +186,7 @@ impl Display for Object {
     }
 }
 
-/// A cluster that is accepted, has joined and is available, unless said otherwise.
+/// A cluster that is accepted, joined and available by default.
 #[derive(Clone, Debug)]
 pub struct ManagedCluster(Object);
 
@@ -223,7 +222,7 @@ impl ManagedCluster {
         Self(self.0.status("version", json!({ "kubernetes": kubernetes })))
     }
 
-    /// With one more claim. A name that is there already is there twice: the API allows that.
+    /// Adds a claim. Names may repeat: the API allows this.
     #[must_use]
     pub fn claim(self, name: &str, value: &str) -> Self {
         let claims = self.0.status.as_ref().and_then(|status| status["clusterClaims"].as_array());
@@ -238,7 +237,7 @@ impl ManagedCluster {
         Self(self.0.condition(type_, status, reason, ""))
     }
 
-    /// With no condition at all: a cluster that no controller has seen.
+    /// Without conditions: a cluster that no controller has seen.
     #[must_use]
     pub fn without_conditions(self) -> Self {
         Self(self.0.status("conditions", json!([])))
@@ -249,7 +248,7 @@ impl ManagedCluster {
         self.0.create(client).await
     }
 
-    /// Makes a cluster that is there as this one is.
+    /// Updates an existing cluster to this one.
     pub async fn update(&self, client: &Client) -> Result<(), HubError> {
         self.0.update(client).await
     }
@@ -267,14 +266,13 @@ pub fn namespace(name: &str) -> Object {
     Object::new(("", "v1", "Namespace"), "namespaces", None, name)
 }
 
-/// A ManagedClusterSet of the clusters that carry its name in [`SET_LABEL`].
+/// A ManagedClusterSet of the clusters that name it in [`SET_LABEL`].
 #[must_use]
 pub fn cluster_set(name: &str) -> Object {
     set(name, &json!({ "selectorType": "ExclusiveClusterSetLabel" }))
 }
 
-/// A ManagedClusterSet of the clusters that a label selector picks, such as
-/// `{"matchLabels": {"region": "eu"}}`.
+/// A ManagedClusterSet of the clusters that a label selector selects, such as `{"matchLabels": {"region": "eu"}}`.
 #[must_use]
 pub fn selecting_cluster_set(name: &str, selector: &Value) -> Object {
     set(name, &json!({ "selectorType": "LabelSelector", "labelSelector": selector }))
@@ -285,7 +283,7 @@ fn set(name: &str, selector: &Value) -> Object {
     Object::new(gvk, "managedclustersets", None, name).field("spec", json!({ "clusterSelector": selector }))
 }
 
-/// A ManagedClusterSetBinding that nobody has looked at yet.
+/// A ManagedClusterSetBinding without status.
 #[must_use]
 pub fn binding(namespace: &str, set: &str) -> Object {
     let gvk = ("cluster.open-cluster-management.io", "v1beta2", "ManagedClusterSetBinding");
@@ -293,19 +291,19 @@ pub fn binding(namespace: &str, set: &str) -> Object {
         .field("spec", json!({ "clusterSet": set }))
 }
 
-/// A ManagedClusterSetBinding as the registration controller leaves it when the set exists.
+/// A ManagedClusterSetBinding with the status of the registration controller if the set exists.
 #[must_use]
 pub fn bound(namespace: &str, set: &str) -> Object {
     binding(namespace, set).condition("Bound", "True", "ClusterSetBound", "")
 }
 
-/// A ManagedClusterSetBinding as the registration controller leaves it when there is no such set.
+/// A ManagedClusterSetBinding with the status of the registration controller if the set does not exist.
 #[must_use]
 pub fn unbound(namespace: &str, set: &str) -> Object {
     binding(namespace, set).condition("Bound", "False", "ClusterSetNotFound", "")
 }
 
-/// Creates objects, many at a time and in no order, with their statuses.
+/// Creates objects with their statuses, concurrently and in no order.
 pub async fn create_all<O: Into<Object>>(
     client: &Client,
     objects: impl IntoIterator<Item = O>,
@@ -317,7 +315,7 @@ pub async fn create_all<O: Into<Object>>(
         .await
 }
 
-/// Many clusters in one set that is bound in several namespaces.
+/// Many clusters in one set, which is bound in several namespaces.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     /// The set's name.
@@ -329,7 +327,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Names for a fleet of a size: `cluster-0000` and so on in set `fleet`, bound in `fleet-00` and so on.
+    /// Names for a fleet of this size: `cluster-0000` and so on in set `fleet`, bound in `fleet-00` and so on.
     #[must_use]
     pub fn of(clusters: usize, namespaces: usize) -> Self {
         Self {
@@ -339,7 +337,7 @@ impl Fleet {
         }
     }
 
-    /// Creates it all. Bindings come last, so that a controller sees whole clusters first.
+    /// Creates everything, bindings last, so that controllers see complete clusters first.
     pub async fn create(&self, client: &Client) -> Result<(), HubError> {
         create_all(client, self.namespaces.iter().map(|name| namespace(name))).await?;
         create_all(client, [cluster_set(&self.set)]).await?;

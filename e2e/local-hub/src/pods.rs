@@ -1,20 +1,18 @@
-//! Plays what a cluster has nodes for: Pods run, in the root file systems of their images, as the API server
-//! describes them.
+//! A minimal node: runs Pods in the root file systems of their images, as the API server describes them.
 //!
-//! [Workload controllers](crate::HubBuilder::workloads) make Pods of Deployments, and the API server gives each the
-//! token of its ServiceAccount among its volumes, both as in any cluster; [`Pods`] is scheduler and kubelet to them.
-//! It binds each Pod that has no node, and then does what the Pod says: volumes (`emptyDir`, `configMap`, `secret`,
-//! `downwardAPI`, `projected` with tokens of the Pod's ServiceAccount, `image`), initContainers, containers with
-//! their command, environment, user and groups, a root that is read-only where it has to be, probes, restarts, and an
-//! end by SIGTERM and after a while by SIGKILL. It writes the Pod's status, on which Deployments become available and
-//! `helm install --wait` returns. What would make another program of it and is not known here (a lifecycle hook, a
-//! kind of volume, more capabilities) it refuses, by the status of the container. It does not look at resources,
-//! seccomp profiles, where a Pod wants to be scheduled, and DNS.
+//! [Workload controllers](crate::HubBuilder::workloads) create Pods of Deployments, and the API server adds a token of
+//! its ServiceAccount to the volumes of each, as in any cluster; [`Pods`] is their scheduler and kubelet. It binds each
+//! Pod without a node and runs it: volumes (`emptyDir`, `configMap`, `secret`, `downwardAPI`, `projected` with tokens
+//! of the Pod's ServiceAccount, `image`), initContainers, containers with their command, environment, user and groups,
+//! a read-only root if required, probes, restarts, and termination by SIGTERM and then SIGKILL. It writes the Pod's
+//! status, so that Deployments become available and `helm install --wait` returns. Unsupported fields that would change
+//! what runs (lifecycle hooks, other kinds of volumes, additional capabilities) are refused in the container's status.
+//! Resources, seccomp profiles, scheduling constraints and DNS are ignored.
 //!
-//! A pod's network is a loopback device of its own, on which the API server is at 10.0.0.1, port 443, and the Services
-//! that the runner was told of are under their names. Nobody else is there.
+//! A Pod's network is its own loopback device, with the API server at 10.0.0.1, port 443, and the configured Services
+//! under their names. Nothing else is reachable.
 //!
-//! It takes Linux, root and the right to make namespaces, and util-linux, mount, iproute2 and tar.
+//! It requires Linux, root and permission to create namespaces, and util-linux, mount, iproute2 and tar.
 
 mod environment;
 mod images;
@@ -49,10 +47,10 @@ use self::worker::World;
 use crate::supervisor::{Program, Supervised};
 use crate::{HubError, LocalHub, access, ports, random, users};
 
-/// Longest time to reach a pod from outside.
+/// Timeout for connections to a Pod from outside.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What a runner should have: see [`Pods::on`].
+/// Configures a runner: see [`Pods::on`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PodsBuilder {
@@ -62,12 +60,12 @@ pub struct PodsBuilder {
     token_renewal: Option<Duration>,
 }
 
-/// Two ways to one API server.
+/// Two clients for one API server.
 #[derive(Clone)]
 struct Connection {
     /// For watches, which may be silent for long.
     watching: Client,
-    /// For requests, which are answered soon or fail.
+    /// For requests, which must return or fail soon.
     asking: Client,
     address: SocketAddr,
 }
@@ -83,26 +81,25 @@ impl PodsBuilder {
         Self { connection, images: Vec::new(), services: Vec::new(), token_renewal: None }
     }
 
-    /// An image that Pods may name so: an OCI archive of one image, or a directory that is a root file system.
-    /// Others are not there, and nothing is ever pulled.
+    /// Adds an image: an OCI archive with one image, or a directory that is a root file system. Nothing is ever pulled.
     pub fn image(mut self, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         self.images.push((reference.into(), path.into()));
         self
     }
 
-    /// A host name and a port that pods can connect to, such as a Service's, and who is there.
+    /// Adds a host name and a port that Pods can connect to, such as a Service's, and its target.
     pub fn service(mut self, name: impl Into<String>, port: u16, leads_to: SocketAddr) -> Self {
         self.services.push((name.into(), port, leads_to));
         self
     }
 
-    /// Replaces tokens of ServiceAccounts after this time, not after four fifths of what they are valid for.
+    /// Replaces tokens of ServiceAccounts after this time, not after four fifths of their validity.
     pub fn token_renewal(mut self, after: Duration) -> Self {
         self.token_renewal = Some(after);
         self
     }
 
-    /// Starts the runner, which sees every Pod of the hub from now on.
+    /// Starts the runner for all Pods of the hub.
     pub async fn start(self) -> Result<Pods, HubError> {
         let tools = Tools::find().await?;
         let directory = std::env::temp_dir().join(format!("local-hub-pods-{}", random::hex()?));
@@ -131,12 +128,12 @@ impl PodsBuilder {
         let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    // Told to end, or forgotten.
+                    // Stopped, or dropped.
                     _ = ended => {}
                     () = node.run() => {}
                 }
             });
-            // What runs is killed when its task is dropped; then there is nobody to write into the directory.
+            // Dropping the tasks kills the containers; then nothing writes into the directory any more.
             drop(runtime);
             drop(holder);
         });
@@ -144,10 +141,10 @@ impl PodsBuilder {
     }
 }
 
-/// The runner of a hub's Pods. When it is dropped, every container is killed, and gone when `drop` returns; Pods are
-/// left as they are on the hub.
+/// The runner of a hub's Pods. Dropping it kills all containers and waits for their end; the Pods on the hub are not
+/// changed.
 ///
-/// Like [`UserServer`](crate::UserServer) it runs in a thread of its own.
+/// Like [`UserServer`](crate::UserServer) it runs in its own thread.
 #[derive(Debug)]
 pub struct Pods {
     directory: PathBuf,
@@ -158,8 +155,8 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// A runner for a hub's Pods, to be described and started. It acts with all rights, and in nobody's name that
-    /// the audit log's readers count.
+    /// A runner for a hub's Pods, to be configured and started. It has all permissions, under a name that readers of
+    /// the audit log ignore.
     pub fn on(hub: &LocalHub) -> Result<PodsBuilder, HubError> {
         let access = hub.access();
         Ok(PodsBuilder::new(Connection {
@@ -169,7 +166,7 @@ impl Pods {
         }))
     }
 
-    /// The same for a hub of another process, by a kubeconfig with all rights.
+    /// The same for a hub of another process, with a kubeconfig that has all permissions.
     pub async fn on_kubeconfig(path: &Path) -> Result<PodsBuilder, HubError> {
         let config = access::config_from(path).await?;
         let server = config.cluster_url.to_string();
@@ -183,18 +180,18 @@ impl Pods {
         Ok(PodsBuilder::new(Connection { watching: client(config)?, asking, address }))
     }
 
-    /// Whether this machine has what it takes, and lets us.
+    /// Whether this machine has the required programs and permissions.
     pub async fn can_run() -> Result<(), HubError> {
         Tools::find().await.map(drop)
     }
 
-    /// Where the files are that containers write into: NAMESPACE/POD/CONTAINER.log.
+    /// The directory of the containers' logs: NAMESPACE/POD/CONTAINER.log.
     #[must_use]
     pub fn log_directory(&self) -> PathBuf {
         worker::logs(&self.directory)
     }
 
-    /// All that a container has written in all its starts; also when its Pod is gone, whose name no other has.
+    /// The output of all runs of a container; also after its Pod is gone, whose name is unique.
     #[must_use]
     pub fn logs(&self, namespace: &str, pod: &str, container: &str) -> String {
         let file = worker::log_file(&self.directory, namespace, pod, container);
@@ -211,19 +208,19 @@ impl Pods {
     ) -> Result<(), HubError> {
         let failed = |why| HubError::Pods(format!("signal {signal} to {namespace}/{pod}/{container}: {why}"));
         let key = (namespace.to_owned(), pod.to_owned());
-        let (network, _) = self.networks.of(&key).ok_or_else(|| failed("the pod does not run"))?;
+        let (network, _) = self.networks.of(&key).ok_or_else(|| failed("the Pod is not running"))?;
         let processes = network.processes_of(container);
         if processes.is_empty() {
-            return Err(failed("the container does not run"));
+            return Err(failed("the container is not running"));
         }
         for pid in processes {
-            // An error is a process that has ended.
+            // An error means that the process has ended.
             let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).output().await;
         }
         Ok(())
     }
 
-    /// An address of this machine that leads to a port of a pod, as `kubectl port-forward` does.
+    /// A local address that forwards to a port of a Pod, as `kubectl port-forward` does.
     pub fn forward(&self, namespace: &str, pod: &str, port: u16) -> Result<SocketAddr, HubError> {
         let failed = |source| HubError::io(format!("forward to pod {namespace}/{pod}"), source);
         let listener = ports::listen(Ipv4Addr::LOCALHOST.into())?;
@@ -232,13 +229,13 @@ impl Pods {
         let networks = self.networks.clone();
         let key = (namespace.to_owned(), pod.to_owned());
         self.handle.spawn(async move {
-            // It only fails outside a runtime.
+            // It fails only outside a runtime.
             let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
             network::pass_on(listener, move || {
                 let found = networks.of(&key);
                 async move {
                     let (network, address) =
-                        found.ok_or_else(|| std::io::Error::other("the pod does not run"))?;
+                        found.ok_or_else(|| std::io::Error::other("the Pod is not running"))?;
                     network.connect(IpAddr::V4(address), port, CONNECT).await
                 }
             })
@@ -252,7 +249,7 @@ impl Drop for Pods {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // An error is a panic of that thread, and it has been printed.
+            // An error is a panic of that thread, which has been printed.
             let _ = thread.join();
         }
     }
@@ -261,7 +258,7 @@ impl Drop for Pods {
 /// A namespace and a name.
 type Key = (String, String);
 
-/// Where the pods that run can be reached.
+/// The addresses of running Pods.
 #[derive(Clone, Debug, Default)]
 struct Networks(Arc<Mutex<BTreeMap<Key, (Network, Ipv4Addr)>>>);
 
@@ -279,8 +276,7 @@ impl Networks {
     }
 }
 
-/// Does nothing, but has the directory, which holds tokens, removed with this process however it ends; containers may
-/// be there or not.
+/// Does nothing but own the directory, which contains tokens, so that it is removed however this process ends.
 fn holder() -> Program {
     Program {
         name: "the runner of pods",

@@ -4,17 +4,16 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 use crate::{HubError, random};
 
-/// Where ports are taken from: below the range that systems give to outgoing connections (32768 and up on
-/// Linux, 49152 and up elsewhere), and not by binding port 0, which answers from that very range.
+/// The first port to try: below the range of outgoing connections (32768 and up on Linux, 49152 and up elsewhere), from
+/// which the system chooses for port 0.
 ///
-/// A test that stops its API server expects to find the port free afterwards. In that range another
-/// connection may have taken it; or, worse, a client that keeps trying to reconnect is given the port itself
-/// and gets through, to nobody but itself (TCP simultaneous open).
+/// A test that stops its API server expects the port to be free afterwards. In that range another connection may have
+/// taken it; or a client that tries to reconnect may get the port itself and connect to itself (TCP simultaneous open).
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port for an API server, which cannot choose one for itself: one that nothing listens on now. Another process
-/// may be quicker: be ready to ask again.
+/// A port for an API server, which cannot choose one itself: one that is not in use now. Another process may be faster:
+/// be prepared to call again.
 pub(crate) fn pick() -> Result<u16, HubError> {
     let listener = listen(Ipv4Addr::LOCALHOST.into())?;
     listener.local_addr().map(|address| address.port()).map_err(|source| HubError::io("pick a port", source))

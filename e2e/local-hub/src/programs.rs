@@ -1,4 +1,4 @@
-//! The control plane's programs: where they are, and how each is called.
+//! The programs of the control plane: their paths and arguments.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::HubError;
 use crate::supervisor::Program;
 
-/// Files in the hub's directory. The programs run in that directory and are given names relative to it.
+/// Files in the hub's directory. The programs run in that directory, with relative paths.
 pub(crate) const AUDIT_LOG: &str = "audit.log";
 pub(crate) const AUDIT_POLICY: &str = "audit-policy.yaml";
 pub(crate) const AUTHORITY: &str = "ca.crt";
@@ -22,12 +22,12 @@ pub(crate) const SERVING_CERTIFICATE: &str = "apiserver.crt";
 pub(crate) const SERVING_KEY: &str = "apiserver.key";
 pub(crate) const TOKENS: &str = "tokens.csv";
 
-/// The etcd of a hub listens on sockets in the hub's directory: files called `etcd-clients:0` and so on, for
-/// the name has to look like an address. It has no port for others to take, and nobody else can read it.
+/// A hub's etcd listens on sockets in the hub's directory: files named `etcd-clients:0` and so on, since the name must
+/// look like an address. It has no port that could conflict, and no other user can read it.
 const ETCD_CLIENTS: &str = "unix://etcd-clients:0";
 const ETCD_PEERS: &str = "unix://etcd-peers:0";
 
-/// Writes nothing but who asked for what, when, and with what answer.
+/// Logs only the user, request, time and response code.
 pub(crate) const AUDIT_POLICY_YAML: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -36,8 +36,8 @@ rules:
   - level: Metadata
 ";
 
-/// What an API needs from the controller manager: nothing that has an owner is collected without it, no namespace
-/// ever ends, and no expression in a policy is checked.
+/// The controllers that an API needs: without them nothing is garbage-collected, no namespace is finalized, and
+/// expressions in policies are not checked.
 const CONTROLLERS: &[&str] = &[
     "garbage-collector-controller",
     "namespace-controller",
@@ -47,7 +47,7 @@ const CONTROLLERS: &[&str] = &[
     "validatingadmissionpolicy-status-controller",
 ];
 
-/// What makes Pods of Deployments, and what Pods need.
+/// The controllers that create Pods of Deployments, and what Pods need.
 const WORKLOAD_CONTROLLERS: &[&str] = &[
     "deployment-controller",
     "replicaset-controller",
@@ -55,7 +55,7 @@ const WORKLOAD_CONTROLLERS: &[&str] = &[
     "serviceaccount-controller",
 ];
 
-/// The directory that holds the programs. The first call of a process may build them, for minutes.
+/// The directory of the programs. The first call of a process may build them, which takes minutes.
 pub(crate) async fn directory() -> Result<&'static Path, HubError> {
     static DIRECTORY: OnceCell<PathBuf> = OnceCell::const_new();
     DIRECTORY.get_or_try_init(find).await.map(PathBuf::as_path)
@@ -65,7 +65,7 @@ async fn find() -> Result<PathBuf, HubError> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/control-plane.sh");
     let output = Command::new(&script)
         .stdin(Stdio::null())
-        // So that whoever waits sees why.
+        // So that the reason for the delay is visible.
         .stderr(Stdio::inherit())
         .kill_on_drop(true)
         .output()
@@ -78,7 +78,7 @@ async fn find() -> Result<PathBuf, HubError> {
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
 }
 
-/// The first program of a hub, and the last to go.
+/// The first program of a hub to start, and the last to stop.
 pub(crate) fn etcd(directory: &Path) -> Program {
     let etcd = program(
         directory,
@@ -86,7 +86,7 @@ pub(crate) fn etcd(directory: &Path) -> Program {
         [
             "--name=hub".to_owned(),
             format!("--data-dir={ETCD_DATA}"),
-            // Nobody reads the data after a crash.
+            // The data is not needed after a crash.
             "--unsafe-no-fsync".to_owned(),
             "--log-level=error".to_owned(),
             format!("--listen-client-urls={ETCD_CLIENTS}"),
@@ -108,7 +108,7 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
             "--bind-address=127.0.0.1".to_owned(),
             "--advertise-address=127.0.0.1".to_owned(),
             format!("--secure-port={port}"),
-            // Would publish the address above as a Service's endpoint, which it may not be.
+            // It would publish the address above as the endpoint of a Service, which is not allowed.
             "--endpoint-reconciler-type=none".to_owned(),
             "--cert-dir=.".to_owned(),
             format!("--tls-cert-file={SERVING_CERTIFICATE}"),
@@ -122,14 +122,14 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             format!("--audit-policy-file={AUDIT_POLICY}"),
             format!("--audit-log-path={AUDIT_LOG}"),
-            // Megabytes, and more than a hub will ever write: a log that is rotated is a count that is
-            // wrong. Zero does not switch rotation off in every version.
+            // In megabytes, more than a hub ever writes: rotation would make counts wrong. Zero does not disable
+            // rotation in every version.
             "--audit-log-maxsize=1000000".to_owned(),
         ],
     )
 }
 
-/// The controllers of an API, where there should be those, and of workloads, where there should be those.
+/// The controllers of an API and of workloads, if requested.
 pub(crate) fn controllers(api: bool, workloads: bool) -> BTreeSet<&'static str> {
     let (api, workloads) = (api.then_some(CONTROLLERS), workloads.then_some(WORKLOAD_CONTROLLERS));
     [api, workloads].into_iter().flatten().flatten().copied().collect()
@@ -150,8 +150,8 @@ pub(crate) fn controller_manager(
             format!("--root-ca-file={AUTHORITY}"),
             format!("--controllers={controllers}"),
             "--leader-elect=false".to_owned(),
-            // Serves nothing. A port would be one more to lose to another process, and its health says less
-            // than what the controllers have done, which is what a start waits for.
+            // No serving port: it could conflict with another process, and the health endpoint tells less than the
+            // results of the controllers, for which a start waits.
             "--secure-port=0".to_owned(),
         ],
     )

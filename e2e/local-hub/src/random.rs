@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use crate::HubError;
 
-/// `N` bytes from the system's generator.
+/// `N` bytes from the system's random generator.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], HubError> {
     let mut bytes = [0; N];
     File::open("/dev/urandom")

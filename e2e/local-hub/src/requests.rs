@@ -6,36 +6,36 @@ use std::ops::Deref;
 
 use jiff::Timestamp;
 
-/// One request. What it does not have is empty.
+/// One request. Missing fields are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRequest {
-    /// Who asked; empty if the server does not know.
+    /// The user; empty if unknown.
     pub user: String,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; for what is not a
-    /// resource the HTTP method in lower case.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; for non-resource requests
+    /// the HTTP method in lower case.
     pub verb: String,
-    /// The API group; empty for the core group, and for what is not a resource.
+    /// The API group; empty for the core group and for non-resource requests.
     pub group: String,
     /// The resource in the plural.
     pub resource: String,
-    /// Such as `status`.
+    /// The subresource, such as `status`.
     pub subresource: String,
     /// The object's namespace.
     pub namespace: String,
     /// The object's name; empty for a list and a create.
     pub name: String,
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     pub code: u16,
     /// The path and query.
     pub uri: String,
-    /// The program that asked.
+    /// The user agent.
     pub user_agent: String,
-    /// When it was answered; for a watch, when the answer began.
+    /// When the response was complete; for a watch, when it began.
     pub timestamp: Timestamp,
 }
 
 impl AuditRequest {
-    /// Whether it asked for a change.
+    /// Whether it is a write.
     #[must_use]
     pub fn is_write(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str())
@@ -52,8 +52,8 @@ impl AuditRequest {
     }
 }
 
-/// Some requests, in the order of the log. A slice of [`AuditRequest`] with ways to narrow and count it; its
-/// `Display` is made for the message of an assertion.
+/// Requests in the order of the log. A slice of [`AuditRequest`] with methods to filter and count; its `Display` is for
+/// assertion messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests(Vec<AuditRequest>);
 
@@ -62,31 +62,31 @@ impl Requests {
         Self(requests)
     }
 
-    /// Those of one user.
+    /// The requests of one user.
     #[must_use]
     pub fn of_user(&self, user: &str) -> Self {
         self.matching(|request| request.user == user)
     }
 
-    /// Those that asked for a change.
+    /// The writes.
     #[must_use]
     pub fn writes(&self) -> Self {
         self.matching(AuditRequest::is_write)
     }
 
-    /// Those for which a condition holds.
+    /// The requests that satisfy a condition.
     #[must_use]
     pub fn matching(&self, condition: impl Fn(&AuditRequest) -> bool) -> Self {
         self.0.iter().filter(|request| condition(request)).cloned().collect()
     }
 
-    /// For how many a condition holds.
+    /// How many satisfy a condition.
     #[must_use]
     pub fn count(&self, condition: impl Fn(&AuditRequest) -> bool) -> usize {
         self.0.iter().filter(|request| condition(request)).count()
     }
 
-    /// How many there are by verb and [`target`](AuditRequest::target).
+    /// The number of requests by verb and [`target`](AuditRequest::target).
     #[must_use]
     pub fn by_verb(&self) -> BTreeMap<(String, String), usize> {
         self.0.iter().fold(BTreeMap::new(), |mut counts, request| {
@@ -141,7 +141,7 @@ impl fmt::Display for Requests {
             let separator = if position == 0 { "" } else { ", " };
             let user = if user.is_empty() { "nobody" } else { user };
             write!(f, "{separator}{count}x {user} {verb} {target}")?;
-            // The ordinary case goes without saying.
+            // Success is not mentioned.
             if !(200..300).contains(&code) {
                 write!(f, " ({code})")?;
             }

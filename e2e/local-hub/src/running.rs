@@ -1,4 +1,4 @@
-//! A program that a test runs against a hub: like the hub's own, it cannot outlive the process that started it.
+//! A program that a test runs beside a hub: like the hub's own programs, it cannot outlive this process.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::supervisor::{Program, Supervised};
 use crate::{HubError, LocalHub};
 
-/// A program that runs. Dropping it kills it.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     supervised: Supervised,
@@ -14,8 +14,8 @@ pub struct Running {
 }
 
 impl LocalHub {
-    /// Starts a program beside the hub, with the hub's directory as its working directory. `name` is the name
-    /// of its log there, and no two programs that run at the same time have the same.
+    /// Starts a program in the hub's directory. `name` is the name of its log there, and must be unique among running
+    /// programs.
     pub async fn run<A: Into<OsString>>(
         &self,
         name: &'static str,
@@ -31,7 +31,7 @@ impl LocalHub {
             owns_directory: false,
         };
         let log = self.directory().join(&program.log);
-        // The log of a program of that name that ran before is not this one's.
+        // Removes the log of an earlier program with this name.
         if let Err(source) = std::fs::remove_file(&log)
             && source.kind() != std::io::ErrorKind::NotFound
         {
@@ -48,7 +48,7 @@ impl Running {
         self.supervised.pid()
     }
 
-    /// All that it has written, on standard output and standard error.
+    /// Its standard output and standard error.
     #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
@@ -59,7 +59,7 @@ impl Running {
         self.supervised.signal(signal).await
     }
 
-    /// Waits until it ends, and answers its exit status, or 128 and the number of the signal that ended it.
+    /// Waits until it ends, and returns its exit status, or 128 plus the number of the signal that ended it.
     pub async fn exit_status(&self) -> Option<i32> {
         self.supervised.exit_status().await
     }

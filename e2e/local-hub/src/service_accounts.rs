@@ -1,4 +1,4 @@
-//! ServiceAccounts: what a program in a pod is to an API server.
+//! ServiceAccounts: the identity of a program in a Pod.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 use crate::grants::{self, Grantee};
 use crate::{HubError, LocalHub};
 
-/// Longer than any test. The API server hands out none that lives for less than ten minutes.
+/// Longer than any test. The API server issues no token for less than ten minutes.
 const VALIDITY: Duration = Duration::from_hours(1);
 
-/// A bearer token. It is not shown.
+/// A bearer token, which is not printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A ServiceAccount on a hub, with a token of its own.
+/// A ServiceAccount on a hub, with its own token.
 #[derive(Debug)]
 pub struct ServiceAccountAccess<'hub> {
     hub: &'hub LocalHub,
@@ -53,10 +53,10 @@ pub struct ServiceAccountAccess<'hub> {
 }
 
 impl LocalHub {
-    /// A ServiceAccount with a token that is valid for an hour, as a program in a pod has it. It, and its
-    /// namespace, are made if they are not there.
+    /// A ServiceAccount with a token that is valid for an hour, like that of a program in a Pod. It and its namespace
+    /// are created if they do not exist.
     ///
-    /// A second call gives another token.
+    /// A second call returns another token.
     pub async fn service_account(
         &self,
         namespace: &str,
@@ -65,7 +65,7 @@ impl LocalHub {
         let harness = self.access().harness()?;
         ensure(&harness, namespace, name, ObjectMeta::default()).await?;
         let (token, _) = request_token(&harness, namespace, name, VALIDITY).await?;
-        // No colon: that is what separates the files in the variable KUBECONFIG.
+        // No colon: it separates files in the variable KUBECONFIG.
         let kubeconfig = self.directory().join(format!("serviceaccount.{namespace}.{name}.kubeconfig"));
         self.access().write_kubeconfig(&kubeconfig, name, token.expose(), Some(namespace))?;
         Ok(ServiceAccountAccess {
@@ -77,10 +77,10 @@ impl LocalHub {
         })
     }
 
-    /// Gives a ServiceAccount rights in all namespaces, and returns when they are in force. It need not be there
-    /// yet: rights go by its name.
+    /// Grants a ServiceAccount permissions in all namespaces, and returns when they are effective. It need not exist
+    /// yet: permissions refer to its name.
     ///
-    /// The `ClusterRole` and its binding have the name that is returned.
+    /// Returns the name of the `ClusterRole` and its binding.
     pub async fn grant_service_account(
         &self,
         namespace: &str,
@@ -106,14 +106,13 @@ impl ServiceAccountAccess<'_> {
         &self.namespace
     }
 
-    /// What the API server calls it, in the audit log too.
+    /// Its user name, also in the audit log.
     #[must_use]
     pub fn user(&self) -> String {
         user_name(&self.namespace, &self.name)
     }
 
-    /// A kubeconfig with its token, in a file that only we can read. Its context is in the ServiceAccount's
-    /// namespace.
+    /// A kubeconfig with its token, in a file that only we can read. Its context uses the ServiceAccount's namespace.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -125,15 +124,15 @@ impl ServiceAccountAccess<'_> {
         &self.token
     }
 
-    /// A new client in its name.
+    /// A new client with its identity.
     #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
     pub async fn client(&self) -> Result<Client, HubError> {
         self.hub.access().client_with(self.token.expose())
     }
 
-    /// Gives it rights in its own namespace, on top of those it has, and returns when they are in force.
+    /// Grants it further permissions in its own namespace, and returns when they are effective.
     ///
-    /// The `Role` and its binding have the name that is returned.
+    /// Returns the name of the `Role` and its binding.
     pub async fn grant_in_namespace(&self, rules: Vec<PolicyRule>) -> Result<String, HubError> {
         let name = self.hub.next_grant(&self.user());
         let grantee = self.hub.grantee(&self.namespace, &self.name)?;
@@ -142,12 +141,12 @@ impl ServiceAccountAccess<'_> {
     }
 }
 
-/// What an API server calls a ServiceAccount.
+/// The user name of a ServiceAccount.
 pub(crate) fn user_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// Makes a ServiceAccount and its namespace where they are not there.
+/// Creates a ServiceAccount and its namespace if they do not exist.
 pub(crate) async fn ensure(
     client: &Client,
     namespace: &str,
@@ -177,7 +176,7 @@ where
     }
 }
 
-/// A new token of a ServiceAccount, and when it ends.
+/// Requests a new token of a ServiceAccount; returns it with its expiry.
 pub(crate) async fn request_token(
     client: &Client,
     namespace: &str,
@@ -200,7 +199,7 @@ pub(crate) async fn request_token(
     Ok((Token::new(status.token), status.expiration_timestamp.0))
 }
 
-/// Deletes a ServiceAccount, if it is there. The API server takes its tokens for some seconds more.
+/// Deletes a ServiceAccount, if it exists. The API server accepts its tokens for some seconds more.
 pub(crate) async fn delete(client: &Client, namespace: &str, name: &str) -> Result<(), HubError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     match accounts.delete(name, &DeleteParams::default()).await {

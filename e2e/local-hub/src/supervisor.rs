@@ -1,9 +1,9 @@
-//! One program of a hub, which can not outlive this process.
+//! One program of a hub, which cannot outlive this process.
 //!
-//! Dropping a value on panic is not enough: a test runner that hits its timeout sends SIGKILL, and an
-//! etcd left behind by every interrupted run fills a machine. So each program runs under a small
-//! shell script (`supervisor.sh`) that holds one end of a pipe. Our end is closed by the kernel if by
-//! nobody else, and then the script kills the program and removes the hub's directory.
+//! Killing it on drop is not enough: a test runner that hits its timeout sends SIGKILL, and an etcd left by every
+//! interrupted run would fill the machine. So each program runs under a small shell script (`supervisor.sh`) that holds
+//! one end of a pipe. The kernel closes our end when this process ends, and then the script kills the program and
+//! removes the hub's directory.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,36 +19,36 @@ use crate::eventually::try_eventually;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/supervisor.sh");
 
-/// For what takes milliseconds on an idle machine.
+/// Timeout for what takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to run.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// As it is called in errors.
+    /// Its name in errors.
     pub(crate) name: &'static str,
-    /// The file in the hub's directory that has what it writes.
+    /// The file in the hub's directory for its output.
     pub(crate) log: String,
     pub(crate) executable: PathBuf,
     pub(crate) arguments: Vec<OsString>,
-    /// Besides this process's. Its script runs in it as well.
+    /// In addition to this process's. Its script runs in it as well.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Whether the hub's directory goes when this program is dropped: true for the one that is dropped last.
-    /// When this process dies, the directory goes in any case.
+    /// Whether to remove the hub's directory when this program is dropped: true for the one that is dropped last. If
+    /// this process dies, the directory is removed in any case.
     pub(crate) owns_directory: bool,
 }
 
-/// What the script has told so far.
+/// What the script has reported so far.
 #[derive(Clone, Debug, Default)]
 struct Report {
     started: Option<u32>,
     signals_sent: usize,
     exited: Option<i32>,
-    /// The script itself is gone.
+    /// The script itself has ended.
     silent: bool,
 }
 
-/// A running program. Dropping it kills the program, and returns when that is done.
+/// A running program. Dropping it kills it and waits for its end.
 #[derive(Debug)]
 pub(crate) struct Supervised {
     name: &'static str,
@@ -62,7 +62,7 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts a program with the hub's directory as its working directory, which is made if needed.
+    /// Starts a program in the hub's directory, which is created if needed.
     pub(crate) async fn start(directory: &Path, program: &Program) -> Result<Self, HubError> {
         let name = program.name;
         let log = directory.join(&program.log);
@@ -72,8 +72,8 @@ impl Supervised {
             .args([Path::new(SCRIPT), directory, &log, &program.executable])
             .args(&program.arguments)
             .envs(program.environment.iter().map(|(name, value)| (name, value)))
-            // ^C reaches every process of the terminal's foreground group, and would end the script
-            // before it can clean up.
+            // ^C reaches every process of the terminal's foreground group, and would end the script before it can clean
+            // up.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,47 +99,47 @@ impl Supervised {
         self.pid
     }
 
-    /// Waits until the program ends; answers `None` where nobody can tell how.
+    /// Waits until the program ends; returns `None` if its exit status is unknown.
     pub(crate) async fn exit_status(&self) -> Option<i32> {
         let mut report = self.report.clone();
-        // An error means that the listener is gone, and with it the script.
+        // An error means that the listener, and so the script, has ended.
         let _ = report.wait_for(|report| report.exited.is_some() || report.silent).await;
         self.report.borrow().exited
     }
 
-    /// Waits until the program ends, which it should not.
+    /// Waits until the program ends unexpectedly.
     pub(crate) async fn death(&self) -> HubError {
         let status = self.exit_status().await;
         self.ended(status)
     }
 
-    /// The last lines of what the program wrote.
+    /// The last lines of the program's output.
     pub(crate) fn log_tail(&self) -> LogTail {
         LogTail::of(&self.log)
     }
 
-    /// Freezes the program: it keeps its connections, and answers none.
+    /// Stops the program with SIGSTOP: it keeps its connections and does not respond.
     pub(crate) async fn pause(&self) -> Result<(), HubError> {
         self.signal("STOP").await?;
-        // Its threads stop one by one, when each is next to run, and go on answering until then.
+        // Its threads stop one by one, when each is next scheduled, and respond until then.
         let what = format!("every thread of {} has stopped", self.name);
         try_eventually(&what, PATIENCE, async || threads_have_stopped(self.pid)).await?;
         Ok(())
     }
 
-    /// Lets a paused program go on.
+    /// Continues a paused program.
     pub(crate) async fn resume(&self) -> Result<(), HubError> {
         self.signal("CONT").await
     }
 
-    /// Kills the program. What dropping does, without blocking the thread.
+    /// Kills the program like drop, without blocking the thread.
     pub(crate) async fn stop(self) -> Result<(), HubError> {
         self.write("KILL")?;
         self.wait_for("end", |report| report.exited).await?;
         Ok(())
     }
 
-    /// The same, for a program that is to be started again: the hub's directory stays.
+    /// The same for a program that is started again: keeps the hub's directory.
     pub(crate) async fn stop_and_keep_directory(mut self) -> Result<(), HubError> {
         self.owns_directory = false;
         self.stop().await
@@ -158,7 +158,7 @@ impl Supervised {
             .map_err(|source| HubError::io(format!("tell {} to {word}", self.name), source))
     }
 
-    /// Waits until `told` finds what it looks for in the script's report.
+    /// Waits until `told` returns a value for the script's report.
     async fn wait_for<T>(
         &self,
         what: &'static str,
@@ -169,7 +169,7 @@ impl Supervised {
             report.wait_for(|report| told(report).is_some() || report.exited.is_some() || report.silent);
         let report = match tokio::time::timeout(PATIENCE, enough).await {
             Ok(Ok(report)) => report.clone(),
-            // The listener is gone, and with it the script.
+            // The listener, and so the script, has ended.
             Ok(Err(_)) => self.report.borrow().clone(),
             Err(_) => {
                 return Err(HubError::NotReady {
@@ -193,7 +193,7 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         if !self.owns_directory {
-            // Errors mean that the script is gone, and the wait will see that.
+            // Errors mean that the script has ended, which the wait notices.
             let _ = self.write("KILL");
             let report = self.report.clone();
             wait_until(deadline, || report.borrow().exited.is_some() || report.borrow().silent);
@@ -204,26 +204,26 @@ impl Drop for Supervised {
     }
 }
 
-/// Blocks until a condition holds, which takes milliseconds, or the deadline passes. In the foreground, so that
-/// when a test has ended its hub has too.
+/// Blocks until a condition holds, which takes milliseconds, or the deadline passes, so that a hub has ended when its
+/// test has.
 fn wait_until(deadline: Instant, mut condition: impl FnMut() -> bool) {
     while !condition() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// True as well where the system has no /proc to tell.
+/// Also true without /proc.
 fn threads_have_stopped(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     threads.filter_map(Result::ok).all(|thread| {
-        // `TID (NAME) STATE ...`, where the name may hold anything. A thread that ended in between is no
-        // longer there to be read.
+        // `TID (NAME) STATE ...`, where the name can contain anything. A thread that has ended in between cannot be
+        // read.
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
     })
 }
 
-/// Passes on what the script says, until it is gone.
+/// Passes on the script's reports until it ends.
 fn listen(stdout: ChildStdout, report: &watch::Sender<Report>) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         let (event, detail) = line.split_once(' ').unwrap_or((&line, ""));
@@ -237,7 +237,7 @@ fn listen(stdout: ChildStdout, report: &watch::Sender<Report>) {
     report.send_modify(|report| report.silent = true);
 }
 
-/// The end of a program's log, for an error that explains itself.
+/// The end of a program's log, for errors.
 #[derive(Clone, Debug, Default)]
 pub struct LogTail(String);
 

@@ -1,13 +1,12 @@
-//! Stands in for the user server of Open Cluster Management's cluster-proxy: a TLS reverse proxy that leads to the
-//! API server of every managed cluster.
+//! A stand-in for the user server of Open Cluster Management's cluster-proxy: a TLS reverse proxy for the API servers
+//! of all managed clusters.
 //!
-//! `https://HOST:PORT/CLUSTER/PATH?QUERY` is that cluster's `/PATH?QUERY`. Who the client is, its own
-//! `Authorization` header says to the cluster; the proxy adds nothing to it and writes nothing down. Bodies pass as
-//! they come, so that a watch tells of each event at once, and so do the two ways of a connection that is upgraded,
-//! as `kubectl exec` does. HTTP/1.1 only.
+//! `https://HOST:PORT/CLUSTER/PATH?QUERY` is that cluster's `/PATH?QUERY`. The client's own `Authorization` header
+//! identifies it to the cluster; the proxy adds nothing and logs nothing. Bodies are forwarded immediately, so that a
+//! watch delivers each event, as are both directions of an upgraded connection, as for `kubectl exec`. HTTP/1.1 only.
 //!
-//! What cannot be passed on is answered with a Kubernetes Status: 404 for a cluster that is not there, 502 for one
-//! that cannot be reached.
+//! If a request cannot be forwarded, the response is a Kubernetes Status: 404 for an unknown cluster, 502 for one that
+//! cannot be reached.
 
 mod forward;
 mod headers;
@@ -33,13 +32,13 @@ use crate::{HubError, ServingCertificate, ports};
 
 type Clusters = BTreeMap<String, Upstream>;
 
-/// For a client to say who it wants, and for an API server to answer the call.
+/// Timeout for a client's request head, and for a connection to an API server.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The proxy. It ends when it is dropped, and is gone when `drop` returns, with all that is open.
+/// The proxy. Dropping it closes all connections and waits for its end.
 ///
-/// It runs in a thread of its own: a test that blocks its runtime, for one by waiting for a client in another
-/// process, does not block the proxy.
+/// It runs in its own thread: a test that blocks its runtime, for example by waiting for a client in another process,
+/// does not block the proxy.
 #[derive(Debug)]
 pub struct UserServer {
     address: SocketAddr,
@@ -48,9 +47,9 @@ pub struct UserServer {
 }
 
 impl UserServer {
-    /// Starts it at an address of this machine; port 0 stands for any that is free. What returns listens.
+    /// Starts it at an address of this machine; port 0 selects a free one. It listens when this returns.
     ///
-    /// After a drop the same address can be listened at again: with another certificate, say.
+    /// After a drop, the same address can be used again, for example with another certificate.
     pub fn start<N: Into<String>>(
         serving: &ServingCertificate,
         address: SocketAddr,
@@ -75,18 +74,18 @@ impl UserServer {
         let thread = std::thread::Builder::new().name("user-server".to_owned()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    // Told to end, or forgotten.
+                    // Stopped, or dropped.
                     _ = ended => {}
                     () = serve(listener, acceptor, Arc::new(clusters)) => {}
                 }
             });
-            // Not waiting for names that are being resolved, which cannot be given up.
+            // Without waiting for name resolutions, which cannot be cancelled.
             runtime.shutdown_background();
         });
         Ok(Self { address, end: Some(end), thread: Some(thread.map_err(failed)?) })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -98,7 +97,7 @@ impl UserServer {
         format!("https://{}", self.address)
     }
 
-    /// A cluster's API server through it.
+    /// The URL of a cluster's API server through it.
     #[must_use]
     pub fn url_of(&self, cluster: &str) -> String {
         format!("{}/{cluster}", self.url())
@@ -109,19 +108,19 @@ impl Drop for UserServer {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // An error is a panic of that thread, and it has been printed.
+            // An error is a panic of that thread, which has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Whether a name is found again in a path, as it is.
+/// Whether a name is a single, unescaped path segment.
 fn is_segment(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, clusters: Arc<Clusters>) {
-    // It only fails outside a runtime.
+    // It fails only outside a runtime.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let mut connections = JoinSet::new();
     loop {
@@ -130,7 +129,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, clusters: Arc<Clust
                 Ok((stream, _)) => {
                     connections.spawn(talk(stream, acceptor.clone(), Arc::clone(&clusters)));
                 }
-                // This process has too many files open: some of them are connections that will end.
+                // This process has too many open files: some are connections that will end.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -138,9 +137,9 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, clusters: Arc<Clust
     }
 }
 
-/// One client. What goes wrong with its connection, it sees for itself.
+/// Serves one client, which notices failures of its connection itself.
 async fn talk(stream: TcpStream, acceptor: TlsAcceptor, clusters: Arc<Clusters>) {
-    // Else the last bytes of a message wait for more to come.
+    // Otherwise the last bytes of a message would wait for more.
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
     let service = service_fn(move |request| {

@@ -1,25 +1,24 @@
-//! Who may talk to a hub: a user per component, so that each has its own rights and its requests can be told
-//! apart in the audit log.
+//! The users of a hub: one per component, so that each has its own permissions and can be identified in the audit log.
 
 use std::fmt;
 use std::fmt::Write as _;
 
 use crate::{HubError, random};
 
-/// The user who may do everything, and whom priority and fairness does not slow down.
+/// The user with all permissions, exempt from priority and fairness.
 pub const ADMIN: &str = "admin";
 
-/// The user who plays Open Cluster Management's own controllers: a cluster admin by a binding, but an
-/// ordinary client to priority and fairness.
+/// The user of Open Cluster Management's own controllers: a cluster admin by a binding, not exempt from priority and
+/// fairness.
 pub const OCM: &str = "ocm";
 
-/// Users that every hub has, with no rights until they are granted some.
+/// Users of every hub, without permissions until they are granted.
 const COMPONENTS: [&str; 5] = ["projector", "provisioner", "syncer", "addons", "consumer"];
 
 /// The hub's own controllers.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-/// Who does what this crate does by itself: nothing of that is counted.
+/// The user of this crate's own requests, which are not counted.
 pub(crate) const HARNESS: &str = "local-hub:harness";
 
 const MASTERS: &str = "system:masters";
@@ -42,8 +41,8 @@ impl fmt::Debug for User {
 pub(crate) struct Users(Vec<User>);
 
 impl Users {
-    /// The default users and those asked for. Who is asked for again has the groups asked for last, but for the
-    /// two that a hub cannot do without.
+    /// The default users and additional ones. The last groups of a user apply, except for the two users that a hub
+    /// requires.
     pub(crate) fn new(asked_for: &[(String, Vec<String>)]) -> Result<Self, HubError> {
         let mut users = Self(Vec::new());
         users.set(ADMIN, &[MASTERS.to_owned()])?;
@@ -82,7 +81,7 @@ impl Users {
         })
     }
 
-    /// The names of all users but the hub's own.
+    /// The names of all users except the hub's own.
     pub(crate) fn named(&self) -> impl Iterator<Item = &str> {
         self.0
             .iter()

@@ -1,4 +1,4 @@
-//! What ends a command.
+//! The end of a command.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use local_hub::HubError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// The end of a command that runs until it is told to end.
+/// The end of a command that runs until it is stopped.
 pub struct End {
     interrupt: Signal,
     terminate: Signal,
@@ -14,7 +14,7 @@ pub struct End {
 }
 
 impl End {
-    /// Listens for the signals that mean it, and to standard input if asked to.
+    /// Listens for signals, and for the end of standard input if requested.
     pub fn of(stdin: bool) -> Result<Self, HubError> {
         let listen = |kind| {
             signal(kind).map_err(|source| HubError::Io { doing: "listen for signals".to_owned(), source })
@@ -26,7 +26,7 @@ impl End {
         })
     }
 
-    /// Returns when it comes.
+    /// Returns when the command must end.
     pub async fn comes(&mut self) {
         let stdin = async {
             match &mut self.stdin {
@@ -42,12 +42,12 @@ impl End {
     }
 }
 
-/// Resolves, by losing its sender, when standard input ends. In a thread that nobody waits for, because a read
-/// cannot be cancelled.
+/// Resolves, by losing its sender, when standard input ends. In a thread that is not joined, because a read cannot be
+/// cancelled.
 fn stdin_closes() -> oneshot::Receiver<()> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        // An error is an end as well: nothing more will come.
+        // An error counts as the end: nothing more will come.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         drop(sender);
     });

@@ -1,4 +1,4 @@
-//! `local-hub pods`: a node, in the foreground.
+//! `local-hub pods`: a node in the foreground.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,46 +10,45 @@ use super::end::End;
 use super::ready::{Ready, ReadyFile};
 use super::say;
 
-/// Run the Pods of a hub: be its scheduler and kubelet
+/// Run the Pods of a hub, as its scheduler and kubelet
 ///
-/// The hub is one of local-hub up --workloads, which makes Pods of Deployments.
+/// The hub must be one of local-hub up --workloads, which creates Pods of Deployments.
 /// Each Pod's containers run on this machine in the root file system of their
-/// image, in namespaces of their own, with what the Pod says: command,
-/// environment, user, volumes, probes, and a token of its ServiceAccount. This
-/// takes root.
+/// image, in their own namespaces, with the Pod's command, environment, user,
+/// volumes, probes, and a token of its ServiceAccount. This requires root.
 ///
 /// When it is ready, the last lines of the output are
 ///
 ///     export PODS_LOGS='DIR'
 ///     ready logs=DIR
 ///
-/// and the ready file holds the export. What a container writes is in
-/// DIR/NAMESPACE/POD/CONTAINER.log. At the end, however it comes, all containers
-/// are killed and DIR is removed.
+/// and the ready file contains the export. The output of a container is in
+/// DIR/NAMESPACE/POD/CONTAINER.log. When the command ends, however it ends, all
+/// containers are killed and DIR is removed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
-    /// A kubeconfig for the hub, with all rights
+    /// A kubeconfig for the hub, with all permissions
     #[arg(long, value_name = "FILE", env = "KUBECONFIG", required_unless_present = "can")]
     kubeconfig: Option<PathBuf>,
 
-    /// What Pods call an image, and its OCI archive, or a directory that is a root; can be repeated
+    /// An image name, and its OCI archive or a root directory; can be repeated
     #[arg(long = "image", value_name = "NAME=PATH", required_unless_present = "can", value_parser = image)]
     images: Vec<(String, PathBuf)>,
 
-    /// A host name and port that pods can connect to, such as a Service's, and who is there; can be repeated
+    /// A host name and port that Pods can connect to, such as a Service's, and its target; can be repeated
     #[arg(long = "service", value_name = "NAME:PORT=ADDRESS:PORT", value_parser = service)]
     services: Vec<(String, u16, SocketAddr)>,
 
-    /// A file that is there while the node is, with variables for a shell
+    /// A file with variables for a shell, which exists while the node is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 
-    /// Also end when standard input does, and so with whoever holds its other end
+    /// Also end when standard input is closed, for example because the parent process ends
     #[arg(long)]
     until_stdin_closes: bool,
 
-    /// Start nothing: succeed if this machine has what it takes, and lets us, and say what is missing if not
+    /// Start nothing: succeed if this machine can run Pods, and report what is missing otherwise
     #[arg(long)]
     can: bool,
 }
@@ -57,7 +56,7 @@ pub struct Options {
 fn image(argument: &str) -> Result<(String, PathBuf), String> {
     match argument.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
-        _ => Err("say NAME=PATH".to_owned()),
+        _ => Err("expected NAME=PATH".to_owned()),
     }
 }
 
@@ -66,7 +65,7 @@ fn service(argument: &str) -> Result<(String, u16, SocketAddr), String> {
         let (name, port) = service.rsplit_once(':')?;
         Some((name.to_owned(), port.parse().ok()?, address.parse().ok()?))
     });
-    parts.filter(|(name, _, _)| !name.is_empty()).ok_or_else(|| "say NAME:PORT=ADDRESS:PORT".to_owned())
+    parts.filter(|(name, _, _)| !name.is_empty()).ok_or_else(|| "expected NAME:PORT=ADDRESS:PORT".to_owned())
 }
 
 impl Options {
@@ -94,7 +93,7 @@ impl Options {
             ready_file.write(&ready)?;
         }
         ready.print(&format!("logs={logs}"));
-        say("Pods run; ^C ends them");
+        say("the Pods are running; stop them with ^C");
         end.comes().await;
         say("stopping");
         drop(pods);

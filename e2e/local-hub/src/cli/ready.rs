@@ -1,4 +1,4 @@
-//! How a script learns that something is ready, and where.
+//! Tells a script that something is ready, and how to reach it.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,33 +11,33 @@ use local_hub::HubError;
 pub struct Ready(String);
 
 impl Ready {
-    /// With one more variable.
+    /// Adds a variable.
     pub fn export(mut self, name: &str, value: &str) -> Self {
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "export {name}={}", quoted(value));
         self
     }
 
-    /// Writes the file. Who waits for it finds all of it.
+    /// Writes the file atomically.
     pub fn write(&self, path: &Path) -> Result<(), HubError> {
         let mut draft = path.as_os_str().to_owned();
         draft.push(".draft");
         std::fs::write(&draft, &self.0).and_then(|()| std::fs::rename(draft, path)).map_err(failed(path))
     }
 
-    /// Prints the variables, and a last line that says the most of it.
+    /// Prints the variables, and a last line with the most important values.
     #[allow(clippy::print_stdout, reason = "this is the program's output")]
     pub fn print(&self, what: &str) {
         println!("{}ready {what}", self.0);
     }
 }
 
-/// A file that is there only as long as what it tells is true.
+/// A file that exists only while its contents are valid.
 #[derive(Debug)]
 pub struct ReadyFile<'a>(&'a Path);
 
 impl<'a> ReadyFile<'a> {
-    /// Removes one that somebody has left: whoever waits for it waits for this one.
+    /// Removes an existing file, which would be mistaken for this one.
     pub fn new(path: &'a Path) -> Result<Self, HubError> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
@@ -53,7 +53,7 @@ impl<'a> ReadyFile<'a> {
 
 impl Drop for ReadyFile<'_> {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // No error can be reported here.
         let _ = std::fs::remove_file(self.0);
     }
 }

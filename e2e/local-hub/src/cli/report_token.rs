@@ -1,4 +1,4 @@
-//! `local-hub report-token`: what the agent of the managed-serviceaccount addon does, once.
+//! `local-hub report-token`: reports a token once, like the agent of the managed-serviceaccount addon.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use local_hub::{Agent, HubError};
 
 use super::say;
 
-/// Report a token for a ManagedServiceAccount, as its agent on the managed cluster does
+/// Report a token for a ManagedServiceAccount, like its agent on the managed cluster
 ///
-/// On the managed cluster, makes the namespace open-cluster-management-agent-addon
-/// and the ServiceAccount MSA in it if they are not there, and requests a token
-/// for it. On the hub, writes the token and the cluster's authority into the
-/// Secret MSA in namespace CLUSTER, and the status of the ManagedServiceAccount,
-/// which has to be there:
+/// On the managed cluster, it creates the namespace
+/// open-cluster-management-agent-addon and the ServiceAccount MSA in it if they do
+/// not exist, and requests a token for it. On the hub, it writes the token and the
+/// cluster's authority into the Secret MSA in namespace CLUSTER, and the status of
+/// the ManagedServiceAccount, which must exist:
 ///
 ///     kubectl apply -f - <<'EOF'
 ///     apiVersion: authentication.open-cluster-management.io/v1beta1
@@ -30,14 +30,14 @@ use super::say;
 ///     local-hub report-token --hub "$dir/hub/admin.kubeconfig" \
 ///         --managed "$dir/one/admin.kubeconfig" --cluster one --msa my-app
 ///
-/// What the ServiceAccount may do there is decided there:
+/// The permissions of the ServiceAccount are granted on the managed cluster:
 ///
 ///     kubectl --kubeconfig "$dir/one/admin.kubeconfig" create clusterrolebinding \
 ///         my-app --clusterrole view \
 ///         --serviceaccount open-cluster-management-agent-addon:my-app
 ///
-/// Each call reports a new token. The old one stays valid until its time is up,
-/// or until its ServiceAccount is deleted. The token is not shown.
+/// Each call reports a new token. The old one stays valid until it expires or its
+/// ServiceAccount is deleted. The token is not printed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct ReportToken {
@@ -57,14 +57,14 @@ pub struct ReportToken {
     #[arg(long, value_name = "NAME")]
     msa: String,
 
-    /// How long the token is valid, such as 30m or 8640h0m0s; API servers want ten minutes at least
+    /// How long the token is valid, such as 30m or 8640h0m0s; API servers require at least ten minutes
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     validity: Duration,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
     let duration: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    Duration::try_from(duration).map_err(|_| "it has to be in the future".to_owned())
+    Duration::try_from(duration).map_err(|_| "must be positive".to_owned())
 }
 
 impl ReportToken {

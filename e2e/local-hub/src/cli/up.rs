@@ -9,12 +9,11 @@ use super::end::End;
 use super::ready::Ready;
 use super::say;
 
-/// Start a hub and keep it until it is interrupted
+/// Start a hub and keep it running until it is interrupted
 ///
 /// A hub is etcd, kube-apiserver and kube-controller-manager, with the CRDs of
 /// Open Cluster Management and ClusterProfile. The first start on a machine
-/// builds them, which takes minutes; every other takes seconds.
-///
+/// builds them, which takes minutes; later ones take seconds.
 /// When the hub is ready, the last lines of the output are
 ///
 ///     export KUBECONFIG='DIR/admin.kubeconfig'
@@ -22,48 +21,47 @@ use super::say;
 ///     export LOCAL_HUB_URL='https://127.0.0.1:PORT'
 ///     ready kubeconfig=DIR/admin.kubeconfig bin=DIRECTORY
 ///
-/// and the file DIR/ready holds the exports. A bash script starts a hub that
+/// and the file DIR/ready contains the exports. A bash script starts a hub that
 /// ends when the script does, waits for that file and sources it:
-///
 ///     exec 3> >(exec local-hub up --dir "$dir" --until-stdin-closes)
 ///     until [ -e "$dir/ready" ]; do kill -0 $! || exit 1; sleep 0.1; done
 ///     . "$dir/ready"
 ///
-/// Beside it is a kubeconfig for every user. admin and ocm may do everything;
-/// projector, provisioner, syncer, addons and consumer may do what RBAC grants
-/// them, at first nothing. DIR/audit.log has a line for each request.
+/// The directory also contains a kubeconfig for every user. admin and ocm have all
+/// permissions; projector, provisioner, syncer, addons and consumer have what RBAC
+/// grants them, initially nothing. DIR/audit.log has a line for each request.
 ///
-/// At the end, however it comes, all programs are killed and DIR is removed.
+/// When the command ends, however it ends, all programs are killed and DIR is removed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "flags are")]
 pub struct Up {
-    /// Which CRD of ClusterProfile: map or v1alpha2 as cluster-inventory-api v0.1 and v0.2 ship it, atomic as Open
-    /// Cluster Management installs it
+    /// Which CRD of ClusterProfile to install: map or v1alpha2 as in cluster-inventory-api v0.1 and v0.2, atomic as in
+    /// Open Cluster Management
     #[arg(long, value_name = "FLAVOUR", value_parser = str::parse::<Flavour>, default_value = Flavour::Map.as_str())]
     flavour: Flavour,
 
-    /// The hub's directory, empty or not there yet; by default a new one among the temporary files
+    /// The hub's directory, which must be empty or not exist; by default a new temporary one
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// One more user, or other groups for one of the default users; can be repeated
+    /// An additional user, or other groups for a default user; can be repeated
     #[arg(long = "user", value_name = "NAME[=GROUP,...]")]
     users: Vec<String>,
 
-    /// Install no CRDs: a managed cluster
+    /// Install no CRDs, as on a managed cluster
     #[arg(long)]
     no_crds: bool,
 
-    /// Start no kube-controller-manager: nothing is garbage collected, no namespace ends
+    /// Start no kube-controller-manager: nothing is garbage-collected, and no namespace is finalized
     #[arg(long)]
     no_controller_manager: bool,
 
-    /// Run the controllers that make Pods of Deployments; local-hub pods runs these
+    /// Run the controllers that create Pods of Deployments; local-hub pods runs the Pods
     #[arg(long, conflicts_with = "no_controller_manager")]
     workloads: bool,
 
-    /// Also end when standard input does, and so with whoever holds its other end
+    /// Also end when standard input is closed, for example because the parent process ends
     #[arg(long)]
     until_stdin_closes: bool,
 }
@@ -74,12 +72,12 @@ impl Up {
         let mut end = End::of(self.until_stdin_closes)?;
         say("starting a hub");
         let hub = tokio::select! {
-            // Ending while it starts: what has been started is gone when the future is dropped.
+            // If it ends during startup, dropping the future stops what has been started.
             () = end.comes() => return Ok(()),
             hub = self.builder().start() => hub?,
         };
         announce(&hub)?;
-        say("the hub is ready; ^C ends it");
+        say("the hub is ready; stop it with ^C");
         end.comes().await;
         say("stopping");
         drop(hub);

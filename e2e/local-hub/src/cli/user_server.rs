@@ -1,4 +1,4 @@
-//! `local-hub user-server`: the way to managed clusters, in the foreground.
+//! `local-hub user-server`: a proxy to managed clusters in the foreground.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -14,31 +14,30 @@ use super::end::End;
 use super::ready::{Ready, ReadyFile};
 use super::say;
 
-/// Files in the serving directory, called as in the Secret that cluster-proxy has.
+/// Files in the serving directory, named as in cluster-proxy's Secret.
 const AUTHORITY: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// Lead to the API servers of managed clusters, as cluster-proxy's user server does
+/// Forward requests to the API servers of managed clusters, like cluster-proxy's user server
 ///
 ///     https://ADDRESS:PORT/NAME/PATH
 ///
-/// is PATH at the API server of cluster NAME. Who you are, your own token says,
-/// and the cluster decides what you may do there: of the kubeconfigs below only
-/// server and authority are used. Everything passes that kubectl can do, --watch
-/// and exec too.
+/// is PATH at the API server of cluster NAME. Your own token identifies you to the
+/// cluster, which authorizes you: only server and authority of the kubeconfigs below
+/// are used. It supports everything that kubectl does, including --watch and exec.
 ///
-/// The first start makes an authority and a certificate in the serving
-/// directory, and later ones use them again: remove the files for new ones.
+/// The first start creates an authority and a certificate in the serving
+/// directory, and later ones reuse them: remove the files to create new ones.
 ///
-///     ca.crt    the authority, which clients have to trust
-///     tls.crt   the certificate, and behind it the authority
+///     ca.crt    the authority, which clients must trust
+///     tls.crt   the certificate, followed by the authority
 ///     tls.key   its key
 ///
 /// tls.crt and tls.key are what cluster-proxy keeps in the Secret
 /// cluster-proxy-user-serving-cert.
 ///
-/// When it listens, the last lines of the output are
+/// When it is ready, the last lines of the output are
 ///
 ///     export USER_SERVER_URL='https://127.0.0.1:PORT'
 ///     export USER_SERVER_CA='DIR/ca.crt'
@@ -46,9 +45,9 @@ const KEY: &str = "tls.key";
 ///     export USER_SERVER_KEY='DIR/tls.key'
 ///     ready url=https://127.0.0.1:PORT ca=DIR/ca.crt
 ///
-/// and the ready file holds the exports. It goes when the server does. A bash
-/// script starts one that ends when the script does, waits for that file and
-/// sources it:
+/// and the ready file contains the exports. It is removed when the server ends. A
+/// bash script starts a server that ends when the script does, waits for that file
+/// and sources it:
 ///
 ///     exec 4> >(exec local-hub user-server --serving-dir "$dir/proxy" \
 ///         --cluster one="$dir/one/admin.kubeconfig" \
@@ -60,27 +59,27 @@ const KEY: &str = "tls.key";
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
-    /// Where to listen; port 0 is any that is free
+    /// Where to listen; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
-    /// Where the certificate is, or will be; made if it is not there
+    /// The directory of the certificate; created if it does not exist
     #[arg(long, value_name = "DIR")]
     serving_dir: PathBuf,
 
-    /// One more name that clients may use for the server, such as a Service's; for a new certificate
+    /// An additional name that clients may use for the server, such as a Service's; for a new certificate
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
 
-    /// A cluster, and a kubeconfig that knows its API server; can be repeated
+    /// A cluster, and a kubeconfig with its API server; can be repeated
     #[arg(long = "cluster", value_name = "NAME=KUBECONFIG", required = true, value_parser = cluster)]
     clusters: Vec<(String, PathBuf)>,
 
-    /// A file that is there while the server is, with variables for a shell
+    /// A file with variables for a shell, which exists while the server is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 
-    /// Also end when standard input does, and so with whoever holds its other end
+    /// Also end when standard input is closed, for example because the parent process ends
     #[arg(long)]
     until_stdin_closes: bool,
 }
@@ -90,7 +89,7 @@ fn cluster(argument: &str) -> Result<(String, PathBuf), String> {
         Some((name, kubeconfig)) if !name.is_empty() && !kubeconfig.is_empty() => {
             Ok((name.to_owned(), PathBuf::from(kubeconfig)))
         }
-        _ => Err("say NAME=KUBECONFIG".to_owned()),
+        _ => Err("expected NAME=KUBECONFIG".to_owned()),
     }
 }
 
@@ -117,23 +116,23 @@ impl Options {
             ready_file.write(&ready)?;
         }
         ready.print(&format!("url={} ca={}", server.url(), file(AUTHORITY)));
-        say("the user server is ready; ^C ends it");
+        say("the user server is ready; stop it with ^C");
         end.comes().await;
         say("stopping");
         drop(server);
         Ok(())
     }
 
-    /// The certificate in the directory, made if there is none.
+    /// The certificate in the directory, created if there is none.
     fn certificate(&self, directory: &Path) -> Result<ServingCertificate, HubError> {
         let files = [AUTHORITY, CERTIFICATE, KEY].map(|name| directory.join(name));
         if files.iter().all(|file| file.exists()) {
             return Ok(ServingCertificate::from_pem(read(&files[1])?, read(&files[2])?));
         }
-        // Two files of one and one of another make no pair.
+        // Files of two different certificates must not be mixed.
         if let Some(left) = files.iter().find(|file| file.exists()) {
             let doing =
-                format!("make a certificate in {}: others of its files are gone", directory.display());
+                format!("create a certificate in {}: some of its files are missing", directory.display());
             return Err(HubError::Io { doing, source: exists(left) });
         }
         std::fs::create_dir_all(directory).map_err(failed("make", directory))?;

@@ -1,4 +1,5 @@
-//! What Open Cluster Management's managed-serviceaccount addon leaves on a hub, with tokens that nobody issued.
+//! The objects of Open Cluster Management's managed-serviceaccount addon on a hub, with tokens that no API server
+//! issued.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,22 +13,22 @@ use serde_json::json;
 use super::{CHANGED, Object, PARALLEL, namespace};
 use crate::HubError;
 
-/// On a ManagedServiceAccount: its token goes to those who see its cluster, if the value is `true`.
+/// On a ManagedServiceAccount: opts in to copies of its token if the value is `true`.
 pub const SYNC_LABEL: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
 
-/// On a ManagedServiceAccount: the namespaces that its token goes to, separated by commas.
+/// On a ManagedServiceAccount: the namespaces to which its token is copied, separated by commas.
 pub const SYNC_NAMESPACES_ANNOTATION: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
 
-/// On a Secret of the hub: it holds the token of the ManagedServiceAccount of its name, if the value is `true`.
+/// On a Secret of the hub: it contains the token of the ManagedServiceAccount of the same name if the value is `true`.
 pub const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
 
-/// The authority of clusters that are not there. Its bytes are no certificate.
+/// The authority of clusters that do not exist. Its bytes are not a certificate.
 pub const MADE_UP_CA: &str = "-----BEGIN CERTIFICATE-----\nbWFkZSB1cA==\n-----END CERTIFICATE-----\n";
 
-/// When made-up tokens end if nothing is said: after every test.
+/// The default expiry of made-up tokens: after every test.
 const FAR: &str = "2100-01-01T00:00:00Z";
 
-/// A ManagedServiceAccount of a cluster, whose token is rotated but not shared.
+/// A ManagedServiceAccount of a cluster, whose token is rotated but not copied.
 #[must_use]
 pub fn managed_service_account(cluster: &str, name: &str) -> Object {
     let gvk = ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount");
@@ -35,8 +36,8 @@ pub fn managed_service_account(cluster: &str, name: &str) -> Object {
         .field("spec", json!({ "rotation": { "enabled": true, "validity": "8640h0m0s" } }))
 }
 
-/// The Secret in which the agent reports the token of a ManagedServiceAccount, whose uid is `owner_uid`; the
-/// authority in it is [`MADE_UP_CA`].
+/// The Secret in which the agent reports the token of a ManagedServiceAccount with the uid `owner_uid`; its authority
+/// is [`MADE_UP_CA`].
 #[must_use]
 pub fn token_secret(cluster: &str, name: &str, owner_uid: &str, token: &[u8]) -> Object {
     token_secret_with(cluster, name, owner_uid, token, MADE_UP_CA)
@@ -63,7 +64,7 @@ pub(crate) fn token_secret_with(
     secret
 }
 
-/// A token of the right shape, and with the right claims, that no API server takes: nobody has signed it.
+/// A token with the right format and claims that no API server accepts, since it is not signed.
 #[must_use]
 pub fn unsigned_token(subject: &str, expires: Timestamp) -> String {
     let claims = json!({ "exp": expires.as_second(), "sub": subject });
@@ -88,7 +89,7 @@ pub struct ServiceAccountToken {
     expires: Timestamp,
 }
 
-/// Bytes that are not shown: a test may make a real token of them.
+/// Bytes that are not printed: a test may use a real token.
 #[derive(Clone)]
 struct Secrecy(Vec<u8>);
 
@@ -99,14 +100,14 @@ impl std::fmt::Debug for Secrecy {
 }
 
 impl ServiceAccountToken {
-    /// One whose token is an [`unsigned_token`] of its own, which ends after every test.
+    /// An account with its own [`unsigned_token`], which expires after every test.
     #[must_use]
     pub fn of(cluster: &str, name: &str) -> Self {
         let expires = FAR.parse().unwrap_or(Timestamp::MAX);
         Self { account: managed_service_account(cluster, name), token: None, expires }
     }
 
-    /// Shared with those who see its cluster: it has the label [`SYNC_LABEL`].
+    /// Opts in: with the label [`SYNC_LABEL`].
     #[must_use]
     pub fn synced(self) -> Self {
         self.label(SYNC_LABEL, "true")
@@ -130,7 +131,7 @@ impl ServiceAccountToken {
         Self { token: Some(Secrecy(token.to_vec())), ..self }
     }
 
-    /// With a token that ends then, by its own words (unless its [bytes](Self::token) are given) and the status's.
+    /// With a token that expires then, by its claim (unless its [bytes](Self::token) are given) and by the status.
     #[must_use]
     pub fn expires(self, expires: Timestamp) -> Self {
         Self { expires, ..self }
@@ -165,8 +166,8 @@ impl ServiceAccountToken {
         token_secret(cluster, self.account.name(), owner_uid, &self.token_bytes())
     }
 
-    /// Creates the ManagedServiceAccount, its Secret and its status, in this order, and answers the
-    /// ManagedServiceAccount's uid. The cluster's namespace is made if it is not there.
+    /// Creates the ManagedServiceAccount, its Secret and its status, in this order, and returns the
+    /// ManagedServiceAccount's uid. The cluster's namespace is created if it does not exist.
     pub async fn create(&self, client: &Client) -> Result<String, HubError> {
         let account = self.account();
         let namespace = namespace(account.namespace().unwrap_or_default());
@@ -185,8 +186,8 @@ impl ServiceAccountToken {
         Ok(uid)
     }
 
-    /// Reports the token for a ManagedServiceAccount that is there, whose labels and annotations stay as they
-    /// are: the Secret is made or replaced, then the status is written.
+    /// Reports the token for an existing ManagedServiceAccount, whose labels and annotations are preserved: creates or
+    /// replaces the Secret, then writes the status.
     pub async fn report(&self, client: &Client) -> Result<(), HubError> {
         let account = self.account();
         let found = account
@@ -199,7 +200,7 @@ impl ServiceAccountToken {
     }
 }
 
-/// [Creates](ServiceAccountToken::create) many at a time and in no order.
+/// [Creates](ServiceAccountToken::create) accounts, concurrently and in no order.
 pub async fn create_tokens(
     client: &Client,
     tokens: impl IntoIterator<Item = ServiceAccountToken>,

@@ -1,4 +1,4 @@
-//! A container's environment, and what `$(NAME)` in its command stands for.
+//! A container's environment, and the expansion of `$(NAME)` in its command.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, ObjectFieldSelector, Pod};
 use super::objects::Objects;
 use super::problem::Problem;
 
-/// Variables in the order in which they were set; a later one takes the place of an earlier one.
+/// Variables in the order in which they were set; a later one replaces an earlier one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment(Vec<(String, String)>);
 
@@ -24,13 +24,12 @@ impl Environment {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// As `env` takes them.
+    /// In the format of `env`.
     pub(crate) fn assignments(&self) -> impl Iterator<Item = String> + '_ {
         self.0.iter().map(|(name, value)| format!("{name}={value}"))
     }
 
-    /// Puts values in the place of `$(NAME)`. A name that is not known stays as it is, and so does `$$(NAME)`,
-    /// with one dollar less.
+    /// Expands `$(NAME)`. An unknown name stays unchanged, and `$$(NAME)` becomes `$(NAME)`.
     pub(crate) fn expand(&self, text: &str) -> String {
         let mut expanded = String::new();
         let mut rest = text;
@@ -41,7 +40,7 @@ impl Environment {
                 expanded.push('$');
                 rest = after;
             } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|text| text.split_once(')')) {
-                // Unknown: as it stands, with what was taken off it.
+                // Unknown: unchanged.
                 let known = self.get(name).map(ToOwned::to_owned);
                 expanded.push_str(&known.unwrap_or_else(|| format!("$({name})")));
                 rest = after;
@@ -53,7 +52,7 @@ impl Environment {
     }
 }
 
-/// What the Pod's and the image's descriptions give, on top of `base`.
+/// The variables of the Pod and the image, in addition to `base`.
 pub(crate) async fn of(
     container: &Container,
     pod: &Pod,
@@ -102,27 +101,27 @@ async fn value_of(
         let optional = reference.optional.unwrap_or_default();
         (objects.secret(&reference.name, optional).await?, &reference.key, optional)
     } else {
-        return Err(Problem::unsupported(format!("where variable {} comes from", variable.name)));
+        return Err(Problem::unsupported(format!("the source of variable {}", variable.name)));
     };
     match values.into_iter().find(|(name, _)| name == key) {
         Some((_, value)) => text(key, value).map(Some),
         None if optional => Ok(None),
-        None => Err(Problem::config(format!("there is no key {key} for variable {}", variable.name))),
+        None => Err(Problem::config(format!("key {key} for variable {} not found", variable.name))),
     }
 }
 
 fn text(key: &str, value: Vec<u8>) -> Result<String, Problem> {
-    String::from_utf8(value).map_err(|_| Problem::config(format!("the value of {key} is no text")))
+    String::from_utf8(value).map_err(|_| Problem::config(format!("the value of {key} is not UTF-8")))
 }
 
-/// Where a pod and its node are.
+/// The addresses of a Pod and its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) pod: String,
     pub(crate) host: String,
 }
 
-/// What a field of a Pod says, as `fieldRef` names fields.
+/// The value of a field of a Pod, as in `fieldRef`.
 pub(crate) fn value_of_field(
     field: &ObjectFieldSelector,
     pod: &Pod,

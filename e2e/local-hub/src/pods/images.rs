@@ -1,4 +1,4 @@
-//! The images that containers are made of: what a registry and a container runtime's store would be.
+//! The images of containers, in place of a registry and a container runtime's store.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::HubError;
 /// An image, unpacked.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
-    /// Nobody writes here: each container has a copy.
+    /// Never written: each container gets a copy.
     pub(crate) root: PathBuf,
     pub(crate) config: Config,
 }
 
-/// What an image says of how to run it.
+/// The configuration of an image.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Config {
@@ -30,12 +30,12 @@ pub(crate) struct Config {
     pub(crate) working_dir: String,
 }
 
-/// Images by the reference that Pods name them with.
+/// Images by the reference that Pods use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Images(Arc<BTreeMap<String, Image>>);
 
 impl Images {
-    /// Unpacks what is an archive, below `directory`; a directory is a root file system as it is.
+    /// Unpacks archives below `directory`; a directory is used as the root file system.
     pub(crate) async fn unpack(given: &[(String, PathBuf)], directory: &Path) -> Result<Self, HubError> {
         let mut images = BTreeMap::new();
         for (number, (reference, path)) in given.iter().enumerate() {
@@ -51,11 +51,11 @@ impl Images {
         Ok(Self(Arc::new(images)))
     }
 
-    /// The image of that reference. Nothing is ever pulled.
+    /// The image with this reference. Nothing is ever pulled.
     pub(crate) fn get(&self, reference: &str) -> Result<&Image, Problem> {
         self.0.get(reference).ok_or_else(|| {
             let known: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            Problem::new("ErrImageNeverPull", format!("no image {reference:?} here, only {known:?}"))
+            Problem::new("ErrImageNeverPull", format!("image {reference:?} not found, known are {known:?}"))
         })
     }
 }
@@ -82,7 +82,7 @@ struct ImageConfig {
     config: Config,
 }
 
-/// Unpacks an OCI archive of one image.
+/// Unpacks an OCI archive with one image.
 async fn unpack(archive: &Path, directory: &Path) -> Result<Image, HubError> {
     let (layout, root) = (directory.join("layout"), directory.join("root"));
     for made in [&layout, &root] {
@@ -92,7 +92,7 @@ async fn unpack(archive: &Path, directory: &Path) -> Result<Image, HubError> {
     tar("--extract", archive, &layout).await?;
     let index: Index = read(&layout.join("index.json"))?;
     let [only] = index.manifests.as_slice() else {
-        return Err(wrong(archive, format!("it holds {} images, not one", index.manifests.len())));
+        return Err(wrong(archive, format!("expected one image, got {}", index.manifests.len())));
     };
     let manifest: Manifest = read(&blob(archive, &layout, only)?)?;
     let config: ImageConfig = read(&blob(archive, &layout, &manifest.config)?)?;
@@ -107,12 +107,12 @@ async fn unpack(archive: &Path, directory: &Path) -> Result<Image, HubError> {
 }
 
 fn blob(archive: &Path, layout: &Path, descriptor: &Descriptor) -> Result<PathBuf, HubError> {
-    // What is hashed into a path must not lead out of it.
+    // A digest becomes part of a path and must not lead out of it.
     match descriptor.digest.split_once(':') {
         Some((kind, hash)) if hash.bytes().all(|byte| byte.is_ascii_hexdigit()) && kind == "sha256" => {
             Ok(layout.join("blobs").join(kind).join(hash))
         }
-        _ => Err(wrong(archive, format!("{:?} is no digest", descriptor.digest))),
+        _ => Err(wrong(archive, format!("{:?} is not a valid digest", descriptor.digest))),
     }
 }
 
@@ -122,7 +122,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     serde_json::from_slice(&bytes).map_err(|error| wrong(path, error.to_string()))
 }
 
-/// Whether a layer's file of that path stands for one that is removed.
+/// Whether a path in a layer marks a removed file.
 fn removes(path: &str) -> bool {
     path.trim_end_matches('/').rsplit('/').next().is_some_and(|name| name.starts_with(".wh."))
 }
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// An archive of one image, with these files in its one layer.
+    /// An archive with one image, with these files in its only layer.
     async fn archive(directory: &Path, files: &[&str], layer_digest: &str) -> PathBuf {
         let (blobs, content) = (directory.join("layout/blobs/sha256"), directory.join("content"));
         for made in [&blobs, &content] {
@@ -203,7 +203,7 @@ mod tests {
             async |files: &[&str], digest: &str| unpacked(files, digest).await.unwrap_err().to_string();
         assert!(refused(&["file", ".wh.other"], "sha256:1a").await.contains("removes files"));
         for digest in ["sha256:../../../1a", "sha512:1a", "1a"] {
-            assert!(refused(&["file"], digest).await.contains("is no digest"), "{digest}");
+            assert!(refused(&["file"], digest).await.contains("is not a valid digest"), "{digest}");
         }
     }
 

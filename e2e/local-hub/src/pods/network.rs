@@ -1,8 +1,8 @@
-//! A pod's network: nothing but the loopback device of a network namespace of its own.
+//! A Pod's network: only the loopback device of its own network namespace.
 //!
-//! What a pod reaches, it reaches at an address on that device, where the runner listens and passes on: the API
-//! server at the address that its Service has, and whatever else the runner was told. So two pods listen on one
-//! port, and no interface, route or rule of the machine's own is touched.
+//! The runner listens at addresses on that device and forwards connections: to the API server at its Service's address,
+//! and to the configured Services. So two Pods can listen on the same port, and no interface, route or rule of the
+//! machine is changed.
 
 use std::fs::File;
 use std::io;
@@ -15,15 +15,15 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// Where Pods find the API server: the first address of the hub's range for Services.
+/// The API server's address for Pods: the first of the hub's Service range.
 pub(crate) const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) const API_SERVER_PORT: u16 = 443;
 
-/// The names by which they may call it.
+/// Its names for Pods.
 pub(crate) const API_SERVER_NAMES: &str =
     "kubernetes.default.svc kubernetes.default.svc.cluster.local kubernetes.default kubernetes";
 
-/// A name and a port that pods can connect to, and what is there.
+/// A name and a port that Pods can connect to, and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forward {
     pub(crate) name: String,
@@ -38,14 +38,14 @@ impl Forward {
         Self { name: API_SERVER_NAMES.to_owned(), address: API_SERVER, port: API_SERVER_PORT, target }
     }
 
-    /// What people call `name`; each name has an address, wherever it leads.
+    /// A Service with this name; each name has an address, whatever its target.
     pub(crate) fn named(number: usize, name: &str, port: u16, target: SocketAddr) -> Self {
         let number = u8::try_from(number + 1).unwrap_or(u8::MAX);
         Self { name: name.to_owned(), address: Ipv4Addr::new(10, 255, 0, number), port, target }
     }
 }
 
-/// The address of the pod of that number.
+/// The address of the Pod with this number.
 pub(crate) fn pod_address(number: usize) -> Ipv4Addr {
     let [.., high, low] = u32::try_from(number % 0xffff + 1).unwrap_or(1).to_be_bytes();
     Ipv4Addr::new(10, 244, high, low)
@@ -56,7 +56,7 @@ pub(crate) fn pod_address(number: usize) -> Ipv4Addr {
 pub(crate) struct Network(PathBuf);
 
 impl Network {
-    /// That of a process.
+    /// The network namespace of a process.
     pub(crate) fn of(pid: u32) -> Self {
         Self(PathBuf::from(format!("/proc/{pid}/ns/net")))
     }
@@ -90,7 +90,7 @@ impl Network {
         TcpStream::from_std(stream)
     }
 
-    /// Listens inside, and passes on what comes, until what is returned is aborted.
+    /// Listens inside and forwards connections, until the returned task is aborted.
     pub(crate) async fn forward(&self, forward: &Forward) -> io::Result<AbortHandle> {
         let (address, target) = ((forward.address, forward.port), forward.target);
         let listener = self.inside(move || std::net::TcpListener::bind(address)).await?;
@@ -100,8 +100,8 @@ impl Network {
         Ok(tokio::spawn(pass_on(listener, connect)).abort_handle())
     }
 
-    /// Does something in the namespace. A socket belongs to the one that it was made in, whoever uses it later; so
-    /// a thread goes there and ends there.
+    /// Runs a function in the namespace. A socket belongs to the namespace in which it was created, whoever uses it
+    /// later, so a thread enters the namespace and ends there.
     async fn inside<T: Send + 'static>(
         &self,
         act: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -115,19 +115,19 @@ impl Network {
                     Ok(move_into_link_name_space(namespace.as_fd(), network)?)
                 })
                 .and_then(|()| act());
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = sender.send(done);
         })?;
         result.await.map_err(io::Error::other)?
     }
 }
 
-/// Connects each who comes with what `connect` finds.
+/// Forwards each connection to what `connect` returns.
 pub(crate) async fn pass_on<F>(listener: TcpListener, connect: impl Fn() -> F)
 where
     F: Future<Output = io::Result<TcpStream>> + Send + 'static,
 {
-    // They end with this task: a pod's connections do not outlive the pod.
+    // They end with this task: a Pod's connections do not outlive the Pod.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
@@ -135,7 +135,7 @@ where
                 Ok((mut near, _)) => {
                     let connecting = connect();
                     connections.spawn(async move {
-                        // What breaks on one side is closed on the other, which is all there is to tell.
+                        // An error on one side closes the other.
                         if let Ok(mut far) = connecting.await {
                             let _ = far.set_nodelay(true);
                             let _ = near.set_nodelay(true);
@@ -150,7 +150,7 @@ where
     }
 }
 
-/// What a pod's `/etc/hosts` says.
+/// The contents of a Pod's `/etc/hosts`.
 pub(crate) fn hosts(name: &str, address: Ipv4Addr, forwards: &[Forward]) -> String {
     let mut lines = vec!["127.0.0.1 localhost".to_owned(), format!("{address} {name}")];
     lines.extend(forwards.iter().map(|forward| format!("{} {}", forward.address, forward.name)));

@@ -1,4 +1,4 @@
-//! The node: takes Pods that nobody has taken, runs them, tells how they are, and lets them go.
+//! The node: binds Pods, runs them, writes their status, and removes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -22,25 +22,25 @@ use super::objects::Objects;
 use super::status::Report;
 use super::worker::{Worker, World, grace_of};
 
-/// What Pods see as their node's name. There is no such Node.
+/// The node's name as Pods see it. There is no such Node object.
 const NAME: &str = "local-hub";
 
-/// How often a request that failed is made again.
+/// Delay before a failed request is retried.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// A Pod's uid.
 type Uid = String;
 
-/// All that runs.
+/// The running Pods.
 pub(crate) struct Node {
     watching: Client,
     asking: Client,
     world: World,
-    /// How to stop each Pod that was started.
+    /// How to stop each started Pod.
     started: BTreeMap<Uid, watch::Sender<Option<Duration>>>,
-    /// Those that were seen in a list that is not complete yet.
+    /// The Pods of a list that is not complete yet.
     listed: BTreeSet<Uid>,
-    /// How many had an address.
+    /// How many addresses have been assigned.
     addresses: usize,
     tasks: JoinSet<Option<Uid>>,
 }
@@ -64,7 +64,7 @@ impl Node {
         let mut events = pin!(watcher(pods, watcher::Config::default()).default_backoff());
         loop {
             tokio::select! {
-                // The stream does not end, and repeats what failed.
+                // The stream does not end, and retries by itself.
                 Some(event) = events.next() => if let Ok(event) = event { self.see(event) },
                 Some(done) = self.tasks.join_next() => if let Ok(Some(uid)) = done {
                     self.started.remove(&uid);
@@ -86,7 +86,7 @@ impl Node {
                 }
             }
             Event::Apply(pod) => self.take(pod),
-            // Whoever removed it did not wait for us.
+            // The client that removed it did not wait for the node.
             Event::Delete(pod) => {
                 if let Some(stop) = self.started.get(&pod.uid().unwrap_or_default()) {
                     stop.send_replace(Some(Duration::ZERO));
@@ -149,7 +149,7 @@ impl Node {
     }
 }
 
-/// A Pod's whole life: until it is gone from the API server.
+/// Runs a Pod until it is gone from the API server.
 async fn live(worker: &Worker, api: &Api<Pod>) {
     let mut status = StatusWriter { worker, api, last: worker.pod.status.clone().unwrap_or_default() };
     let mut progress = worker.report.watch();
@@ -167,7 +167,7 @@ async fn live(worker: &Worker, api: &Api<Pod>) {
                 while !status.write().await {
                     sleep(RETRY).await;
                 }
-                // It only fails without a worker.
+                // It fails only without a worker.
                 let _ = progress.changed().await;
             };
             tokio::select! {
@@ -180,7 +180,7 @@ async fn live(worker: &Worker, api: &Api<Pod>) {
     remove(api, &worker.pod).await;
 }
 
-/// Writes a Pod's status where it differs from what was written last.
+/// Writes a Pod's status if it differs from the last one.
 struct StatusWriter<'pod> {
     worker: &'pod Worker,
     api: &'pod Api<Pod>,
@@ -188,13 +188,13 @@ struct StatusWriter<'pod> {
 }
 
 impl StatusWriter<'_> {
-    /// False if it has to be tried again.
+    /// Returns false if it must be retried.
     async fn write(&mut self) -> bool {
         let next = self.worker.report.watch().borrow().status(&self.last, &self.worker.addresses);
         if next == self.last {
             return true;
         }
-        // Not the status of another Pod of the name.
+        // Not the status of another Pod with the same name.
         let uid = &self.worker.pod.metadata.uid;
         let patch = json!({ "metadata": { "uid": uid }, "status": next });
         let name = self.worker.pod.name_any();
@@ -206,7 +206,7 @@ impl StatusWriter<'_> {
     }
 }
 
-/// What a scheduler does.
+/// Binds a Pod, as a scheduler does.
 async fn bind(api: Api<Pod>, pod: Pod) -> Option<Uid> {
     let binding = Binding {
         metadata: ObjectMeta {
@@ -231,7 +231,7 @@ async fn bind(api: Api<Pod>, pod: Pod) -> Option<Uid> {
     None
 }
 
-/// Tells the API server that nothing of a Pod is left.
+/// Confirms to the API server that a Pod has terminated.
 async fn remove(api: &Api<Pod>, pod: &Pod) {
     let uid = pod.metadata.uid.clone();
     let now = DeleteParams {
@@ -247,7 +247,7 @@ async fn remove(api: &Api<Pod>, pod: &Pod) {
     }
 }
 
-/// Not there any more, or another one.
+/// Whether the Pod does not exist any more, or is another one.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

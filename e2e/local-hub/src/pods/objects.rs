@@ -1,4 +1,4 @@
-//! What a Pod takes from other objects: ConfigMaps, Secrets, and tokens of its ServiceAccount.
+//! Other objects that a Pod uses: ConfigMaps, Secrets, and tokens of its ServiceAccount.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Objects {
         }
     }
 
-    /// The data of a ConfigMap; nothing if it may be missing and is.
+    /// The data of a ConfigMap; empty if it is optional and missing.
     pub(crate) async fn config_map(
         &self,
         name: &str,
@@ -49,7 +49,7 @@ impl Objects {
         Ok(text.chain(binary).collect())
     }
 
-    /// The data of a Secret; nothing if it may be missing and is.
+    /// The data of a Secret; empty if it is optional and missing.
     pub(crate) async fn secret(
         &self,
         name: &str,
@@ -61,7 +61,7 @@ impl Objects {
         Ok(secret.data.into_iter().flatten().map(|(key, value)| (key, value.0)).collect())
     }
 
-    /// A new token of the Pod's ServiceAccount, which ends with the Pod.
+    /// A new token of the Pod's ServiceAccount, bound to the Pod.
     pub(crate) async fn token(&self, audience: Option<&str>, seconds: i64) -> Result<Token, Problem> {
         let request = TokenRequest {
             spec: TokenRequestSpec {
@@ -76,7 +76,7 @@ impl Objects {
             .create_token_request(&self.account, &PostParams::default(), &request)
             .await
             .map_err(Problem::api(format!("request a token of ServiceAccount {}", self.account)))?;
-        let status = answer.status.ok_or_else(|| Problem::config("there was no token"))?;
+        let status = answer.status.ok_or_else(|| Problem::config("the response has no token"))?;
         Ok(Token::new(status.token))
     }
 }

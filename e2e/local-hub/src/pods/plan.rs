@@ -1,4 +1,4 @@
-//! How one container is to be run: its Pod's description and its image's, put together. Nothing is done here.
+//! How to run one container, from its Pod and its image. Pure: nothing is executed here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::images::Image;
 use super::problem::Problem;
 use super::volumes::Mounted;
 
-/// What is mounted into a container.
+/// A mount of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     pub(crate) source: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct ContainerPlan {
     pub(crate) group: u32,
     pub(crate) groups: Vec<u32>,
     pub(crate) read_only_root: bool,
-    /// Outer ones before those inside them.
+    /// Outer ones before inner ones.
     pub(crate) mounts: Vec<Mount>,
 }
 
@@ -62,7 +62,7 @@ impl ContainerPlan {
     }
 }
 
-/// Better not to start than to start something else than what is asked for.
+/// Refuses unsupported fields, rather than running something else than specified.
 fn refuse_unknown(container: &Container) -> Result<(), Problem> {
     let security = container.security_context.as_ref();
     if container.lifecycle.is_some() {
@@ -76,7 +76,7 @@ fn refuse_unknown(container: &Container) -> Result<(), Problem> {
     }
     let capabilities = security.and_then(|security| security.capabilities.as_ref());
     if capabilities.is_some_and(|capabilities| capabilities.add.iter().flatten().next().is_some()) {
-        return Err(Problem::unsupported("capabilities to be added: containers have none"));
+        return Err(Problem::unsupported("added capabilities"));
     }
     Ok(())
 }
@@ -98,19 +98,17 @@ fn command(container: &Container, image: &Image, environment: &Environment) -> R
         };
     let command: Vec<String> = program.into_iter().chain(arguments).collect();
     if command.is_empty() {
-        return Err(Problem::config("neither the container nor its image says what to run"));
+        return Err(Problem::config("neither the container nor its image has a command"));
     }
     Ok(command)
 }
 
-/// Who the container is, and whether he may be.
+/// The container's user and groups, if they are allowed.
 fn account(own: &SecurityContext, shared: &PodSecurityContext, image: &Image) -> Result<(u32, u32), Problem> {
     let (image_user, image_group) = image.config.user.split_once(':').unwrap_or((&image.config.user, ""));
     let of_image = |id: &str| match id {
         "" => Ok(0),
-        id => id.parse().map_err(|_| {
-            Problem::config(format!("the image's user {id:?} is no number, and there is no one to ask"))
-        }),
+        id => id.parse().map_err(|_| Problem::config(format!("the image's user {id:?} must be numeric"))),
     };
     let user = match own.run_as_user.or(shared.run_as_user) {
         Some(user) => number(user)?,
@@ -127,7 +125,7 @@ fn account(own: &SecurityContext, shared: &PodSecurityContext, image: &Image) ->
 }
 
 fn number(id: i64) -> Result<u32, Problem> {
-    u32::try_from(id).map_err(|_| Problem::config(format!("{id} is no user or group")))
+    u32::try_from(id).map_err(|_| Problem::config(format!("{id} is not a valid user or group")))
 }
 
 fn mounts(container: &Container, volumes: &BTreeMap<String, Mounted>) -> Result<Vec<Mount>, Problem> {

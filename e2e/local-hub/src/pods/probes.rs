@@ -1,4 +1,4 @@
-//! What a kubelet asks a running container: has it started, is it alive, is it ready?
+//! The probes of a running container: startup, liveness and readiness.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -14,11 +14,11 @@ use super::network::Network;
 use super::problem::Problem;
 use super::sandbox::Process;
 
-/// How often a container is asked that is not ready, whatever its probe says: somebody waits for it. Where a kubelet
-/// asks less often it only knows later.
+/// How often the readiness of an unready container is probed, whatever its period: a test waits for it. A kubelet with
+/// a longer period only notices later.
 const EAGERLY: Duration = Duration::from_secs(1);
 
-/// What is asked of a container, in order.
+/// The probes of a container, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {
     startup: Option<Question>,
@@ -43,7 +43,7 @@ enum Ask {
     Exec(Vec<String>),
 }
 
-/// What has become known.
+/// The results of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     Started,
@@ -61,7 +61,7 @@ impl Probes {
         })
     }
 
-    /// Asks again and again, and tells what is found. Returns when the container has to be restarted, with the reason.
+    /// Probes repeatedly and reports the results. Returns the reason when the container must be restarted.
     pub(crate) async fn ask(&self, target: &Target<'_>, tell: impl Fn(Finding)) -> String {
         if let Some(startup) = &self.startup
             && !startup.until_success(target).await
@@ -90,7 +90,7 @@ impl Probes {
     }
 }
 
-/// Whom to ask.
+/// The target of probes.
 pub(crate) struct Target<'container> {
     pub(crate) network: Network,
     pub(crate) address: IpAddr,
@@ -124,7 +124,7 @@ impl Question {
         })
     }
 
-    /// True at the first success, false when there was none in the time that so many failures would take.
+    /// True at the first success, false if there is none during the allowed number of failures.
     async fn until_success(&self, target: &Target<'_>) -> bool {
         let asking = async {
             tokio::time::sleep(self.delay).await;
@@ -144,7 +144,7 @@ impl Question {
         }
     }
 
-    /// Tells when the answer is another one often enough. Never returns.
+    /// Reports a changed result after the required number of repetitions. Never returns.
     async fn keep_asking(&self, target: &Target<'_>, tell: impl Fn(bool)) {
         tokio::time::sleep(self.delay).await;
         let (mut known, mut others) = (false, 0);
@@ -183,9 +183,9 @@ fn http(get: &HTTPGetAction, container: &Container) -> Result<Ask, Problem> {
     }
     let host = match get.host.as_deref() {
         None | Some("") => None,
-        Some(host) => {
-            Some(host.parse().map_err(|_| Problem::unsupported("probes of a host that is no address"))?)
-        }
+        Some(host) => Some(
+            host.parse().map_err(|_| Problem::unsupported("probes of a host that is not an IP address"))?,
+        ),
     };
     let headers = get.http_headers.iter().flatten();
     Ok(Ask::Http {
@@ -232,7 +232,7 @@ async fn get(
         let mut response = pin!(sender.send_request(request));
         let response = tokio::select! {
             response = &mut response => response,
-            // The answer may have come before the end.
+            // The response may arrive before the connection ends.
             _ = connection => response.await,
         };
         Some(response.ok()?.status().as_u16())

@@ -1,14 +1,14 @@
-//! Why a container does not run, as its status shows it.
+//! Why a container does not run, for its status.
 
 use std::fmt;
 use std::io;
 
-/// What keeps a container from running, in the words of a kubelet.
+/// The reason and message of a waiting container, as a kubelet writes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// A word for programs.
+    /// The CamelCase reason.
     pub(crate) reason: &'static str,
-    /// A sentence for people.
+    /// The message.
     pub(crate) message: String,
 }
 
@@ -17,24 +17,24 @@ impl Problem {
         Self { reason, message: message.into() }
     }
 
-    /// The description of a container cannot be followed.
+    /// The container's specification is not valid.
     pub(crate) fn config(message: impl Into<String>) -> Self {
         Self::new("CreateContainerConfigError", message)
     }
 
-    /// A field that a Pod may have and this runner does not know.
+    /// A field that this runner does not support.
     pub(crate) fn unsupported(what: impl fmt::Display) -> Self {
-        Self::config(format!("local-hub does not know {what}"))
+        Self::config(format!("local-hub does not support {what}"))
     }
 
-    /// For `map_err`: the machine said no.
+    /// For `map_err`: an operating system call failed.
     pub(crate) fn io(doing: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self::new("CreateContainerError", format!("could not {doing}: {error}"))
+        move |error| Self::new("CreateContainerError", format!("cannot {doing}: {error}"))
     }
 
-    /// For `map_err`: the API server said no.
+    /// For `map_err`: a request to the API server failed.
     pub(crate) fn api(doing: impl fmt::Display) -> impl FnOnce(kube::Error) -> Self {
-        move |error| Self::config(format!("could not {doing}: {error}"))
+        move |error| Self::config(format!("cannot {doing}: {error}"))
     }
 }
 

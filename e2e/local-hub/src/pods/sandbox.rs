@@ -19,14 +19,13 @@ use crate::{HubError, random};
 const SANDBOX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/pods/sandbox.sh");
 const CONTAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/pods/container.sh");
 
-/// For what takes milliseconds on an idle machine.
+/// Timeout for what takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How deep below the process that is supervised, which is `unshare`, a container's own is: the script, a shell,
-/// itself.
+/// The depth of a container's own process below the supervised one, which is `unshare`: the script, a shell, itself.
 const DEPTH: usize = 3;
 
-/// The programs of the system that this takes, by their paths: a container's environment has none of ours.
+/// The paths of the required system programs: a container's environment has none of ours.
 #[derive(Clone, Debug)]
 pub(crate) struct Tools {
     env: PathBuf,
@@ -36,14 +35,16 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// An error where something is missing, or where this machine lets us make no namespaces.
+    /// Fails if a program is missing, or this machine does not allow namespaces.
     pub(crate) async fn find() -> Result<Self, HubError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places: Vec<PathBuf> =
             std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
         let find = |name: &str| {
             places.iter().map(|place| place.join(name)).find(|file| file.is_file()).ok_or_else(|| {
-                HubError::Pods(format!("they take {name}: on Debian in util-linux, mount, iproute2 and tar"))
+                HubError::Pods(format!(
+                    "they require {name}: on Debian in util-linux, mount, iproute2 and tar"
+                ))
             })
         };
         for name in ["cp", "ip", "mount", "tar"] {
@@ -70,15 +71,15 @@ impl Tools {
             return Ok(());
         }
         let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(HubError::Pods(format!("they take root and the right to make namespaces: {reason}")))
+        Err(HubError::Pods(format!("they require root and permission to create namespaces: {reason}")))
     }
 }
 
-/// Where programs run and what they write is kept.
+/// The directories of programs and their output.
 #[derive(Clone, Debug)]
 pub(crate) struct SandboxPlace {
     pub(crate) tools: Tools,
-    /// The runner's own: whichever program is last removes it if the runner cannot.
+    /// The runner's own: the last program removes it if the runner cannot.
     pub(crate) directory: PathBuf,
 }
 
@@ -106,7 +107,7 @@ fn failed(error: &HubError) -> Problem {
     Problem::new("CreateContainerError", format!("{error:?}"))
 }
 
-/// What a pod's containers share. Dropping it ends it, and what is forwarded.
+/// What a Pod's containers share. Dropping it ends the Pod and its forwarding.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     place: SandboxPlace,
@@ -116,7 +117,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes the namespaces. `directory` is the pod's.
+    /// Creates the namespaces. `directory` is the Pod's.
     pub(crate) async fn start(
         place: &SandboxPlace,
         directory: &Path,
@@ -200,7 +201,7 @@ impl Sandbox {
         Ok(Process { supervised, tools: tools.clone(), plan: plan.clone() })
     }
 
-    /// Everything of a container's account but its user, whom only `unshare` can still change after its chroot.
+    /// The container's groups and capabilities; its user can only be set by `unshare` after its chroot.
     fn become_of(&self, plan: &ContainerPlan) -> Vec<OsString> {
         let groups: Vec<String> = plan.groups.iter().map(ToString::to_string).collect();
         vec![
@@ -226,7 +227,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// A container's process. Dropping it kills all that is in the container.
+/// A container's process. Dropping it kills everything in the container.
 #[derive(Debug)]
 pub(crate) struct Process {
     supervised: Supervised,
@@ -235,41 +236,41 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Waits until it ends, and answers its exit status, or 128 and the number of the signal that ended it.
+    /// Waits until it ends, and returns its exit status, or 128 plus the number of the signal that ended it.
     pub(crate) async fn exit_status(&self) -> i32 {
         self.supervised.exit_status().await.unwrap_or(137)
     }
 
-    /// Asks the container's first process to end, once there is one.
+    /// Sends SIGTERM to the container's first process, once it exists.
     pub(crate) async fn terminate(&self) {
-        // No longer than there is anything: who waits for its end does not wait for this.
+        // At most until the container ends: the caller waits for that concurrently.
         while !self.signal("TERM").await {
             sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Ends everything in the container.
+    /// Kills everything in the container.
     pub(crate) async fn kill(&self) {
-        // The first process of the container's namespace, and the kernel does the rest; if there is no such process,
-        // the one above.
+        // The first process of the container's namespace, whose death makes the kernel end the rest; if it does not
+        // exist, the one above.
         if !self.signal("KILL").await {
             let _ = self.supervised.signal("KILL").await;
         }
     }
 
-    /// Whether there was a process to be signalled.
+    /// Whether there was a process to signal.
     async fn signal(&self, signal: &str) -> bool {
         let Some(pid) = self.pid() else { return false };
         let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).output().await;
         sent.is_ok_and(|output| output.status.success())
     }
 
-    /// The container's first process, as the machine sees it.
+    /// The container's first process, in the machine's PID namespace.
     fn pid(&self) -> Option<u32> {
         descendant(self.supervised.pid(), DEPTH)
     }
 
-    /// Runs a command in the container, as its user, and answers whether it succeeded.
+    /// Runs a command in the container, as its user, and returns whether it succeeded.
     pub(crate) async fn succeeds(&self, command: &[String]) -> bool {
         let Some(pid) = self.pid() else { return false };
         let groups = format!("--setgid={}", self.plan.group);
@@ -293,12 +294,12 @@ fn option(name: &str, path: &Path) -> OsString {
     option
 }
 
-/// The log of a program is named in its directory.
+/// The log of a program is relative to its directory.
 fn relative(directory: &Path, file: &Path) -> String {
     file.strip_prefix(directory).unwrap_or(file).display().to_string()
 }
 
-/// A process that is that many generations below another, with no siblings on the way.
+/// The process this many generations below another, with no siblings on the way.
 fn descendant(of: u32, generations: usize) -> Option<u32> {
     (0..generations).try_fold(of, |parent, _| child(parent))
 }
@@ -307,7 +308,7 @@ fn child(parent: u32) -> Option<u32> {
     let processes = std::fs::read_dir("/proc").ok()?;
     processes.filter_map(Result::ok).find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        // `PID (NAME) STATE PARENT ...`, where the name may hold anything.
+        // `PID (NAME) STATE PARENT ...`, where the name can contain anything.
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         let (_, rest) = stat.rsplit_once(") ")?;
         (rest.split(' ').nth(1)?.parse() == Ok(parent)).then_some(pid)
@@ -315,7 +316,7 @@ fn child(parent: u32) -> Option<u32> {
 }
 
 async fn copy(image: &Path, root: &Path) -> Result<(), Problem> {
-    // A container that starts again starts from its image.
+    // A container restarts from its image.
     let fresh = root.with_extension(random::hex().map_err(|error| failed(&error))?);
     if root.exists() {
         std::fs::rename(root, &fresh).map_err(Problem::io("move the last root away"))?;
@@ -333,5 +334,5 @@ async fn copy(image: &Path, root: &Path) -> Result<(), Problem> {
         return Ok(());
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Problem::new("CreateContainerError", format!("could not copy the image: {reason}")))
+    Err(Problem::new("CreateContainerError", format!("cannot copy the image: {reason}")))
 }

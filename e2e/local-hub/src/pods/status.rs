@@ -1,4 +1,4 @@
-//! What a Pod's status says of it.
+//! The status of a Pod.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::environment::Addresses;
 use super::problem::Problem;
 
-/// What has become of one container.
+/// The state of one container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct State {
     name: String,
@@ -23,7 +23,7 @@ pub(crate) struct State {
     pub(crate) started: bool,
     pub(crate) ready: bool,
     restarts: i32,
-    /// For the identity that each start has.
+    /// For the container ID of each run.
     id: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl State {
         self.now.running.is_some()
     }
 
-    /// The code it ended with, and will not start again from.
+    /// The exit code, if it will not restart.
     fn exit_code(&self) -> Option<i32> {
         self.now.terminated.as_ref().map(|terminated| terminated.exit_code)
     }
@@ -55,7 +55,7 @@ impl State {
         (self.started, self.ready) = (false, false);
     }
 
-    /// Runs, for the first time or again.
+    /// Records that it runs, for the first time or again.
     pub(crate) fn run(&mut self, id: String) {
         if self.id.is_some() {
             self.restarts += 1;
@@ -109,15 +109,15 @@ fn waiting(reason: &str, message: Option<String>) -> ContainerState {
 }
 
 fn now() -> Time {
-    // The API keeps whole seconds.
+    // The API stores whole seconds.
     Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default())
 }
 
-/// What has become of a pod: written by those who run its containers, read by who writes its status.
+/// The state of a Pod: written by the tasks that run its containers, read by the task that writes its status.
 #[derive(Clone, Debug)]
 pub(crate) struct Report(Arc<watch::Sender<Progress>>);
 
-/// One state of it.
+/// A snapshot of the state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Progress {
     init: Vec<State>,
@@ -126,7 +126,7 @@ pub(crate) struct Progress {
     restarts: bool,
 }
 
-/// Which container of a pod.
+/// Identifies a container of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     Init(usize),
@@ -165,7 +165,7 @@ impl Report {
         });
     }
 
-    /// The pod as a whole cannot go on.
+    /// Records that the Pod as a whole cannot run.
     pub(crate) fn wait_all(&self, problem: &Problem) {
         self.0.send_modify(|progress| {
             progress.containers.iter_mut().for_each(|state| state.wait(problem));
@@ -178,7 +178,7 @@ impl Progress {
         self.init.iter().all(|state| state.exit_code() == Some(0))
     }
 
-    /// Not while containers may start again: then an end is not the end.
+    /// Not while containers may restart: then an exit is not final.
     fn phase(&self) -> &'static str {
         let ended: Vec<i32> = self.containers.iter().filter_map(State::exit_code).collect();
         if !self.restarts && self.init.iter().any(|state| state.exit_code().is_some_and(|code| code != 0)) {
@@ -196,7 +196,7 @@ impl Progress {
         }
     }
 
-    /// The status, with the times at which conditions of the `last` one became what they are.
+    /// The status, with the transition times of conditions that have not changed since the `last` one.
     pub(crate) fn status(&self, last: &PodStatus, addresses: &Addresses) -> PodStatus {
         let ready = self.containers.iter().all(|state| state.ready);
         let conditions = [

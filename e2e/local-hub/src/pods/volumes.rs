@@ -14,17 +14,17 @@ use super::images::Images;
 use super::objects::Objects;
 use super::problem::Problem;
 
-/// What a kubelet asks for if nothing else is said.
+/// A kubelet's default.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// How often a volume whose source can change is looked at.
+/// Refresh interval of volumes whose source can change.
 const REFRESH: Duration = Duration::from_secs(20);
 
-/// A volume that is there.
+/// A volume in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Mounted {
     pub(crate) directory: PathBuf,
-    /// Its files are the runner's: containers may only read them.
+    /// Its files belong to the runner: containers may only read them.
     pub(crate) read_only: bool,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Volumes<'pod> {
     pub(crate) addresses: &'pod Addresses,
     pub(crate) objects: &'pod Objects,
     pub(crate) images: &'pod Images,
-    /// Where their directories are made.
+    /// The parent of their directories.
     pub(crate) directory: PathBuf,
-    /// When tokens are replaced, if not after four fifths of their time.
+    /// When tokens are renewed, if not after four fifths of their validity.
     pub(crate) token_renewal: Option<Duration>,
 }
 
-/// A file to be written.
+/// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Content {
     bytes: Vec<u8>,
@@ -59,7 +59,7 @@ impl Volumes<'_> {
         context.fs_group.and_then(|group| u32::try_from(group).ok())
     }
 
-    /// Makes all of them.
+    /// Creates all volumes.
     pub(crate) async fn make(&self) -> Result<BTreeMap<String, Mounted>, Problem> {
         let mut made = BTreeMap::new();
         for volume in self.list() {
@@ -83,7 +83,7 @@ impl Volumes<'_> {
         Ok(made)
     }
 
-    /// Keeps their files as their sources are, and their tokens young. Never returns.
+    /// Updates their files from the sources, and renews tokens. Never returns.
     pub(crate) async fn keep_up_to_date(&self) {
         let mut tokens: BTreeMap<&str, tokio::time::Instant> = BTreeMap::new();
         let start = tokio::time::Instant::now();
@@ -93,7 +93,7 @@ impl Volumes<'_> {
             for volume in self.list().filter(|volume| volume.empty_dir.is_none() && volume.image.is_none()) {
                 let since = tokens.entry(&volume.name).or_insert(start);
                 let directory = self.directory.join(&volume.name);
-                // A token that is young enough stays.
+                // A token that is not due for renewal is kept.
                 let keep = match token_of(volume) {
                     Some(token)
                         if since.elapsed() < self.token_renewal.unwrap_or(renewal(seconds_of(token))) =>
@@ -106,7 +106,7 @@ impl Volumes<'_> {
                         None
                     }
                 };
-                // What cannot be read now keeps its last state, as with a kubelet.
+                // If a source cannot be read, the files stay, as with a kubelet.
                 if let Ok(files) = self.files(volume, &keep.into_iter().collect()).await {
                     let _ = write(&directory, &files, self.group());
                 }
@@ -114,7 +114,7 @@ impl Volumes<'_> {
         }
     }
 
-    /// The files of a volume. Those in `keep` are not asked for again.
+    /// The files of a volume. Those in `keep` are not requested again.
     async fn files(&self, volume: &Volume, keep: &Files) -> Result<Files, Problem> {
         let mode = mode_of(volume);
         if let Some(source) = &volume.config_map {
@@ -175,7 +175,7 @@ impl Volumes<'_> {
     }
 }
 
-/// The token of a volume. More than one is not told apart: they are renewed together.
+/// The token of a volume. If there are several, they are renewed together.
 fn token_of(volume: &Volume) -> Option<&ServiceAccountTokenProjection> {
     let sources = volume.projected.as_ref()?.sources.as_deref()?;
     sources.iter().find_map(|source| source.service_account_token.as_ref())
@@ -185,7 +185,7 @@ fn seconds_of(token: &ServiceAccountTokenProjection) -> i64 {
     token.expiration_seconds.unwrap_or(TOKEN_SECONDS)
 }
 
-/// When a token is replaced: after four fifths of its time, as a kubelet does, and a day at the latest.
+/// When a token is renewed: after four fifths of its validity, as in a kubelet, and after a day at the latest.
 fn renewal(seconds: i64) -> Duration {
     let seconds = u64::try_from(seconds).unwrap_or_default();
     (Duration::from_secs(seconds) * 4 / 5).min(Duration::from_hours(24))
@@ -206,14 +206,14 @@ fn permissions(mode: i32) -> u32 {
     u32::try_from(mode).unwrap_or(0o644) & 0o777
 }
 
-/// A path that stays where it is put.
+/// Checks that a path stays inside its volume.
 fn inside(path: &str) -> Result<PathBuf, Problem> {
     let path = PathBuf::from(path);
     let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
     if stays && path.file_name().is_some() {
         return Ok(path);
     }
-    Err(Problem::config(format!("{} is no path inside a volume", path.display())))
+    Err(Problem::config(format!("{} is not a path inside a volume", path.display())))
 }
 
 fn select(
@@ -235,7 +235,7 @@ fn read(path: &Path, mode: u32) -> Option<Content> {
     std::fs::read(path).ok().map(|bytes| Content { bytes, mode })
 }
 
-/// Makes the directory hold these files and no others. Who reads a file has all of its old or all of its new content.
+/// Makes the directory contain exactly these files. Readers see either the old or the new content of a file.
 fn write(directory: &Path, files: &Files, group: Option<u32>) -> Result<(), Problem> {
     let failed = |path: &Path| Problem::io(format!("write {}", path.display()));
     let mut wanted = BTreeSet::new();
@@ -258,7 +258,7 @@ fn write(directory: &Path, files: &Files, group: Option<u32>) -> Result<(), Prob
 }
 
 fn share(file: &Path, mode: u32, group: Option<u32>) -> std::io::Result<()> {
-    // With a group for its volumes, a pod's files are that group's to read, whatever the mode.
+    // If the Pod has an fsGroup, that group can read the files, whatever their mode.
     let mode = if group.is_some() { mode | 0o440 } else { mode };
     if group.is_some() {
         chown(file, None, group)?;

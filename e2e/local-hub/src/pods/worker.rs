@@ -1,4 +1,4 @@
-//! One pod, from its binding to its end.
+//! Runs one Pod, from its binding to its end.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,17 +22,17 @@ use super::status::{Report, Which};
 use super::volumes::{Mounted, Volumes};
 use super::{Key, Networks};
 
-/// Before a container that ended starts again: doubled each time, as by a kubelet, but from less than its 10 seconds.
+/// First delay before a container is restarted: it doubles each time, as in a kubelet, which starts with 10 seconds.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Who ran for so long starts afresh.
+/// A container that ran this long restarts without delay.
 const GOOD_RUN: Duration = Duration::from_mins(10);
 
-/// How often somebody tries again what he cannot start with.
+/// Delay before a failed start is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where containers run, and with what.
+/// The environment of all Pods.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) place: SandboxPlace,
@@ -42,10 +42,10 @@ pub(crate) struct World {
     pub(crate) token_renewal: Option<Duration>,
 }
 
-/// Resolves to how long containers have to end, when they have to.
+/// Resolves to the grace period when the containers must stop.
 pub(crate) type Stop = watch::Receiver<Option<Duration>>;
 
-/// A pod and what it runs with.
+/// A Pod and its environment.
 pub(crate) struct Worker {
     pub(crate) world: World,
     pub(crate) pod: Pod,
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     pub(crate) stop: Stop,
 }
 
-/// What the containers of a pod have in common once it has started.
+/// What the containers of a started Pod share.
 struct Started {
     sandbox: Sandbox,
     volumes: BTreeMap<String, Mounted>,
@@ -73,13 +73,13 @@ impl Worker {
         (self.pod.metadata.namespace.clone().unwrap_or_default(), self.name().to_owned())
     }
 
-    /// The pod's own directory.
+    /// The Pod's own directory.
     fn directory(&self) -> PathBuf {
         let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
         self.world.place.directory.join("pods").join(uid)
     }
 
-    /// Runs the pod, and returns when it has been stopped or its containers have ended for good.
+    /// Runs the Pod, and returns when it has been stopped or its containers have ended for good.
     pub(crate) async fn run(&self) {
         let Some(started) = self.until_stopped(self.start()).await else { return };
         self.world.networks.set(self.key(), (started.sandbox.network(), self.address));
@@ -129,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// Tries until it is there: what it needs may come later.
+    /// Retries until it succeeds: the objects that it needs may be created later.
     async fn start(&self) -> Started {
         loop {
             match self.try_to_start().await {
@@ -158,12 +158,12 @@ impl Worker {
         Ok(Started { sandbox, volumes, files })
     }
 
-    /// What a kubelet puts into every container's `/etc`.
+    /// The files that a kubelet puts into every container's `/etc`.
     fn files(&self, directory: &Path) -> Result<Vec<Mount>, Problem> {
         [
             ("hosts", hosts(self.name(), self.address, &self.world.forwards)),
             ("hostname", format!("{}\n", self.name())),
-            // Everything that is to be found is in `hosts`. Where nobody listens is an answer at once.
+            // All names are in `hosts`. A name server that does not listen fails immediately.
             ("resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n".to_owned()),
         ]
         .into_iter()
@@ -175,7 +175,7 @@ impl Worker {
         .collect()
     }
 
-    /// Runs a container again and again, as long as `again` says so of its exit code. False if it was stopped or
+    /// Runs a container repeatedly, while `again` returns true for its exit code. Returns false if it was stopped or
     /// failed.
     async fn keep(
         &self,
@@ -200,7 +200,7 @@ impl Worker {
                 None => return false,
             };
             let (code, why) = self.watch_over(started, which, container, &process).await;
-            // All of it is gone before anything else happens.
+            // All its processes must end before anything else happens.
             drop(process);
             self.report.change(which, |state| state.end(code, why));
             if self.stop.borrow().is_some() || !again(code) {
@@ -224,7 +224,7 @@ impl Worker {
         container: &Container,
         attempt: usize,
     ) -> Result<Process, Problem> {
-        // Before anything runs: what cannot be asked later must not be started now.
+        // Before anything runs: a container whose probes are not supported must not start.
         Probes::of(container)?;
         let image = self.world.images.get(container.image.as_deref().unwrap_or_default())?;
         let environment = environment::of(
@@ -250,7 +250,7 @@ impl Worker {
         Ok(process)
     }
 
-    /// What every container knows, whatever its Pod says.
+    /// The variables of every container, whatever its Pod specifies.
     fn base(&self, of_image: &[String]) -> Environment {
         let mut environment = Environment::default();
         environment.set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -264,7 +264,7 @@ impl Worker {
         environment
     }
 
-    /// Until the container ends, by itself or not: the exit code, and why we ended it.
+    /// Waits until the container ends, by itself or not: returns the exit code, and why the worker ended it.
     async fn watch_over(
         &self,
         started: &Started,
@@ -275,7 +275,7 @@ impl Worker {
         let target =
             Target { network: started.sandbox.network(), address: IpAddr::V4(self.address), process };
         let unhealthy = async {
-            // An initContainer is not asked: it ends.
+            // An initContainer has no probes: it ends.
             match (which, Probes::of(container)) {
                 (Which::Main(_), Ok(probes)) => {
                     probes.ask(&target, |finding| self.learn(which, finding)).await
@@ -320,18 +320,18 @@ impl Worker {
     }
 }
 
-/// How long the containers of a pod have to end, if nobody says otherwise.
+/// The grace period of a Pod.
 pub(crate) fn grace_of(pod: &Pod) -> Duration {
     let seconds = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
     Duration::from_secs(seconds.and_then(|seconds| seconds.try_into().ok()).unwrap_or(30))
 }
 
-/// The file that has all that a container has written, in all its starts.
+/// The log file of all runs of a container.
 pub(crate) fn log_file(directory: &Path, namespace: &str, pod: &str, container: &str) -> PathBuf {
     logs(directory).join(namespace).join(pod).join(format!("{container}.log"))
 }
 
-/// Where all of these are.
+/// The directory of these files.
 pub(crate) fn logs(directory: &Path) -> PathBuf {
     directory.join("logs")
 }

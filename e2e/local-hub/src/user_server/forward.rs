@@ -1,4 +1,4 @@
-//! One request, passed on.
+//! Forwards one request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::upstream::Unreachable;
 use super::{Clusters, Upstream, headers};
 
-/// What the proxy says itself, or what comes from the cluster.
+/// A response of the proxy or of the cluster.
 type Answer = Response<Either<Full<Bytes>, FromUpstream>>;
 
 #[derive(Debug, thiserror::Error)]
@@ -25,30 +25,30 @@ enum NotPassedOn {
     Unreachable(#[from] Unreachable),
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    #[error("it switched protocols without being asked")]
+    #[error("it switched protocols without a request")]
     Switched,
 }
 
-/// Passes a request on, and its answer back.
+/// Forwards a request and returns the response.
 pub(super) async fn answer(clusters: &Clusters, request: Request<Incoming>) -> Answer {
     let (cluster, path) = split(request.uri());
     let Some(upstream) = clusters.get(cluster) else {
-        return status(StatusCode::NOT_FOUND, "NotFound", &format!("there is no cluster {cluster:?}"));
+        return status(StatusCode::NOT_FOUND, "NotFound", &format!("cluster {cluster:?} not found"));
     };
-    // Both come from a valid URI.
+    // Both are parts of a valid URI.
     let Ok(target) = format!("{}{path}", upstream.prefix()).parse() else {
-        return status(StatusCode::BAD_REQUEST, "BadRequest", "the path cannot be passed on");
+        return status(StatusCode::BAD_REQUEST, "BadRequest", "the path cannot be forwarded");
     };
     let cluster = cluster.to_owned();
     pass_on(upstream, target, request).await.unwrap_or_else(|error| {
-        // Kubernetes has no reason for this code.
+        // Kubernetes defines no reason for this code.
         status(StatusCode::BAD_GATEWAY, "", &format!("cluster {cluster:?} cannot be reached: {error}"))
     })
 }
 
-/// A cluster's name and the path there, from a path here; the query stays where it is.
+/// Splits a path into the cluster's name and the path there; the query stays with the path.
 fn split(uri: &Uri) -> (&str, String) {
-    // There is none in `CONNECT` and `OPTIONS *`, which nobody sends to an API server.
+    // Missing only in `CONNECT` and `OPTIONS *`, which are not sent to API servers.
     let path = uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str);
     let path = path.strip_prefix('/').unwrap_or_default();
     let (cluster, rest) = path.split_at(path.find(['/', '?']).unwrap_or(path.len()));
@@ -68,11 +68,11 @@ async fn pass_on(
     *request.uri_mut() = target;
     *request.version_mut() = Version::HTTP_11;
 
-    // A connection for each request: there is nothing to be shared by mistake, and no request is sent twice
-    // because an idle connection turns out to be closed.
+    // A connection for each request: nothing is shared by mistake, and no request is sent twice because an idle
+    // connection was closed.
     let (mut sender, connection) = http1::handshake(TokioIo::new(upstream.connect().await?)).await?;
     let connection = Connection(tokio::spawn(async {
-        // Whoever waits for an answer is told as well.
+        // The caller gets the error, too.
         let _ = connection.with_upgrades().await;
     }));
     let mut response = sender.send_request(request).await?;
@@ -88,7 +88,7 @@ async fn pass_on(
     Ok(response.map(|_| Either::Left(Full::default())))
 }
 
-/// Both ways of an upgraded connection, until both are at their end or one breaks off.
+/// Forwards both directions of an upgraded connection until both have ended or one fails.
 async fn tunnel(client: OnUpgrade, server: OnUpgrade, _connection: Connection) {
     if let Ok((client, server)) = tokio::try_join!(client, server) {
         let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
@@ -112,8 +112,8 @@ fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
     response
 }
 
-/// A connection to an API server, which ends with whoever waits for what comes from it: a watch that its client
-/// has left is not kept open.
+/// A connection to an API server that ends when the consumer of its response does: a watch that its client has left is
+/// closed.
 #[derive(Debug)]
 struct Connection(JoinHandle<()>);
 
@@ -123,7 +123,7 @@ impl Drop for Connection {
     }
 }
 
-/// A body on its way, piece by piece.
+/// A response body, forwarded piece by piece.
 #[derive(Debug)]
 pub(super) struct FromUpstream {
     body: Incoming,

@@ -1,4 +1,4 @@
-//! Headers that are about one connection and not about the message: they end at a proxy (RFC 9110, section 7.6.1).
+//! Hop-by-hop headers, which a proxy does not forward (RFC 9110, section 7.6.1).
 
 use http::HeaderMap;
 use http::header::{
@@ -18,7 +18,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// The protocol that a message asks for, or switches to, if it does.
+/// The protocol of an upgrade that a message requests or confirms, if any.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     named_by_connection(headers)
         .any(|name| name.eq_ignore_ascii_case("upgrade"))
@@ -26,7 +26,7 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
         .flatten()
 }
 
-/// Leaves what is for the other side of the proxy, and the upgrade if there is one.
+/// Keeps the end-to-end headers, and the upgrade if there is one.
 pub(super) fn pass_on(headers: &mut HeaderMap) {
     let protocol = upgrade(headers);
     let named: Vec<HeaderName> = named_by_connection(headers).filter_map(|name| name.parse().ok()).collect();
@@ -39,7 +39,7 @@ pub(super) fn pass_on(headers: &mut HeaderMap) {
     }
 }
 
-/// Further headers that this connection's end declares to be for the other end alone.
+/// Further headers that the connection header declares as hop-by-hop.
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     headers
         .get_all(CONNECTION)

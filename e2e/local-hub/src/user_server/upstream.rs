@@ -1,4 +1,4 @@
-//! Where a cluster's API server is, and how it proves that it is the one.
+//! The API server of a cluster and how to verify it.
 
 use std::fmt;
 use std::io;
@@ -16,38 +16,38 @@ use tokio_rustls::client::TlsStream;
 use super::HANDSHAKE;
 use crate::{HubError, LocalHub, access};
 
-/// A managed cluster's API server, as a [`UserServer`](super::UserServer) reaches it.
+/// A managed cluster's API server as the target of a [`UserServer`](super::UserServer).
 #[derive(Clone)]
 pub struct Upstream {
     url: Uri,
-    /// Where to connect to, and what the header `Host` says.
+    /// The host to connect to, and the `Host` header.
     host: String,
     port: u16,
-    /// Whom the certificate has to be of.
+    /// The name to verify in the certificate.
     name: ServerName<'static>,
     connector: TlsConnector,
 }
 
-/// Why an API server was not reached. It says nothing of the request.
+/// Why an API server was not reached. It contains nothing of the request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreachable {
     #[error("{0}")]
     Connection(io::Error),
     #[error("TLS: {0}")]
     Tls(io::Error),
-    #[error("it did not answer the call")]
+    #[error("it did not respond in time")]
     TimedOut,
 }
 
 impl LocalHub {
-    /// This hub's API server, to be led to by a [`UserServer`](crate::UserServer) when this is a managed cluster.
+    /// This hub's API server as a target of a [`UserServer`](crate::UserServer), for a hub that is a managed cluster.
     pub fn upstream(&self) -> Result<Upstream, HubError> {
         Upstream::new(&self.url(), self.ca_pem())
     }
 }
 
 impl Upstream {
-    /// The server of an `https` URL, verified against these authorities and no others.
+    /// The server of an `https` URL, verified only against these authorities.
     pub fn new(url: &str, ca_pem: &str) -> Result<Self, HubError> {
         let wrong = |reason: String| HubError::Upstream { server: url.to_owned(), reason };
         let roots = CertificateDer::pem_slice_iter(ca_pem.as_bytes())
@@ -56,7 +56,7 @@ impl Upstream {
         Self::verified_by(url, roots, None)
     }
 
-    /// The server of a kubeconfig's current context. Its credentials are not used.
+    /// The server of a kubeconfig's current context, without its credentials.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, HubError> {
         let config = access::config_from(path).await?;
         let roots = config.root_cert.unwrap_or_default().into_iter().map(CertificateDer::from).collect();
@@ -69,26 +69,26 @@ impl Upstream {
         name: Option<String>,
     ) -> Result<Self, HubError> {
         let wrong = |reason: &str| HubError::Upstream { server: url.to_owned(), reason: reason.to_owned() };
-        let uri: Uri = url.parse().map_err(|_| wrong("it is no URL"))?;
+        let uri: Uri = url.parse().map_err(|_| wrong("it is not a valid URL"))?;
         if uri.scheme_str() != Some("https") {
             return Err(wrong("its scheme is not https"));
         }
         let host = uri.host().ok_or_else(|| wrong("it has no host"))?;
-        // An IPv6 address has brackets in a URL only.
+        // An IPv6 address has brackets only in a URL.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(name.unwrap_or_else(|| host.clone()))
-            .map_err(|_| wrong("no certificate can be of that name"))?;
+            .map_err(|_| wrong("its host is not a valid name for a certificate"))?;
 
         let mut roots = RootCertStore::empty();
         let (usable, _) = roots.add_parsable_certificates(authorities);
         if usable == 0 {
-            // Not the system's roots either.
-            return Err(wrong("there is no authority to verify it by"));
+            // The system's roots are not used either.
+            return Err(wrong("it has no certificate authority to verify it"));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|source| HubError::Tls { doing: format!("lead to {url}"), source })?
+            .map_err(|source| HubError::Tls { doing: format!("forward to {url}"), source })?
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -96,12 +96,12 @@ impl Upstream {
         Ok(Self { port: uri.port_u16().unwrap_or(443), host, name, connector, url: uri })
     }
 
-    /// What the header `Host` has to say.
+    /// The value of the `Host` header.
     pub(super) fn authority(&self) -> &str {
         self.url.authority().map_or(&self.host, http::uri::Authority::as_str)
     }
 
-    /// What stands before every path there: nothing, unless the server is behind another proxy.
+    /// The prefix of every path: empty unless the server is behind another proxy.
     pub(super) fn prefix(&self) -> &str {
         self.url.path().trim_end_matches('/')
     }
@@ -138,7 +138,7 @@ mod tests {
     fn a_server_that_cannot_be_verified_is_refused() {
         let ca = crate::ServingAuthority::new("authority").unwrap().ca_pem();
         assert_eq!(reason("http://127.0.0.1:80", &ca), "its scheme is not https");
-        assert_eq!(reason("https://127.0.0.1", ""), "there is no authority to verify it by");
+        assert_eq!(reason("https://127.0.0.1", ""), "it has no certificate authority to verify it");
         assert_eq!(reason("nothing", &ca), "its scheme is not https");
     }
 

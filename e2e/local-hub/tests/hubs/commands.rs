@@ -1,4 +1,4 @@
-//! The binary's commands for scripts that play Open Cluster Management's addons.
+//! The commands for scripts that stand in for Open Cluster Management's addons.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -28,10 +28,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A user server as a script has it.
+/// A user server as a script starts it.
 struct Server {
     process: Child,
-    /// What its last lines say.
+    /// The exports in its last lines.
     exports: BTreeMap<String, String>,
 }
 
@@ -91,7 +91,7 @@ async fn a_script_gives_a_token_its_way_to_a_cluster() {
     let token = text(&data["token"].0);
     assert!(!text(&reported.stderr).contains(&token) && reported.stdout.is_empty());
 
-    // A file that somebody has left is not this server's.
+    // An existing file is not this server's.
     let (serving, ready) = (at("serving"), at("ready"));
     std::fs::write(&ready, "export USER_SERVER_URL=nowhere").unwrap();
     let cluster = format!("one={at_one}");
@@ -128,22 +128,22 @@ async fn a_script_gives_a_token_its_way_to_a_cluster() {
         "system:serviceaccount:open-cluster-management-agent-addon:my-app",
         "{output:?}"
     );
-    // By the name that was given, too.
+    // Also by the given name.
     let named = [&who[..], &["--tls-server-name", "proxy.example"]].concat();
     assert!(kubectl.run(&named).await.unwrap().status.success());
     server.end("stdin");
     assert!(!Path::new(&ready).exists());
 
-    // The next one has the same certificate.
+    // The next one uses the same certificate.
     let server = Server::start(&arguments);
     assert_eq!(std::fs::read_to_string(&server.exports["USER_SERVER_CERT"]).unwrap(), chain);
     server.end("TERM");
 
-    // Half of one is not completed by another's half.
+    // A certificate without its key is not completed by another key.
     std::fs::remove_file(directory.path().join("serving/tls.key")).unwrap();
     let refused = local_hub(&arguments);
     assert!(!refused.status.success());
-    assert!(text(&refused.stderr).contains("others of its files are gone"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("some of its files are missing"), "{refused:?}");
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
     let missing = directory.path().join("missing").display().to_string();
     for (arguments, reason) in [
         (vec!["user-server", "--serving-dir", &serving], "--cluster"),
-        (vec!["user-server", "--serving-dir", &serving, "--cluster", "one"], "say NAME=KUBECONFIG"),
+        (vec!["user-server", "--serving-dir", &serving, "--cluster", "one"], "expected NAME=KUBECONFIG"),
         (
             vec!["user-server", "--serving-dir", &serving, "--cluster", &format!("one={missing}")],
             missing.as_str(),
@@ -185,7 +185,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
                 "app",
                 "--validity=-1h",
             ],
-            "it has to be in the future",
+            "must be positive",
         ),
     ] {
         let refused = local_hub(&arguments);

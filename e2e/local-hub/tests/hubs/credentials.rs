@@ -1,4 +1,4 @@
-//! From a managed cluster to a hub and back through the user server: real API servers, real tokens.
+//! From a managed cluster to a hub and back through the user server, with real API servers and tokens.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -20,7 +20,7 @@ fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap()
 }
 
-/// A ManagedServiceAccount as the hub has it, and the token in its Secret.
+/// A ManagedServiceAccount on the hub, and the token in its Secret.
 async fn account_and_secret(client: &Client, cluster: &str, name: &str) -> (DynamicObject, Secret) {
     let account = ocm::managed_service_account(cluster, name).api(client).get(name).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), cluster);
@@ -80,7 +80,7 @@ async fn the_agent_reports_and_rotates_as_the_hub_expects_it() {
     assert_eq!(condition(&rotated, "SecretCreated"), condition(&account, "SecretCreated"));
     assert_ne!(rotated.data["status"]["expirationTimestamp"], status["expirationTimestamp"]);
 
-    // What somebody did to the Secret is undone by the next report, its owner's new uid included.
+    // The next report replaces a modified Secret, including its owner's new uid.
     let other = ocm::token_secret("one", "my-app", "another-uid", b"garbage").label("foreign", "yes");
     other.update(&ocm).await.unwrap();
     agent.report("my-app", HOUR).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_reported_token_is_worth_what_its_cluster_says_and_nothing_elsewhere()
     let (_, secret) = account_and_secret(&ocm, "one", "my-app").await;
     let token = String::from_utf8(secret.data.unwrap()["token"].0.clone()).unwrap();
 
-    // The hub stands behind the same proxy, as another cluster would.
+    // The hub is behind the same proxy, like another cluster.
     let proxy = Proxy::to([("one", one.upstream().unwrap()), ("hub", hub.upstream().unwrap())]);
     let client = proxy.client("one", &token);
     let name = format!("system:serviceaccount:{}:my-app", agent::NAMESPACE);
@@ -124,7 +124,7 @@ async fn a_reported_token_is_worth_what_its_cluster_says_and_nothing_elsewhere()
     agent.delete_service_account("my-app").await.unwrap();
     eventually("the token is refused", SOON, async || code(&name_of(&client).await) == Some(401)).await;
 
-    // An account that comes back is another one: its name has the rights, and only a new token is its own.
+    // A recreated account is a new one: permissions refer to its name, but only a new token is valid.
     let token = agent.report("my-app", HOUR).await.unwrap().token;
     assert_eq!(code(&name_of(&client).await), Some(401));
     let maps: Api<ConfigMap> = Api::default_namespaced(proxy.client("one", token.expose()));
@@ -136,7 +136,7 @@ async fn a_reported_token_is_worth_what_its_cluster_says_and_nothing_elsewhere()
     maps.list(&ListParams::default()).await.unwrap();
 }
 
-/// Waits for a line that is this, and nothing else.
+/// Waits for a line with exactly this text.
 async fn line(watch: &mut RunningKubectl, wanted: &str) {
     watch.line(wanted, SOON, |line| line == wanted).await.unwrap();
 }
@@ -158,7 +158,7 @@ async fn kubectl_watches_through_the_proxy_with_what_its_plugin_says() {
     let token_file = one.directory().join("token");
     std::fs::write(&token_file, app.token().expose()).unwrap();
     let kubectl = one.kubectl_with(&kubeconfig).unwrap();
-    // Without its variable the plugin has no token, and the API server answers no stranger.
+    // Without its variable the plugin has no token, and the API server rejects the request.
     let stranger = kubectl.run(&["get", "configmaps"]).await.unwrap();
     assert!(!stranger.status.success());
 
@@ -171,7 +171,7 @@ async fn kubectl_watches_through_the_proxy_with_what_its_plugin_says() {
     }
     assert!(watch.lines().iter().filter(|line| *line == "configmap/first").count() == 1, "{watch:?}");
 
-    // The watch ends with the API server, and whoever waits for a line is told why there will be none.
+    // The watch ends with the API server, and the error of a waiting call tells why there is no further line.
     one.stop_api_server().await.unwrap();
     let down = kubectl.run(&["get", "configmaps"]).await.unwrap();
     assert!(String::from_utf8_lossy(&down.stderr).contains("cannot be reached"), "{down:?}");
@@ -196,7 +196,7 @@ async fn a_service_account_may_do_in_its_namespace_what_it_was_granted_there() {
     let elsewhere: Api<ConfigMap> = Api::default_namespaced(app.client().await.unwrap());
     assert_eq!(code(&elsewhere.list(&ListParams::default()).await), Some(403));
 
-    // kubectl is in the account's namespace, and a second token does not take away the first.
+    // kubectl uses the account's namespace, and a second token does not invalidate the first.
     let again = hub.service_account("team", "app").await.unwrap();
     assert_eq!(app.kubeconfig(), again.kubeconfig());
     assert_ne!(app.token(), again.token());
@@ -220,7 +220,7 @@ async fn a_service_account_may_do_in_its_namespace_what_it_was_granted_there() {
 async fn hundreds_of_made_up_tokens_are_made_at_once() {
     let hub = hub().start().await.unwrap();
     let ocm = hub.client_as(OCM).await.unwrap();
-    // Two in each cluster, whose namespace is made for the first of them.
+    // Two in each cluster, whose namespace is created for the first of them.
     let names = ["app", "other"];
     let tokens = (0..100).flat_map(|cluster| {
         names.map(|name| ocm::ServiceAccountToken::of(&format!("cluster-{cluster:04}"), name).synced())
@@ -234,7 +234,7 @@ async fn hundreds_of_made_up_tokens_are_made_at_once() {
         secrets.iter().map(|secret| &secret.data.as_ref().unwrap()["token"].0).collect();
     assert_eq!((secrets.len(), distinct.len()), (200, 200));
 
-    // As the agent leaves them, and for a single one also later.
+    // As the agent writes them, also for an account that reports later.
     let (account, secret) = account_and_secret(&ocm, "cluster-0042", "other").await;
     let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!(Some(&owner.uid), account.metadata.uid.as_ref());

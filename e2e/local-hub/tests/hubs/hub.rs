@@ -1,4 +1,4 @@
-//! What a hub promises to a test, asked of real hubs.
+//! The guarantees of a hub, checked on real hubs.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -22,7 +22,7 @@ use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// What most tests need no more than.
+/// The smallest hub, enough for most tests.
 fn small() -> HubBuilder {
     LocalHub::builder().crds(CrdSet::None).without_controller_manager()
 }
@@ -95,7 +95,7 @@ async fn controllers_collect_what_lost_its_owner_and_end_namespaces() {
     })
     .await;
 
-    // What was true of the hub all along.
+    // Properties of the hub throughout.
     let programs: Vec<_> = hub.memory().await.into_iter().map(|memory| memory.program).collect();
     assert_eq!(programs, ["etcd", "kube-apiserver", "kube-controller-manager"]);
     let output = hub.kubectl(&["get", "clusterprofiles", "--all-namespaces"]).await.unwrap();
@@ -126,7 +126,7 @@ async fn every_request_is_counted_once_for_the_user_who_made_it() {
     assert_eq!(code(&refused), Some(403));
     let refused = others.list(&ListParams::default()).await.unwrap_err();
     assert_eq!(code(&refused), Some(403));
-    // It is open, and works.
+    // It is open and works.
     while !matches!(watch.try_next().await.unwrap().unwrap(), WatchEvent::Added(_)) {}
     drop(before);
 
@@ -142,7 +142,7 @@ async fn every_request_is_counted_once_for_the_user_who_made_it() {
     assert_eq!(own.count(|request| request.code == 403 && request.name == "map-0"), 1);
     assert_eq!(requests.of_user("syncer").to_string(), "1x syncer list configmaps (403)");
 
-    // What it takes to start a hub and to find this out is nobody's.
+    // The requests to start a hub and to read its log are not counted.
     let all = hub.audit().requests().await.unwrap();
     assert_eq!(all.of_user("projector").len(), own.len() + 1, "{all}");
     assert!(all.of_user("admin").is_empty() && all.of_user("ocm").is_empty(), "{all}");
@@ -169,7 +169,7 @@ async fn a_user_has_the_groups_and_rights_given_and_no_others() {
         assert_eq!(answer.is_ok(), allowed, "{user}: {answer:?}");
     }
 
-    // At once, and on top of what there was.
+    // Effective immediately, and in addition to earlier permissions.
     let maps: Api<ConfigMap> = Api::default_namespaced(hub.client_as("consumer").await.unwrap());
     hub.grant("consumer", vec![may(&["list"], "configmaps")]).await.unwrap();
     maps.list(&ListParams::default()).await.unwrap();
@@ -256,7 +256,7 @@ async fn an_api_server_comes_back_as_it_went() {
     hub.resume_api_server().await.unwrap();
     maps.get("kept").await.unwrap();
 
-    // The log goes on as well. How often the one that hung was sent is the client's affair.
+    // The log continues as well. How often the pending request was sent depends on the client.
     let requests = hub.audit().since(&mark).await.unwrap();
     assert!(requests.count(|request| request.verb == "get" && request.name == "kept") >= 2, "{requests}");
     // A paused server can be stopped.

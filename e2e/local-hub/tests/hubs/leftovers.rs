@@ -1,4 +1,4 @@
-//! However a hub ends, nothing of it is left: no process, no file.
+//! However a hub ends, it leaves nothing behind: no process, no file.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -16,14 +16,14 @@ fn small() -> HubBuilder {
     LocalHub::builder().crds(CrdSet::None).without_controller_manager()
 }
 
-/// The command lines of all processes that work in a hub's directory: its programs and their supervisors do.
+/// The command lines of all processes in a hub's directory: its programs and their supervisors.
 fn processes_in(directory: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap();
     processes
         .filter_map(|entry| {
             let process = entry.ok()?.path();
             let working_directory = std::fs::read_link(process.join("cwd")).ok()?;
-            // Once the directory is removed, its name has an appendix.
+            // After the directory is removed, its name has a suffix.
             let there = working_directory.to_str()?.starts_with(directory.to_str()?);
             there.then(|| std::fs::read_to_string(process.join("cmdline")).unwrap_or_default())
         })
@@ -44,7 +44,7 @@ fn assert_nothing_in(directory: &Path) {
     assert!(!directory.exists());
 }
 
-/// The binary as a process of its own, which holds a hub.
+/// The binary as a process that holds a hub.
 struct Holder {
     process: Child,
     directory: PathBuf,
@@ -127,7 +127,7 @@ async fn a_start_that_is_given_up_leaves_nothing() {
 async fn a_killed_owner_leaves_nothing() {
     let mut holder = Holder::start(|_| {});
     holder.wait_until_ready();
-    // Even if it cannot listen.
+    // Even if it is stopped.
     holder.signal("STOP");
     holder.signal("KILL");
     holder.process.wait().unwrap();
@@ -170,7 +170,7 @@ async fn an_api_server_that_dies_is_an_error_with_its_last_words() {
         command.env("KUBEBUILDER_ASSETS", programs.path()).stderr(Stdio::piped());
     });
     let directory = holder.directory.clone();
-    // It ends for the one reason only.
+    // So that it has only one reason to end.
     let _stdin = holder.process.stdin.take();
     let output = holder.process.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Hubs on this machine: what they are, what runs in them, and what is left of them.
+//! Hubs on this machine: their guarantees, their Pods, and their cleanup.
 
 #![cfg(test)]
 

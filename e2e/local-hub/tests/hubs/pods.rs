@@ -1,4 +1,4 @@
-//! Pods run as the API server describes them, and it is told of them what is so.
+//! Pods run as the API server describes them, and their status is accurate.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -19,15 +19,15 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// For what takes a second or two: a Deployment's controllers, an image's copy, a probe's period.
+/// Timeout for what takes a second or two: a Deployment's controllers, an image's copy, a probe's period.
 const SOON: Duration = Duration::from_secs(30);
 
 const IMAGE: &str = "registry.example.com/program:1";
 const PORT: u16 = 8080;
 
-/// A hub, and a runner that has one image.
+/// A hub, and a runner with one image.
 struct Cluster {
-    // In this order: the runner ends before the hub does.
+    // In this order: the runner must end before the hub.
     pods: Pods,
     client: Client,
     _hub: LocalHub,
@@ -35,7 +35,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// `None` where pods cannot run.
+    /// `None` if Pods cannot run.
     async fn start(configure: impl FnOnce(PodsBuilder) -> PodsBuilder) -> Option<Self> {
         if !can_run().await {
             return None;
@@ -84,7 +84,7 @@ impl Cluster {
     async fn is(&self, name: &str, type_: &str, status: &str) {
         eventually(&format!("Deployment {name} has {type_} {status}"), SOON, async || {
             let deployment = self.api::<Deployment>().get(name).await.map_err(|error| error.to_string())?;
-            // What was rolled out is what is asked for now, and nothing of what was before is left.
+            // The rollout of the current template is complete, and no old Pod is left.
             let observed = deployment.status.unwrap_or_default();
             let done = observed.observed_generation == deployment.metadata.generation
                 && observed.updated_replicas == Some(1)
@@ -100,7 +100,7 @@ impl Cluster {
         .await;
     }
 
-    /// Waits until a Deployment is available, and answers its one Pod.
+    /// Waits until a Deployment is available, and returns its only Pod.
     async fn available(&self, name: &str) -> Pod {
         self.is(name, "Available", "True").await;
         eventually(&format!("Deployment {name} has one Pod"), SOON, async || {
@@ -115,7 +115,7 @@ impl Cluster {
         self.api::<Pod>().list(&params).await.unwrap().items
     }
 
-    /// The status of a Deployment's one container, when it is as it should be.
+    /// The status of a Deployment's only container, once it satisfies a condition.
     async fn container(
         &self,
         name: &str,
@@ -136,7 +136,7 @@ impl Cluster {
         Program(self.pods.forward("team", &pod.name_any(), PORT).unwrap())
     }
 
-    /// Whether a token is somebody's, for an audience.
+    /// The user of a token, for an audience.
     async fn user_of(&self, token: &str, audience: &str) -> Option<String> {
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -151,15 +151,15 @@ impl Cluster {
     }
 }
 
-/// Whether the machine can run pods; if it cannot, that is said.
+/// Whether this machine can run Pods; reports why not.
 async fn can_run() -> bool {
     let Err(error) = Pods::can_run().await else { return true };
-    // Not by `eprintln!`: the harness keeps to itself what a passing test prints.
+    // Not with `eprintln!`: the test harness captures the output of passing tests.
     let _ = writeln!(io::stderr(), "SKIPPED, the runner of pods: {error}");
     false
 }
 
-/// Where a pod's program listens.
+/// The address of a Pod's program.
 struct Program(SocketAddr);
 
 impl Program {
@@ -172,7 +172,7 @@ impl Program {
         Ok((head.starts_with("HTTP/1.1 200"), body.to_owned()))
     }
 
-    /// Whether somebody is there who says yes.
+    /// Whether a program responds with success.
     async fn answers(&self, path: &str) -> bool {
         self.ask(path).await.is_ok_and(|(ok, _)| ok)
     }
@@ -189,7 +189,7 @@ impl Program {
         text
     }
 
-    /// Ends it, so that there is no answer.
+    /// Ends it, so that there is no response.
     async fn exit(&self, code: i32) {
         assert!(!self.answers(&format!("/exit/{code}")).await);
     }
@@ -199,7 +199,7 @@ fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// A root file system with one static program in it.
+/// A root file system with one static program.
 fn image() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hubs/support/pod_program.rs");
@@ -213,7 +213,7 @@ fn image() -> TempDir {
     directory
 }
 
-/// A container of the program that serves, as the strictest namespace takes it.
+/// A container with that program, as the restricted Pod security standard requires it.
 fn container(words: &[&str]) -> Value {
     let mut args = vec!["serve".to_owned(), PORT.to_string()];
     args.extend(words.iter().map(ToString::to_string));
@@ -256,7 +256,7 @@ fn deployment(name: &str, pod: &Value) -> Value {
     })
 }
 
-/// A Pod of that container. Nothing in it minds SIGTERM.
+/// A Pod with that container. No process in it handles SIGTERM.
 fn pod(container: &Value) -> Value {
     json!({ "containers": [container], "terminationGracePeriodSeconds": 1 })
 }
@@ -366,7 +366,7 @@ async fn a_deployment_becomes_available_and_its_container_is_what_the_pod_says()
 #[tokio::test]
 async fn a_container_that_ends_starts_again() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
-    // It is ready when somebody listens.
+    // It is ready when its program listens.
     let probe = json!({ "readinessProbe": { "tcpSocket": { "port": PORT }, "periodSeconds": 1 } });
     cluster.deploy("crashing", pod(&with(container(&["again"]), probe))).await;
     let pod = cluster.available("crashing").await;
@@ -397,7 +397,7 @@ async fn probes_decide_what_is_available_and_what_starts_again() {
         cluster.container("probed", "runs again", |status| status.restart_count == 1 && status.ready);
     let last = container.await.last_state.and_then(|state| state.terminated).unwrap();
     assert!(last.message.unwrap().contains("failed its liveness probe"));
-    // It does not mind SIGTERM.
+    // It ignores SIGTERM.
     assert_eq!(last.exit_code, 137);
 }
 
@@ -412,7 +412,7 @@ async fn a_change_of_the_template_replaces_the_pods() {
     let new = cluster.available("changing").await;
     assert_ne!(old.uid(), new.uid());
     assert_eq!(cluster.pods.logs("team", &new.name_any(), "main"), "started new\n");
-    // What is gone from the API server has ended before.
+    // A Pod that is gone from the API server has ended before.
     assert!(!cluster.program(&old).answers("/is/ready").await);
 
     cluster.api::<Deployment>().delete("changing", &DeleteParams::background()).await.unwrap();
@@ -554,7 +554,7 @@ async fn where_no_namespaces_can_be_made_that_is_said() {
             .unwrap();
         assert!(!output.status.success());
         let said = String::from_utf8(output.stderr).unwrap();
-        let why = "Pods cannot run here: they take root and the right to make namespaces";
+        let why = "Pods cannot run here: they require root and permission to create namespaces";
         assert!(said.contains(why), "{said}");
     }
     assert!(
@@ -570,7 +570,7 @@ fn processes_with(word: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where the programs with that word in their command lines work, which is the runner's directory.
+/// The working directories of programs with that word in their command line, which are the runner's directory.
 fn directories_of(word: &str) -> Vec<PathBuf> {
     processes()
         .filter(|process| {

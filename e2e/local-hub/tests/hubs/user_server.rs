@@ -1,4 +1,4 @@
-//! What the user server does with bytes, between a client and an API server that are written here.
+//! How the user server handles bytes, between a client and an API server that the tests implement.
 
 #![allow(
     clippy::panic,
@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 const HERE: &str = "127.0.0.1";
 
-/// One end of a connection, whatever it is made of.
+/// One end of a connection.
 struct End {
     stream: Box<dyn ReadWrite>,
     read: Vec<u8>,
@@ -42,7 +42,7 @@ impl End {
         self.stream.flush().await.unwrap();
     }
 
-    /// Reads up to and with a text, and not more, for more may be written only later.
+    /// Reads up to and including a text, and not more, since more may be written only later.
     async fn read_to(&mut self, text: &str) -> String {
         let reading = async {
             loop {
@@ -60,13 +60,13 @@ impl End {
         self.read_to("\r\n\r\n").await.to_ascii_lowercase()
     }
 
-    /// Whether the other end closes, in whatever way.
+    /// Whether the other end closes the connection in any way.
     async fn is_left(&mut self) -> bool {
         let read = tokio::time::timeout(SOON, self.stream.read_buf(&mut self.read)).await;
         !matches!(read.unwrap(), Ok(1..))
     }
 
-    /// The status code and the body of an answer of a known length.
+    /// The status code and the body of a response of known length.
     async fn read_status(&mut self) -> (u16, Value) {
         let head = self.read_head().await;
         assert!(head.contains("content-type: application/json\r\n"), "{head}");
@@ -79,7 +79,7 @@ impl End {
     }
 }
 
-/// An API server that does what the test writes.
+/// An API server whose responses the test writes.
 struct ApiServer {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -114,7 +114,7 @@ impl ApiServer {
     }
 }
 
-/// A user server, and what clients need to know of it.
+/// A user server, and what its clients need.
 struct Proxy {
     server: UserServer,
     serving: ServingCertificate,
@@ -177,13 +177,13 @@ async fn an_upgraded_connection_passes_both_ways_until_both_ends_are_done() {
         assert!(head.contains(&format!("\r\n{line}\r\n")), "{head}");
     }
 
-    // In turns, so that neither side's bytes can have waited for the end of anything.
+    // In turns, so that no byte can have waited for an end.
     client.read_to("first").await;
     client.write("second").await;
     server.read_to("second").await;
     server.write("third").await;
     client.read_to("third").await;
-    // Like `kubectl exec` whose standard input has ended: the other way stays open.
+    // Like `kubectl exec` after the end of its standard input: the other direction stays open.
     client.stream.shutdown().await.unwrap();
     assert!(server.is_left().await);
     server.write("last").await;
@@ -214,7 +214,7 @@ async fn bodies_pass_piece_by_piece() {
     client.read_to("fourth").await;
     client.read_to("0\r\n\r\n").await;
 
-    // The same connection leads on.
+    // The same connection is reused.
     client.write("GET /one/next HTTP/1.1\r\nHost: proxy\r\n\r\n").await;
     let mut server = cluster.accept().await;
     assert!(server.read_head().await.starts_with("get /next http/1.1\r\n"));
@@ -236,7 +236,7 @@ async fn what_is_about_one_connection_ends_at_the_proxy() {
     let head = server.read_head().await;
     let mut lines: Vec<&str> = head.trim_end().split("\r\n").collect();
     lines.sort_unstable();
-    // All that is the request's own, as it was; and nothing of the proxy's.
+    // All end-to-end headers unchanged, and none of the proxy's.
     let host = format!("host: {}", cluster.address);
     let expected = [
         "authorization: bearer made-up",
@@ -258,7 +258,7 @@ async fn what_is_about_one_connection_ends_at_the_proxy() {
 #[tokio::test]
 async fn what_cannot_be_passed_on_is_answered_with_a_status() {
     let foreign = ApiServer::start().await;
-    // Nobody listens at this port, and nobody else can.
+    // No process listens on this port, and none can.
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind((HERE.parse::<IpAddr>().unwrap(), 0).into()).unwrap();
     let down = Upstream::new(&format!("https://{}", taken.local_addr().unwrap()), &foreign.ca).unwrap();
@@ -277,7 +277,7 @@ async fn what_cannot_be_passed_on_is_answered_with_a_status() {
             "metadata": {},
             "status": "Failure",
             "reason": "NotFound",
-            "message": "there is no cluster \"nobody\"",
+            "message": "cluster \"nobody\" not found",
             "code": 404,
         })
     );
@@ -290,7 +290,7 @@ async fn what_cannot_be_passed_on_is_answered_with_a_status() {
             client.write(&request).await;
             client.read_status().await
         };
-        // It gets no further than the certificate.
+        // It fails at the certificate.
         let refused = async {
             if cluster == "mistrusted" {
                 let (stream, _) = foreign.listener.accept().await.unwrap();
@@ -359,7 +359,7 @@ async fn a_dropped_server_is_gone_with_all_that_was_open() {
     assert!(client.is_left().await);
     assert!(server.is_left().await);
 
-    // And it can come back where it was.
+    // And the address can be used again.
     let _again = eventually("the address is free", SOON, async || {
         UserServer::start(&serving, address, [("one", cluster.upstream())]).map(Some)
     })

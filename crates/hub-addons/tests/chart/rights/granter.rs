@@ -62,7 +62,8 @@ async fn says_so(t: &Trial) {
     let text = format!("cannot {verb} {resource}");
     eventually("it says what it lacks", SOON, async || {
         let log = t.process().log();
-        log.lines().any(|line| line.contains(&text) && line.contains("the syncer lacks a permission until this"))
+        log.lines()
+            .any(|line| line.contains(&text) && line.contains("the syncer lacks a permission until this"))
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! What the tests of the way to a managed cluster share.
+//! Shared by the tests of connections to managed clusters.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// A hub whose namespaces never end.
+/// A hub without the namespace controller.
 pub fn hub() -> HubBuilder {
     LocalHub::builder().without_controller_manager()
 }
@@ -22,7 +22,7 @@ pub fn managed() -> HubBuilder {
     hub().crds(CrdSet::None)
 }
 
-/// Rights for a resource of the core group.
+/// Permissions for a resource of the core group.
 pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
     PolicyRule {
         api_groups: Some(vec![String::new()]),
@@ -55,7 +55,7 @@ impl Proxy {
         Client::try_from(config).unwrap()
     }
 
-    /// A kubeconfig for a cluster through the proxy, as a user of that description.
+    /// A kubeconfig for a cluster through the proxy, with these credentials.
     pub fn kubeconfig(&self, directory: &Path, cluster: &str, user: &serde_json::Value) -> PathBuf {
         let path = directory.join(format!("through-the-proxy.{cluster}.kubeconfig"));
         let ca = k8s_openapi::ByteString(self.ca.clone().into_bytes());
@@ -73,14 +73,14 @@ impl Proxy {
     }
 }
 
-/// Who the API server takes a client for.
+/// The user name that the API server authenticates a client as.
 pub async fn name_of(client: &Client) -> Result<String, kube::Error> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     Ok(answer.status.unwrap().user_info.unwrap().username.unwrap())
 }
 
-/// The code of an answer that is an error, if there was an answer.
+/// The code of a response that is an error, if there was a response.
 pub fn code<T>(answer: &Result<T, kube::Error>) -> Option<u16> {
     match answer {
         Err(kube::Error::Api(status)) => Some(status.code),

@@ -19,7 +19,7 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["write", path, text] => std::fs::write(path, text).unwrap(),
         ["serve", port, words @ ..] => serve(port.parse().unwrap(), &words.join(" ")),
-        other => panic!("{other:?} is no use of this"),
+        other => panic!("unknown arguments: {other:?}"),
     }
 }
 
@@ -27,7 +27,7 @@ fn serve(port: u16, words: &str) {
     println!("started {words}");
     let mut not = BTreeSet::new();
     for stream in TcpListener::bind(("0.0.0.0", port)).unwrap().incoming() {
-        // Who leaves before he is answered is no reason to end.
+        // A client that leaves early is no reason to end.
         let _ = stream.and_then(|stream| answer(stream, &mut not));
     }
 }
