@@ -1,10 +1,9 @@
-// Command inventory-client is an application on a hub as cluster-inventory-api's own library makes
-// one, which is what Kueue, multicluster-runtime and others build on: it finds its clusters by the
-// ClusterProfiles of a namespace, and reaches them by what these publish and by an exec plugin.
+// Command inventory-client is an application on a hub that uses cluster-inventory-api's own library, as Kueue,
+// multicluster-runtime and others do: it finds its clusters by the ClusterProfiles of a namespace, and reaches them
+// with their access providers and an exec plugin.
 //
-// For every line on standard input it looks at each of its clusters and writes a line: an object
-// with, for each profile's name, the namespaces of the cluster or the error. A client is kept until
-// its profile is written to, as these applications do.
+// For every line on standard input it lists the namespaces of each cluster and writes a line: an object with, for each
+// profile's name, the namespaces or the error. It keeps a client until the profile changes, as these applications do.
 package main
 
 import (
@@ -24,7 +23,7 @@ import (
 	"sigs.k8s.io/cluster-inventory-api/pkg/access"
 )
 
-// How long a cluster has to answer.
+// Timeout for a cluster.
 const patience = 10 * time.Second
 
 func main() {
@@ -65,7 +64,7 @@ func run(kubeconfig, namespace, providers string) error {
 	return lines.Err()
 }
 
-// fleet is what the application knows of its clusters.
+// fleet is the application's view of its clusters.
 type fleet struct {
 	hub       versioned.Interface
 	namespace string
@@ -73,13 +72,13 @@ type fleet struct {
 	clusters  map[string]cluster
 }
 
-// cluster is a client, and the version of the profile that it was made from.
+// cluster is a client, and the version of the profile from which it was created.
 type cluster struct {
 	version string
 	client  kubernetes.Interface
 }
 
-// answer is what one look at a cluster has brought.
+// answer is the result of listing one cluster.
 type answer struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	Error      string   `json:"error,omitempty"`
@@ -121,7 +120,7 @@ func (f *fleet) namespaces(ctx context.Context, profile *v1alpha1.ClusterProfile
 	return names, nil
 }
 
-// client answers the profile's client, a new one where the profile was written to.
+// client returns the profile's client, a new one if the profile has changed.
 func (f *fleet) client(profile *v1alpha1.ClusterProfile) (kubernetes.Interface, error) {
 	if known, ok := f.clusters[profile.Name]; ok && known.version == profile.ResourceVersion {
 		return known.client, nil

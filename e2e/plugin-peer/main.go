@@ -1,9 +1,8 @@
-// Command plugin-peer does cp-creds' job as one would ordinarily write it in Go: with client-go and
-// the client authentication API, and nothing between them and the answer.
+// Command plugin-peer does the work of cp-creds in the usual way in Go: with client-go and the client authentication
+// API.
 //
-// It is the yardstick of hack/measure-cp-creds.sh and goes into no image. It leaves out what
-// cp-creds does beyond the job (to refuse another cluster's copy, to end in time whatever hangs), so
-// that nothing is held against it that nobody asked for.
+// hack/measure-cp-creds.sh compares cp-creds with it; no image contains it. It omits what cp-creds does beyond that
+// work (refusing another cluster's copy, a deadline), so that the comparison is fair.
 package main
 
 import (
@@ -35,7 +34,7 @@ func main() {
 	}
 }
 
-// run prints the credential that the caller asks for.
+// run prints the requested credential.
 func run(ctx context.Context, account string) error {
 	if account == "" {
 		return errors.New("--managed-serviceaccount flag is required")
@@ -59,9 +58,9 @@ func run(ctx context.Context, account string) error {
 	return json.NewEncoder(os.Stdout).Encode(answer)
 }
 
-// clusterName is the cluster that the caller speaks of: what the access provider's extension says.
+// clusterName returns the cluster of the request, from the access provider's extension.
 func clusterName(question runtime.Object) (string, error) {
-	// LoadExecCredential refuses a question that has no cluster.
+	// LoadExecCredential rejects a request without a cluster.
 	var raw []byte
 	switch question := question.(type) {
 	case *clientauthenticationv1.ExecCredential:
@@ -83,8 +82,7 @@ func clusterName(question runtime.Object) (string, error) {
 	return config.ClusterName, nil
 }
 
-// syncedToken reads the token of the Secret name, in the namespace of NAMESPACE, the kubeconfig or the
-// pod.
+// syncedToken reads the token of the Secret name, in the namespace of NAMESPACE, the kubeconfig or the Pod.
 func syncedToken(ctx context.Context, name string) (string, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{})
@@ -113,7 +111,7 @@ func syncedToken(ctx context.Context, name string) (string, error) {
 	return token, nil
 }
 
-// answerTo is the question with a status, in the version it was asked in.
+// answerTo returns the request with a status, in its version.
 func answerTo(question runtime.Object, token string) (runtime.Object, error) {
 	expiry := expiryOf(token)
 	switch question.(type) {
@@ -138,7 +136,7 @@ func answerTo(question runtime.Object, token string) (runtime.Object, error) {
 	}
 }
 
-// expiryOf is when a JWT ends, if it is one and says so.
+// expiryOf returns when a JWT expires, if it is one and has the claim.
 func expiryOf(token string) *metav1.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -1,23 +1,22 @@
 # shellcheck shell=sh
-# Runs one program of a hub, and outlives whoever started it just long enough to clean up.
+# Runs one program of a hub, and outlives the hub's owner just long enough to clean up.
 #
 #   sh supervisor.sh HUB-DIRECTORY LOG-FILE PROGRAM [ARGUMENT]...
 #
-# Standard input is a pipe whose other end only the hub's owner holds. The kernel closes it when the
-# owner ends, in whatever way: returning, panicking, or by SIGKILL. Then the program is killed and
-# the hub's directory removed. Until then the owner may write the name of a signal for the program
-# (STOP, CONT, KILL), and once the program has ended `leave`, to end this script and keep the
-# directory. Standard output tells the owner: `started PID`, `sent SIGNAL`, `exited STATUS`.
+# Standard input is a pipe whose other end only the hub's owner holds. The kernel closes it when the owner ends in any
+# way: returning, panicking, or by SIGKILL. Then the program is killed and the hub's directory removed. Until then the
+# owner may write the name of a signal for the program (STOP, CONT, KILL), and once the program has ended `leave`, to
+# end this script and keep the directory. Standard output reports to the owner: `started PID`, `sent SIGNAL`, `exited
+# STATUS`.
 
-# A function, so that the shell has read all of this file before it does any of it: an edit or a
-# checkout under a running hub changes nothing for it.
+# A function, so that the shell reads the whole file before it runs anything: an edit or a checkout under a running hub
+# has no effect on it.
 supervise() {
   dir=$1
   log=$2
   shift 2
 
-  # The directory holds credentials. It is made here, so that there is no moment at which it exists
-  # and nobody is there to remove it.
+  # The directory will contain credentials. It is created here, so that a process to remove it always exists.
   umask 077
   mkdir -p "$dir" && cd "$dir" || exit 1
 
@@ -25,8 +24,8 @@ supervise() {
   "$@" </dev/null >>"$log" 3<&- &
   program=$!
 
-  # From here on only the pipe ends this script: not ^C, and not an owner who no longer listens.
-  # After the program has started, for it would inherit the ignored signals.
+  # From here on only the pipe ends this script: not ^C, and not an owner who no longer reads. After the program has
+  # started, since it would inherit the ignored signals.
   trap '' HUP INT PIPE TERM
 
   echo "started $program"
@@ -38,10 +37,10 @@ supervise() {
   } <&3 &
   listener=$!
 
-  # Shells tell of killed jobs, which nobody wants to read in the program's log.
+  # Shells report killed jobs, which do not belong into the program's log.
   wait "$program" 2>/dev/null
   status=$?
-  # The program's number is free to be another process's now: nobody may signal it any more.
+  # The program's process ID may be reused now: it must not be signalled any more.
   kill -s KILL "$listener"
   wait "$listener" 2>/dev/null
   echo "exited $status"
@@ -50,8 +49,7 @@ supervise() {
     [ "$word" != leave ] || exit 0
   done <&3
 
-  # Every program's supervisor does this after its own program is dead, so whichever comes last
-  # finds nobody writing.
+  # Every program's supervisor does this after its own program has ended, so no program writes when the last one does.
   cd /
   rm -rf "$dir"
   exit

@@ -1,21 +1,21 @@
 # shellcheck shell=sh
-# Runs one container: the first process of a process namespace of its own, in a mount namespace of its own.
+# Runs one container: the first process of its own process namespace, in its own mount namespace.
 #
 #   sh container.sh ROOT ro|rw [SOURCE TARGET ro|rw]... -- COMMAND [ARGUMENT]...
 #
-# COMMAND is run with ROOT/proc mounted, as the first process of one more process namespace, as it would be in a pod:
-# signals that it does not handle have no effect on it. It does not take this script's place because it is not root:
-# the kernel forgets who is to be killed with his parent when he becomes somebody else. This script stays root; when it
-# is killed, everything in its namespace is.
+# COMMAND runs with ROOT/proc mounted, as the first process of another process namespace, as in a Pod: signals that it
+# does not handle have no effect on it. It does not replace this script, because it is not root: the kernel clears the
+# parent-death signal of a process that changes its user. This script stays root; when it is killed, so is everything in
+# its namespace.
 set -eu
-# What is made on the way to a mount, a container's user has to pass.
+# The container's user needs access to directories that are created on the way to a mount.
 umask 022
 
 root=$1
 mode=$2
 shift 2
 
-# Where to mount. All of it first: below a mount that is read-only there is nothing to be made.
+# Mount points are created first: nothing can be created below a read-only mount.
 prepare() {
   if [ -d "$1" ]; then
     mkdir -p "$root$2"
@@ -38,7 +38,7 @@ for device in null zero full random urandom; do
   mount --bind "/dev/$device" "$root/dev/$device"
 done
 
-# Outer mounts come before those inside them.
+# Outer mounts come before inner ones.
 while [ "$1" != -- ]; do
   prepare "$1" "$2"
   attach "$1" "$2" "$3"
@@ -47,8 +47,8 @@ done
 shift
 [ "$mode" = rw ] || mount -o remount,bind,ro "$root"
 
-# Not exec: this process has to stay. The shell in between tells how the command ended, which `unshare --fork` does not
-# of one that was killed; what the shell itself has to say of that is not the container's.
+# Not exec: this process must stay. The shell in between reports how the command ended, which `unshare --fork` does not
+# for a killed one; the shell's own messages about that are not the container's.
 # shellcheck disable=SC2016 # for the inner shells
 unshare --pid sh -c 'exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?' sh \
   sh -c 'mount -t proc proc "$0/proc" && exec "$@"' "$root" "$@"

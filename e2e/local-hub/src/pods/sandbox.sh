@@ -1,10 +1,10 @@
 # shellcheck shell=sh
-# What the containers of one pod share: a network with nothing in it but the loopback device, and a host name.
+# What the containers of one Pod share: a network with only the loopback device, and a host name.
 #
 #   sh sandbox.sh READY-FILE NAME ADDRESS...
 #
-# Runs in namespaces of its own, and holds them until it is killed: they, and all that is in them, end with their last
-# process, so that there is nothing to be cleaned up.
+# Runs in its own namespaces, and keeps them until it is killed: they, and everything in them, end with their last
+# process, so nothing needs to be cleaned up.
 set -eu
 
 ready=$1
