@@ -256,6 +256,11 @@ impl Fleet {
         self.clusters.keys()
     }
 
+    /// Every set's name, in order.
+    pub fn set_names(&self) -> impl Iterator<Item = &ClusterSetName> {
+        self.sets.keys()
+    }
+
     /// The set of that name.
     #[must_use]
     pub fn set(&self, name: &ClusterSetName) -> Option<&ObservedClusterSet> {

@@ -104,7 +104,7 @@ pub fn is_bound(fleet: &Fleet, namespace: &Namespace) -> bool {
 }
 
 /// Why a binding grants nothing, whatever the cluster.
-fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &ObservedBinding) -> Option<Refusal> {
+pub(crate) fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &ObservedBinding) -> Option<Refusal> {
     if let Ok(terms) = &binding.terms {
         if terms.cluster_set != *name {
             return Some(Refusal::NameMismatch);

@@ -14,12 +14,15 @@
 //! 7. [`credential`] decides where the token of a cluster's account belongs, and plans the one difference to write;
 //! 8. [`rights`] says which Secrets that takes a permission to, and [`token_names`] by which names;
 //! 9. [`protected`] names the namespaces of the hub itself, which receive none of this;
-//! 10. [`note`] is what a person should hear about on the way.
+//! 10. [`note`] is what a person should hear about on the way;
+//! 11. [`explain`] asks all of these decisions about a hub that was read once, and says why a namespace does not see or
+//!     reach a cluster.
 
 pub mod access;
 pub mod concerned;
 pub mod credential;
 pub mod endpoint;
+pub mod explain;
 pub mod fleet;
 pub mod grant;
 pub mod label_allow_list;

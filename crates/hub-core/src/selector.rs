@@ -5,6 +5,7 @@
 //! grants clusters that nobody granted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use hub_api::labels;
 use hub_api::managed_cluster_set::ManagedClusterSelector;
@@ -118,9 +119,73 @@ impl ClusterSelector {
             Self::Nothing => false,
         }
     }
+
+    /// The keys of the labels that it reads.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let (exclusive, requirements) = match self {
+            Self::Exclusive => (Some(labels::EXCLUSIVE_CLUSTER_SET), &[][..]),
+            Self::Labels(requirements) => (None, requirements.as_slice()),
+            Self::Nothing => (None, &[][..]),
+        };
+        exclusive.into_iter().chain(requirements.iter().map(|requirement| requirement.key.as_str()))
+    }
+
+    /// The changes to a cluster's labels after which the set named `set` picks it, as arguments of `kubectl label`;
+    /// none where no label makes the set pick a cluster.
+    #[must_use]
+    pub fn labels_to_join(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> Vec<String> {
+        match self {
+            Self::Exclusive => vec![format!("{}={set}", labels::EXCLUSIVE_CLUSTER_SET)],
+            Self::Labels(requirements) => {
+                let unmet = requirements.iter().filter(|requirement| !requirement.is_met_by(cluster_labels));
+                unmet.map(Requirement::label_to_meet).collect()
+            }
+            Self::Nothing => Vec::new(),
+        }
+    }
+}
+
+/// As `kubectl get --selector` takes it.
+impl fmt::Display for ClusterSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str(EXCLUSIVE),
+            Self::Nothing => f.write_str("LabelSelector without a labelSelector"),
+            Self::Labels(requirements) if requirements.is_empty() => f.write_str("every cluster"),
+            Self::Labels(requirements) => {
+                let texts: Vec<_> = requirements.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join(","))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        let joined =
+            |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        match &self.test {
+            Test::In(values) if values.len() == 1 => write!(f, "{key}={}", joined(values)),
+            Test::In(values) => write!(f, "{key} in ({})", joined(values)),
+            Test::NotIn(values) => write!(f, "{key} notin ({})", joined(values)),
+            Test::Exists => f.write_str(key),
+            Test::DoesNotExist => write!(f, "!{key}"),
+        }
+    }
 }
 
 impl Requirement {
+    /// The argument of `kubectl label` after which a cluster meets it.
+    fn label_to_meet(&self) -> String {
+        let key = &self.key;
+        match &self.test {
+            Test::In(values) => format!("{key}={}", values.first().map_or("", String::as_str)),
+            Test::Exists => format!("{key}=VALUE"),
+            Test::NotIn(_) | Test::DoesNotExist => format!("{key}-"),
+        }
+    }
+
     fn new(key: &str, test: Test) -> Result<Self, SelectorError> {
         if !is_label_key(key) {
             return Err(SelectorError::InvalidKey(key.to_owned()));
@@ -248,6 +313,39 @@ mod tests {
         ] {
             assert_eq!(in_or_not(selector.clone(), &labels), picked, "{selector} {labels:?}");
         }
+    }
+
+    #[test]
+    fn the_labels_to_join_a_set_are_those_that_a_cluster_lacks() {
+        let joining = |selector: Value, labels: &[(&str, &str)]| {
+            by_labels(&selector).unwrap().labels_to_join("set", &cluster(labels)).join(" ")
+        };
+        let env = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "env", "operator": operator, "values": values}]});
+        for (selector, labels, expected) in [
+            (json!({"matchLabels": {"env": "prod", "region": "eu"}}), vec![("env", "prod")], "region=eu"),
+            (env("In", &["b", "a"]), vec![("env", "c")], "env=a"),
+            (env("NotIn", &["dev"]), vec![("env", "dev")], "env-"),
+            (env("Exists", &[]), vec![], "env=VALUE"),
+            (env("DoesNotExist", &[]), vec![("env", "x")], "env-"),
+        ] {
+            assert_eq!(joining(selector.clone(), &labels), expected, "{selector}");
+        }
+        let exclusive = parse(json!({})).unwrap().labels_to_join("prod", &cluster(&[]));
+        assert_eq!(exclusive, ["cluster.open-cluster-management.io/clusterset=prod"]);
+        assert!(ClusterSelector::Nothing.labels_to_join("prod", &cluster(&[])).is_empty());
+    }
+
+    #[test]
+    fn a_selector_is_shown_as_kubectl_takes_it() {
+        let shown = |selector: Value| by_labels(&selector).unwrap().to_string();
+        let expression =
+            |operator: &str, values: &[&str]| json!({"key": "env", "operator": operator, "values": values});
+        let all = json!({"matchLabels": {"region": "eu"}, "matchExpressions": [
+            expression("In", &["b", "a"]), expression("NotIn", &["c"]), expression("Exists", &[]),
+            expression("DoesNotExist", &[]),
+        ]});
+        assert_eq!(shown(all), "region=eu,env in (a,b),env notin (c),env,!env");
+        assert_eq!(shown(json!({})), "every cluster");
     }
 
     #[test]

@@ -123,15 +123,16 @@ impl<T> Default for Listed<T> {
 }
 
 impl<T: Ord> Listed<T> {
-    fn has(&self, what: &T) -> bool {
+    /// Whether every object of this is known.
+    pub fn has(&self, what: &T) -> bool {
         match self {
             Self::Of(these) => these.contains(what),
             Self::All => true,
         }
     }
 
-    /// Answers whether that is new.
-    fn add(&mut self, what: Option<T>) -> bool {
+    /// From now on every object of this is known, or every object where it is `None`; returns whether that is new.
+    pub fn add(&mut self, what: Option<T>) -> bool {
         match (&mut *self, what) {
             (Self::All, _) => false,
             (Self::Of(these), Some(what)) => these.insert(what),

@@ -7,6 +7,7 @@ mod support;
 mod access;
 mod concerned;
 mod credential;
+mod explain;
 mod grant;
 mod laws;
 mod member_id;

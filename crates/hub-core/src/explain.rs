@@ -1,0 +1,420 @@
+//! Why a namespace does not see, or not reach, a cluster: the decisions of the controllers about a hub that was read
+//! once, as steps in the order in which an application depends on them.
+//!
+//! | step | decision |
+//! |---|---|
+//! | [`Step::Controllers`] | who holds the Leases, and whether OCM's own gate is on beside them |
+//! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
+//! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::share`] |
+//! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
+//! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
+//! | [`Step::ConsumerPermission`] | the hub's Roles and bindings |
+//! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
+//!
+//! A step rests on a fact (object, field, value). The first step that fails names the command that fixes it; later steps
+//! that depend on it are left out. What could not be read is [`Mark::Unknown`], never a problem and never in order.
+
+mod code;
+mod controllers;
+mod credential;
+mod grants;
+mod permission;
+mod profiles;
+
+pub mod observed;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
+use serde::Serialize;
+
+pub use self::code::Code;
+use self::observed::Observed;
+use crate::grant::{self, Grant};
+
+/// How a step stands. The order is that of urgency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mark {
+    /// In order.
+    Ok,
+    /// Not known: it could not be read.
+    Unknown,
+    /// Not in order.
+    Problem,
+}
+
+/// What an application depends on, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Step {
+    /// The controllers work, and no others do their work.
+    Controllers,
+    /// A ManagedClusterSetBinding of the namespace is in force.
+    Binding,
+    /// Its ManagedClusterSet exists and selects the cluster.
+    ClusterSet,
+    /// The ClusterProfile shows the cluster.
+    Profile,
+    /// The ClusterProfile says how to reach it.
+    AccessProvider,
+    /// A ManagedServiceAccount asks for copies of its token in the namespace.
+    Account,
+    /// An agent has reported the token.
+    Token,
+    /// The namespace has the copy of it.
+    Credential,
+    /// The application may read the copy.
+    ConsumerPermission,
+    /// The account has permissions on the cluster.
+    AccountPermission,
+}
+
+impl Step {
+    /// Every step, in order.
+    pub const ALL: [Self; 10] = [
+        Self::Controllers,
+        Self::Binding,
+        Self::ClusterSet,
+        Self::Profile,
+        Self::AccessProvider,
+        Self::Account,
+        Self::Token,
+        Self::Credential,
+        Self::ConsumerPermission,
+        Self::AccountPermission,
+    ];
+
+    /// Its name, as a person reads it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Controllers => "controllers",
+            Self::Binding => "binding",
+            Self::ClusterSet => "cluster set",
+            Self::Profile => "profile",
+            Self::AccessProvider => "access provider",
+            Self::Account => "account",
+            Self::Token => "token",
+            Self::Credential => "credential",
+            Self::ConsumerPermission => "consumer permission",
+            Self::AccountPermission => "account permission",
+        }
+    }
+}
+
+/// The object that a finding rests on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Object {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its namespace, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl Object {
+    /// An object without a namespace.
+    pub fn cluster_scoped(kind: &'static str, name: impl fmt::Display) -> Self {
+        Self { kind, namespace: None, name: name.to_string() }
+    }
+
+    /// An object in a namespace.
+    pub fn namespaced(kind: &'static str, namespace: impl fmt::Display, name: impl fmt::Display) -> Self {
+        Self { kind, namespace: Some(namespace.to_string()), name: name.to_string() }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// One step for one namespace, cluster and account, as far as it is about them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The namespace that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The cluster that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The ManagedServiceAccount that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Which step it is.
+    pub step: Step,
+    /// What was found. The codes are a contract with scripts.
+    pub code: Code,
+    /// How it stands.
+    pub mark: Mark,
+    /// The object that it rests on.
+    pub object: Object,
+    /// The field of the object.
+    pub field: String,
+    /// What the field holds, or what it should hold and does not.
+    pub value: String,
+    /// A sentence for a person.
+    pub message: String,
+    /// A command that fixes it, or shows more where no command can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn new(step: Step, mark: Mark, code: Code, object: Object) -> Self {
+        Self {
+            namespace: None,
+            cluster: None,
+            account: None,
+            step,
+            message: code.to_string(),
+            code,
+            mark,
+            object,
+            field: String::new(),
+            value: String::new(),
+            fix: None,
+        }
+    }
+
+    pub(crate) fn about(mut self, key: &ProfileKey) -> Self {
+        self.cluster = Some(key.cluster.to_string());
+        self.in_namespace(&key.namespace)
+    }
+
+    pub(crate) fn in_namespace(mut self, namespace: &Namespace) -> Self {
+        self.namespace = Some(namespace.to_string());
+        self
+    }
+
+    pub(crate) fn of_account(mut self, account: &AccountName) -> Self {
+        self.account = Some(account.to_string());
+        self
+    }
+
+    pub(crate) fn field(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
+        self.field = field.into();
+        self.value = value.into();
+        self
+    }
+
+    pub(crate) fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    pub(crate) fn fix(mut self, command: impl Into<String>) -> Self {
+        self.fix = Some(command.into());
+        self
+    }
+}
+
+/// What to explain.
+#[derive(Debug, Clone, Default)]
+pub struct Question {
+    /// These namespaces; every one that has a binding or a profile where none is named.
+    pub namespaces: Vec<Namespace>,
+    /// These clusters. With a namespace, each pair is explained to its end, granted or not.
+    pub clusters: Vec<ClusterName>,
+    /// This account; every one that asks for copies where none is named.
+    pub account: Option<AccountName>,
+    /// Whether steps that are in order are kept.
+    pub all: bool,
+}
+
+impl Question {
+    /// Whether single pairs are named.
+    fn is_about_pairs(&self) -> bool {
+        !self.namespaces.is_empty() && !self.clusters.is_empty()
+    }
+}
+
+/// How many pairs of a namespace and a cluster stand how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The namespaces.
+    pub namespaces: usize,
+    /// The pairs of a namespace and a cluster that are granted, or asked about.
+    pub pairs: usize,
+    /// The pairs of which every step is in order.
+    pub ok: usize,
+    /// The pairs of which a step is not known, and none is a problem.
+    pub unknown: usize,
+    /// The pairs of which a step is a problem.
+    pub problem: usize,
+}
+
+/// The steps, and how many pairs stand how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// How many pairs stand how.
+    pub summary: Summary,
+    /// The steps: those of the hub, then those of each namespace and cluster.
+    pub findings: Vec<Finding>,
+}
+
+impl Explanation {
+    /// The worst mark of all steps.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        self.findings.iter().map(|finding| finding.mark).max().unwrap_or(Mark::Ok)
+    }
+}
+
+/// Collects findings, and those that are in order only where they are asked for: a hub has tens of thousands.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    all: bool,
+    list: Vec<Finding>,
+    worst: Mark,
+}
+
+impl Findings {
+    fn new(all: bool) -> Self {
+        Self { all, list: Vec::new(), worst: Mark::Ok }
+    }
+
+    /// A step that is in order.
+    fn ok(&mut self, finding: impl FnOnce() -> Finding) {
+        if self.all {
+            self.list.push(finding());
+        }
+    }
+
+    /// A step whatever its mark.
+    fn add(&mut self, finding: Finding) {
+        self.worst = self.worst.max(finding.mark);
+        if self.all || finding.mark != Mark::Ok {
+            self.list.push(finding);
+        }
+    }
+
+    /// The worst mark since this was last called.
+    fn take_worst(&mut self) -> Mark {
+        std::mem::replace(&mut self.worst, Mark::Ok)
+    }
+}
+
+/// Explains what has been observed of a hub.
+#[must_use]
+pub fn explain(hub: &Observed, question: &Question) -> Explanation {
+    let mut findings = Findings::new(question.all);
+    let mut summary = Summary::default();
+    let namespaces = namespaces(hub, question);
+    summary.namespaces = namespaces.len();
+    for namespace in &namespaces {
+        explain_namespace(hub, question, namespace, &mut findings, &mut summary);
+    }
+    // What is left to write says which controllers ought to work.
+    let needed = controllers::needed(&findings.list);
+    let steps = std::mem::take(&mut findings.list);
+    controllers::steps(hub, &needed, &mut findings);
+    findings.list.extend(steps);
+    Explanation { summary, findings: findings.list }
+}
+
+fn namespaces(hub: &Observed, question: &Question) -> BTreeSet<Namespace> {
+    if !question.namespaces.is_empty() {
+        return question.namespaces.iter().cloned().collect();
+    }
+    hub.fleet.namespaces().chain(hub.profiles.keys().map(|key| &key.namespace)).cloned().collect()
+}
+
+fn explain_namespace(
+    hub: &Observed,
+    question: &Question,
+    namespace: &Namespace,
+    findings: &mut Findings,
+    summary: &mut Summary,
+) {
+    if !question.is_about_pairs() {
+        grants::namespace_steps(hub, namespace, !question.namespaces.is_empty(), findings);
+        findings.take_worst();
+    }
+    let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let clusters: BTreeSet<ClusterName> = if question.clusters.is_empty() {
+        let profiles = hub.profiles_in(namespace).map(|(key, _)| &key.cluster);
+        hub.fleet.cluster_names().chain(profiles).cloned().collect()
+    } else {
+        question.clusters.iter().cloned().collect()
+    };
+    let keys: Vec<ProfileKey> = clusters.iter().map(key).collect();
+    let expects_accounts = credential::expected(hub, namespace, &keys);
+    for key in &keys {
+        let is_granted = grant::decide(&hub.fleet, key) != Grant::Refused;
+        let is_asked = question.is_about_pairs();
+        if !is_granted && !is_asked && !hub.profiles.contains_key(key) {
+            continue;
+        }
+        summary.pairs += 1;
+        let pair = Pair { hub, key, is_asked, account: question.account.as_ref(), expects_accounts };
+        pair.steps(findings);
+        match findings.take_worst() {
+            Mark::Ok => summary.ok += 1,
+            Mark::Unknown => summary.unknown += 1,
+            Mark::Problem => summary.problem += 1,
+        }
+    }
+}
+
+/// A namespace and a cluster.
+pub(crate) struct Pair<'a> {
+    hub: &'a Observed,
+    key: &'a ProfileKey,
+    /// Whether somebody asks about just this pair.
+    is_asked: bool,
+    /// The one account that is asked about.
+    account: Option<&'a AccountName>,
+    /// Whether clusters of this namespace have accounts.
+    expects_accounts: bool,
+}
+
+impl Pair<'_> {
+    fn steps(&self, findings: &mut Findings) {
+        let may_be_granted = self.grant_steps(findings);
+        if !self.profile_steps(findings) || !may_be_granted {
+            return;
+        }
+        self.access_steps(findings);
+        self.credential_steps(findings);
+    }
+
+    fn finding(&self, step: Step, mark: Mark, code: Code, object: Object) -> Finding {
+        Finding::new(step, mark, code, object).about(self.key)
+    }
+}
+
+/// The name among these that is most like another, if one is like it: what somebody may have meant.
+pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    const LIKE: f64 = 0.75;
+    let like = candidates.filter(|candidate| *candidate != name);
+    let like = like.map(|candidate| (strsim::normalized_damerau_levenshtein(name, candidate), candidate));
+    let best = like.filter(|(likeness, _)| *likeness >= LIKE).max_by(|one, other| one.0.total_cmp(&other.0));
+    best.map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_one_that_somebody_may_have_meant() {
+        let names = ["berlin", "bern", "prod-eu-1", "prod-eu-2"];
+        for (asked, expected) in [
+            ("berln", Some("berlin")),
+            ("berlni", Some("berlin")),
+            ("prod-eu-11", Some("prod-eu-1")),
+            ("tokyo", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(asked, names.into_iter()), expected, "{asked}");
+        }
+    }
+}

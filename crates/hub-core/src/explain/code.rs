@@ -1,0 +1,201 @@
+//! What steps find, as codes for scripts and sentences for people.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::access::Withheld;
+use crate::credential::state::State;
+use crate::grant::{Doubt, Refusal, Verdict};
+use crate::note::Reason;
+
+/// What a step finds. Its text is a contract with scripts: it is added to, and never changed. Where a controller reports
+/// the same as an Event or a condition, the code is that reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Code {
+    /// The objects that the step rests on cannot be read.
+    NotReadable,
+    /// The controller leads.
+    ControllerLeads,
+    /// The controller has no Lease.
+    ControllerNotFound,
+    /// No process leads as this controller.
+    ControllerNotLeading,
+    /// OCM's own gate of the same name is on beside the projector.
+    OcmGateEnabled,
+    /// Another field manager overwrites the profile.
+    OtherWriter,
+    /// The namespace has no ManagedClusterSetBinding.
+    NoBinding,
+    /// The bindings of the namespace are in force and grant no cluster.
+    NothingSelected,
+    /// What a binding says of the cluster, or whatever the cluster.
+    Grant(Verdict),
+    /// The profile shows its cluster.
+    ProfileUpToDate,
+    /// The namespace has no profile of the cluster.
+    NoProfile,
+    /// The projector has something left to write.
+    ProfileOutdated,
+    /// What the projector reports of the profile.
+    Profile(Reason),
+    /// The profile says how to reach the cluster.
+    AccessPublished,
+    /// The provisioner has something left to write.
+    AccessOutdated,
+    /// A published trust anchor has expired.
+    TrustAnchorExpired,
+    /// Why the profile does not say how to reach the cluster.
+    Withheld(Withheld),
+    /// The account asks for copies in the namespace.
+    AccountAsks,
+    /// No account of the cluster asks for copies in the namespace.
+    NoAccount,
+    /// The agent has reported the token.
+    TokenReported,
+    /// How it stands with the copy.
+    Credential(State),
+    /// The syncer has something left to write.
+    CredentialOutdated,
+    /// What the syncer reports on the account.
+    Reported(String),
+    /// The token has expired.
+    TokenExpired,
+    /// A ServiceAccount of the namespace may read the copy.
+    ConsumerMayRead,
+    /// No ServiceAccount of the namespace may read the copy.
+    NobodyMayRead,
+    /// An object on the hub gives the account permissions on the cluster.
+    PermissionsApplied,
+    /// Such an object has not been applied on the cluster yet.
+    PermissionsNotApplied,
+    /// The hub has no object that gives the account permissions: they may have been given on the cluster.
+    PermissionsUnknown,
+}
+
+impl Code {
+    /// The code as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::NotReadable => "NotReadable",
+            Self::ControllerLeads => "ControllerLeads",
+            Self::ControllerNotFound => "ControllerNotFound",
+            Self::ControllerNotLeading => "ControllerNotLeading",
+            Self::OcmGateEnabled => "OcmGateEnabled",
+            Self::OtherWriter => "OtherWriter",
+            Self::NoBinding => "NoBinding",
+            Self::NothingSelected => "NothingSelected",
+            Self::Grant(verdict) => verdict_code(verdict),
+            Self::ProfileUpToDate => "ProfileUpToDate",
+            Self::NoProfile => "NoProfile",
+            Self::ProfileOutdated => "ProfileOutdated",
+            Self::Profile(reason) => reason.as_str(),
+            Self::AccessPublished => "AccessPublished",
+            Self::AccessOutdated => "AccessOutdated",
+            Self::TrustAnchorExpired => "TrustAnchorExpired",
+            Self::Withheld(why) => withheld_code(*why),
+            Self::AccountAsks => "AccountAsks",
+            Self::NoAccount => "NoAccount",
+            Self::TokenReported => "TokenReported",
+            Self::Credential(state) => state.reason(),
+            Self::CredentialOutdated => "CredentialOutdated",
+            Self::Reported(reason) => reason,
+            Self::TokenExpired => "TokenExpired",
+            Self::ConsumerMayRead => "ConsumerMayRead",
+            Self::NobodyMayRead => "NobodyMayRead",
+            Self::PermissionsApplied => "PermissionsApplied",
+            Self::PermissionsNotApplied => "PermissionsNotApplied",
+            Self::PermissionsUnknown => "PermissionsUnknown",
+        }
+    }
+}
+
+fn verdict_code(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Granted => "Granted",
+        Verdict::Refused(Refusal::NoSuchCluster) => "NoSuchCluster",
+        Verdict::Refused(Refusal::ClusterDeleting) => "ClusterDeleting",
+        Verdict::Refused(Refusal::NameMismatch) => Reason::BindingNameMismatch.as_str(),
+        Verdict::Refused(Refusal::NotBound) => "NotBound",
+        Verdict::Refused(Refusal::NoSuchSet) => "NoSuchSet",
+        Verdict::Refused(Refusal::NotSelected) => "NotSelected",
+        Verdict::Doubtful(Doubt::BindingUnreadable) => Reason::Unreadable.as_str(),
+        Verdict::Doubtful(Doubt::SelectorUnusable) => Reason::InvalidSelector.as_str(),
+    }
+}
+
+fn withheld_code(why: Withheld) -> &'static str {
+    match why {
+        Withheld::NoConfiguration => Reason::NoProxyConfiguration.as_str(),
+        Withheld::ConfigurationUnknown => "ProxyConfigurationUnknown",
+        Withheld::NoAddon => "NoAddon",
+        Withheld::AddonsUnknown => "AddonsUnknown",
+        Withheld::NoTrustAnchor => Reason::NoTrustAnchor.as_str(),
+        Withheld::InvalidClusterName => "InvalidClusterName",
+        Withheld::NoCluster => "NoSuchCluster",
+        Withheld::NoEndpoint => "NoEndpoint",
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// The sentence for a person.
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReadable => "you are not allowed to read it, or the hub does not serve it",
+            Self::ControllerLeads => "the controller holds its Lease",
+            Self::ControllerNotFound => "the controller does not run: it has no Lease",
+            Self::ControllerNotLeading => "no process leads as this controller, so nothing is written",
+            Self::OcmGateEnabled => {
+                "OCM's own controller is enabled beside the profile projector: both write the same profiles"
+            }
+            Self::OtherWriter => "another program overwrites what the profile projector writes",
+            Self::NoBinding => "the namespace has no ManagedClusterSetBinding",
+            Self::NothingSelected => "the bindings of the namespace grant no cluster",
+            Self::Grant(verdict) => return verdict.fmt(f),
+            Self::ProfileUpToDate => "the profile shows the cluster",
+            Self::NoProfile => "the namespace has no profile of the cluster",
+            Self::ProfileOutdated => "the profile differs from what the profile projector writes",
+            Self::Profile(reason) => reason.as_str(),
+            Self::AccessPublished => "the profile says how to reach the cluster",
+            Self::AccessOutdated => "the access provider differs from what the access provisioner writes",
+            Self::TrustAnchorExpired => "a published trust anchor has expired",
+            Self::Withheld(why) => withheld_text(*why),
+            Self::AccountAsks => "the account asks for copies of its token in the namespace",
+            Self::NoAccount => "no ManagedServiceAccount of the cluster asks for copies in the namespace",
+            Self::TokenReported => "the agent has reported the token",
+            Self::Credential(state) => return state.fmt(f),
+            Self::CredentialOutdated => "the copy differs from what the credential syncer writes",
+            Self::Reported(reason) => reason,
+            Self::TokenExpired => "the token has expired: the agent does not report a new one",
+            Self::ConsumerMayRead => "a ServiceAccount of the namespace may read the copy",
+            Self::NobodyMayRead => "no ServiceAccount of the namespace may read the copy",
+            Self::PermissionsApplied => "the account has permissions on the cluster",
+            Self::PermissionsNotApplied => "the permissions of the account are not applied on the cluster yet",
+            Self::PermissionsUnknown => {
+                "no ManifestWork or ClusterPermission gives the account permissions; they may exist on the cluster"
+            }
+        })
+    }
+}
+
+fn withheld_text(why: Withheld) -> &'static str {
+    match why {
+        Withheld::NoConfiguration => {
+            "the hub has no ManagedProxyConfiguration: cluster-proxy is not installed"
+        }
+        Withheld::ConfigurationUnknown => "the configuration of cluster-proxy cannot be read",
+        Withheld::NoAddon => "the cluster does not have the addon cluster-proxy",
+        Withheld::AddonsUnknown => "the addons of the clusters cannot be read",
+        Withheld::NoTrustAnchor => "the serving certificate of the proxy is missing, or cannot be read",
+        Withheld::InvalidClusterName => "the label of the profile names no cluster",
+        Withheld::NoCluster => "the hub has no such ManagedCluster",
+        Withheld::NoEndpoint => "the cluster reports no usable endpoint",
+    }
+}

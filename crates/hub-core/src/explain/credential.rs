@@ -1,0 +1,367 @@
+//! Whether the namespace has the credential for the cluster.
+
+use hub_api::labels;
+use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
+use jiff::Timestamp;
+
+use super::controllers::SYNCER;
+use super::observed::{Leading, Observed};
+use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
+use crate::credential::account::{Account, CONDITION_SYNCED};
+use crate::credential::plan::{CopyAction, CopyPlan, plan};
+use crate::credential::state::State;
+use crate::grant::{self, Grant};
+
+const ACCOUNT: &str = "ManagedServiceAccount";
+const SECRET: &str = "Secret";
+/// The condition by which the agent says that it has reported a token.
+const CONDITION_REPORTED: &str = "TokenReported";
+
+/// How it stands with the copy of an account in a namespace, as the syncer sees it.
+fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (CopyPlan, State) {
+    let place = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
+    let plan = plan(&hub.credentials, &hub.fleet, &place);
+    let state = plan.states.iter().find(|(key, _)| key == account).map(|(_, state)| *state);
+    (plan, state.unwrap_or(State::NotAsked))
+}
+
+/// Whether an account of any of these clusters asks for copies in the namespace: then each that is granted should have
+/// one that does.
+pub(super) fn expected(hub: &Observed, namespace: &Namespace, keys: &[ProfileKey]) -> bool {
+    let is_granted = |account: &AccountKey| {
+        let key = ProfileKey { namespace: namespace.clone(), cluster: account.cluster.clone() };
+        keys.binary_search(&key).is_ok() && grant::decide(&hub.fleet, &key) == Grant::Granted
+    };
+    hub.credentials
+        .accounts()
+        .any(|account| is_granted(&account) && is_meant(planned(hub, namespace, &account).1))
+}
+
+/// Whether the account asks for a copy in the namespace, one way or another.
+fn is_meant(state: State) -> bool {
+    !matches!(state, State::NotAsked | State::OutOfScope | State::ProtectedNamespace)
+}
+
+impl Pair<'_> {
+    fn account_finding(
+        &self,
+        step: Step,
+        mark: Mark,
+        code: Code,
+        object: Object,
+        account: &AccountName,
+    ) -> Finding {
+        self.finding(step, mark, code, object).of_account(account)
+    }
+
+    /// From the accounts of the cluster to what the consumer may read.
+    pub(super) fn credential_steps(&self, findings: &mut Findings) {
+        let (hub, key) = (self.hub, self.key);
+        let is_named = |account: &AccountName| self.account.is_none_or(|asked| asked == account);
+        let of_cluster = hub.credentials.accounts().filter(|account| account.cluster == key.cluster);
+        let accounts: Vec<_> = of_cluster.filter(|account| is_named(&account.account)).collect();
+        let mut found = false;
+        for account in &accounts {
+            let (plan, state) = planned(hub, &key.namespace, account);
+            // Only somebody who names an account expects it here.
+            if !is_meant(state) && self.account.is_none() && state != State::ProtectedNamespace {
+                continue;
+            }
+            if state == State::ProtectedNamespace && !self.is_asked {
+                continue;
+            }
+            found = true;
+            self.account_steps(account, &plan, state, findings);
+        }
+        if found {
+            return;
+        }
+        if hub.credentials.knows_accounts() {
+            if self.is_asked || self.expects_accounts {
+                findings.add(self.no_account());
+            }
+        } else {
+            self.copies_alone(findings);
+        }
+    }
+
+    fn no_account(&self) -> Finding {
+        let cluster = &self.key.cluster;
+        let name = self.account.map_or("*", AccountName::as_str);
+        let object = Object::namespaced(ACCOUNT, cluster, name);
+        let label = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
+        let name = self.account.map_or("NAME", AccountName::as_str);
+        self.finding(Step::Account, Mark::Problem, Code::NoAccount, object)
+            .field("metadata.labels", label.as_str())
+            .fix(format!("kubectl label managedserviceaccount {name} --namespace {cluster} {label}"))
+    }
+
+    /// The accounts cannot be read: what the namespace has is all that there is to say.
+    fn copies_alone(&self, findings: &mut Findings) {
+        let (hub, key) = (self.hub, self.key);
+        let places = hub.credentials.places_at(&hub.fleet, key);
+        let copies = places.iter().filter_map(|place| {
+            let record = hub.credentials.copy(place)?.record.as_ref()?;
+            (record.account.cluster == key.cluster).then_some((place, &record.account.account))
+        });
+        let mut found = false;
+        for (place, account) in
+            copies.filter(|(_, account)| self.account.is_none_or(|asked| asked == *account))
+        {
+            found = true;
+            let account_key = AccountKey { cluster: key.cluster.clone(), account: account.clone() };
+            let (plan, state) = planned(hub, &key.namespace, &account_key);
+            let unknown = [State::Synced, State::AccountUnknown, State::TokenUnknown];
+            let is_judged = hub.knows_clusters && hub.knows_sets && hub.bindings_of.has(&key.namespace);
+            if is_judged && !unknown.contains(&state) {
+                self.account_steps(&account_key, &plan, state, findings);
+                continue;
+            }
+            findings.ok(|| {
+                let object = Object::namespaced(SECRET, &place.namespace, &place.name);
+                self.account_finding(
+                    Step::Credential,
+                    Mark::Ok,
+                    Code::Credential(State::Synced),
+                    object,
+                    account,
+                )
+                .field("data.token", "set")
+            });
+            self.consumer_steps(place, account, findings);
+        }
+        if !found {
+            let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
+            findings.add(
+                self.finding(Step::Account, Mark::Unknown, Code::NotReadable, object).fix(format!(
+                    "kubectl auth can-i list managedserviceaccounts --namespace {}",
+                    key.cluster
+                )),
+            );
+        }
+    }
+
+    fn account_steps(&self, account: &AccountKey, plan: &CopyPlan, state: State, findings: &mut Findings) {
+        let (hub, key) = (self.hub, self.key);
+        let name = &account.account;
+        let place = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
+        let copy = || Object::namespaced(SECRET, &place.namespace, &place.name);
+        let source = || Object::namespaced(SECRET, &account.cluster, name);
+        let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
+        let asks = |findings: &mut Findings| {
+            findings.ok(|| {
+                self.account_finding(Step::Account, Mark::Ok, Code::AccountAsks, object(), name)
+                    .field(format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), labels::TRUE)
+            });
+        };
+        let reported = |findings: &mut Findings| {
+            let expiry = hub.credentials.expiry(account);
+            if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
+                findings.add(
+                    self.account_finding(Step::Token, Mark::Problem, Code::TokenExpired, source(), name)
+                        .field("data.token", format!("expired {expiry:.0}"))
+                        .fix(agent_command(account)),
+                );
+                return;
+            }
+            let expires = expiry.map(|expiry: Timestamp| format!("expires {expiry:.0}"));
+            findings.ok(|| {
+                self.account_finding(Step::Token, Mark::Ok, Code::TokenReported, source(), name)
+                    .field("data.token", expires.unwrap_or_else(|| "set".to_owned()))
+            });
+        };
+        let is_unread = match state {
+            State::TokenUnknown => !hub.credentials.knows_sources(name),
+            State::CopiesUnknown => !hub.credentials.knows_copies(&key.namespace),
+            _ => false,
+        };
+        if is_unread {
+            asks(findings);
+            self.by_report(account, state, findings);
+            return;
+        }
+        let step = step_of(state);
+        if step > Step::Account {
+            asks(findings);
+        }
+        if step > Step::Token {
+            reported(findings);
+        }
+        if state == State::Synced && plan.action == CopyAction::Nothing {
+            findings.ok(|| {
+                self.account_finding(Step::Credential, Mark::Ok, Code::Credential(state), copy(), name)
+                    .field("data.token", "that of the account")
+            });
+            self.consumer_steps(&place, name, findings);
+            return;
+        }
+        let object = match step {
+            Step::Account => object(),
+            Step::Token => source(),
+            _ => copy(),
+        };
+        let code = if state == State::Synced { Code::CredentialOutdated } else { Code::Credential(state) };
+        // What is refused for a reason that the hub's own objects state is no doubt; what cannot be read is.
+        let mark = match state {
+            State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown => {
+                Mark::Unknown
+            }
+            _ => Mark::Problem,
+        };
+        let (field, value) = fact_of(state);
+        findings.add(
+            self.account_finding(step, mark, code, object, name)
+                .field(field, value)
+                .fix(self.credential_command(account, state)),
+        );
+    }
+
+    /// The Secrets cannot be read: the agent and the syncer report on the account what they do with them.
+    fn by_report(&self, account: &AccountKey, state: State, findings: &mut Findings) {
+        let (hub, key) = (self.hub, self.key);
+        let name = &account.account;
+        let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
+        let copy = || Object::namespaced(SECRET, &key.namespace, account.copy_name());
+        let condition = |kind: &str| condition(hub.credentials.account(account), kind);
+        let report = condition(CONDITION_SYNCED);
+        if let Some((reason, message)) =
+            report.filter(|(status, ..)| status == "False").map(|(_, reason, message)| (reason, message))
+            && message
+                .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+                .any(|word| word == key.namespace.as_str())
+        {
+            findings.add(
+                self.account_finding(Step::Credential, Mark::Problem, Code::Reported(reason), object(), name)
+                    .field(format!("status.conditions[{CONDITION_SYNCED}]"), "False")
+                    .message(message)
+                    .fix(self.credential_command(account, state)),
+            );
+            return;
+        }
+        let reported = condition(CONDITION_REPORTED).is_some_and(|(status, ..)| status == "True");
+        if reported && matches!(hub.leading(SYNCER), Leading::Leads(_)) {
+            findings.ok(|| {
+                self.account_finding(Step::Token, Mark::Ok, Code::TokenReported, object(), name)
+                    .field(format!("status.conditions[{CONDITION_REPORTED}]"), "True")
+            });
+            findings.ok(|| {
+                self.account_finding(
+                    Step::Credential,
+                    Mark::Ok,
+                    Code::Credential(State::Synced),
+                    object(),
+                    name,
+                )
+                .field(format!("status.conditions[{CONDITION_SYNCED}]"), "none")
+                .message("the credential syncer reports nothing that is missing")
+            });
+            let place = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
+            self.consumer_steps(&place, name, findings);
+            return;
+        }
+        let (object, fix) = match state {
+            State::TokenUnknown => (
+                Object::namespaced(SECRET, &account.cluster, name),
+                format!("kubectl auth can-i list secrets --namespace {}", account.cluster),
+            ),
+            _ => (copy(), format!("kubectl auth can-i list secrets --namespace {}", key.namespace)),
+        };
+        findings.add(
+            self.account_finding(step_of(state), Mark::Unknown, Code::NotReadable, object, name).fix(fix),
+        );
+    }
+
+    fn credential_command(&self, account: &AccountKey, state: State) -> String {
+        let (namespace, copy) = (&self.key.namespace, account.copy_name());
+        let AccountKey { cluster, account: name } = account;
+        let label = labels::SYNC_TO_CLUSTER_PROFILE;
+        match state {
+            State::NotAsked => {
+                format!(
+                    "kubectl label managedserviceaccount {name} --namespace {cluster} --overwrite {label}={}",
+                    labels::TRUE
+                )
+            }
+            State::OutOfScope => format!(
+                "kubectl annotate managedserviceaccount {name} --namespace {cluster} --overwrite {}={namespace}",
+                labels::SYNC_TO_NAMESPACES
+            ),
+            State::ForeignSecret => format!("kubectl delete secret {copy} --namespace {namespace}"),
+            State::NoToken | State::EarlierToken | State::UnusableToken(_) | State::ForeignToken => {
+                agent_command(account)
+            }
+            State::WriteRefused | State::DeleteRefused | State::Terminating | State::NameTaken => {
+                format!("kubectl events --namespace {namespace} --for secret/{copy}")
+            }
+            State::Synced | State::CopiesUnknown | State::NoProfile => self.controller_command(SYNCER),
+            _ => format!("kubectl get managedserviceaccount {name} --namespace {cluster} --output yaml"),
+        }
+    }
+}
+
+/// Where the agent of a cluster says what it does.
+fn agent_command(account: &AccountKey) -> String {
+    let AccountKey { cluster, account } = account;
+    format!(
+        "kubectl get managedclusteraddon managed-serviceaccount --namespace {cluster}; kubectl get managedserviceaccount {account} --namespace {cluster} --output yaml"
+    )
+}
+
+/// Status, reason and message of a condition of an account.
+fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, String)> {
+    let state = account?.state.as_ref().ok()?;
+    let entry = state.conditions.iter().find(|entry| entry["type"] == kind)?;
+    let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
+
+/// Which step fails in this state.
+fn step_of(state: State) -> Step {
+    match state {
+        State::NotAsked
+        | State::OutOfScope
+        | State::NameTooLong
+        | State::AccountUnknown
+        | State::TokenElsewhere
+        | State::NotGranted => Step::Account,
+        State::NoToken
+        | State::TokenUnknown
+        | State::TooManyNames
+        | State::ForeignToken
+        | State::EarlierToken
+        | State::UnusableToken(_) => Step::Token,
+        State::Synced
+        | State::DeleteRefused
+        | State::ProtectedNamespace
+        | State::GrantUnknown
+        | State::CopiesUnknown
+        | State::NoProfile
+        | State::ForeignProfile
+        | State::ForeignSecret
+        | State::NameTaken
+        | State::Terminating
+        | State::WriteRefused => Step::Credential,
+    }
+}
+
+/// Field and value that a state rests on.
+fn fact_of(state: State) -> (String, &'static str) {
+    match state {
+        State::NotAsked => (format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), "not true"),
+        State::OutOfScope => {
+            (format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES), "does not list the namespace")
+        }
+        State::TokenElsewhere => ("status.tokenSecretRef.name".to_owned(), "another name"),
+        State::NameTooLong => ("metadata.name".to_owned(), "too long"),
+        State::NoToken => ("metadata.name".to_owned(), "not found"),
+        State::ForeignToken => ("metadata.ownerReferences".to_owned(), "not to the account"),
+        State::EarlierToken => ("metadata.creationTimestamp".to_owned(), "before that of the ManagedCluster"),
+        State::Terminating => ("metadata.deletionTimestamp".to_owned(), "set"),
+        State::ProtectedNamespace => ("metadata.namespace".to_owned(), "protected"),
+        State::ForeignSecret | State::NameTaken => ("metadata.annotations".to_owned(), "another owner"),
+        State::ForeignProfile | State::NoProfile => {
+            ("metadata.ownerReferences".to_owned(), "no ClusterProfile")
+        }
+        _ => ("data.token".to_owned(), "not usable"),
+    }
+}

@@ -1,0 +1,324 @@
+//! Whether the namespace is granted the cluster: binding, set and selector.
+
+use std::collections::BTreeMap;
+
+use hub_api::labels;
+use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
+
+use super::observed::Observed;
+use super::{Code, Finding, Findings, Mark, Object, Pair, Step, nearest};
+use crate::fleet::{BoundSource, ObservedBinding, ObservedCluster};
+use crate::grant::{self, Doubt, Grant, Refusal, Verdict};
+use crate::selector::ClusterSelector;
+
+const BINDING: &str = "ManagedClusterSetBinding";
+const SET: &str = "ManagedClusterSet";
+const CLUSTER: &str = "ManagedCluster";
+
+/// The steps about the bindings of a namespace, whatever the cluster.
+pub(super) fn namespace_steps(
+    hub: &Observed,
+    namespace: &Namespace,
+    is_asked: bool,
+    findings: &mut Findings,
+) {
+    if !hub.bindings_of.has(namespace) {
+        findings.add(bindings_unread(namespace));
+        return;
+    }
+    let bindings: Vec<_> = hub.fleet.bindings_in(namespace).collect();
+    if bindings.is_empty() {
+        // A namespace that only has a profile is explained with the profile.
+        if is_asked {
+            findings.add(no_binding(hub, namespace, None));
+        }
+        return;
+    }
+    for (name, binding) in &bindings {
+        let verdict = match grant::refusal(&hub.fleet, name, binding) {
+            Some(Refusal::NoSuchSet) if !hub.knows_sets => continue,
+            Some(refusal) => Verdict::Refused(refusal),
+            None if binding.terms.is_err() => Verdict::Doubtful(Doubt::BindingUnreadable),
+            None if hub.fleet.set(name).is_some_and(|set| set.selector.is_err()) => {
+                Verdict::Doubtful(Doubt::SelectorUnusable)
+            }
+            None => continue,
+        };
+        let finding = judged(hub, namespace, name, binding, None, &verdict);
+        findings.add(finding.in_namespace(namespace));
+    }
+    let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let sees_none = hub.knows_clusters
+        && hub.knows_sets
+        && grant::is_bound(&hub.fleet, namespace)
+        && hub
+            .fleet
+            .cluster_names()
+            .all(|cluster| grant::decide(&hub.fleet, &key(cluster)) == Grant::Refused);
+    if sees_none {
+        let sets: Vec<_> = bindings.iter().map(|(name, _)| name.as_str()).collect();
+        let finding = Finding::new(
+            Step::ClusterSet,
+            Mark::Problem,
+            Code::NothingSelected,
+            Object::cluster_scoped(SET, sets.join(",")),
+        );
+        let selectors = bindings.iter().filter_map(|(name, _)| hub.fleet.set(name)?.selector.as_ref().ok());
+        let selectors: Vec<_> = selectors.map(ToString::to_string).collect();
+        findings.add(
+            finding
+                .in_namespace(namespace)
+                .field("spec.clusterSelector", selectors.join("; "))
+                .fix("kubectl get managedclusters --show-labels"),
+        );
+    }
+}
+
+impl Pair<'_> {
+    /// Whether the cluster is granted to the namespace, as far as is known. Returns whether it may be.
+    pub(super) fn grant_steps(&self, findings: &mut Findings) -> bool {
+        let (hub, key) = (self.hub, self.key);
+        if !hub.bindings_of.has(&key.namespace) {
+            // Of a namespace as a whole that was said before.
+            if self.is_asked {
+                findings.add(bindings_unread(&key.namespace).about(key));
+            }
+            return true;
+        }
+        if hub.fleet.bindings_in(&key.namespace).next().is_none() {
+            if self.is_asked {
+                let cluster = hub.fleet.cluster(&key.cluster);
+                findings.add(no_binding(hub, &key.namespace, cluster).about(key));
+                if hub.knows_clusters && cluster.is_none() {
+                    findings.add(no_cluster(hub, key));
+                }
+            }
+            return false;
+        }
+        if !hub.knows_clusters || !hub.knows_sets {
+            return self.own_terms(findings);
+        }
+        let granted = grant::decide(&hub.fleet, key);
+        let verdicts: Vec<_> = grant::verdicts(&hub.fleet, key).collect();
+        let is_granting = |verdict: &Verdict| *verdict == Verdict::Granted;
+        if granted == Grant::Granted {
+            for (name, _) in verdicts.iter().filter(|(_, verdict)| is_granting(verdict)) {
+                self.granted_by(name, findings);
+            }
+            return true;
+        }
+        if !self.is_asked {
+            // Said once for the binding, for all clusters.
+            if granted == Grant::Unknown {
+                findings.worst = findings.worst.max(Mark::Problem);
+            }
+            return granted != Grant::Refused;
+        }
+        if hub.fleet.cluster(&key.cluster).is_none() {
+            findings.add(no_cluster(hub, key));
+            return false;
+        }
+        for (name, binding) in hub.fleet.bindings_in(&key.namespace) {
+            let verdict = verdicts.iter().find(|(judged, _)| *judged == name).map(|(_, verdict)| verdict);
+            // Where it is not known, only doubts count.
+            let counts =
+                |verdict: &&Verdict| granted != Grant::Unknown || matches!(verdict, Verdict::Doubtful(_));
+            if let Some(verdict) = verdict.filter(counts) {
+                let cluster = Some(&key.cluster);
+                findings.add(judged(hub, &key.namespace, name, binding, cluster, verdict).about(key));
+            }
+        }
+        granted != Grant::Refused
+    }
+
+    /// What bindings say of themselves where clusters or sets cannot be read.
+    fn own_terms(&self, findings: &mut Findings) -> bool {
+        let (hub, key) = (self.hub, self.key);
+        let mut may_grant = false;
+        for (name, binding) in hub.fleet.bindings_in(&key.namespace) {
+            match grant::refusal(&hub.fleet, name, binding) {
+                Some(refusal) if refusal != Refusal::NoSuchSet || hub.knows_sets => {
+                    let verdict = Verdict::Refused(refusal);
+                    if self.is_asked {
+                        let finding = judged(hub, &key.namespace, name, binding, None, &verdict);
+                        findings.add(finding.about(key));
+                    }
+                }
+                _ => may_grant = true,
+            }
+        }
+        if may_grant && self.is_asked {
+            let kind = if hub.knows_sets { CLUSTER } else { SET };
+            let name = if hub.knows_sets { key.cluster.as_str() } else { "*" };
+            let object = Object::cluster_scoped(kind, name);
+            findings.add(self.finding(Step::ClusterSet, Mark::Unknown, Code::NotReadable, object));
+        } else if may_grant {
+            findings.worst = findings.worst.max(Mark::Unknown);
+        }
+        may_grant
+    }
+
+    fn granted_by(&self, name: &ClusterSetName, findings: &mut Findings) {
+        let (hub, key) = (self.hub, self.key);
+        let object = || Object::namespaced(BINDING, &key.namespace, name);
+        let code = || Code::Grant(Verdict::Granted);
+        findings.ok(|| {
+            let (field, value) = match hub.fleet.bound_source() {
+                BoundSource::Status => ("status.conditions[Bound]", "True"),
+                BoundSource::Computed => ("spec.clusterSet", name.as_str()),
+            };
+            self.finding(Step::Binding, Mark::Ok, code(), object())
+                .field(field, value)
+                .message("the binding is in force")
+        });
+        let selector = hub.fleet.set(name).and_then(|set| set.selector.as_ref().ok());
+        findings.ok(|| {
+            let cluster = hub.fleet.cluster(&key.cluster);
+            let value = selector.zip(cluster).map(|(selector, cluster)| compared(selector, name, cluster));
+            self.finding(Step::ClusterSet, Mark::Ok, code(), Object::cluster_scoped(SET, name))
+                .field("spec.clusterSelector", value.unwrap_or_default())
+                .message("the set selects the cluster")
+        });
+    }
+}
+
+fn bindings_unread(namespace: &Namespace) -> Finding {
+    let object = Object::namespaced(BINDING, namespace, "*");
+    Finding::new(Step::Binding, Mark::Unknown, Code::NotReadable, object)
+        .in_namespace(namespace)
+        .fix(format!("kubectl auth can-i list managedclustersetbindings --namespace {namespace}"))
+}
+
+fn no_binding(hub: &Observed, namespace: &Namespace, cluster: Option<&ObservedCluster>) -> Finding {
+    let object = Object::namespaced(BINDING, namespace, "*");
+    let set = cluster.and_then(ObservedCluster::exclusive_set).unwrap_or("SET");
+    let finding = Finding::new(Step::Binding, Mark::Problem, Code::NoBinding, object)
+        .in_namespace(namespace)
+        .field("metadata.name", "not found");
+    let known = hub.fleet.namespaces().map(Namespace::as_str);
+    match nearest(namespace.as_str(), known) {
+        Some(other) => finding
+            .message(format!("{}; did you mean the namespace {other}?", Code::NoBinding))
+            .fix(bind(namespace, set)),
+        None => finding.fix(bind(namespace, set)),
+    }
+}
+
+fn no_cluster(hub: &Observed, key: &ProfileKey) -> Finding {
+    let code = Code::Grant(Verdict::Refused(Refusal::NoSuchCluster));
+    let message = code.to_string();
+    let object = Object::cluster_scoped(CLUSTER, &key.cluster);
+    let finding = Finding::new(Step::ClusterSet, Mark::Problem, code, object)
+        .about(key)
+        .field("metadata.name", "not found");
+    let known = hub.fleet.cluster_names().map(ClusterName::as_str);
+    match nearest(key.cluster.as_str(), known) {
+        Some(other) => finding
+            .message(format!("{message}; did you mean {other}?"))
+            .fix(format!("kubectl clusterprofile explain {}/{other}", key.namespace)),
+        None => finding.message(message).fix("kubectl get managedclusters"),
+    }
+}
+
+/// The command that binds a set in a namespace: kubectl has no generator for it.
+fn bind(namespace: &Namespace, set: &str) -> String {
+    format!(
+        "echo '{{\"apiVersion\":\"cluster.open-cluster-management.io/v1beta2\",\"kind\":\"{BINDING}\",\
+         \"metadata\":{{\"name\":\"{set}\",\"namespace\":\"{namespace}\"}},\"spec\":{{\"clusterSet\":\"{set}\"}}}}' \
+         | kubectl apply -f -"
+    )
+}
+
+/// The selector of a set next to the labels of a cluster that it reads.
+fn compared(selector: &ClusterSelector, set: &ClusterSetName, cluster: &ObservedCluster) -> String {
+    if selector.keys().next().is_none() {
+        return selector.to_string();
+    }
+    let labels: BTreeMap<&str, &str> =
+        selector.keys().filter_map(|key| Some((key, cluster.labels.get(key)?.as_str()))).collect();
+    let shown: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let shown = if shown.is_empty() { "none of these labels".to_owned() } else { shown.join(",") };
+    let wanted = match selector {
+        ClusterSelector::Exclusive => format!("{}={set}", labels::EXCLUSIVE_CLUSTER_SET),
+        other => other.to_string(),
+    };
+    format!("{wanted}; the cluster has {shown}")
+}
+
+/// What a binding that does not grant a cluster rests on.
+fn judged(
+    hub: &Observed,
+    namespace: &Namespace,
+    name: &ClusterSetName,
+    binding: &ObservedBinding,
+    cluster: Option<&ClusterName>,
+    verdict: &Verdict,
+) -> Finding {
+    let code = Code::Grant(verdict.clone());
+    let of_binding = || Object::namespaced(BINDING, namespace, name);
+    let of_set = || Object::cluster_scoped(SET, name);
+    let step = |step, object| Finding::new(step, Mark::Problem, code.clone(), object);
+    let (binding_command, set_command) = (
+        format!("kubectl get managedclustersetbinding {name} --namespace {namespace} --output yaml"),
+        format!("kubectl get managedclusterset {name} --output yaml"),
+    );
+    match verdict {
+        Verdict::Granted => step(Step::Binding, of_binding()),
+        Verdict::Refused(Refusal::NameMismatch) => {
+            let named = binding.terms.as_ref().map(|terms| terms.cluster_set.to_string()).unwrap_or_default();
+            let fix = format!(
+                "kubectl delete managedclustersetbinding {name} --namespace {namespace}; {}",
+                bind(namespace, &named)
+            );
+            step(Step::Binding, of_binding()).field("spec.clusterSet", named).fix(fix)
+        }
+        Verdict::Refused(Refusal::NotBound) => step(Step::Binding, of_binding())
+            .field("status.conditions[Bound]", "not True")
+            .message("the binding is not Bound: OCM's registration controller writes that condition")
+            .fix(binding_command),
+        Verdict::Refused(Refusal::NoSuchSet) => {
+            let finding = step(Step::ClusterSet, of_set()).field("metadata.name", "not found");
+            let known = hub.fleet.set_names().map(ClusterSetName::as_str);
+            match nearest(name.as_str(), known) {
+                Some(other) => {
+                    finding.message(format!("{code}; did you mean {other}?")).fix(bind(namespace, other))
+                }
+                None => finding.fix("kubectl get managedclustersets"),
+            }
+        }
+        Verdict::Refused(Refusal::NotSelected) => {
+            let selector = hub.fleet.set(name).and_then(|set| set.selector.as_ref().ok());
+            let finding = step(Step::ClusterSet, of_set());
+            let observed = cluster.and_then(|cluster| Some((cluster, hub.fleet.cluster(cluster)?)));
+            let Some((selector, (cluster, observed))) = selector.zip(observed) else {
+                return finding.fix(set_command);
+            };
+            let arguments = selector.labels_to_join(name.as_str(), &observed.labels);
+            let finding = finding.field("spec.clusterSelector", compared(selector, name, observed));
+            if arguments.is_empty() {
+                return finding.fix(set_command);
+            }
+            finding.fix(format!("kubectl label --overwrite managedcluster {cluster} {}", arguments.join(" ")))
+        }
+        Verdict::Refused(refusal @ (Refusal::NoSuchCluster | Refusal::ClusterDeleting)) => {
+            let name = cluster.map(ToString::to_string).unwrap_or_default();
+            let (field, value) = match refusal {
+                Refusal::ClusterDeleting => ("metadata.deletionTimestamp", "set"),
+                _ => ("metadata.name", "not found"),
+            };
+            step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name))
+                .field(field, value)
+                .fix("kubectl get managedclusters")
+        }
+        Verdict::Doubtful(Doubt::BindingUnreadable) => {
+            let error = binding.terms.as_ref().err().cloned().unwrap_or_default();
+            step(Step::Binding, of_binding()).field("spec", error).fix(binding_command)
+        }
+        Verdict::Doubtful(Doubt::SelectorUnusable) => {
+            let note = hub.fleet.set(name).and_then(|set| set.selector.as_ref().err());
+            step(Step::ClusterSet, of_set())
+                .field("spec.clusterSelector", note.map(|note| note.message.clone()).unwrap_or_default())
+                .fix(set_command)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What has been read of a hub to explain it, and what could not be read.
+
+use std::collections::BTreeMap;
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use crate::access::{self, AccessIndex};
+use crate::credential::index::{self, CredentialIndex, Listed};
+use crate::fleet::Fleet;
+use crate::member_id::{FIELD_MANAGER, MemberIds};
+use crate::profile::ObservedProfile;
+use crate::project::ProjectionSettings;
+
+pub use super::permission::{AccountPermission, Rbac, Readers};
+
+/// What has been read of a hub.
+#[derive(Debug)]
+pub struct Observed {
+    /// When it was read, by the hub's clock.
+    pub now: Timestamp,
+    /// How profiles are made.
+    pub settings: ProjectionSettings,
+    /// Its clusters, sets and bindings.
+    pub fleet: Fleet,
+    /// Whether every ManagedCluster is in the fleet.
+    pub knows_clusters: bool,
+    /// Whether every ManagedClusterSet is in the fleet.
+    pub knows_sets: bool,
+    /// The namespaces of which every ManagedClusterSetBinding is in the fleet.
+    pub bindings_of: Listed<Namespace>,
+    /// The namespaces of which every ClusterProfile is known.
+    pub profiles_of: Listed<Namespace>,
+    /// The ClusterProfiles.
+    pub profiles: BTreeMap<ProfileKey, Profile>,
+    /// The IDs that the profiles carry.
+    pub member_ids: MemberIds,
+    /// What decides their access providers.
+    pub access: AccessIndex,
+    /// Whether the serving certificate of the proxy could be looked for.
+    pub knows_anchors: bool,
+    /// What decides the copies of tokens.
+    pub credentials: CredentialIndex,
+    /// The Leases of the controllers by the controllers' names, or nothing where they cannot be read.
+    pub leases: Option<BTreeMap<String, Lease>>,
+    /// The feature gates that OCM's ClusterManager switches on, or nothing where that cannot be read.
+    pub ocm_gates: Option<Vec<String>>,
+    /// Who may read which Secrets in a namespace.
+    pub readers: BTreeMap<Namespace, Readers>,
+    /// What is known to give permissions on a cluster to its accounts.
+    pub permissions: BTreeMap<ClusterName, Vec<AccountPermission>>,
+}
+
+impl Observed {
+    /// Nothing is known of the hub yet.
+    #[must_use]
+    pub fn new(
+        now: Timestamp,
+        settings: ProjectionSettings,
+        fleet: Fleet,
+        access: AccessIndex,
+        credentials: CredentialIndex,
+    ) -> Self {
+        Self {
+            now,
+            settings,
+            fleet,
+            knows_clusters: false,
+            knows_sets: false,
+            bindings_of: Listed::default(),
+            profiles_of: Listed::default(),
+            profiles: BTreeMap::new(),
+            member_ids: MemberIds::default(),
+            access,
+            knows_anchors: false,
+            credentials,
+            leases: None,
+            ocm_gates: None,
+            readers: BTreeMap::new(),
+            permissions: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in a ClusterProfile. Anchors that it publishes and the source no longer has count as replaced, as they do
+    /// for a controller that starts: the trust anchors come before the profiles.
+    pub fn apply_profile(&mut self, key: ProfileKey, metadata: &ObjectMeta, object: &Value) {
+        let observed = ObservedProfile::read(metadata, object);
+        if access::is_ours(&observed, &self.settings.manager)
+            && self.access.current_anchors().is_some()
+            && let Some(anchors) = access::published_anchors(&observed, self.access.provider())
+        {
+            self.access.inherit(&key, &anchors);
+        }
+        self.member_ids.set(&key, observed.member_id());
+        self.credentials.apply_profile(key.clone(), index::Profile::read(metadata));
+        let last_writer = last_writer(metadata);
+        self.profiles.insert(key, Profile { observed, last_writer });
+    }
+
+    /// The profiles of a namespace.
+    pub(super) fn profiles_in<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = (&'a ProfileKey, &'a Profile)> {
+        let first = ProfileKey { namespace: namespace.clone(), cluster: ClusterName::from("") };
+        self.profiles.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
+    }
+}
+
+/// A ClusterProfile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// What plans read of it.
+    pub observed: ObservedProfile,
+    /// The field manager whose write to fields of the projector was the last, where it is not this project's.
+    pub last_writer: Option<String>,
+}
+
+/// Who wrote the projector's fields last, where that was another.
+fn last_writer(metadata: &ObjectMeta) -> Option<String> {
+    let projects = |fields: &Value| {
+        let status = &fields["f:status"];
+        let conditions = status["f:conditions"].as_object();
+        let is_condition = |kind: &str| {
+            conditions.is_some_and(|all| all.contains_key(&format!("k:{{\"type\":\"{kind}\"}}")))
+        };
+        fields["f:spec"].get("f:clusterManager").is_some()
+            || status.get("f:version").is_some()
+            || status.get("f:properties").is_some()
+            || is_condition(crate::project::JOINED)
+            || is_condition(crate::project::CONTROL_PLANE_HEALTHY)
+    };
+    let entries = metadata.managed_fields.iter().flatten();
+    let writes = entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| projects(&fields.0)));
+    let last = writes.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    last.manager.clone().filter(|manager| manager != FIELD_MANAGER)
+}
+
+/// The Lease of a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Its namespace.
+    pub namespace: String,
+    /// `spec.holderIdentity`, if a process holds it.
+    pub holder: Option<String>,
+    /// `spec.renewTime`.
+    pub renewed: Option<Timestamp>,
+    /// `spec.leaseDurationSeconds`.
+    pub seconds: i64,
+}
+
+/// How it stands with a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leading<'a> {
+    /// The Leases cannot be read.
+    Unknown,
+    /// It has no Lease: it has never run, or runs without leader election.
+    NoLease,
+    /// No process holds its Lease.
+    Nobody(&'a Lease),
+    /// A process holds its Lease and no longer renews it.
+    Expired(&'a Lease),
+    /// A process leads.
+    Leads(&'a Lease),
+}
+
+impl Observed {
+    /// How it stands with the controller of that name.
+    #[must_use]
+    pub fn leading(&self, controller: &str) -> Leading<'_> {
+        let Some(leases) = &self.leases else { return Leading::Unknown };
+        let Some(lease) = leases.get(controller) else { return Leading::NoLease };
+        let is_fresh = |time: Timestamp| self.now.as_second() - time.as_second() <= lease.seconds;
+        match (&lease.holder, lease.renewed) {
+            (None, _) => Leading::Nobody(lease),
+            (Some(_), Some(time)) if is_fresh(time) => Leading::Leads(lease),
+            (Some(_), _) => Leading::Expired(lease),
+        }
+    }
+}

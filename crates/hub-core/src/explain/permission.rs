@@ -1,0 +1,277 @@
+//! Whether the application may read the credential, and what the account may do on its cluster, from what the hub shows
+//! today: RBAC of the namespace, and ManifestWorks and ClusterPermissions of the cluster.
+
+use std::collections::BTreeSet;
+
+use hub_api::names::{AccountName, Namespace, SecretKey};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use serde_json::Value;
+
+use super::{Code, Findings, Mark, Object, Pair, Step};
+
+/// Who of a namespace may read which of its Secrets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readers {
+    /// The permissions.
+    permissions: Vec<Permission>,
+    /// Whether every Role and binding that can give one was read.
+    is_complete: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Permission {
+    subject: String,
+    /// The binding that gives it.
+    binding: Object,
+    /// The names of the Secrets, or all of them.
+    names: Option<BTreeSet<String>>,
+}
+
+/// The objects that give permissions in a namespace; nothing where they cannot be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rbac<'a> {
+    /// The Roles of the namespace.
+    pub roles: Option<&'a [Role]>,
+    /// The RoleBindings of the namespace.
+    pub role_bindings: Option<&'a [RoleBinding]>,
+    /// The ClusterRoles.
+    pub cluster_roles: Option<&'a [ClusterRole]>,
+    /// The ClusterRoleBindings.
+    pub cluster_role_bindings: Option<&'a [ClusterRoleBinding]>,
+}
+
+impl Readers {
+    /// Who may get Secrets of a namespace among the ServiceAccounts in it: an application finds its profiles and
+    /// credentials in its own namespace.
+    #[must_use]
+    pub fn of(namespace: &Namespace, rbac: &Rbac<'_>) -> Self {
+        let rules = |role: &RoleRef| -> Option<Vec<&PolicyRule>> {
+            let named = |name: &Option<String>| name.as_deref() == Some(role.name.as_str());
+            if role.kind == "Role" {
+                let role = rbac.roles?.iter().find(|it| named(&it.metadata.name));
+                return Some(role.and_then(|it| it.rules.as_ref()).into_iter().flatten().collect());
+            }
+            let role = rbac.cluster_roles?.iter().find(|it| named(&it.metadata.name));
+            Some(role.and_then(|it| it.rules.as_ref()).into_iter().flatten().collect())
+        };
+        let of_namespace = rbac.role_bindings.unwrap_or_default().iter().map(|binding| {
+            let name = binding.metadata.name.clone().unwrap_or_default();
+            (Object::namespaced("RoleBinding", namespace, name), &binding.role_ref, &binding.subjects)
+        });
+        let of_cluster = rbac.cluster_role_bindings.unwrap_or_default().iter().map(|binding| {
+            let name = binding.metadata.name.clone().unwrap_or_default();
+            (Object::cluster_scoped("ClusterRoleBinding", name), &binding.role_ref, &binding.subjects)
+        });
+        let mut readers = Self {
+            permissions: Vec::new(),
+            is_complete: rbac.role_bindings.is_some() && rbac.cluster_role_bindings.is_some(),
+        };
+        for (binding, role, subjects) in of_namespace.chain(of_cluster) {
+            let subjects: Vec<_> =
+                subjects.iter().flatten().filter_map(|subject| in_namespace(namespace, subject)).collect();
+            if subjects.is_empty() {
+                continue;
+            }
+            let Some(rules) = rules(role) else {
+                readers.is_complete = false;
+                continue;
+            };
+            let gets = rules.into_iter().filter(|rule| gets_secrets(rule));
+            for names in gets.map(names) {
+                readers.permissions.extend(subjects.iter().map(|subject| Permission {
+                    subject: subject.clone(),
+                    binding: binding.clone(),
+                    names: names.clone(),
+                }));
+            }
+        }
+        readers
+    }
+
+    fn reader(&self, name: &str) -> Option<&Permission> {
+        let may =
+            |permission: &&Permission| permission.names.as_ref().is_none_or(|names| names.contains(name));
+        self.permissions.iter().find(may)
+    }
+}
+
+/// Who of the namespace a subject stands for, if anybody.
+fn in_namespace(namespace: &Namespace, subject: &Subject) -> Option<String> {
+    let group = format!("system:serviceaccounts:{namespace}");
+    match subject.kind.as_str() {
+        "ServiceAccount" if subject.namespace.as_deref() == Some(namespace.as_str()) => {
+            Some(format!("ServiceAccount {namespace}/{}", subject.name))
+        }
+        "Group"
+            if [group.as_str(), "system:serviceaccounts", "system:authenticated"]
+                .contains(&subject.name.as_str()) =>
+        {
+            Some(format!("Group {}", subject.name))
+        }
+        _ => None,
+    }
+}
+
+fn gets_secrets(rule: &PolicyRule) -> bool {
+    let has = |list: &Option<Vec<String>>, wanted: &str| {
+        list.iter().flatten().any(|entry| entry == wanted || entry == "*")
+    };
+    has(&rule.api_groups, "")
+        && has(&rule.resources, "secrets")
+        && rule.verbs.iter().any(|verb| verb == "get" || verb == "*")
+}
+
+fn names(rule: &PolicyRule) -> Option<BTreeSet<String>> {
+    let names = rule.resource_names.as_ref().filter(|names| !names.is_empty())?;
+    Some(names.iter().cloned().collect())
+}
+
+/// An object on the hub that gives an account permissions on its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountPermission {
+    /// The object.
+    pub object: Object,
+    /// The account.
+    pub account: String,
+    /// The role that it binds.
+    pub role: String,
+    /// Whether it is applied on the cluster.
+    pub is_applied: bool,
+}
+
+impl AccountPermission {
+    /// Those that a ManifestWork gives: RoleBindings and ClusterRoleBindings to ServiceAccounts in it.
+    #[must_use]
+    pub fn of_manifest_work(work: &Value) -> Vec<Self> {
+        let manifests = work["spec"]["workload"]["manifests"].as_array().into_iter().flatten();
+        let bindings =
+            manifests.filter(|it| it["kind"] == "RoleBinding" || it["kind"] == "ClusterRoleBinding");
+        bindings
+            .flat_map(|binding| {
+                let subjects = binding["subjects"].as_array().into_iter().flatten();
+                let accounts = subjects.filter(|subject| subject["kind"] == "ServiceAccount");
+                let role = role(&binding["roleRef"]);
+                accounts.map(move |account| Self {
+                    object: object("ManifestWork", work),
+                    account: text(&account["name"]),
+                    role: role.clone(),
+                    is_applied: is_true(work, "Applied"),
+                })
+            })
+            .collect()
+    }
+
+    /// Those that a ClusterPermission gives.
+    #[must_use]
+    pub fn of_cluster_permission(permission: &Value) -> Vec<Self> {
+        let spec = &permission["spec"];
+        let of_namespaces = spec["roleBindings"].as_array().into_iter().flatten();
+        let of_cluster = ["clusterRoleBinding", "clusterRoleBindings"].into_iter().flat_map(|field| {
+            let value = &spec[field];
+            value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice)
+        });
+        let bindings = of_namespaces.chain(of_cluster).filter(|binding| binding.is_object());
+        bindings
+            .flat_map(|binding| {
+                let several = binding["subjects"].as_array().into_iter().flatten();
+                let subjects = several.chain(std::iter::once(&binding["subject"]));
+                let kinds = ["ServiceAccount", "ManagedServiceAccount"];
+                let accounts =
+                    subjects.filter(move |subject| kinds.iter().any(|kind| subject["kind"] == *kind));
+                accounts.map(|account| Self {
+                    object: object("ClusterPermission", permission),
+                    account: text(&account["name"]),
+                    role: role(&binding["roleRef"]),
+                    is_applied: is_true(permission, "AppliedRBACManifestWork"),
+                })
+            })
+            .collect()
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn role(reference: &Value) -> String {
+    format!("{} {}", text(&reference["kind"]), text(&reference["name"])).trim().to_owned()
+}
+
+fn object(kind: &'static str, object: &Value) -> Object {
+    let metadata = &object["metadata"];
+    Object::namespaced(kind, text(&metadata["namespace"]), text(&metadata["name"]))
+}
+
+fn is_true(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|entry| entry["type"] == kind && entry["status"] == "True")
+}
+
+impl Pair<'_> {
+    /// Whether the application may read the copy, and what the account may do on the cluster.
+    pub(super) fn consumer_steps(&self, place: &SecretKey, account: &AccountName, findings: &mut Findings) {
+        let copy = || Object::namespaced("Secret", &place.namespace, &place.name);
+        let step = |mark, code, object| {
+            self.finding(Step::ConsumerPermission, mark, code, object).of_account(account)
+        };
+        match self.hub.readers.get(&place.namespace) {
+            None => {}
+            Some(readers) => match readers.reader(&place.name) {
+                Some(permission) => findings.ok(|| {
+                    step(Mark::Ok, Code::ConsumerMayRead, permission.binding.clone())
+                        .field("subjects", permission.subject.as_str())
+                }),
+                None if !readers.is_complete => findings.add(
+                    step(
+                        Mark::Unknown,
+                        Code::NotReadable,
+                        Object::namespaced("RoleBinding", &place.namespace, "*"),
+                    )
+                    .fix(format!("kubectl auth can-i list rolebindings --namespace {}", place.namespace)),
+                ),
+                None => {
+                    let SecretKey { namespace, name } = place;
+                    findings.add(
+                        step(Mark::Problem, Code::NobodyMayRead, copy()).field("get", "no ServiceAccount").fix(format!(
+                            "kubectl create role {name} --namespace {namespace} --verb=get --resource=secrets \
+                             --resource-name={name} && kubectl create rolebinding {name} --namespace {namespace} \
+                             --role={name} --serviceaccount={namespace}:SERVICEACCOUNT"
+                        )),
+                    );
+                }
+            },
+        }
+        let Some(permissions) = self.hub.permissions.get(&self.key.cluster) else { return };
+        let step = |mark, code, object| {
+            self.finding(Step::AccountPermission, mark, code, object).of_account(account)
+        };
+        let of_account = permissions.iter().filter(|permission| permission.account == account.as_str());
+        let (applied, waiting): (Vec<_>, Vec<_>) = of_account.partition(|permission| permission.is_applied);
+        if let Some(permission) = waiting.first() {
+            let Object { kind, namespace, name } = &permission.object;
+            let fix = format!(
+                "kubectl get {} {name} --namespace {} --output yaml",
+                kind.to_lowercase(),
+                namespace.as_deref().unwrap_or_default()
+            );
+            findings.add(
+                step(Mark::Problem, Code::PermissionsNotApplied, permission.object.clone())
+                    .field("status.conditions", "not applied")
+                    .fix(fix),
+            );
+        } else if let Some(permission) = applied.first() {
+            findings.ok(|| {
+                step(Mark::Ok, Code::PermissionsApplied, permission.object.clone())
+                    .field("roleRef", permission.role.as_str())
+            });
+        } else {
+            let object = Object::namespaced("ManifestWork", &self.key.cluster, "*");
+            findings.add(
+                step(Mark::Unknown, Code::PermissionsUnknown, object)
+                    .fix(format!("kubectl clusterprofile test {} --account {account}", self.key)),
+            );
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Whether the profile shows the cluster and says how to reach it.
+
+use super::controllers::{PROJECTOR, PROVISIONER};
+use super::observed::{Leading, Profile};
+use super::{Code, Findings, Mark, Object, Pair, Step};
+use crate::access::{self, Offer, Withheld};
+use crate::grant::{self, Grant};
+use crate::note::{Note, Reason};
+use crate::profile::{ProfileAction, ProfilePlan, plan};
+use crate::project;
+
+const PROFILE: &str = "ClusterProfile";
+/// The most of a published bundle's end is shown to the second.
+const EXPIRES: &str = "expires";
+
+impl Pair<'_> {
+    fn profile_object(&self) -> Object {
+        Object::namespaced(PROFILE, &self.key.namespace, &self.key.cluster)
+    }
+
+    fn profile(&self) -> Option<&Profile> {
+        self.hub.profiles.get(self.key)
+    }
+
+    /// What the projector has left to do, where it is known what it reads.
+    fn projection(&self) -> Option<ProfilePlan> {
+        let (hub, key) = (self.hub, self.key);
+        if !hub.knows_clusters || !hub.knows_sets || !hub.bindings_of.has(&key.namespace) {
+            return None;
+        }
+        let share = project::share(&hub.fleet, key, &hub.settings);
+        let observed = self.profile().map(|profile| &profile.observed);
+        Some(plan(key, &hub.settings.manager, observed, [share]))
+    }
+
+    /// Whether the profile is as the projector writes it. Returns whether there is one.
+    pub(super) fn profile_steps(&self, findings: &mut Findings) -> bool {
+        let (hub, key) = (self.hub, self.key);
+        let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
+        let Some(profile) = self.profile() else {
+            if !hub.profiles_of.has(&key.namespace) {
+                findings.add(step(Mark::Unknown, Code::NotReadable).fix(format!(
+                    "kubectl auth can-i list clusterprofiles.multicluster.x-k8s.io --namespace {}",
+                    key.namespace
+                )));
+            } else if hub.bindings_of.has(&key.namespace)
+                && hub.knows_clusters
+                && hub.knows_sets
+                && grant::decide(&hub.fleet, key) == Grant::Refused
+            {
+                // That is why, and it was said.
+            } else {
+                self.missing_profile(findings);
+            }
+            return false;
+        };
+        if let Some(plan) = self.projection() {
+            let action = match &plan.action {
+                ProfileAction::Nothing => None,
+                ProfileAction::Create(_) => Some("missing"),
+                ProfileAction::PatchObject(..) => Some("labels and displayName"),
+                ProfileAction::PatchStatus(..) => Some("status"),
+                ProfileAction::Delete(_) => Some("to be deleted: the cluster is not granted"),
+            };
+            if let Some(field) = action {
+                findings.add(
+                    step(Mark::Problem, Code::ProfileOutdated)
+                        .field(field, "differs")
+                        .fix(self.controller_command(PROJECTOR)),
+                );
+            }
+            let shared = hub.member_ids.note(key);
+            for note in plan.notes.iter().chain(&shared) {
+                findings.add(self.noted(note));
+            }
+        }
+        if let Some(writer) = &profile.last_writer
+            && matches!(hub.leading(PROJECTOR), Leading::Leads(_))
+            && profile.observed.manager == hub.settings.manager.as_str()
+        {
+            findings.add(
+                step(Mark::Problem, Code::OtherWriter).field("metadata.managedFields", writer.as_str()).fix(
+                    format!(
+                        "kubectl get clusterprofile {} --namespace {} --output yaml --show-managed-fields",
+                        key.cluster, key.namespace
+                    ),
+                ),
+            );
+        }
+        findings.ok(|| {
+            step(Mark::Ok, Code::ProfileUpToDate)
+                .field("spec.clusterManager.name", profile.observed.manager.as_str())
+        });
+        true
+    }
+
+    fn missing_profile(&self, findings: &mut Findings) {
+        let (hub, key) = (self.hub, self.key);
+        let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
+        let is_known = hub.knows_clusters && hub.knows_sets && hub.bindings_of.has(&key.namespace);
+        if !is_known {
+            // It may be that the cluster is not granted.
+            findings.add(step(Mark::Unknown, Code::NoProfile).field("metadata.name", "not found"));
+            return;
+        }
+        let notes =
+            hub.fleet.cluster(&key.cluster).map(|cluster| project::cluster_notes(&key.cluster, cluster));
+        let reasons = [Reason::NameTooLong, Reason::Unreadable];
+        let note = notes.into_iter().flatten().find(|note| reasons.contains(&note.reason));
+        let cluster = || Object::cluster_scoped("ManagedCluster", &key.cluster);
+        findings.add(match note {
+            Some(note) => self
+                .finding(Step::Profile, Mark::Problem, Code::Profile(note.reason), cluster())
+                .field("metadata.name", key.cluster.as_str())
+                .message(note.message)
+                .fix(format!("kubectl get managedcluster {} --output yaml", key.cluster)),
+            None => step(Mark::Problem, Code::NoProfile)
+                .field("metadata.name", "not found")
+                .fix(self.controller_command(PROJECTOR)),
+        });
+    }
+
+    fn noted(&self, note: &Note) -> super::Finding {
+        let key = self.key;
+        let fix = match note.reason {
+            Reason::UnlabelledProfile => {
+                format!("kubectl delete clusterprofile {} --namespace {}", key.cluster, key.namespace)
+            }
+            _ => format!(
+                "kubectl get clusterprofile {} --namespace {} --output yaml",
+                key.cluster, key.namespace
+            ),
+        };
+        let code = Code::Profile(note.reason);
+        self.finding(Step::Profile, Mark::Problem, code, self.profile_object())
+            .field("spec.clusterManager.name", self.profile().map_or("", |it| it.observed.manager.as_str()))
+            .message(format!("the profile {}", note.message))
+            .fix(fix)
+    }
+
+    /// The command that shows what a controller does.
+    pub(super) fn controller_command(&self, controller: &str) -> String {
+        match self.hub.leading(controller) {
+            Leading::Leads(lease) | Leading::Nobody(lease) | Leading::Expired(lease) => format!(
+                "kubectl logs --namespace {} --selector app.kubernetes.io/name=hub-addons --prefix",
+                lease.namespace
+            ),
+            Leading::Unknown | Leading::NoLease => {
+                "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Whether the profile says how to reach the cluster, and by which trust anchors.
+    pub(super) fn access_steps(&self, findings: &mut Findings) {
+        let (hub, key) = (self.hub, self.key);
+        let Some(profile) = self.profile().filter(|it| access::is_ours(&it.observed, &hub.settings.manager))
+        else {
+            return;
+        };
+        let observed = &profile.observed;
+        let provider = hub.access.provider();
+        let field = format!("status.accessProviders[{provider}]");
+        let entry = observed.access_provider(provider).and_then(|entry| entry.cluster);
+        let offer = hub.access.offer(key, observed);
+        let step = |mark, code| self.finding(Step::AccessProvider, mark, code, self.profile_object());
+        // A hub whose projector works and that has no provisioner does without.
+        let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease)
+            && matches!(hub.leading(PROJECTOR), Leading::Leads(_));
+        match (&offer, &entry) {
+            (Offer::Publish(_) | Offer::Withdraw(_), _) if is_off && entry.is_none() && !self.is_asked => {
+                return;
+            }
+            (Offer::Keep(why) | Offer::Withdraw(why), None) => {
+                let finding = self.withheld(*why);
+                let is_doubtful = match why {
+                    Withheld::ConfigurationUnknown | Withheld::AddonsUnknown => true,
+                    Withheld::NoTrustAnchor => !hub.knows_anchors,
+                    _ => false,
+                };
+                let mark = if is_doubtful { Mark::Unknown } else { Mark::Problem };
+                findings.add(super::Finding { mark, ..finding });
+                return;
+            }
+            // Without cluster-proxy an entry comes from a static source, which no object of the hub shows.
+            (Offer::Keep(_) | Offer::Withdraw(Withheld::NoConfiguration), Some(_)) => {}
+            (Offer::Publish(_) | Offer::Withdraw(_), _) => {
+                let plan =
+                    plan(key, &hub.settings.manager, Some(observed), [offer.clone().into_share(provider)]);
+                if plan.action != ProfileAction::Nothing {
+                    let value = entry.as_ref().map_or("none", |entry| entry.server.as_str());
+                    findings.add(
+                        step(Mark::Problem, Code::AccessOutdated)
+                            .field(field, value)
+                            .fix(self.controller_command(PROVISIONER)),
+                    );
+                    return;
+                }
+            }
+        }
+        let Some(entry) = entry else { return };
+        let expiry = access::published_anchors(observed, provider).and_then(|anchors| anchors.first_expiry());
+        if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
+            findings.add(
+                step(Mark::Problem, Code::TrustAnchorExpired)
+                    .field(
+                        format!("{field}.cluster.certificate-authority-data"),
+                        format!("{EXPIRES} {expiry:.0}"),
+                    )
+                    .fix(self.controller_command(PROVISIONER)),
+            );
+            return;
+        }
+        findings.ok(|| {
+            let expiry = expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
+            let value = format!("{}{expiry}", entry.server);
+            step(Mark::Ok, Code::AccessPublished).field(format!("{field}.cluster.server"), value)
+        });
+    }
+
+    fn withheld(&self, why: Withheld) -> super::Finding {
+        let cluster = &self.key.cluster;
+        let configuration = || Object::cluster_scoped("ManagedProxyConfiguration", access::CLUSTER_PROXY);
+        let (object, fix) = match why {
+            Withheld::NoConfiguration | Withheld::ConfigurationUnknown => {
+                (configuration(), "kubectl get managedproxyconfigurations".to_owned())
+            }
+            Withheld::NoAddon => (
+                Object::namespaced("ManagedClusterAddOn", cluster, access::CLUSTER_PROXY),
+                format!("clusteradm addon enable --names {} --clusters {cluster}", access::CLUSTER_PROXY),
+            ),
+            Withheld::AddonsUnknown => (
+                Object::namespaced("ManagedClusterAddOn", cluster, access::CLUSTER_PROXY),
+                "kubectl auth can-i list managedclusteraddons --all-namespaces".to_owned(),
+            ),
+            Withheld::NoTrustAnchor => (
+                Object::cluster_scoped("Secret", access::SERVING_CERT_SECRET),
+                format!(
+                    "kubectl get secrets --all-namespaces --field-selector metadata.name={}",
+                    access::SERVING_CERT_SECRET
+                ),
+            ),
+            Withheld::InvalidClusterName | Withheld::NoCluster | Withheld::NoEndpoint => (
+                Object::cluster_scoped("ManagedCluster", cluster),
+                format!("kubectl get managedcluster {cluster} --output yaml"),
+            ),
+        };
+        self.finding(Step::AccessProvider, Mark::Problem, Code::Withheld(why), object)
+            .field("metadata.name", "not found or not usable")
+            .fix(fix)
+    }
+}

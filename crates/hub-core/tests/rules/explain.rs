@@ -1,0 +1,204 @@
+//! Why a namespace does not see or reach a cluster.
+
+#![cfg(test)]
+
+mod laws;
+mod scene;
+mod steps;
+
+use std::collections::BTreeMap;
+
+use hub_api::labels;
+use hub_core::access::Known;
+use hub_core::credential::index::{CredentialIndex, Profile};
+use hub_core::explain::observed::{Lease, Observed};
+use hub_core::explain::{Mark, Question, Step, explain};
+use hub_core::fleet::Fleet;
+use hub_core::project::ProjectionSettings;
+use serde_json::{Value, json};
+
+use self::scene::{RSA, Scene, access, access_without, lease, now, one};
+use crate::support::credential::place;
+use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
+
+#[test]
+fn where_everything_is_in_order_every_step_says_so() {
+    let explanation = Scene::in_order().explained();
+    assert_eq!(explanation.mark(), Mark::Ok, "{explanation:#?}");
+    let mut steps: Vec<_> = explanation.findings.iter().map(|finding| finding.step).collect();
+    steps.dedup();
+    assert_eq!(steps, Step::ALL);
+    assert!(explanation.findings.iter().all(|finding| !finding.object.name.is_empty()));
+}
+
+#[test]
+fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
+    let trouble = |scene: Scene| scene.trouble();
+    let set = |holder: Option<&'static str>, renewed: &'static str| {
+        let mut scene = Scene::in_order();
+        scene.edits = vec![match (holder, renewed) {
+            (None, _) => |hub| replace_lease(hub, lease(None, NOON)),
+            _ => |hub| replace_lease(hub, lease(Some("pod-1"), "2026-05-01T11:59:00Z")),
+        }];
+        scene
+    };
+    let not_leading = [(Step::Controllers, "ControllerNotLeading".to_owned(), Mark::Problem)];
+    assert_eq!(trouble(set(None, NOON)), not_leading);
+    assert_eq!(trouble(set(Some("pod-1"), "2026-05-01T11:59:00Z")), not_leading);
+    // Without leader election there is no Lease: that is wrong where something is left to write.
+    let no_leases = Scene::in_order().observing(|hub| hub.leases = Some(BTreeMap::new()));
+    assert_eq!(trouble(no_leases), []);
+    let nobody_writes = Scene::in_order().observing(|hub| {
+        hub.leases = Some(BTreeMap::new());
+        hub.profiles.clear();
+    });
+    let expected = [(Step::Controllers, "ControllerNotFound"), (Step::Profile, "NoProfile")];
+    let expected = expected.map(|(step, code)| (step, code.to_owned(), Mark::Problem));
+    assert_eq!(trouble(nobody_writes), expected);
+
+    let gate = Scene::in_order().observing(|hub| hub.ocm_gates = Some(vec!["ClusterProfile".to_owned()]));
+    assert_eq!(trouble(gate), [(Step::Controllers, "OcmGateEnabled".to_owned(), Mark::Problem)]);
+    let written = json!({ "metadata": { "managedFields": [
+        managed("hub-addons", "2026-05-01T11:00:00Z"), managed("registration", "2026-05-01T11:30:00Z"),
+    ] } });
+    let scene = Scene::in_order().profile(&written);
+    assert_eq!(trouble(scene), [(Step::Profile, "OtherWriter".to_owned(), Mark::Problem)]);
+    // Once this project has written last, what another has left is no matter.
+    let written = json!({ "metadata": { "managedFields": [
+        managed("registration", "2026-05-01T11:00:00Z"), managed("hub-addons", "2026-05-01T11:30:00Z"),
+    ] } });
+    assert_eq!(trouble(Scene::in_order().profile(&written)), []);
+}
+
+fn replace_lease(hub: &mut Observed, lease: Lease) {
+    hub.leases.as_mut().unwrap().insert("profile-projector".to_owned(), lease);
+}
+
+fn managed(manager: &str, time: &str) -> Value {
+    json!({
+        "manager": manager, "operation": "Update", "apiVersion": "multicluster.x-k8s.io/v1alpha1", "time": time,
+        "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:version": {} } },
+    })
+}
+
+#[test]
+fn a_misspelt_name_is_answered_with_the_nearest() {
+    let message = |scene: Scene, namespace: &str, cluster: &str| {
+        let explanation = explain(&scene.observed(), &one(namespace, cluster));
+        let wrong = explanation.findings.into_iter().find(|finding| finding.mark == Mark::Problem).unwrap();
+        (wrong.code.as_str().to_owned(), wrong.message)
+    };
+    let berlin = || Scene::in_order().and(member("berlin", "prod"));
+    let (code, text) = message(berlin(), "team", "berlni");
+    assert_eq!(code, "NoSuchCluster");
+    assert!(text.ends_with("did you mean berlin?"), "{text}");
+    let (code, text) = message(berlin(), "teams", "berlin");
+    assert_eq!(code, "NoBinding");
+    assert!(text.ends_with("did you mean the namespace team?"), "{text}");
+    let set = Scene::in_order().and(exclusive("product")).and(binding("other", "produtc"));
+    let (code, text) = message(set, "other", "c1");
+    assert_eq!(code, "NoSuchSet");
+    assert!(text.ends_with("did you mean product?"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_read_is_a_question_mark_and_the_rest_is_explained() {
+    let marks = |scene: Scene| -> Vec<(Step, Mark)> {
+        let findings = scene.explained().findings.into_iter();
+        let mut marks: Vec<_> = findings.map(|finding| (finding.step, finding.mark)).collect();
+        marks.dedup();
+        marks
+    };
+    // Somebody with permissions in the one namespace.
+    let scene = Scene::in_order().observing(|hub| {
+        hub.fleet = fleet([binding("team", "prod")]);
+        (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (false, false, false);
+        (hub.leases, hub.ocm_gates) = (None, None);
+        let mut credentials = CredentialIndex::default();
+        let copy = hub.credentials.copy(&place("team", "c1-kueue")).unwrap().clone();
+        credentials.apply_copy(&place("team", "c1-kueue"), copy);
+        credentials.copies_listed(Some("team".into()));
+        hub.credentials = credentials;
+        hub.permissions.clear();
+    });
+    assert_eq!(
+        marks(scene),
+        [
+            (Step::Controllers, Mark::Unknown),
+            (Step::ClusterSet, Mark::Unknown),
+            (Step::Profile, Mark::Ok),
+            (Step::AccessProvider, Mark::Ok),
+            (Step::Credential, Mark::Ok),
+            (Step::ConsumerPermission, Mark::Ok),
+        ]
+    );
+    let nothing = Scene::in_order().observing(|hub| {
+        let access = access_without(false, Known::Unknown);
+        let settings = ProjectionSettings::default();
+        *hub = Observed::new(now(), settings, Fleet::default(), access, CredentialIndex::default());
+    });
+    let marks = marks(nothing);
+    assert!(marks.iter().all(|(_, mark)| *mark == Mark::Unknown), "{marks:?}");
+}
+
+#[test]
+fn without_secrets_the_agent_and_the_syncer_are_taken_at_their_word() {
+    fn forget_secrets(hub: &mut Observed) {
+        let known = hub.credentials.accounts().next().unwrap();
+        let account = hub.credentials.account(&known).unwrap().clone();
+        let mut credentials = CredentialIndex::default();
+        credentials.apply_account(known, account);
+        credentials.accounts_listed();
+        let metadata =
+            json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "open-cluster-management" } });
+        let metadata = serde_json::from_value(metadata).unwrap();
+        let profile = Profile::read(&metadata);
+        credentials.apply_profile(key("team", "c1"), profile);
+        hub.credentials = credentials;
+    }
+    assert_eq!(Scene::in_order().observing(forget_secrets).trouble(), []);
+    let report = |message: &str| {
+        let mut synced = condition("SyncedToClusterProfiles", "False", "WriteRefused");
+        synced["message"] = message.into();
+        json!({ "status": { "conditions": [condition("TokenReported", "True", "R"), synced] } })
+    };
+    let reported = |message: &str| {
+        Scene::in_order().with("ManagedServiceAccount", &report(message)).observing(forget_secrets).trouble()
+    };
+    let refused = [(Step::Credential, "WriteRefused".to_owned(), Mark::Problem)];
+    assert_eq!(reported("team: the API server refuses to write the Secret"), refused);
+    assert_eq!(reported("teams, my-team: the API server refuses to write the Secret"), []);
+    let silent = Scene::in_order().observing(forget_secrets).observing(|hub| hub.leases = None);
+    let unknown = [(Step::Controllers, "NotReadable"), (Step::Token, "NotReadable")];
+    let mut trouble = silent.trouble();
+    trouble.dedup();
+    assert_eq!(trouble, unknown.map(|(step, code)| (step, code.to_owned(), Mark::Unknown)));
+}
+
+#[test]
+fn a_whole_hub_is_explained_by_its_problems_alone() {
+    let mut objects = vec![exclusive("prod")];
+    objects.extend((0..40).map(|number| member(&format!("c{number}"), "prod")));
+    objects.extend(["blues", "reds"].map(|namespace| binding(namespace, "prod")));
+    objects.push(with(
+        binding("greens", "prod"),
+        &json!({ "status": { "conditions": [condition("Bound", "False", "R")] } }),
+    ));
+    let mut hub = Observed::new(
+        now(),
+        ProjectionSettings::default(),
+        fleet(objects),
+        access(RSA),
+        CredentialIndex::default(),
+    );
+    (hub.knows_clusters, hub.knows_sets) = (true, true);
+    hub.bindings_of.add(None);
+    hub.profiles_of.add(None);
+    hub.credentials.accounts_listed();
+    let explanation = explain(&hub, &Question::default());
+    assert_eq!((explanation.summary.namespaces, explanation.summary.pairs), (3, 80));
+    assert_eq!(explanation.summary.problem, 80);
+    let bound: Vec<_> = explanation.findings.iter().filter(|it| it.code.as_str() == "NotBound").collect();
+    assert_eq!(bound.len(), 1, "once for the binding, not for each cluster");
+    assert!(explanation.findings.iter().all(|finding| finding.mark != Mark::Ok));
+}

@@ -1,0 +1,211 @@
+//! A hub on which an application reaches its cluster, and what can be wrong there.
+
+use hub_api::names::Namespace;
+use hub_core::access::{AccessIndex, AccessSource, Known};
+use hub_core::explain::observed::{AccountPermission, Lease, Observed, Rbac, Readers};
+use hub_core::explain::{Explanation, Mark, Question, Step, explain};
+use hub_core::fleet::Fleet;
+use hub_core::project::{self, ProjectionSettings};
+use hub_core::trust::TrustBundle;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::support::api::{observe, settle};
+use crate::support::credential::{World, account, token};
+use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
+
+pub const RSA: &str = include_str!("../certificates/rsa-root.crt");
+pub const EXPIRED: &str = include_str!("../certificates/expired-root.crt");
+pub const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
+
+pub fn now() -> Timestamp {
+    NOON.parse().unwrap()
+}
+
+/// A hub on which `team` reaches `c1`: its objects, and what is done to what was observed of them.
+pub struct Scene {
+    pub objects: Vec<Value>,
+    pub profile: Value,
+    pub ca: &'static str,
+    pub edits: Vec<fn(&mut Observed)>,
+}
+
+impl Scene {
+    pub fn in_order() -> Self {
+        let objects = vec![
+            member("c1", "prod"),
+            exclusive("prod"),
+            binding("team", "prod"),
+            account("c1", "kueue"),
+            token("c1", "kueue"),
+        ];
+        Self { objects, profile: json!({}), ca: RSA, edits: Vec::new() }
+    }
+
+    /// With a merge patch in the objects of that kind.
+    pub fn with(mut self, kind: &str, patch: &Value) -> Self {
+        let edit = |object: Value| if object["kind"] == kind { with(object, patch) } else { object };
+        self.objects = self.objects.into_iter().map(edit).collect();
+        self
+    }
+
+    pub fn without(mut self, kind: &str) -> Self {
+        self.objects.retain(|object| object["kind"] != kind);
+        self
+    }
+
+    pub fn and(mut self, object: Value) -> Self {
+        self.objects.push(object);
+        self
+    }
+
+    pub fn map(mut self, kind: &str, change: fn(Value) -> Value) -> Self {
+        let edit = |object: Value| if object["kind"] == kind { change(object) } else { object };
+        self.objects = self.objects.into_iter().map(edit).collect();
+        self
+    }
+
+    /// What somebody does to the profile, once it is as it should be.
+    pub fn profile(mut self, patch: &Value) -> Self {
+        self.profile = patch.clone();
+        self
+    }
+
+    pub fn observing(mut self, edit: fn(&mut Observed)) -> Self {
+        self.edits.push(edit);
+        self
+    }
+
+    pub fn observed(&self) -> Observed {
+        let is_of_fleet = |object: &&Value| {
+            let kind = object["kind"].as_str().unwrap();
+            kind.starts_with("ManagedCluster")
+        };
+        let fleet: Fleet = fleet(self.objects.iter().filter(is_of_fleet).cloned());
+        let access = access(self.ca);
+        let settings = ProjectionSettings::default();
+        let pair = key("team", "c1");
+        // As it would be on a hub where nothing is wrong.
+        let whole = fleet_in_order();
+        let share = project::share(&whole, &pair, &settings);
+        let bare = settle(&pair, &settings.manager, None, std::slice::from_ref(&share)).object;
+        let offer = access.offer(&pair, &observe(bare.as_ref().unwrap()));
+        let shares = [share, offer.into_share(access.provider())];
+        let profile = settle(&pair, &settings.manager, bare, &shares).object.unwrap();
+        let profile = with(with(profile, &json!({ "kind": "ClusterProfile" })), &self.profile);
+
+        let mut world = World::of(self.objects.iter().cloned().chain([profile.clone()]));
+        world.settle();
+        let mut hub = Observed::new(now(), settings, fleet, access, world.index);
+        (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (true, true, true);
+        hub.bindings_of.add(None);
+        hub.profiles_of.add(None);
+        hub.ocm_gates = Some(Vec::new());
+        hub.leases = Some(CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into());
+        let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
+        hub.apply_profile(pair, &metadata, &profile);
+        hub.readers.insert("team".into(), readers("c1-kueue"));
+        let work = work("kueue", "True");
+        hub.permissions.insert("c1".into(), AccountPermission::of_manifest_work(&work));
+        for edit in &self.edits {
+            edit(&mut hub);
+        }
+        hub
+    }
+
+    pub fn explained(&self) -> Explanation {
+        explain(&self.observed(), &one("team", "c1"))
+    }
+
+    /// Step and code of what is not in order.
+    pub fn trouble(&self) -> Vec<(Step, String, Mark)> {
+        let findings = self.explained().findings.into_iter();
+        let wrong = findings.filter(|finding| finding.mark != Mark::Ok);
+        wrong.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
+    }
+}
+
+pub fn fleet_in_order() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
+}
+
+pub fn access(ca: &str) -> AccessIndex {
+    let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true };
+    let mut access = AccessIndex::new("open-cluster-management", source, true);
+    access.set_configuration(Known::Present("proxy".into()));
+    let anchors = TrustBundle::from_published(ca.as_bytes()).unwrap();
+    access.set_anchors(access.place(), Ok(anchors));
+    access.set_addon(&"c1".into(), true);
+    access.addons_listed();
+    access
+}
+
+/// What decides access providers, without one of its parts.
+pub fn access_without(addon: bool, configuration: Known<Namespace>) -> AccessIndex {
+    let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true };
+    let mut access = AccessIndex::new("open-cluster-management", source, true);
+    access.set_configuration(configuration);
+    access.set_addon(&"c1".into(), addon);
+    access.addons_listed();
+    access
+}
+
+pub fn lease(holder: Option<&str>, renewed: &str) -> Lease {
+    Lease {
+        namespace: "hub-addons".to_owned(),
+        holder: holder.map(str::to_owned),
+        renewed: Some(renewed.parse().unwrap()),
+        seconds: 15,
+    }
+}
+
+/// A Role and a RoleBinding that let the application read one Secret.
+pub fn readers(secret: &str) -> Readers {
+    let role = json!({ "metadata": { "name": "reads" }, "rules": [
+        { "apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"] },
+    ] });
+    let binding = json!({
+        "metadata": { "name": "reads" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reads" },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": "team", "name": "app" }],
+    });
+    let (roles, bindings) = ([parse(role)], [parse(binding)]);
+    let rbac = Rbac {
+        roles: Some(&roles),
+        role_bindings: Some(&bindings),
+        cluster_roles: Some(&[]),
+        cluster_role_bindings: Some(&[]),
+    };
+    Readers::of(&"team".into(), &rbac)
+}
+
+pub fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+pub fn work(account: &str, applied: &str) -> Value {
+    let binding = json!({
+        "kind": "ClusterRoleBinding", "roleRef": { "kind": "ClusterRole", "name": "view" },
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": "agents" }],
+    });
+    json!({
+        "metadata": { "namespace": "c1", "name": "permissions" },
+        "spec": { "workload": { "manifests": [binding] } },
+        "status": { "conditions": [condition("Applied", applied, "R")] },
+    })
+}
+
+pub fn one(namespace: &str, cluster: &str) -> Question {
+    Question { namespaces: vec![namespace.into()], clusters: vec![cluster.into()], account: None, all: true }
+}
+
+pub fn home() -> Known<Namespace> {
+    Known::Present("proxy".into())
+}
+
+/// A token that has expired, as data of a Secret.
+pub fn expired_token() -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    STANDARD.encode(format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(r#"{"exp":1000000000}"#)))
+}

@@ -1,0 +1,219 @@
+//! One failing case for each step: the code, the fact that it rests on and the command that fixes it.
+
+#![cfg(test)]
+
+use hub_core::access::Known;
+use hub_core::explain::observed::AccountPermission;
+use hub_core::explain::{Mark, Step};
+use hub_core::trust::TrustError;
+use serde_json::{Value, json};
+
+use super::scene::{EXPIRED, Scene, access_without, expired_token, home, readers, work};
+use crate::support::credential::{observe, place, stranger};
+use crate::support::{NOON, condition, deleting, unreadable};
+
+/// A hub, the first step that fails there, its code, and a part of the command that fixes it.
+type Case = (Scene, Step, &'static str, &'static str);
+
+fn check(cases: Vec<Case>) {
+    for (scene, step, code, fix) in cases {
+        let explanation = scene.explained();
+        let wrong: Vec<_> = explanation.findings.iter().filter(|it| it.mark != Mark::Ok).collect();
+        let first = wrong.first().unwrap_or_else(|| panic!("{code}: nothing is wrong"));
+        assert_eq!((first.step, first.code.as_str(), first.mark), (step, code, Mark::Problem), "{wrong:#?}");
+        assert!(!first.field.is_empty() && !first.message.is_empty(), "{code}: {first:#?}");
+        let command = first.fix.as_deref().unwrap_or_default();
+        assert!(command.contains(fix), "{code}: {command}");
+        assert_eq!(explanation.summary.problem, 1, "{code}");
+    }
+}
+
+#[test]
+fn a_cluster_that_is_not_granted_is_explained_by_binding_set_or_cluster() {
+    let selector = json!({ "spec": { "clusterSelector": { "selectorType": "LabelSelector",
+        "labelSelector": { "matchLabels": { "env": "prod" } } } } });
+    let not_bound = json!({ "status": { "conditions": [condition("Bound", "False", "R")] } });
+    check(vec![
+        (Scene::in_order().without("ManagedClusterSetBinding"), Step::Binding, "NoBinding", "kubectl apply"),
+        (
+            Scene::in_order().with("ManagedClusterSetBinding", &json!({ "spec": { "clusterSet": "other" } })),
+            Step::Binding,
+            "BindingNameMismatch",
+            "kubectl delete managedclustersetbinding prod",
+        ),
+        (
+            Scene::in_order().with("ManagedClusterSetBinding", &not_bound),
+            Step::Binding,
+            "NotBound",
+            "kubectl get managedclustersetbinding prod --namespace team",
+        ),
+        (
+            Scene::in_order().map("ManagedClusterSetBinding", unreadable),
+            Step::Binding,
+            "Unreadable",
+            "kubectl get",
+        ),
+        (
+            Scene::in_order().without("ManagedClusterSet"),
+            Step::ClusterSet,
+            "NoSuchSet",
+            "kubectl get managedclustersets",
+        ),
+        (
+            Scene::in_order().with("ManagedClusterSet", &selector),
+            Step::ClusterSet,
+            "NotSelected",
+            "kubectl label --overwrite managedcluster c1 env=prod",
+        ),
+        (
+            Scene::in_order().map("ManagedClusterSet", unreadable),
+            Step::ClusterSet,
+            "InvalidSelector",
+            "kubectl get",
+        ),
+        (
+            Scene::in_order().without("ManagedCluster"),
+            Step::ClusterSet,
+            "NoSuchCluster",
+            "kubectl get managedclusters",
+        ),
+        (
+            Scene::in_order().map("ManagedCluster", deleting),
+            Step::ClusterSet,
+            "ClusterDeleting",
+            "kubectl get",
+        ),
+    ]);
+}
+
+#[test]
+fn a_profile_that_does_not_lead_to_its_cluster_is_explained() {
+    let provider = json!({ "status": { "accessProviders": null } });
+    check(vec![
+        (
+            Scene::in_order().observing(|hub| hub.profiles.clear()),
+            Step::Profile,
+            "NoProfile",
+            "kubectl logs --namespace hub-addons",
+        ),
+        (
+            Scene::in_order().profile(&json!({ "spec": { "displayName": "by hand" } })),
+            Step::Profile,
+            "ProfileOutdated",
+            "kubectl logs",
+        ),
+        (
+            Scene::in_order().profile(&json!({ "spec": { "clusterManager": { "name": "karmada" } } })),
+            Step::Profile,
+            "ForeignProfile",
+            "kubectl get clusterprofile c1 --namespace team",
+        ),
+        (
+            Scene::in_order()
+                .profile(&json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["a/b"] } })),
+            Step::Profile,
+            "ProfileTerminating",
+            "kubectl get clusterprofile",
+        ),
+        (Scene::in_order().profile(&provider), Step::AccessProvider, "AccessOutdated", "kubectl logs"),
+        (
+            Scene::in_order().profile(&provider).observing(|hub| hub.access = access_without(false, home())),
+            Step::AccessProvider,
+            "NoAddon",
+            "clusteradm addon enable --names cluster-proxy --clusters c1",
+        ),
+        (
+            Scene::in_order()
+                .profile(&provider)
+                .observing(|hub| hub.access = access_without(true, Known::Absent)),
+            Step::AccessProvider,
+            "NoProxyConfiguration",
+            "kubectl get managedproxyconfigurations",
+        ),
+        (
+            Scene::in_order().profile(&provider).observing(|hub| {
+                hub.access = access_without(true, home());
+                let place = hub.access.place();
+                hub.access.set_anchors(place, Err(TrustError::NoCertificate));
+            }),
+            Step::AccessProvider,
+            "NoTrustAnchor",
+            "cluster-proxy-user-serving-cert",
+        ),
+        (
+            Scene { ca: EXPIRED, ..Scene::in_order() },
+            Step::AccessProvider,
+            "TrustAnchorExpired",
+            "kubectl logs",
+        ),
+    ]);
+}
+
+#[test]
+fn a_credential_that_is_not_there_or_of_no_use_is_explained() {
+    let patch = |path: &str, value: Value| json!({ "metadata": { path: value } });
+    let token_elsewhere = json!({ "status": { "tokenSecretRef": { "name": "x" } } });
+    let expired = json!({ "data": { "token": expired_token() } });
+    check(vec![
+        (
+            Scene::in_order().without("ManagedServiceAccount"),
+            Step::Account,
+            "NoAccount",
+            "kubectl label managedserviceaccount NAME --namespace c1",
+        ),
+        (
+            Scene::in_order().with("ManagedServiceAccount", &token_elsewhere),
+            Step::Account,
+            "TokenElsewhere",
+            "kubectl get managedserviceaccount kueue --namespace c1",
+        ),
+        (Scene::in_order().without("Secret"), Step::Token, "NoToken", "kubectl get managedclusteraddon"),
+        (
+            Scene::in_order().with("Secret", &json!({ "data": { "token": "" } })),
+            Step::Token,
+            "UnusableToken",
+            "kubectl get",
+        ),
+        (
+            Scene::in_order().with("Secret", &patch("ownerReferences", json!([]))),
+            Step::Token,
+            "ForeignToken",
+            "kubectl get",
+        ),
+        (Scene::in_order().with("Secret", &expired), Step::Token, "TokenExpired", "kubectl get"),
+        (
+            Scene::in_order().observing(|hub| hub.credentials.delete_copy(&place("team", "c1-kueue"))),
+            Step::Credential,
+            "CredentialOutdated",
+            "kubectl logs",
+        ),
+        (
+            Scene::in_order().observing(|hub| {
+                let place = place("team", "c1-kueue");
+                hub.credentials.set_made(&place, None);
+                let secret = observe(&stranger("team", "c1-kueue"));
+                hub.credentials.apply_copy(&place, secret);
+            }),
+            Step::Credential,
+            "ForeignSecret",
+            "kubectl delete secret c1-kueue --namespace team",
+        ),
+        (
+            Scene::in_order().observing(|hub| {
+                hub.readers.insert("team".into(), readers("another"));
+            }),
+            Step::ConsumerPermission,
+            "NobodyMayRead",
+            "kubectl create role c1-kueue --namespace team",
+        ),
+        (
+            Scene::in_order().observing(|hub| {
+                let permissions = AccountPermission::of_manifest_work(&work("kueue", "False"));
+                hub.permissions.insert("c1".into(), permissions);
+            }),
+            Step::AccountPermission,
+            "PermissionsNotApplied",
+            "kubectl get manifestwork permissions --namespace c1",
+        ),
+    ]);
+}
