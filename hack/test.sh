@@ -48,6 +48,8 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
 log=$work/log
+# One that is inherited would count from where it stands.
+SECONDS=0
 : >"$log"
 target=${CARGO_TARGET_DIR:-$PWD/target}
 threads=${TEST_THREADS:-8}
