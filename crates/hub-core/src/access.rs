@@ -1,12 +1,11 @@
-//! How a cluster is reached: the one entry of `status.accessProviders` that is ours, and whether to publish,
-//! withdraw or keep it.
+//! How a cluster is reached: our entry of `status.accessProviders`, and whether to publish, withdraw or keep it.
 //!
-//! **Unknown is not empty**, here as everywhere: what is known to be gone withdraws the entry, what cannot
-//! be read keeps it as it is.
+//! **Unknown is not empty**: if its source is known to be gone, the entry is withdrawn; if the source cannot be read,
+//! the entry is kept unchanged.
 //!
-//! The proxy reloads its serving certificate some time after the Secret that holds it has changed, so for an
-//! overlap old and new trust anchors are published together. This module decides *which* anchors; when an
-//! overlap ends is for the host to say, who has a clock ([`AccessIndex::end_overlap`]).
+//! The proxy reloads its serving certificate some time after its Secret has changed, so for an overlap old and new
+//! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock, ends
+//! overlaps ([`AccessIndex::end_overlap`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,68 +21,68 @@ use crate::note::{Note, Reason};
 use crate::profile::{ObservedProfile, Share, StatusShare};
 use crate::trust::{TrustAnchor, TrustBundle, TrustError};
 
-/// The provider name that OCM uses and that consumers configure.
+/// The provider name that OCM uses and consumers configure.
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
 
-/// The extension by which client-go and cluster-inventory-api hand an exec plugin its per-cluster
-/// configuration (client authentication API, `Cluster.config`).
+/// The extension in which client-go and cluster-inventory-api pass an exec plugin its per-cluster configuration (client
+/// authentication API, `Cluster.config`).
 pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// Name of the one ManagedProxyConfiguration that cluster-proxy reads, and of its ManagedClusterAddOns.
+/// The name of the ManagedProxyConfiguration that cluster-proxy reads, and of its ManagedClusterAddOns.
 pub const CLUSTER_PROXY: &str = "cluster-proxy";
 
-/// Name of the Secret with the serving certificate of cluster-proxy's user server.
+/// The name of the Secret with the serving certificate of cluster-proxy's user server.
 pub const SERVING_CERT_SECRET: &str = "cluster-proxy-user-serving-cert";
 
-/// Key of that certificate.
+/// The key of that certificate.
 pub const SERVING_CERT_KEY: &str = "tls.crt";
 
-/// What is known of an object that decides something.
+/// What is known about an object that a decision depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Known<T> {
-    /// Nothing yet, or it cannot be read.
+    /// Not read yet, or not readable.
     #[default]
     Unknown,
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It is there.
+    /// It exists.
     Present(T),
 }
 
-/// Where the server and the trust anchors of our entry come from.
+/// The source of the server and the trust anchors of our entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessSource {
     /// OCM's cluster-proxy addon.
     ClusterProxy {
-        /// Name of the user server's Service.
+        /// The name of the user server's Service.
         service: String,
-        /// Port of that Service.
+        /// The port of that Service.
         port: u16,
-        /// Whether only clusters that have the addon get the entry.
+        /// Whether only clusters with the addon get the entry.
         require_addon: bool,
     },
-    /// A proxy that the administrator names.
+    /// A proxy that the administrator configures.
     Static(ServerTemplate),
 }
 
-/// Why an entry is not published. The list is closed, so each can be a metric's label.
+/// Why an entry is not published. The set is fixed, so each can be a label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Withheld {
     /// There is no ManagedProxyConfiguration.
     NoConfiguration,
-    /// It is not known whether there is one.
+    /// Whether there is one is unknown.
     ConfigurationUnknown,
     /// The cluster does not have the addon.
     NoAddon,
-    /// It is not known which clusters have the addon.
+    /// Which clusters have the addon is unknown.
     AddonsUnknown,
     /// There are no trust anchors to publish.
     NoTrustAnchor,
-    /// The profile's label names no cluster.
+    /// The profile's label does not name a cluster.
     InvalidClusterName,
     /// The hub has no such cluster.
     NoCluster,
-    /// The cluster says nothing of how to reach it, or nothing that may be published.
+    /// The cluster reports no endpoint that may be published.
     NoEndpoint,
 }
 
@@ -116,19 +115,19 @@ impl Withheld {
     }
 }
 
-/// What to do with our entry in one profile.
+/// The decision about our entry in one profile.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Offer {
-    /// Publish exactly this.
+    /// Publish this entry.
     Publish(Box<AccessProvider>),
-    /// Take it out.
+    /// Withdraw the entry.
     Withdraw(Withheld),
-    /// Leave it as it is, there or not.
+    /// Keep the profile unchanged.
     Keep(Withheld),
 }
 
 impl Offer {
-    /// The offer as a share of the profile's status, under the name of the provider.
+    /// The decision as a share of the profile's status, for this provider name.
     #[must_use]
     pub fn into_share(self, provider: &str) -> Share {
         let entry = match self {
@@ -141,14 +140,14 @@ impl Offer {
     }
 }
 
-/// Whether a profile is one that carries our entry: its label says so, by which profiles are found, and its spec,
-/// which cannot be changed.
+/// Whether a profile gets our entry: its label, by which profiles are found, and its immutable spec both name our
+/// manager.
 #[must_use]
 pub fn is_ours(observed: &ObservedProfile, manager: &ManagerName) -> bool {
     observed.is_labelled(manager) && observed.manager == manager.as_str()
 }
 
-/// The cluster that a profile shows, by its label: the profile's name proves nothing.
+/// The cluster that a profile represents, by its label, not by its name.
 pub fn cluster_of(observed: &ObservedProfile) -> Result<ClusterName, Withheld> {
     let name = observed.labels.get(labels::CLUSTER_NAME).map(String::as_str).unwrap_or_default();
     if is_dns_subdomain(name) { Ok(ClusterName::from(name)) } else { Err(Withheld::InvalidClusterName) }
@@ -171,7 +170,7 @@ pub fn entry(provider: &str, cluster: &ClusterName, server: String, ca_pem: Stri
     }
 }
 
-/// The trust anchors that a profile publishes in the entry of a provider, if they can be read.
+/// The trust anchors that a profile publishes for a provider, if they can be read.
 #[must_use]
 pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<TrustBundle> {
     let entry = observed.access_provider(provider)?;
@@ -179,8 +178,8 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
     TrustBundle::from_published(&ca.0).ok()
 }
 
-/// Decides the entry that leads to a cluster's own API server, past any proxy: the first endpoint that may be
-/// published. An endpoint without a CA bundle may not, because its clients would trust the system's roots.
+/// Decides the entry with a cluster's own API server: its first endpoint that may be published. An endpoint without a
+/// CA bundle may not, because clients would use the system's roots.
 #[must_use]
 pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &ObservedProfile, allow_local: bool) -> Offer {
     let cluster = match cluster_of(observed) {
@@ -201,7 +200,7 @@ pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &ObservedProfile, a
     }
 }
 
-/// What a person should hear about a cluster's own endpoints that are not published.
+/// The findings on a cluster's own endpoints that are not published.
 #[must_use]
 pub fn endpoint_notes(cluster: &fleet::ObservedCluster, allow_local: bool) -> Vec<Note> {
     let endpoints = cluster.state.iter().flat_map(|state| &state.endpoints);
@@ -222,32 +221,31 @@ fn usable_bundle(endpoint: &Endpoint, allow_local: bool) -> Result<TrustBundle, 
         if allow_local { endpoint::check(&endpoint.url) } else { endpoint::check_remote(&endpoint.url) };
     checked.map_err(|error| error.to_string())?;
     let bundle = endpoint.ca_bundle.as_deref().ok_or("it has no caBundle")?;
-    TrustBundle::from_published(bundle).map_err(|error| format!("of its caBundle: {error}"))
+    TrustBundle::from_published(bundle).map_err(|error| format!("caBundle: {error}"))
 }
 
 /// Anchors that were replaced together, and are published until their overlap ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap(u64);
 
-/// One of the places at which the trust anchors have been: it moves with the proxy. What is still on its way
-/// from an earlier one is no longer believed.
+/// A location of the trust anchors, which moves with the proxy. Late readings from an earlier location are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AnchorPlace(u64);
 
-/// What a new reading of the trust anchors changed.
+/// The effect of a new reading of the trust anchors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnchorChange {
     /// Nothing.
     None,
-    /// Nothing new is published from now on. What is published stays.
+    /// New entries are no longer published. Published ones are kept.
     Withheld,
-    /// What is published.
+    /// Published entries change.
     Published,
-    /// What is published; the replaced anchors stay until the host ends this overlap.
+    /// Published entries change; the replaced anchors stay until this overlap ends.
     Overlapping(Overlap),
 }
 
-/// Everything that decides our entry in every profile.
+/// The state that decides our entry in every profile.
 #[derive(Debug)]
 pub struct AccessIndex {
     provider: String,
@@ -255,7 +253,7 @@ pub struct AccessIndex {
     overlap: bool,
     /// The proxy's namespace.
     configuration: Known<Namespace>,
-    /// The clusters that have the addon.
+    /// The clusters with the addon.
     addons: BTreeSet<ClusterName>,
     /// Whether `addons` is complete.
     addons_listed: bool,
@@ -265,21 +263,20 @@ pub struct AccessIndex {
 
 #[derive(Debug, Default)]
 struct Anchors {
-    /// The latest good reading.
+    /// The latest valid reading.
     current: Option<TrustBundle>,
-    /// Whether the latest reading was good.
+    /// Whether the latest reading was valid.
     readable: bool,
-    /// What the latest good readings replaced.
+    /// The anchors that recent readings replaced.
     retiring: BTreeMap<Overlap, BTreeSet<TrustAnchor>>,
-    /// What profiles published when we began and the source did not have: replaced while nobody looked. Kept
-    /// for that profile only, so that an anchor that somebody put into one profile never reaches another.
+    /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
+    /// kept for its own profile only, so that an anchor added to one profile never reaches another.
     inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
     next: u64,
 }
 
 impl AccessIndex {
-    /// An index that knows nothing yet, and so keeps every entry. `overlap` is whether replaced anchors stay
-    /// for a while.
+    /// An empty index, which keeps every entry. `overlap` is whether replaced anchors stay for a while.
     #[must_use]
     pub fn new(provider: impl Into<String>, source: AccessSource, overlap: bool) -> Self {
         Self {
@@ -300,14 +297,14 @@ impl AccessIndex {
         &self.provider
     }
 
-    /// The anchors of the latest good reading.
+    /// The anchors of the latest valid reading.
     #[must_use]
     pub fn current_anchors(&self) -> Option<&TrustBundle> {
         self.anchors.current.as_ref()
     }
 
-    /// Takes in the proxy's namespace; answers whether that changes anything. The anchors at the old place are
-    /// not those of the new server, so nothing is published before those at the new one have been read.
+    /// Records the proxy's namespace; returns whether anything changes. The anchors at the old location are not those
+    /// of the new server, so nothing is published until those at the new location have been read.
     pub fn set_configuration(&mut self, configuration: Known<Namespace>) -> bool {
         let changed = self.configuration != configuration;
         if changed {
@@ -318,24 +315,24 @@ impl AccessIndex {
         changed
     }
 
-    /// Where the trust anchors are now.
+    /// The current location of the trust anchors.
     #[must_use]
     pub fn place(&self) -> AnchorPlace {
         self.place
     }
 
-    /// The list of addons is complete: whoever is not on it does not have the addon. Answers whether that is
-    /// news.
+    /// Records that the list of addons is complete: a cluster that is not in it does not have the addon. Returns
+    /// whether that is new.
     pub fn addons_listed(&mut self) -> bool {
         !std::mem::replace(&mut self.addons_listed, true)
     }
 
-    /// Takes in whether a cluster has the addon; answers whether that changes anything.
+    /// Records whether a cluster has the addon; returns whether anything changes.
     pub fn set_addon(&mut self, cluster: &ClusterName, present: bool) -> bool {
         if present { self.addons.insert(cluster.clone()) } else { self.addons.remove(cluster) }
     }
 
-    /// Takes in a reading of the trust anchors at a place. A bad one changes nothing that is published.
+    /// Records a reading of the trust anchors at a location. An invalid one changes nothing that is published.
     pub fn set_anchors(
         &mut self,
         place: AnchorPlace,
@@ -361,8 +358,7 @@ impl AccessIndex {
         AnchorChange::Overlapping(overlap)
     }
 
-    /// Nothing can be said of the trust anchors at a place: they are gone, or cannot be read. What is published
-    /// stays.
+    /// Records that the trust anchors at a location do not exist or cannot be read. Published entries are kept.
     pub fn anchors_unknown(&mut self, place: AnchorPlace) -> AnchorChange {
         if place == self.place && std::mem::replace(&mut self.anchors.readable, false) {
             AnchorChange::Withheld
@@ -371,8 +367,8 @@ impl AccessIndex {
         }
     }
 
-    /// Takes in what a profile publishes when we begin. Anchors that the source no longer has count as
-    /// replaced now; answers whether there are any.
+    /// Records the anchors that a profile publishes at startup. Those that the source lacks count as replaced now;
+    /// returns whether there are any.
     pub fn inherit(&mut self, key: &ProfileKey, published: &TrustBundle) -> bool {
         if !self.overlap {
             return false;
@@ -390,12 +386,12 @@ impl AccessIndex {
         any
     }
 
-    /// An overlap has lasted long enough.
+    /// Ends an overlap.
     pub fn end_overlap(&mut self, overlap: Overlap) {
         self.anchors.retiring.remove(&overlap);
     }
 
-    /// The overlap of what was replaced before we began has lasted long enough.
+    /// Ends the overlap of anchors that were replaced before startup.
     pub fn end_inherited(&mut self) {
         self.anchors.inherited.clear();
     }
@@ -433,8 +429,8 @@ impl AccessIndex {
         }
     }
 
-    /// The anchors for one profile: the current ones, and those whose overlap has not ended. If they are too
-    /// many for the clients, the current ones alone.
+    /// The anchors for one profile: the current ones, and those whose overlap has not ended. If the bundle would be too
+    /// large for clients, only the current ones.
     fn published_to(&self, key: &ProfileKey) -> Option<TrustBundle> {
         let anchors = &self.anchors;
         let current = anchors.current.as_ref().filter(|_| anchors.readable)?;

@@ -1,7 +1,7 @@
-//! Which profiles a change of the fleet concerns.
+//! Which profiles a change of the fleet affects.
 //!
-//! A hub has a key for every pair of a namespace and a cluster, and almost all of them are refused and have no profile.
-//! Those are not worth a look: only a key whose profile exists, may have to exist, or waits for a retry is.
+//! A hub has a key for every pair of namespace and cluster, and almost all of them are refused and have no profile.
+//! Only keys whose profile exists, may have to exist, or is pending are queued.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use crate::fleet::{Fleet, Touched};
 use crate::grant::{self, Grant};
 
-/// What is known of the profiles of a hub.
+/// The known profiles of a hub.
 pub trait KnownProfiles {
     /// The namespaces that have a profile of this cluster.
     fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace>;
@@ -18,12 +18,12 @@ pub trait KnownProfiles {
     /// The clusters that have a profile in this namespace.
     fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName>;
 
-    /// Whether the profile at `key` is queued, in work or waits for a retry. That attempt may be over already.
+    /// Whether the profile at `key` is queued, in progress or waits for a retry. That attempt may already be outdated.
     fn is_pending(&self, key: &ProfileKey) -> bool;
 }
 
-/// The profiles that a change of the fleet concerns: those that exist, those that may have to exist, and those that are
-/// pending, whose retry the change may have made pointless.
+/// The profiles that a change of the fleet affects: those that exist, those that may have to exist, and pending ones,
+/// whose retry the change may make unnecessary.
 #[must_use]
 pub fn concerned(fleet: &Fleet, touched: &Touched, profiles: &impl KnownProfiles) -> BTreeSet<ProfileKey> {
     let may_have_to_exist =

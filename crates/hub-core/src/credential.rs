@@ -1,18 +1,18 @@
-//! Which token of which cluster belongs in which namespace, and what is left to write for it.
+//! Which tokens of which clusters are copied to which namespaces, and the next write for each copy.
 //!
 //! An agent reports the token of a ManagedServiceAccount into a Secret in the cluster's namespace on the hub (the
 //! *source*). Each namespace that the cluster is granted to has a *copy* of it, in a Secret that the cluster's
-//! ClusterProfile there owns. What is decided here:
+//! ClusterProfile there owns. The rules:
 //!
-//! - **Authority is the binding** ([`crate::grant`]). A profile is what a copy hangs on, and no reason for one.
-//! - **What is clearly not so takes a copy away**: no grant, no account, no source, no profile. **What is not
-//!   known keeps it**: a list that is not complete, an object that cannot be read, a token that is none.
-//! - **A Secret that is not a copy of ours is never touched**, whatever its name.
-//! - **Two accounts can share the name of their copies.** The first stays; the other is told apart by what is
-//!   recorded on the copy, and reported.
+//! - **Only bindings grant** ([`crate::grant`]). The profile owns the copy, but does not authorize it.
+//! - **A copy is deleted if a precondition is known not to hold**: no grant, no account, no source, no profile. **It is
+//!   kept if a precondition is unknown**: an incomplete list, an unreadable object, an invalid token.
+//! - **A Secret that is not our copy is never changed**, whatever its name.
+//! - **Copies of two accounts can have the same name.** The first remains; annotations on the copy identify its
+//!   account, and the other account is reported.
 //!
-//! [`account`], [`source`] and [`copy`] are what is read of the objects, [`index`] holds them, [`plan`] decides, and
-//! [`state`] and [`report`] are for people.
+//! [`account`], [`source`] and [`copy`] are what is read of the objects, [`index`] stores them, [`plan`] decides, and
+//! [`state`] and [`report`] describe the result for people.
 
 pub mod account;
 pub mod copy;

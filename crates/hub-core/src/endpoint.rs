@@ -1,9 +1,9 @@
-//! Where a cluster is reached: URLs that may be published.
+//! Which URLs may be published as a cluster's server.
 //!
-//! Consumers take the server of an access provider as it is and send a token there, so what is published has
-//! to be https, has to name a host that they accept (Kueue takes an IP address or a DNS-1123 name), and must
-//! not carry a credential. A URL that a managed cluster says of itself must not point a consumer at itself
-//! or at its cloud's metadata service either.
+//! Consumers use the server of an access provider as it is and send a token there, so a published URL must use https,
+//! must name a host that they accept (Kueue accepts an IP address or a DNS-1123 name), and must not contain a
+//! credential. A URL that a managed cluster reports must also not point consumers at themselves or at their cloud's
+//! metadata service.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,14 +15,14 @@ use hub_api::names::{ClusterName, LABEL_VALUE_MAX_LENGTH, is_dns_subdomain};
 /// The placeholder for the cluster's name in a [`ServerTemplate`].
 const PLACEHOLDER: &str = "{cluster}";
 
-/// Addresses at which clouds serve credentials to whoever asks from inside, beyond the link-local ones.
+/// Addresses, besides link-local ones, at which clouds serve credentials to any process inside.
 const METADATA_ADDRESSES: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
 ];
 
-/// Names of such services, and those by which containers reach the machine that they run on.
+/// Names of such services, and names by which containers reach their host.
 const METADATA_NAMES: [&str; 9] = [
     "metadata",
     "metadata.goog",
@@ -35,7 +35,7 @@ const METADATA_NAMES: [&str; 9] = [
     "host.containers.internal",
 ];
 
-/// Names of the machine itself, as `/etc/hosts` has them.
+/// Names of the machine itself, as in `/etc/hosts`.
 const LOCAL_NAMES: [&str; 7] = [
     "localhost",
     "localhost.localdomain",
@@ -47,23 +47,23 @@ const LOCAL_NAMES: [&str; 7] = [
 ];
 const LOCAL_SUFFIXES: [&str; 2] = [".localhost", ".localdomain"];
 
-/// Longest URL of a server that v1alpha2 of ClusterProfile takes.
+/// Longest server URL that v1alpha2 of ClusterProfile allows.
 const MAX_LENGTH: usize = 2048;
 
 /// Why a URL is not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// It does not parse.
-    #[error("it is no URL")]
+    /// It cannot be parsed.
+    #[error("it is not a valid URL")]
     NotAUrl,
-    /// It is longer than v1alpha2 of ClusterProfile takes.
-    #[error("it has more than {MAX_LENGTH} characters")]
+    /// It is longer than v1alpha2 of ClusterProfile allows.
+    #[error("it exceeds {MAX_LENGTH} characters")]
     TooLong,
     /// Its scheme is not https.
-    #[error("it is not https")]
+    #[error("its scheme is not https")]
     NotHttps,
     /// It has a user name or password.
-    #[error("it carries a credential")]
+    #[error("it contains a credential")]
     HasCredential,
     /// It has a query.
     #[error("it has a query")]
@@ -76,12 +76,12 @@ pub enum EndpointError {
     LocalHost,
 }
 
-/// Checks a URL that is published as the server of an access provider.
+/// Validates a URL to be published as the server of an access provider.
 pub fn check(url: &str) -> Result<(), EndpointError> {
     host_of(url).map(|_| ())
 }
 
-/// Checks a URL that a managed cluster says of itself.
+/// Validates a URL that a managed cluster reports.
 pub fn check_remote(url: &str) -> Result<(), EndpointError> {
     let local = match host_of(url)? {
         Host::Address(address) => is_local(address),
@@ -93,7 +93,7 @@ pub fn check_remote(url: &str) -> Result<(), EndpointError> {
     if local { Err(EndpointError::LocalHost) } else { Ok(()) }
 }
 
-/// What may be shown of a URL that is not published: its host, and nothing that could hold a credential.
+/// The host of a URL that is not published, and nothing that could contain a credential.
 #[must_use]
 pub fn shown(url: &str) -> String {
     const LONGEST: usize = 200;
@@ -123,7 +123,7 @@ fn host_of(url: &str) -> Result<Host, EndpointError> {
     if uri.query().is_some() || url.contains('#') {
         return Err(EndpointError::HasQuery);
     }
-    // What follows the host is a port, and a number.
+    // The host is followed by a numeric port.
     let host = authority.host();
     let port = &authority.as_str()[host.len()..];
     if !(port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())) {
@@ -138,7 +138,7 @@ fn host_of(url: &str) -> Result<Host, EndpointError> {
     if let Ok(address) = host.parse() {
         return Ok(Host::Address(IpAddr::V4(address)));
     }
-    // Resolvers read `127.1`, `0x7f.1` and `2130706433` as addresses: a name's last label is never a number.
+    // Resolvers parse `127.1`, `0x7f.1` and `2130706433` as addresses: a name's last label is never a number.
     let last = host.rsplit('.').next().unwrap_or_default();
     let looks_numeric = last.starts_with(|c: char| c.is_ascii_digit())
         && (last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x"));
@@ -162,14 +162,14 @@ fn is_local(address: IpAddr) -> bool {
     by_range || METADATA_ADDRESSES.contains(&address)
 }
 
-/// The IPv4 address that an IPv6 address leads to: mapped, or through a translator (NAT64, RFC 6052).
+/// The IPv4 address that an IPv6 address maps to: IPv4-mapped, or through NAT64 (RFC 6052).
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d] = *address.octets().last_chunk()?;
     let translated = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
     address.to_ipv4_mapped().or_else(|| translated.then(|| Ipv4Addr::new(a, b, c, d)))
 }
 
-/// A server URL with the place of the cluster's name in it.
+/// A server URL with a placeholder for the cluster's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTemplate(String);
 
@@ -187,24 +187,24 @@ impl fmt::Display for ServerTemplate {
     }
 }
 
-/// Why a text is no [`ServerTemplate`].
+/// The text is not a valid [`ServerTemplate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// Every cluster would have the same server.
+    /// It has no placeholder.
     #[error(
-        "{0:?} is the same for every cluster: it has to contain {PLACEHOLDER}, as in https://proxy.example:9092/{PLACEHOLDER}"
+        "{0:?} is the same for every cluster: it must contain {PLACEHOLDER}, as in https://proxy.example:9092/{PLACEHOLDER}"
     )]
     NoPlaceholder(String),
-    /// What it makes is not published.
-    #[error("{template:?} makes no server URL: {error}")]
+    /// The resulting URL may not be published.
+    #[error("{template:?} is not a valid server URL: {error}")]
     Endpoint {
         /// The template.
         template: String,
-        /// What is wrong.
+        /// The cause.
         error: EndpointError,
     },
-    /// Consumers join paths to it.
-    #[error("{0:?} ends with a slash, and clients append paths that begin with one")]
+    /// It ends with a slash, and consumers append paths.
+    #[error("{0:?} must not end with a slash, since clients append paths that begin with one")]
     TrailingSlash(String),
 }
 
@@ -218,7 +218,7 @@ impl FromStr for ServerTemplate {
         if text.ends_with('/') {
             return Err(InvalidTemplate::TrailingSlash(text.to_owned()));
         }
-        // No cluster with a profile has a longer name.
+        // Clusters with longer names have no profile.
         let longest = "c".repeat(LABEL_VALUE_MAX_LENGTH);
         check(&text.replace(PLACEHOLDER, &longest))
             .map_err(|error| InvalidTemplate::Endpoint { template: text.to_owned(), error })?;

@@ -1,10 +1,10 @@
-//! What the hub knows of its clusters, sets and bindings: a synchronous index.
+//! The index of the hub's clusters, sets and bindings.
 //!
-//! Objects go in as they arrive; every change answers which namespaces have to be looked at again. The
-//! index keeps only what decisions read, and a change of anything else answers [`Touched::Nothing`].
+//! Objects are applied as they arrive; every change returns which decisions it may affect. The index keeps only the
+//! fields that decisions read, and a change of any other field returns [`Touched::Nothing`].
 //!
-//! An object that does not have the shape of its kind is *unreadable*, which is not the same as absent:
-//! its metadata still counts, and what depends on the rest is unknown (see [`crate::grant`]).
+//! An object that does not match the schema of its kind is *unreadable*, which is not the same as absent: its metadata
+//! still counts, and what depends on the rest is unknown (see [`crate::grant`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,22 +19,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use crate::note::{Note, Reason};
 use crate::selector::ClusterSelector;
 
-/// What decisions read of a ManagedCluster.
+/// The fields of a ManagedCluster that decisions read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedCluster {
     /// `metadata.uid`.
     pub uid: Option<String>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// Whether `metadata.deletionTimestamp` is set: the cluster is leaving.
+    /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// What it says of itself, or why that cannot be read.
+    /// The rest of the object, or why it cannot be read.
     pub state: Result<ClusterState, String>,
 }
 
-/// What a ManagedCluster says of itself.
+/// What a ManagedCluster reports.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClusterState {
     /// `status.version.kubernetes`, absent when empty.
@@ -54,7 +54,7 @@ pub struct ClusterState {
 pub struct Endpoint {
     /// Its URL.
     pub url: String,
-    /// The PEM text of the certificates that its clients should trust.
+    /// The CA certificates for its clients, in PEM.
     pub ca_bundle: Option<Box<[u8]>>,
 }
 
@@ -91,7 +91,7 @@ impl ObservedCluster {
         Self::from_metadata(&cluster.metadata, Ok(state))
     }
 
-    /// Stands for a ManagedCluster of which only the metadata could be read.
+    /// A ManagedCluster of which only the metadata is readable.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
         Self::from_metadata(metadata, Err(error))
@@ -114,12 +114,12 @@ impl ObservedCluster {
     }
 }
 
-/// What decisions read of a ManagedClusterSet.
+/// The fields of a ManagedClusterSet that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedClusterSet {
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// Which clusters it picks, or the note on why that is unknown.
+    /// The clusters that it selects, or the finding if this is unknown.
     pub selector: Result<ClusterSelector, Note>,
 }
 
@@ -130,31 +130,31 @@ impl ObservedClusterSet {
         let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
             Note::new(
                 Reason::InvalidSelector,
-                format!("{error}; profiles of this set are kept, none is added or removed"),
+                format!("{error}; existing profiles of this set are kept, none is added or removed"),
             )
         });
         Self { uid: set.metadata.uid.clone(), selector }
     }
 
-    /// Stands for a ManagedClusterSet of which only the metadata could be read.
+    /// A ManagedClusterSet of which only the metadata is readable.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, error: &str) -> Self {
         Self { uid: metadata.uid.clone(), selector: Err(Note::unreadable(error)) }
     }
 
-    /// What a person should hear about this set.
+    /// The findings on this set.
     #[must_use]
     pub fn notes(&self) -> Vec<Note> {
         self.selector.as_ref().err().cloned().into_iter().collect()
     }
 }
 
-/// What decisions read of a ManagedClusterSetBinding.
+/// The fields of a ManagedClusterSetBinding that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedBinding {
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// What it binds, or why that cannot be read.
+    /// What it binds, or why this cannot be read.
     pub terms: Result<BindingTerms, String>,
 }
 
@@ -179,13 +179,13 @@ impl ObservedBinding {
         Self { uid: binding.metadata.uid.clone(), terms: Ok(BindingTerms { cluster_set, bound }) }
     }
 
-    /// Stands for a ManagedClusterSetBinding of which only the metadata could be read.
+    /// A ManagedClusterSetBinding of which only the metadata is readable.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
         Self { uid: metadata.uid.clone(), terms: Err(error) }
     }
 
-    /// What a person should hear about this binding.
+    /// The findings on this binding.
     #[must_use]
     pub fn notes(&self, name: &ClusterSetName) -> Vec<Note> {
         match &self.terms {
@@ -202,24 +202,24 @@ impl ObservedBinding {
     }
 }
 
-/// How the condition `Bound` of a binding is known.
+/// How to determine whether a binding is in effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BoundSource {
     /// OCM's registration controller writes it.
     #[default]
     Status,
-    /// A hub without OCM: a binding is in force when its set exists, which is OCM's own rule.
+    /// Without OCM: a binding is in effect if its set exists, which is OCM's own rule.
     Computed,
 }
 
-/// Which decisions a change may have changed.
+/// The decisions that a change may affect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
     /// None.
     Nothing,
-    /// Those about one cluster, in every namespace.
+    /// Decisions about one cluster, in every namespace.
     Cluster(ClusterName),
-    /// Those about every cluster, in these namespaces.
+    /// Decisions about every cluster, in these namespaces.
     Namespaces(BTreeSet<Namespace>),
 }
 
@@ -239,7 +239,7 @@ impl Fleet {
         Self { bound_source, ..Self::default() }
     }
 
-    /// How bindings are known to be in force.
+    /// How to determine whether bindings are in effect.
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {
         self.bound_source
@@ -280,7 +280,7 @@ impl Fleet {
         self.bindings.keys()
     }
 
-    /// Takes in a ManagedCluster as it is now.
+    /// Adds or replaces a ManagedCluster.
     pub fn apply_cluster(&mut self, name: ClusterName, cluster: ObservedCluster) -> Touched {
         if self.clusters.get(&name) == Some(&cluster) {
             return Touched::Nothing;
@@ -289,7 +289,7 @@ impl Fleet {
         Touched::Cluster(name)
     }
 
-    /// Forgets a ManagedCluster that is gone.
+    /// Removes a ManagedCluster.
     pub fn delete_cluster(&mut self, name: &ClusterName) -> Touched {
         match self.clusters.remove(name) {
             Some(_) => Touched::Cluster(name.clone()),
@@ -297,7 +297,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in a ManagedClusterSet as it is now.
+    /// Adds or replaces a ManagedClusterSet.
     pub fn apply_set(&mut self, name: ClusterSetName, set: ObservedClusterSet) -> Touched {
         if self.sets.get(&name) == Some(&set) {
             return Touched::Nothing;
@@ -307,7 +307,7 @@ impl Fleet {
         touched
     }
 
-    /// Forgets a ManagedClusterSet that is gone.
+    /// Removes a ManagedClusterSet.
     pub fn delete_set(&mut self, name: &ClusterSetName) -> Touched {
         match self.sets.remove(name) {
             Some(_) => self.namespaces_bound_to(name),
@@ -315,7 +315,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in a ManagedClusterSetBinding as it is now.
+    /// Adds or replaces a ManagedClusterSetBinding.
     pub fn apply_binding(
         &mut self,
         namespace: Namespace,
@@ -330,7 +330,7 @@ impl Fleet {
         Touched::Namespaces(BTreeSet::from([namespace]))
     }
 
-    /// Forgets a ManagedClusterSetBinding that is gone.
+    /// Removes a ManagedClusterSetBinding.
     pub fn delete_binding(&mut self, namespace: &Namespace, name: &ClusterSetName) -> Touched {
         let Some(bindings) = self.bindings.get_mut(namespace) else { return Touched::Nothing };
         if bindings.remove(name).is_none() {

@@ -1,12 +1,12 @@
-//! Which cluster belongs in which namespace, and why.
+//! Which clusters are granted to which namespaces, and why.
 //!
-//! A cluster is granted to a namespace when a ManagedClusterSetBinding there carries the name of the set it
-//! binds, is in force (`Bound`), the set exists and picks the cluster, and the cluster is not being deleted.
-//! Several bindings make a union.
+//! A cluster is granted to a namespace if a ManagedClusterSetBinding there has the name of its set and is in effect
+//! (`Bound`), the set exists and selects the cluster, and the cluster is not being deleted. Several bindings form a
+//! union.
 //!
-//! **Unknown is not empty.** A selector that does not parse or a binding that cannot be read leaves the
-//! answer open, and an open answer neither adds nor takes away. It is open only where it matters: a cluster
-//! that another binding grants is granted, and one that a readable part already rules out is refused.
+//! **Unknown is not empty.** If a selector or a binding cannot be read, the grant is unknown, and nothing is created or
+//! deleted because of it. It is unknown only where it matters: a cluster that another binding grants is granted, and
+//! one that a readable part excludes is refused.
 
 use std::fmt;
 
@@ -21,18 +21,18 @@ pub enum Grant {
     Granted,
     /// Every binding refuses it, or there is none.
     Refused,
-    /// No binding grants it, and at least one cannot be judged.
+    /// No binding grants it, and at least one cannot be evaluated.
     Unknown,
 }
 
-/// What one binding says about one cluster.
+/// The decision of one binding about one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The binding grants the cluster.
     Granted,
     /// The binding does not grant it.
     Refused(Refusal),
-    /// The binding cannot be judged.
+    /// The binding cannot be evaluated.
     Doubtful(Doubt),
 }
 
@@ -53,12 +53,12 @@ pub enum Refusal {
     NotSelected,
 }
 
-/// Why a binding cannot be judged.
+/// Why a binding cannot be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// The binding does not have the shape of its kind.
+    /// The binding does not match the schema of its kind.
     BindingUnreadable,
-    /// The set's selector cannot be used.
+    /// The set's selector is not valid.
     SelectorUnusable,
 }
 
@@ -88,7 +88,7 @@ pub fn decide(fleet: &Fleet, key: &ProfileKey) -> Grant {
     })
 }
 
-/// What each binding of the namespace says about the cluster: the decision, explained.
+/// The decision of each binding of the namespace about the cluster.
 pub fn verdicts<'a>(
     fleet: &'a Fleet,
     key: &'a ProfileKey,
@@ -97,7 +97,7 @@ pub fn verdicts<'a>(
     fleet.bindings_in(&key.namespace).map(move |(name, binding)| (name, judge(fleet, name, binding, cluster)))
 }
 
-/// Whether any binding of a namespace is in force, or may be: only then a cluster can be granted to it.
+/// Whether any binding of a namespace is in effect, or may be: a precondition for any grant.
 #[must_use]
 pub fn is_bound(fleet: &Fleet, namespace: &Namespace) -> bool {
     fleet.bindings_in(namespace).any(|(name, binding)| refusal(fleet, name, binding).is_none())
@@ -116,7 +116,7 @@ pub(crate) fn refusal(fleet: &Fleet, name: &ClusterSetName, binding: &ObservedBi
     fleet.set(name).is_none().then_some(Refusal::NoSuchSet)
 }
 
-/// Every condition that can be read is asked before a doubt is: one clear "no" makes the rest immaterial.
+/// Evaluates readable conditions first: one that refuses makes the unreadable ones irrelevant.
 fn judge(
     fleet: &Fleet,
     name: &ClusterSetName,

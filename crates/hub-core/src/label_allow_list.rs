@@ -1,4 +1,4 @@
-//! Which labels of a ManagedCluster its profiles carry, too.
+//! The labels that are copied from a ManagedCluster to its profiles.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 use hub_api::labels;
 use hub_api::names::is_label_key;
 
-/// Which label keys of a ManagedCluster go onto its profiles. Labels with these keys are ours on the
-/// profile, too: one that the cluster loses, the profile loses.
+/// The label keys that are copied from a ManagedCluster to its profiles. Labels with these keys are owned on the
+/// profile: a label that the cluster loses is removed from the profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelAllowList {
     keys: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub struct LabelAllowList {
 }
 
 impl LabelAllowList {
-    /// Whether labels with this key are propagated. The labels that join the hub's objects never are.
+    /// Whether labels with this key are copied. The labels that the project itself sets never are.
     #[must_use]
     pub fn allows(&self, key: &str) -> bool {
         !matches!(
@@ -25,7 +25,7 @@ impl LabelAllowList {
     }
 }
 
-/// Why a text is no [`LabelAllowList`].
+/// The text is not a valid [`LabelAllowList`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is neither a label key nor the prefix of label keys with a slash and an asterisk, as in example.com/*"
@@ -35,7 +35,7 @@ pub struct InvalidLabelPattern(String);
 impl FromStr for LabelAllowList {
     type Err = InvalidLabelPattern;
 
-    /// Reads keys and `prefix/*` patterns, separated by commas.
+    /// Parses keys and `prefix/*` patterns, separated by commas.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut list = Self::default();
         for pattern in text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()) {

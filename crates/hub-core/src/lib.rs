@@ -1,22 +1,22 @@
 //! Every decision of the hub addons, as plain functions over plain data.
 //!
-//! Nothing here talks to a Kubernetes API, awaits, or asks what time it is, and Cargo keeps it so: this crate
-//! depends on the API's types and on no client and no runtime. The same inputs give the same plan, byte for
-//! byte, in whatever order they arrived. Data walks one way:
+//! This crate does not call a Kubernetes API, await, or read a clock, and Cargo enforces this: it depends on the API's
+//! types and on no client or runtime. The same inputs give the same plan, byte for byte, in whatever order they
+//! arrived. Data flows one way:
 //!
-//! 1. [`fleet`] holds what the hub knows: clusters, sets, bindings;
-//! 2. [`grant`] decides which cluster belongs in which namespace, and says why;
-//! 3. [`project`] turns a cluster into what its profile should show;
-//! 4. [`member_id`] decides by which ID the profiles of one cluster are known;
-//! 5. [`access`] decides how the cluster is reached, at an [`endpoint`] that may be published and by the right
-//!    [`trust`] anchors;
-//! 6. [`profile`] joins the shares of all owners of a profile and plans the one difference to write;
-//! 7. [`credential`] decides where the token of a cluster's account belongs, and plans the one difference to write;
-//! 8. [`rights`] says which Secrets that takes a permission to, and [`token_names`] by which names;
-//! 9. [`protected`] names the namespaces of the hub itself, which receive none of this;
-//! 10. [`note`] is what a person should hear about on the way;
-//! 11. [`explain`] asks all of these decisions about a hub that was read once, and says why a namespace does not see or
-//!     reach a cluster.
+//! 1. [`fleet`] indexes clusters, sets and bindings;
+//! 2. [`grant`] decides which clusters are granted to which namespaces, and why;
+//! 3. [`project`] computes the desired profile of a cluster;
+//! 4. [`member_id`] decides the ID that correlates the profiles of one cluster;
+//! 5. [`access`] decides how to reach the cluster, at an [`endpoint`] that may be published and with which [`trust`]
+//!    anchors;
+//! 6. [`profile`] joins the shares of all owners of a profile and plans the next write;
+//! 7. [`credential`] decides where the token of a cluster's account is copied, and plans the next write;
+//! 8. [`rights`] decides the syncer's permissions for Secrets, and [`token_names`] by which names;
+//! 9. [`protected`] lists the namespaces of the hub itself, which receive none of this;
+//! 10. [`note`] defines the findings that are reported to people;
+//! 11. [`explain`] evaluates all of these decisions for a hub that was read once, and explains why a namespace does not
+//!     see or reach a cluster.
 
 pub mod access;
 pub mod concerned;

@@ -1,20 +1,19 @@
-//! The member ID: the label by which profiles that represent the same member cluster are correlated (KEP-4322).
+//! The member ID: the label that correlates profiles of the same member cluster (KEP-4322).
 //!
-//! It is the ManagedCluster's own label of that key, or the cluster's name where that label is absent or empty, and it
-//! stays unchanged while the profile represents the same cluster. A value on the profile that differs from the one of
-//! today is therefore either the cluster's earlier ID, which is kept and reported, or drift, which is repaired.
-//! [`MemberId::decide`] tells them apart by what the API server itself records, so that the decision is the same after
-//! a restart:
+//! It is the ManagedCluster's own label of that key, or the cluster's name if that label is absent or empty, and it
+//! does not change while the profile represents the same cluster. A different value on the profile is therefore either
+//! the cluster's earlier ID, which is kept and reported, or drift, which is repaired. [`MemberId::decide`]
+//! distinguishes them by what the API server records, so that the decision is the same after a restart:
 //!
 //! | the profile's value | is | because |
 //! |---|---|---|
-//! | absent or empty | drift | KEP-4322 forbids an empty one |
-//! | last set by another field manager than the profile's cluster manager or other labels | drift | `metadata.managedFields` names who set which field |
-//! | set before the ManagedCluster was created | of another cluster | the profile is older than the cluster that has its name now |
-//! | anything else that differs | the earlier ID | this project set it, or nothing shows who did (a restored backup, OCM's own projector) |
+//! | absent or empty | drift | KEP-4322 does not allow an empty one |
+//! | last set by another field manager than the profile's cluster manager or other labels | drift | `metadata.managedFields` records the manager of each field |
+//! | set before the ManagedCluster was created | of another cluster | the profile is older than the current cluster of that name |
+//! | any other different value | the earlier ID | this project set it, or the manager is not recorded (a restored backup, OCM's own projector) |
 //!
-//! A value that was edited by hand is repaired to the ID of today, also where the cluster's label changed before: the
-//! earlier ID is recorded nowhere else.
+//! A manually edited value is repaired to the current ID, even if the cluster's label changed before: the earlier ID is
+//! not recorded anywhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,17 +25,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::fleet::ObservedCluster;
 use crate::note::{Note, Reason};
 
-/// The field manager of what is written to profiles: the API server's own record of who set which label. It is a
-/// contract with the profiles that exist.
+/// The field manager of writes to profiles, by which the API server records who set which label. Existing profiles
+/// depend on it.
 pub const FIELD_MANAGER: &str = "hub-addons";
 
-/// How many clusters with the same ID a finding names.
+/// How many clusters with the same ID a finding lists.
 const SHOWN: usize = 5;
 
-/// The member ID that a cluster's profiles should carry.
+/// The desired member ID of a cluster's profiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberId {
-    /// The ManagedCluster's own, or its name.
+    /// The ManagedCluster's label, or its name.
     pub value: String,
     /// `metadata.creationTimestamp` of the ManagedCluster.
     pub since: Option<Timestamp>,
@@ -44,7 +43,7 @@ pub struct MemberId {
     pub follow: bool,
 }
 
-/// What the API server records of the member ID that a profile carries.
+/// What the API server records about the member ID of a profile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemberIdRecord {
     /// Whether this project created or labelled the profile, and another field manager set the member ID.
@@ -53,12 +52,12 @@ pub struct MemberIdRecord {
     pub since: Option<Timestamp>,
 }
 
-/// What becomes of the member ID that a profile carries.
+/// The decision about the member ID of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberIdDecision {
-    /// The profile carries the ID of today, or gets it.
+    /// The profile has the current ID, or gets it.
     Apply,
-    /// The profile keeps the ID that it has, which differs.
+    /// The profile keeps its different ID.
     Keep,
 }
 
@@ -71,7 +70,7 @@ impl MemberId {
         Self { value, since: cluster.created, follow }
     }
 
-    /// Decides about a profile that carries `shown`.
+    /// Decides about a profile with the member ID `shown`.
     #[must_use]
     pub fn decide(&self, shown: Option<&str>, record: MemberIdRecord) -> MemberIdDecision {
         let Some(shown) = shown.filter(|shown| !shown.is_empty()) else { return MemberIdDecision::Apply };
@@ -84,13 +83,13 @@ impl MemberId {
         }
     }
 
-    /// What to report of a profile that carries `shown`.
+    /// The finding on a profile with the member ID `shown`.
     pub(crate) fn note(&self, shown: Option<&str>, record: MemberIdRecord) -> Option<Note> {
         (self.decide(shown, record) == MemberIdDecision::Keep).then(|| {
             Note::new(
                 Reason::MemberIdChanged,
                 format!(
-                    "keeps the member ID {:?} although its ManagedCluster has {:?} now: an ID stays unchanged while \
+                    "keeps the member ID {:?} although its ManagedCluster now has {:?}: an ID must not change while \
                      a profile represents the same cluster (--follow-member-id applies the change)",
                     shown.unwrap_or_default(),
                     self.value
@@ -101,7 +100,7 @@ impl MemberId {
 }
 
 impl MemberIdRecord {
-    /// Reads the record of a ClusterProfile.
+    /// Reads the record from the metadata of a ClusterProfile.
     #[must_use]
     pub fn read(metadata: &ObjectMeta) -> Self {
         let sets = |is_ours: bool, pointer: &str| {
@@ -122,8 +121,8 @@ impl MemberIdRecord {
     }
 }
 
-/// Which profiles carry which member ID, namespace by namespace: an inventory is a namespace, and in one inventory two
-/// clusters have different IDs.
+/// The member IDs of profiles, by namespace: an inventory is a namespace, in which IDs of different clusters must
+/// differ.
 #[derive(Debug, Default)]
 pub struct MemberIds {
     ids: BTreeMap<ProfileKey, String>,
@@ -131,8 +130,8 @@ pub struct MemberIds {
 }
 
 impl MemberIds {
-    /// Takes in the ID that a profile carries now, if there is a profile. Returns the profiles that may have another
-    /// [finding](Self::note) now.
+    /// Records the current ID of a profile, if it exists. Returns the profiles whose [finding](Self::note) may have
+    /// changed.
     pub fn set(&mut self, key: &ProfileKey, id: Option<&str>) -> BTreeSet<ProfileKey> {
         let id = id.filter(|id| !id.is_empty());
         if self.ids.get(key).map(String::as_str) == id {
@@ -166,7 +165,7 @@ impl MemberIds {
         others.into_iter().map(key).collect()
     }
 
-    /// What to report of a profile.
+    /// The finding on a profile.
     #[must_use]
     pub fn note(&self, key: &ProfileKey) -> Option<Note> {
         let id = self.ids.get(key)?;
@@ -182,8 +181,8 @@ impl MemberIds {
         Some(Note::new(
             Reason::MemberIdShared,
             format!(
-                "has the member ID {id:?}, which profiles of other clusters in this namespace have too: {}; label one \
-                 of the ManagedClusters with an {} of its own and delete its profile",
+                "has the member ID {id:?}, which profiles of other clusters in this namespace also have: {}; set the label \
+                 {} of one of the ManagedClusters and delete its profile",
                 shown.join(", "),
                 labels::MEMBER_ID
             ),

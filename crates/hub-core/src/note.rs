@@ -1,12 +1,12 @@
-//! What a person should hear about: findings that become an Event on one object and a count in a metric.
+//! Findings for people: each becomes an Event on one object and is counted in a metric.
 //!
-//! A note never stops the work on other objects, and none ever carries a secret.
+//! A finding never stops the work on other objects, and never contains a secret.
 
 use std::fmt;
 
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 
-/// The object that a person would look at.
+/// The object of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A ManagedCluster.
@@ -17,13 +17,13 @@ pub enum Subject {
     Binding(Namespace, ClusterSetName),
     /// A ClusterProfile.
     Profile(ProfileKey),
-    /// The ManagedProxyConfiguration of that name, there or not.
+    /// The ManagedProxyConfiguration of that name, which may not exist.
     ProxyConfiguration(String),
     /// A ManagedServiceAccount.
     Account(AccountKey),
-    /// A Secret, there or not.
+    /// A Secret, which may not exist.
     Secret(Namespace, String),
-    /// A ConfigMap, there or not.
+    /// A ConfigMap, which may not exist.
     ConfigMap(Namespace, String),
 }
 
@@ -42,44 +42,44 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The kinds of findings. The list is closed, so each can be an Event's reason and a metric's label.
+/// The kinds of findings. The set is fixed, so each can be the reason of an Event and a label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// A profile of another cluster manager stands where ours belongs.
+    /// A profile of another cluster manager has the name of ours.
     ForeignProfile,
-    /// Our profile is being deleted and somebody's finalizer holds it.
+    /// Our profile is being deleted and waits for a finalizer.
     ProfileTerminating,
-    /// The ManagedCluster's member ID has changed, and the profile keeps the one that it has.
+    /// The ManagedCluster's member ID has changed, and the profile keeps its own.
     MemberIdChanged,
     /// Profiles of several clusters in one namespace have the same member ID.
     MemberIdShared,
-    /// A profile that names us in its spec but not by label stays, though no grant is left.
+    /// A profile that names our manager in its spec but not by label is kept, although it is not granted.
     UnlabelledProfile,
-    /// A claim of the cluster cannot be a property.
+    /// A claim of the cluster is not a valid property.
     ClaimSkipped,
-    /// The cluster's name cannot be a label value, so it can have no profile.
+    /// The cluster's name is not a valid label value, so it cannot have a profile.
     NameTooLong,
-    /// The set's selector cannot be used; what it granted before stays as it is.
+    /// The set's selector is not valid; existing profiles of the set are kept.
     InvalidSelector,
-    /// The binding's name differs from the set it names, so it grants nothing.
+    /// The binding does not have the name of its set, so it grants nothing.
     BindingNameMismatch,
-    /// The object does not have the shape of its kind; what rests on it stays as it is.
+    /// The object does not match the schema of its kind; what depends on it is kept unchanged.
     Unreadable,
-    /// The API server refused what we wanted to write.
+    /// The API server refused a write.
     WriteRefused,
-    /// There is no configuration of the cluster proxy, so profiles do not say how to reach their clusters.
+    /// There is no configuration of cluster-proxy, so no access provider is published.
     NoProxyConfiguration,
-    /// There are no usable trust anchors where they should be; what is published stays as it is.
+    /// There are no valid trust anchors; published entries are kept.
     NoTrustAnchor,
-    /// What a cluster says of how to reach it directly cannot be published.
+    /// A cluster's own endpoint may not be published.
     EndpointRefused,
-    /// An account's token is not copied where it asks for it.
+    /// An account's token is not copied to a namespace that it opts in to.
     CredentialWithheld,
-    /// A Secret that we did not make stands where a copy of a token belongs.
+    /// A Secret that we did not create has the name of a copy.
     ForeignSecret,
     /// The copies of two accounts would have the same name.
     CopyNameTaken,
-    /// A copy of a token is being deleted and somebody's finalizer holds it.
+    /// A copy is being deleted and waits for a finalizer.
     CopyTerminating,
 }
 
@@ -106,7 +106,7 @@ impl Reason {
         Self::CopyTerminating,
     ];
 
-    /// The Event's `reason`, in the CamelCase that Kubernetes asks for.
+    /// The Event's `reason`, in CamelCase.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -135,21 +135,24 @@ impl Reason {
 /// One finding about one object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Note {
-    /// What kind of finding.
+    /// The kind of the finding.
     pub reason: Reason,
-    /// A sentence for the person who reads the Event.
+    /// The text of the Event.
     pub message: String,
 }
 
 impl Note {
-    /// A finding with its sentence.
+    /// A finding with its text.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    /// The finding on an object that does not have the shape of its kind.
+    /// The finding on an object that does not match the schema of its kind.
     #[must_use]
     pub fn unreadable(error: &str) -> Self {
-        Self::new(Reason::Unreadable, format!("cannot be read, what rests on it is kept as it is: {error}"))
+        Self::new(
+            Reason::Unreadable,
+            format!("cannot be read, what depends on it is kept unchanged: {error}"),
+        )
     }
 }

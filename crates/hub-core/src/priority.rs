@@ -1,9 +1,9 @@
-//! Which work goes first when there is more of it than workers.
+//! The order of work when there is more of it than workers.
 
 use crate::credential::plan::CopyAction;
 use crate::grant::Grant;
 
-/// The priority of one object's work, the most urgent first.
+/// The priority of work on one object, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// It ends a grant: a namespace loses a profile, or a credential.
@@ -18,8 +18,7 @@ impl Priority {
     /// Every priority, the most urgent first.
     pub const ALL: [Self; 3] = [Self::End, Self::Start, Self::Update];
 
-    /// The priority of a profile's work. A refused profile that does not exist may be about to: its create can be in
-    /// flight.
+    /// The priority of a profile. A refused profile that does not exist may have a create in flight.
     #[must_use]
     pub fn of_profile(grant: Grant, exists: bool) -> Self {
         match (grant, exists) {
@@ -29,7 +28,7 @@ impl Priority {
         }
     }
 
-    /// The priority of a credential's work.
+    /// The priority of a copy.
     #[must_use]
     pub fn of_copy(action: &CopyAction) -> Self {
         match action {

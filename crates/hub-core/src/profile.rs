@@ -1,14 +1,13 @@
-//! One ClusterProfile, from the shares of its owners to the one difference to write.
+//! One ClusterProfile: from the shares of its owners to the next write.
 //!
 //! Several controllers own parts of a profile: the projector its metadata, spec, version, properties and two
-//! conditions; the provisioner one access provider. Each says what it wants ([`Share`]); [`plan`] joins the
-//! shares, compares them with what is there ([`ObservedProfile`]) and answers the writes that are left to do, which
-//! are none when nothing differs: consumers drop their caches and reconnect on every write.
+//! conditions; the provisioner one access provider. Each returns a desired [`Share`]; [`plan`] joins the shares,
+//! compares them with the [`ObservedProfile`] and returns the next write, if anything differs: consumers drop their
+//! caches and reconnect on every write.
 //!
-//! Status lists are written whole, under a resourceVersion precondition, with everybody else's entries kept
-//! as they are: that is right on both CRD flavours, while a server-side apply of one entry is safe only
-//! where the lists are maps. Unknown fields of other people's entries survive, because entries are compared
-//! and kept as JSON.
+//! Lists in the status are written whole, with a resourceVersion precondition, and entries of others are preserved:
+//! this is correct with both CRD flavours, while server-side apply of one entry is safe only with map lists. Unknown
+//! fields of other owners' entries are preserved, because entries are compared and kept as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,37 +25,37 @@ use crate::member_id::{MemberId, MemberIdDecision, MemberIdRecord};
 use crate::note::{Note, Reason};
 use crate::version::Version;
 
-/// What an owner wants of one profile.
+/// The desired state of one owner's part of a profile.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Share {
-    /// Whether the profile should be there.
+    /// Whether the profile should exist.
     pub presence: Presence,
-    /// What its status should say.
+    /// The desired status.
     pub status: StatusShare,
 }
 
-/// Whether a profile should exist. At most one owner of a profile decides that.
+/// Whether a profile should exist. At most one owner of a profile decides this.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// Another owner's business, perhaps in another process.
+    /// Decided by another owner, possibly in another process.
     #[default]
     Undecided,
     /// It should exist, with this metadata and spec.
     Wanted(Identity),
     /// It should not exist.
     Unwanted,
-    /// Not to be decided now: keep it true where it exists; neither create nor delete it.
+    /// Unknown: update it if it exists; neither create nor delete it.
     Kept(Identity),
 }
 
 impl Presence {
-    /// Whether this owner shows a cluster here.
+    /// Whether this owner wants or keeps the profile.
     #[must_use]
     pub fn is_wanted_or_kept(&self) -> bool {
         self.identity().is_some()
     }
 
-    /// What the profile should be, where it should be or is kept.
+    /// The desired identity, if the profile is wanted or kept.
     fn identity(&self) -> Option<&Identity> {
         match self {
             Self::Wanted(identity) | Self::Kept(identity) => Some(identity),
@@ -68,11 +67,11 @@ impl Presence {
 /// The metadata and spec that the projector gives a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The labels that are ours.
+    /// The labels that the project owns.
     pub labels: BTreeMap<String, String>,
-    /// The member ID among them, which a profile that has another may keep.
+    /// The member ID among them; a profile with another ID may keep it.
     pub member_id: MemberId,
-    /// Labels with these keys are ours too: what is not in `labels` has to go.
+    /// Labels with these keys are owned as well: those that are not in `labels` are removed.
     pub propagated: LabelAllowList,
     /// `spec.displayName`.
     pub display_name: String,
@@ -81,14 +80,14 @@ pub struct Identity {
 /// A field of the status that one owner sets as a whole, or leaves to the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Field<T> {
-    /// Not this owner's.
+    /// Owned by others.
     #[default]
     Others,
-    /// This owner's, with its value.
+    /// Owned, with its value.
     Mine(T),
 }
 
-/// What one owner wants of the status.
+/// The desired status of one owner.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StatusShare {
     /// `version.kubernetes`; `None` for no version.
@@ -97,13 +96,12 @@ pub struct StatusShare {
     pub properties: Field<Vec<Property>>,
     /// Conditions by type; conditions of other types are kept.
     pub conditions: Vec<Condition>,
-    /// Access providers by name; `None` withdraws one. Providers of other names are kept.
+    /// Access providers by name; `None` withdraws one. Providers with other names are preserved.
     pub access_providers: BTreeMap<String, Option<AccessProvider>>,
 }
 
 impl StatusShare {
-    /// Joins what two owners want. Owners want different things; where both claim one, whoever was asked
-    /// first has it.
+    /// Joins the shares of two owners. Owners have disjoint parts; if both claim one, the first takes precedence.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         if self.version == Field::Others {
@@ -121,7 +119,7 @@ impl StatusShare {
     }
 }
 
-/// A profile as the API server has it: what plans read, and no more, because a hub has thousands.
+/// A profile on the API server, reduced to what plans need, because a hub has thousands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedProfile {
     /// `metadata.uid`.
@@ -134,23 +132,23 @@ pub struct ObservedProfile {
     pub finalizers: Vec<String>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// Who set the member ID among them, and when at the latest.
+    /// Who set the member ID, and the latest time at which it was set.
     pub member_id_record: MemberIdRecord,
     /// `spec.clusterManager.name`.
     pub manager: String,
     /// `spec.displayName`.
     pub display_name: Option<String>,
-    /// `status` as JSON text, empty where there is none: a tenth of the memory that the parsed tree takes.
+    /// `status` as JSON text, empty if there is none: a tenth of the memory of the parsed tree.
     status: Box<str>,
-    /// Why the status cannot be read, where that is so.
+    /// Why the status cannot be read, if so.
     unreadable: Option<Box<str>>,
 }
 
 impl ObservedProfile {
     /// Reads a ClusterProfile from its metadata and the rest of the object.
     ///
-    /// Nothing that was decoded can make it unreadable: a part that does not have its shape differs from what we
-    /// want, and is written anew where it is ours.
+    /// Any decoded object is readable: a part that does not match its schema differs from the desired state, and is
+    /// rewritten if it is ours.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -172,32 +170,32 @@ impl ObservedProfile {
     }
 
     /// Reads a ClusterProfile whose status cannot be decoded, for example because it nests too deep. It is deleted like
-    /// any other when its time comes, but its status is left as it is: the entries of other owners would be lost.
+    /// any other, but its status is not written: the entries of other owners would be lost.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, spec: &Value, error: impl Into<Box<str>>) -> Self {
         let observed = Self::read(metadata, &json!({ "spec": spec }));
         Self { unreadable: Some(error.into()), ..observed }
     }
 
-    /// Whether the label says that the profile is this manager's. Anybody can set it: the spec has to agree.
+    /// Whether the label names this manager. Any writer can set the label: the spec must agree.
     #[must_use]
     pub fn is_labelled(&self, manager: &ManagerName) -> bool {
         self.labels.get(labels::CLUSTER_MANAGER).is_some_and(|label| label == manager.as_str())
     }
 
-    /// The member ID that it carries, empty or not.
+    /// The member ID label, possibly empty.
     #[must_use]
     pub fn member_id(&self) -> Option<&str> {
         self.labels.get(labels::MEMBER_ID).map(String::as_str)
     }
 
-    /// Whether anybody has written a status yet.
+    /// Whether it has a status.
     #[must_use]
     pub fn has_status(&self) -> bool {
         !self.status.is_empty() || self.unreadable.is_some()
     }
 
-    /// The entry of that name in `status.accessProviders`, if it has the shape of one.
+    /// The entry of that name in `status.accessProviders`, if valid.
     #[must_use]
     pub fn access_provider(&self, name: &str) -> Option<AccessProvider> {
         let status = self.status();
@@ -214,7 +212,7 @@ impl ObservedProfile {
     }
 }
 
-/// What is left to do for one profile, and what to tell a person.
+/// The next write to one profile, and its findings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProfilePlan {
     /// The next write.
@@ -223,14 +221,14 @@ pub struct ProfilePlan {
     pub notes: Vec<Note>,
 }
 
-/// The next write. After it, the plan is made anew from what the API server answered, so that a profile is
-/// brought to its end one write at a time: object, then status.
+/// The next write. After it, the plan is recomputed from the API server's response, so that a profile is reconciled one
+/// write at a time: object, then status.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum ProfileAction {
-    /// Nothing differs, or nothing may be done.
+    /// Nothing differs, or nothing may be written.
     #[default]
     Nothing,
-    /// Create this object. Its status comes with the next write: the status subresource takes none here.
+    /// Create this object. The status follows in the next write, since the API server ignores it in a create.
     Create(Box<ClusterProfile>),
     /// Merge a patch into metadata and spec of exactly this version.
     PatchObject(Version, Value),
@@ -240,7 +238,7 @@ pub enum ProfileAction {
     Delete(Version),
 }
 
-/// Plans what has to be written so that the profile at `key` is what its owners want.
+/// Plans the next write that moves the profile at `key` towards the shares of its owners.
 #[must_use]
 pub fn plan(
     key: &ProfileKey,
@@ -259,7 +257,7 @@ pub fn plan(
     match guard(manager, observed, &share.presence) {
         Guard::Ours => {
             let unreadable = observed.unreadable.as_ref().map(|error| {
-                let message = format!("its status cannot be read and is left as it is: {error}");
+                let message = format!("its status cannot be read and is not changed: {error}");
                 Note::new(Reason::Unreadable, message)
             });
             let member_id = share.presence.identity().and_then(|identity| {
@@ -303,8 +301,8 @@ enum Guard {
     HandsOff(Vec<Note>),
 }
 
-/// Whether the profile is ours to write. The manager in its spec is immutable and decides; to delete it, or
-/// to add to a profile that another process projects, the label has to agree.
+/// Whether the project may write the profile. The manager in its spec is immutable and decides; to delete the profile,
+/// or to add to a profile that another process projects, the label must agree.
 fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence) -> Guard {
     let hands_off = |note: Option<(Reason, String)>| {
         Guard::HandsOff(note.map(|(reason, message)| Note::new(reason, message)).into_iter().collect())
@@ -315,8 +313,8 @@ fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence)
             (
                 Reason::ForeignProfile,
                 format!(
-                    "belongs to cluster manager {:?} and is left alone; it stands where {manager:?} would show \
-                     a cluster that is granted to this namespace",
+                    "belongs to cluster manager {:?} and is not changed; because it exists, {manager:?} cannot \
+                     create its own profile of a cluster that is granted to this namespace",
                     observed.manager,
                     manager = manager.as_str(),
                 ),
@@ -329,11 +327,11 @@ fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence)
             let finalizers = observed.finalizers.join(", ");
             let message = if wanted {
                 format!(
-                    "is being deleted although its cluster is granted to this namespace; it is made anew once \
-                     these finalizers let it go: {finalizers}"
+                    "is being deleted although its cluster is granted to this namespace; it is recreated after \
+                     these finalizers have been removed: {finalizers}"
                 )
             } else {
-                format!("is being deleted and held by these finalizers: {finalizers}")
+                format!("is being deleted and waits for these finalizers to be removed: {finalizers}")
             };
             (Reason::ProfileTerminating, message)
         }));
@@ -346,8 +344,8 @@ fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence)
         Presence::Unwanted => hands_off(Some((
             Reason::UnlabelledProfile,
             format!(
-                "its cluster is not granted to this namespace, but without the label {}={manager} it is not \
-                 taken for ours: delete it by hand or put the label back",
+                "its cluster is not granted to this namespace, but it is not deleted because it lacks the \
+                 label {}={manager}: delete it or restore the label",
                 labels::CLUSTER_MANAGER
             ),
         ))),
@@ -392,7 +390,7 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The merge patch that brings a status to what the share wants of it, if it differs.
+/// The merge patch that changes a status to the desired one, if it differs.
 fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Value> {
     let mut patch = Map::new();
     if let Field::Mine(version) = &share.version {
@@ -432,8 +430,8 @@ fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Va
     (!patch.is_empty()).then(|| json!({ "status": patch }))
 }
 
-/// A list with our entries set or taken out and the others' kept, in the order that is there. An entry of
-/// ours that is there twice (an atomic list allows that) is there once afterwards.
+/// The list with our entries set or removed and the others' preserved, in the existing order. A duplicate entry of ours
+/// (an atomic list allows it) is removed.
 fn with_entries(shown: &[Value], key: &str, ours: &BTreeMap<&String, Option<Value>>) -> Vec<Value> {
     let mut left = ours.clone();
     let name_of = |entry: &Value| entry[key].as_str().map(str::to_owned);
@@ -448,7 +446,7 @@ fn with_entries(shown: &[Value], key: &str, ours: &BTreeMap<&String, Option<Valu
     list
 }
 
-/// Whether two lists hold the same entries, in whatever order: order is no difference worth a write.
+/// Whether two lists have the same entries in any order: order alone is no reason for a write.
 fn same_entries(one: &[Value], other: &[Value]) -> bool {
     let sorted = |list: &[Value]| {
         let mut list: Vec<String> = list.iter().map(Value::to_string).collect();
@@ -458,7 +456,7 @@ fn same_entries(one: &[Value], other: &[Value]) -> bool {
     one.len() == other.len() && sorted(one) == sorted(other)
 }
 
-/// The JSON of an API type. These types have text keys and finite numbers, so they always have one.
+/// The JSON of an API type. These types have string keys and finite numbers, so serialization cannot fail.
 fn to_json(value: impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! What a cluster's profile should show: a pure function of the ManagedCluster.
+//! The desired profile of a cluster: a pure function of the ManagedCluster.
 //!
-//! Nothing here depends on when it is asked or on what the profile shows now; times come from the source.
-//! What the ClusterProfile CRD would refuse is left out or made valid, because one bad claim must not cost
-//! a cluster its whole status.
+//! It depends neither on the current time nor on the current profile; timestamps come from the source. Whatever the
+//! ClusterProfile CRD would reject is skipped or made valid, because one invalid claim must not cost a cluster its
+//! whole status.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,13 +21,14 @@ use crate::member_id::MemberId;
 use crate::note::{Note, Reason};
 use crate::profile::{Field, Identity, Presence, Share, StatusShare};
 
-/// The profile condition that says whether the cluster's control plane answers, from [`CONDITION_AVAILABLE`]
+/// The profile condition that reports whether the cluster's control plane is available, from [`CONDITION_AVAILABLE`]
 /// (KEP-4322, <https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/4322-cluster-inventory>).
 pub const CONTROL_PLANE_HEALTHY: &str = "ControlPlaneHealthy";
-/// The profile condition that says whether the cluster has joined the hub, from [`CONDITION_JOINED`] (OCM's own).
+/// The profile condition that reports whether the cluster has joined the hub, from [`CONDITION_JOINED`] (defined by
+/// OCM).
 pub const JOINED: &str = "Joined";
 
-/// The reason of a profile condition whose source is missing or gave none.
+/// The reason of a profile condition whose source is missing or has none.
 const REASON_UNKNOWN: &str = "Unknown";
 
 // Limits of the ClusterProfile CRD.
@@ -36,27 +37,28 @@ const PROPERTY_VALUE_MAX_LENGTH: usize = 1024;
 const CONDITION_REASON_MAX_LENGTH: usize = 1024;
 const CONDITION_MESSAGE_MAX_LENGTH: usize = 32768;
 
-/// How profiles are made, the same for all of them.
+/// Settings of the projection, the same for all profiles.
 #[derive(Debug, Clone, Default)]
 pub struct ProjectionSettings {
-    /// The cluster manager that we are.
+    /// The name of our cluster manager.
     pub manager: ManagerName,
-    /// The ManagedCluster labels that profiles carry too.
+    /// The labels to copy from ManagedClusters to their profiles.
     pub propagated_labels: LabelAllowList,
-    /// Whether profiles follow when the member ID of their cluster changes.
+    /// Whether profiles follow a change of their cluster's member ID.
     pub follow_member_id: bool,
 }
 
-/// Whether a cluster of this name can have a profile: the name goes into a label value.
+/// Whether a cluster of this name can have a profile: the name becomes a label value.
 #[must_use]
 pub fn can_have_profile(name: &ClusterName) -> bool {
     is_label_value(name.as_str())
 }
 
-/// What the projector wants of the profile at `key`: there or not, by the grant, and true to its cluster.
+/// The projector's share of the profile at `key`: whether it should exist, by the grant, and its content, from the
+/// cluster.
 ///
-/// Where the grant is unknown, a profile that exists is kept, and kept true. Where the cluster cannot be
-/// read, its profiles keep the status that they have, and no new one is made.
+/// If the grant is unknown, an existing profile is kept and updated. If the cluster cannot be read, its profiles keep
+/// their status, and no new one is created.
 #[must_use]
 pub fn share(fleet: &Fleet, key: &ProfileKey, settings: &ProjectionSettings) -> Share {
     let grant = grant::decide(fleet, key);
@@ -113,8 +115,8 @@ pub fn status(cluster: &ObservedCluster, state: &ClusterState) -> StatusShare {
     }
 }
 
-/// A profile condition from the cluster's. Where the cluster has none, `Unknown` since the cluster was made:
-/// the output stays a function of the input.
+/// A profile condition from the cluster's condition. Without one, it is `Unknown` since the creation of the cluster, so
+/// that the output is a function of the input.
 fn condition(kind: &str, source_kind: &str, source: Option<&Condition>, created: Timestamp) -> Condition {
     let Some(source) = source else {
         return Condition {
@@ -140,8 +142,8 @@ fn condition(kind: &str, source_kind: &str, source: Option<&Condition>, created:
     }
 }
 
-/// Makes a text match `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`, the CRD's pattern, changing as little as
-/// it can: other characters become `_`.
+/// Makes a text match the CRD's pattern `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$` with few changes: other characters
+/// become `_`.
 fn valid_reason(reason: &str) -> String {
     let valid: String = reason
         .chars()
@@ -153,16 +155,16 @@ fn valid_reason(reason: &str) -> String {
     if valid.is_empty() { REASON_UNKNOWN.to_owned() } else { valid.to_owned() }
 }
 
-/// A claim that cannot be a property.
+/// A claim that is not a valid property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedClaim {
     /// The claim's name.
     pub name: String,
-    /// Why it is left out.
+    /// Why it is skipped.
     pub why: SkipReason,
 }
 
-/// Why a claim cannot be a property.
+/// Why a claim is not a valid property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkipReason {
     /// It has no name.
@@ -181,15 +183,15 @@ impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EmptyName => f.write_str("the name is empty"),
-            Self::NameTooLong => write!(f, "the name is over {PROPERTY_NAME_MAX_LENGTH} bytes"),
+            Self::NameTooLong => write!(f, "the name exceeds {PROPERTY_NAME_MAX_LENGTH} bytes"),
             Self::EmptyValue => f.write_str("the value is empty"),
-            Self::ValueTooLong => write!(f, "the value is over {PROPERTY_VALUE_MAX_LENGTH} bytes"),
-            Self::Repeated => f.write_str("the name is taken by an earlier claim"),
+            Self::ValueTooLong => write!(f, "the value exceeds {PROPERTY_VALUE_MAX_LENGTH} bytes"),
+            Self::Repeated => f.write_str("an earlier claim has the same name"),
         }
     }
 }
 
-/// Turns claims into properties, sorted by name so that the order of the claims is no difference.
+/// Converts claims to properties, sorted by name so that the order of the claims makes no difference.
 #[must_use]
 pub fn properties(claims: &[(String, String)]) -> (Vec<Property>, Vec<SkippedClaim>) {
     let mut properties = BTreeMap::new();
@@ -218,7 +220,7 @@ pub fn properties(claims: &[(String, String)]) -> (Vec<Property>, Vec<SkippedCla
     (properties, skipped)
 }
 
-/// What a person should hear about a cluster that its profiles cannot show as it is.
+/// The findings on a cluster that its profiles cannot represent completely.
 #[must_use]
 pub fn cluster_notes(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Note> {
     let mut notes = Vec::new();
@@ -226,8 +228,8 @@ pub fn cluster_notes(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Note>
         notes.push(Note::new(
             Reason::NameTooLong,
             format!(
-                "no ClusterProfile can show this cluster: its name has {} bytes, and as a label value it \
-                 may have {LABEL_VALUE_MAX_LENGTH}",
+                "it cannot have a ClusterProfile: its name has {} bytes, and a label value has at \
+                 most {LABEL_VALUE_MAX_LENGTH}",
                 name.as_str().len(),
             ),
         ));
@@ -242,7 +244,7 @@ pub fn cluster_notes(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Note>
     notes
 }
 
-/// One note on all the claims of a cluster that are left out.
+/// One finding on all skipped claims of a cluster.
 fn skipped_claims_note(skipped: &[SkippedClaim]) -> Option<Note> {
     const SHOWN: usize = 5;
     const SHOWN_NAME_LENGTH: usize = 63;
@@ -262,7 +264,7 @@ fn skipped_claims_note(skipped: &[SkippedClaim]) -> Option<Note> {
     }
     Some(Note::new(
         Reason::ClaimSkipped,
-        format!("claims that cannot be properties of a ClusterProfile are left out: {}", shown.join(", ")),
+        format!("claims that are not valid properties of a ClusterProfile are skipped: {}", shown.join(", ")),
     ))
 }
 
@@ -324,7 +326,7 @@ mod tests {
             ]
         );
         let note = skipped_claims_note(&skipped).unwrap();
-        assert!(note.message.contains("\"c\" (the name is taken by an earlier claim)"), "{}", note.message);
+        assert!(note.message.contains("\"c\" (an earlier claim has the same name)"), "{}", note.message);
         assert!(note.message.len() < 1024, "an Event's note has room for 1024 bytes");
     }
 

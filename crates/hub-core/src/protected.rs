@@ -1,7 +1,7 @@
-//! Namespaces of the hub itself: they receive neither credentials nor permissions, whatever is bound there.
+//! Namespaces of the hub itself, which receive neither credentials nor permissions, even if a set is bound there.
 //!
 //! cluster-proxy's chart binds the set `global` in `open-cluster-management-addon`, a namespace in which the addon
-//! agents of all clusters may create Pods. A token there would be within reach of every cluster of the hub.
+//! agents of all clusters may create Pods. A token there would be accessible to every cluster of the hub.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,10 +11,10 @@ use hub_api::names::{Namespace, is_dns_label};
 
 use crate::fleet::Fleet;
 
-/// The namespaces that are protected unless a flag says otherwise.
+/// The namespaces that are protected by default.
 pub const DEFAULT: &str = "open-cluster-management*,multicluster-engine,kube-*";
 
-/// Namespaces by name and by prefix; those of joined clusters are protected without being named.
+/// Namespaces by name and by prefix; the namespaces of joined clusters are always protected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtectedNamespaces {
     names: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub struct ProtectedNamespaces {
 pub enum Protection {
     /// The flag names it.
     Named,
-    /// A ManagedCluster of its name has joined, and the agents of that cluster work in it.
+    /// A ManagedCluster of its name has joined, whose agents work in it.
     ClusterNamespace,
 }
 
@@ -39,8 +39,8 @@ impl ProtectedNamespaces {
 
     /// Why a namespace is protected, if it is.
     ///
-    /// A ManagedCluster counts once it has joined: whoever holds a bootstrap kubeconfig may create one of any name,
-    /// and must not be able to revoke the credentials of the namespace that has this name.
+    /// A ManagedCluster counts only once it has joined: the holder of a bootstrap kubeconfig may create one of any
+    /// name, and must not be able to revoke the credentials of a namespace of that name.
     #[must_use]
     pub fn protection(&self, fleet: &Fleet, namespace: &Namespace) -> Option<Protection> {
         let name = namespace.as_str();
@@ -62,9 +62,9 @@ impl Default for ProtectedNamespaces {
     }
 }
 
-/// Why a text is not a list of namespaces.
+/// The text is not a list of namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a namespace, nor the beginning of one with a * behind")]
+#[error("{0:?} is not a valid namespace name or prefix: must be NAME or PREFIX*")]
 pub struct InvalidNamespace(String);
 
 impl FromStr for ProtectedNamespaces {
@@ -75,7 +75,7 @@ impl FromStr for ProtectedNamespaces {
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let invalid = || InvalidNamespace(entry.to_owned());
             if let Some(prefix) = entry.strip_suffix('*') {
-                // A prefix may end with a dash, which a name may not.
+                // A prefix may end with a dash, but a name may not.
                 let name = prefix.strip_suffix('-').unwrap_or(prefix);
                 is_dns_label(name).then_some(()).ok_or_else(invalid)?;
                 protected.prefixes.insert(prefix.to_owned());

@@ -1,8 +1,10 @@
-//! Which rights the credential syncer has where it must not have them everywhere: to tokens by the names of the
-//! accounts that ask for copies, and to copies in the namespaces that are bound.
+//! The permissions of the credential syncer where it has none for all Secrets: for tokens by the names of the accounts
+//! that opt in, and for copies in the bound namespaces.
 //!
-//! RBAC cannot limit a right to a label. It can limit `list` and `watch` to a name (for requests that select
-//! `metadata.name`), and any verb to a namespace. Both lists change as people label accounts and bind sets.
+//! RBAC cannot limit a permission to a label. It can limit `list` and `watch` to a name (for requests with a field
+//! selector on `metadata.name`), and any verb to a namespace
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources>). Both lists change as users
+//! label accounts and bind sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,34 +17,34 @@ use crate::access::Known;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
-/// How long the permission in a namespace outlives its need: the syncer has copies to delete there.
+/// How long the permission in a namespace outlives its need: the syncer still has copies to delete there.
 pub const GRACE: Duration = Duration::from_mins(5);
 
-/// The label of the RoleBindings that are ours.
+/// The label of our RoleBindings.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "hub-addons");
-/// The label that tells them from others of the same manager.
+/// The label that distinguishes them from others of the same manager.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "credential-rights");
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Who gets the rights, and by which roles.
+/// Who receives the permissions, and through which roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionSettings {
     /// The namespace of the syncer's ServiceAccount.
     pub namespace: Namespace,
     /// The name of the syncer's ServiceAccount.
     pub service_account: String,
-    /// The ClusterRole that is bound in each namespace; the RoleBindings have its name, too.
+    /// The ClusterRole for copies, bound in each namespace by a RoleBinding of the same name.
     pub copies_role: String,
-    /// The ClusterRole whose rule names the tokens.
+    /// The ClusterRole for tokens, whose rule lists their names.
     pub tokens_role: String,
-    /// The namespaces that receive no permission, whatever is bound there.
+    /// The namespaces that receive no permission, even if a set is bound there.
     pub protected: ProtectedNamespaces,
 }
 
 impl PermissionSettings {
-    /// The RoleBinding of a namespace. It goes with the role, which has this uid: without it it gives nothing, and
-    /// whoever makes a role of that name later would give more than he knows.
+    /// The RoleBinding of a namespace. The role owns it by its uid, so it is garbage-collected with the role: otherwise
+    /// a later role of that name would be bound unnoticed.
     #[must_use]
     pub fn binding(&self, namespace: &Namespace, role_uid: &str) -> RoleBinding {
         let labels = [MANAGED_BY, COMPONENT].map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -74,11 +76,11 @@ impl PermissionSettings {
         }
     }
 
-    /// Whether a RoleBinding gives what ours would, to whom ours would, carries our labels and goes with the role.
+    /// Whether a RoleBinding has the role, subject, labels and owner of ours.
     #[must_use]
     pub fn is_right(&self, observed: &RoleBinding, role_uid: &str) -> bool {
         let wanted = self.binding(&Namespace::from(""), role_uid);
-        // The API server fills in the group of a ServiceAccount, which is none.
+        // The API server defaults the API group of a ServiceAccount subject to the empty string.
         let subjects: Vec<_> = observed.subjects.iter().flatten().map(without_empty_group).collect();
         let labels = observed.metadata.labels.clone().unwrap_or_default();
         observed.role_ref == wanted.role_ref
@@ -89,9 +91,9 @@ impl PermissionSettings {
 
     /// Plans the next write to the RoleBinding of a namespace. `role_uid` is the uid of the role that it binds.
     ///
-    /// A RoleBinding that gives something else, or to another subject, is deleted and created anew, because its
-    /// `roleRef` cannot change (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>).
-    /// One that cannot be read is kept for as long as a permission is needed there.
+    /// A RoleBinding with another role or subject is deleted and recreated, because `roleRef` is immutable
+    /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding that
+    /// cannot be read is kept as long as a permission is needed there.
     #[must_use]
     pub fn plan_binding(
         &self,
@@ -126,17 +128,17 @@ impl PermissionSettings {
     }
 }
 
-/// A RoleBinding that has the name and the labels of ours.
+/// A RoleBinding with the name and labels of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedRoleBinding {
     /// Its version.
     pub version: Version,
-    /// The object; nothing where it cannot be read.
+    /// The object; `None` if it cannot be read.
     pub object: Option<RoleBinding>,
 }
 
 impl ObservedRoleBinding {
-    /// Reads a RoleBinding from its metadata and, where it has the shape of one, the whole object.
+    /// Reads a RoleBinding from its metadata and, if it matches its schema, the whole object.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
         Self { version: Version::of(metadata), object }
@@ -150,22 +152,22 @@ pub enum Need {
     Needed,
     /// It no longer does, for this long.
     Idle(Duration),
-    /// It does not, and as far as is known never did, or not for longer than [`GRACE`].
+    /// It does not, and as far as is known has not for longer than [`GRACE`].
     Never,
 }
 
-/// Which namespaces need the permission, and for how long the others have not needed it.
+/// The namespaces that need the permission, and for how long the others have not needed it.
 ///
-/// It has no clock: its owner says how much time has passed ([`Self::advance`]).
+/// It has no clock: its owner passes the elapsed time ([`Self::advance`]).
 #[derive(Debug, Default)]
 pub struct Needs {
-    /// For how long a namespace has not needed it; nothing where it does.
+    /// How long a namespace has not needed it; `None` while it does.
     idle: BTreeMap<Namespace, Option<Duration>>,
 }
 
 impl Needs {
-    /// Time has passed since the last call. It counts only while the syncer runs: without it no copy is deleted, and
-    /// after it has taken the permission away it cannot be.
+    /// Adds elapsed time, which counts only while the syncer runs: copies are not deleted without it, and cannot be
+    /// deleted after the permission has been removed.
     pub fn advance(&mut self, passed: Duration, syncer_runs: bool) {
         if syncer_runs {
             for idle in self.idle.values_mut().flatten() {
@@ -174,8 +176,8 @@ impl Needs {
         }
     }
 
-    /// Takes in whether a namespace needs the permission now and whether its RoleBinding exists. Call
-    /// [`Self::advance`] first.
+    /// Records whether a namespace needs the permission and whether its RoleBinding exists. Call [`Self::advance`]
+    /// first.
     pub fn need(&mut self, namespace: &Namespace, is_needed: bool, exists: bool) -> Need {
         if is_needed {
             self.idle.insert(namespace.clone(), None);
@@ -200,9 +202,9 @@ impl Needs {
 pub enum BindingAction {
     /// Nothing differs, or too little is known.
     Nothing,
-    /// Nothing yet: the permission is no longer needed, and withdrawn after this time.
+    /// Not yet: the permission is no longer needed, and is removed after this time.
     LookAgainAfter(Duration),
-    /// There is no role to bind.
+    /// The role to bind does not exist.
     MissingRole,
     /// Create this RoleBinding.
     Create(Box<RoleBinding>),
@@ -210,7 +212,7 @@ pub enum BindingAction {
     Delete(Version),
 }
 
-/// The role that names the tokens, as the API server has it.
+/// The role for tokens on the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedTokensRole {
     /// Its version.
@@ -225,19 +227,19 @@ impl From<ClusterRole> for ObservedTokensRole {
     }
 }
 
-/// The next write to the role that names the tokens.
+/// The next write to the role for tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokensAction {
     /// Nothing differs, or too little is known.
     Nothing,
-    /// There is no such role.
+    /// The role does not exist.
     MissingRole,
-    /// Give the role of exactly this version these rules.
+    /// Set the rules of exactly this version of the role.
     Patch(Version, Vec<PolicyRule>),
 }
 
-/// Plans the next write to the role that names the tokens. `names` are those of the accounts that ask for copies, and
-/// unknown until their list is complete.
+/// Plans the next write to the role for tokens. `names` are those of the accounts that opt in, and `None` until their
+/// list is complete.
 #[must_use]
 pub fn plan_tokens(role: &Known<ObservedTokensRole>, names: Option<&BTreeSet<AccountName>>) -> TokensAction {
     let role = match role {
@@ -251,8 +253,8 @@ pub fn plan_tokens(role: &Known<ObservedTokensRole>, names: Option<&BTreeSet<Acc
     }
 }
 
-/// Whether a RoleBinding gives the syncer its permission for copies, as far as the syncer can tell: it binds the role,
-/// carries our labels and is owned by the role. One that only has the name is a tenant's own.
+/// Whether a RoleBinding grants the syncer its permission for copies, as far as the syncer can see: it binds the role,
+/// has our labels and is owned by the role. A RoleBinding with only the name may be a tenant's.
 #[must_use]
 pub fn gives_copies(observed: &RoleBinding, role: &str) -> bool {
     let is_role = |kind: &str, name: &str| kind == "ClusterRole" && name == role;
@@ -268,7 +270,7 @@ fn without_empty_group(subject: &Subject) -> Subject {
     Subject { api_group, ..subject.clone() }
 }
 
-/// The rules of the role that names the tokens. No name is no rule: a rule without names is one for all.
+/// The rules of the role for tokens. Without names there is no rule, since a rule without names applies to all Secrets.
 #[must_use]
 pub fn token_rules(names: &BTreeSet<AccountName>) -> Vec<PolicyRule> {
     if names.is_empty() {
@@ -330,7 +332,7 @@ mod tests {
     fn a_binding_to_somebody_else_or_to_another_role_is_not_right() {
         let right = settings().binding(&"team".into(), "1");
         assert!(settings().is_right(&right, "1"));
-        // The role was made anew, and the garbage collector is about to take what hangs on the old one.
+        // The role was recreated, and the garbage collector deletes what the old one owned.
         assert!(!settings().is_right(&right, "2"));
         let mut more = right.clone();
         more.subjects.as_mut().unwrap().push(Subject { name: "eve".to_owned(), ..Subject::default() });

@@ -1,8 +1,7 @@
-//! Which clusters a ManagedClusterSet picks.
+//! Which clusters a ManagedClusterSet selects.
 //!
-//! The rules are those of OCM's `BuildClusterSelector` and, below it, of apimachinery's
-//! `LabelSelectorAsSelector`: what those refuse is refused here, because a selector that is guessed at
-//! grants clusters that nobody granted.
+//! The rules are those of OCM's `BuildClusterSelector` and of apimachinery's `LabelSelectorAsSelector`, which it uses:
+//! what those reject is rejected here, because guessing would grant clusters that no one granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,24 +11,24 @@ use hub_api::managed_cluster_set::ManagedClusterSelector;
 use hub_api::names::{is_label_key, is_label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 
-/// `spec.clusterSelector.selectorType` for sets that a label on the cluster joins.
+/// `spec.clusterSelector.selectorType` of sets that clusters join by a label.
 pub const EXCLUSIVE: &str = "ExclusiveClusterSetLabel";
 
-/// `spec.clusterSelector.selectorType` for sets that select by any labels.
+/// `spec.clusterSelector.selectorType` of sets that select by any labels.
 pub const LABEL_SELECTOR: &str = "LabelSelector";
 
-/// A set's selector, checked and ready to be asked.
+/// A parsed selector of a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClusterSelector {
     /// The clusters whose label [`labels::EXCLUSIVE_CLUSTER_SET`] names the set.
     Exclusive,
-    /// The clusters that meet every requirement; with none, every cluster.
+    /// The clusters that match every requirement; without requirements, every cluster.
     Labels(Vec<Requirement>),
-    /// No cluster at all: type `LabelSelector` without a selector.
+    /// No cluster: type `LabelSelector` without a selector.
     Nothing,
 }
 
-/// One condition on a cluster's labels.
+/// A requirement on a cluster's labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
@@ -44,25 +43,25 @@ enum Test {
     DoesNotExist,
 }
 
-/// Why a selector cannot be used. The text is for the person who wrote the set.
+/// Why a selector is not valid. The text is for its author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// `selectorType` is neither of the two that exist.
-    #[error("selectorType {0:?} is unknown: it is {EXCLUSIVE} or {LABEL_SELECTOR}")]
+    /// `selectorType` is not known.
+    #[error("selectorType {0:?} is not known: must be {EXCLUSIVE} or {LABEL_SELECTOR}")]
     UnknownType(String),
-    /// `operator` is none of the four that exist.
-    #[error("operator {operator:?} of key {key:?} is unknown: it is In, NotIn, Exists or DoesNotExist")]
+    /// `operator` is not known.
+    #[error("operator {operator:?} of key {key:?} is not known: must be In, NotIn, Exists or DoesNotExist")]
     UnknownOperator {
         /// The key of the requirement.
         key: String,
-        /// What stands as its operator.
+        /// The operator.
         operator: String,
     },
-    /// A key that no label can have.
-    #[error("{0:?} is not a label key")]
+    /// The key is not a valid label key.
+    #[error("{0:?} is not a valid label key")]
     InvalidKey(String),
-    /// A value that no label can have.
-    #[error("{value:?} of key {key:?} is not a label value")]
+    /// The value is not a valid label value.
+    #[error("{value:?} of key {key:?} is not a valid label value")]
     InvalidValue {
         /// The key of the requirement.
         key: String,
@@ -70,25 +69,25 @@ pub enum SelectorError {
         value: String,
     },
     /// `In` or `NotIn` without values.
-    #[error("operator {operator} of key {key:?} needs at least one value")]
+    #[error("operator {operator} of key {key:?} requires at least one value")]
     MissingValues {
         /// The key of the requirement.
         key: String,
-        /// Its operator.
+        /// The operator.
         operator: &'static str,
     },
     /// `Exists` or `DoesNotExist` with values.
-    #[error("operator {operator} of key {key:?} takes no values")]
+    #[error("operator {operator} of key {key:?} must not have values")]
     UnexpectedValues {
         /// The key of the requirement.
         key: String,
-        /// Its operator.
+        /// The operator.
         operator: &'static str,
     },
 }
 
 impl ClusterSelector {
-    /// Checks a set's `spec.clusterSelector`.
+    /// Parses a set's `spec.clusterSelector`.
     pub fn parse(selector: &ManagedClusterSelector) -> Result<Self, SelectorError> {
         match selector.selector_type.as_deref().unwrap_or_default() {
             "" | EXCLUSIVE => Ok(Self::Exclusive),
@@ -106,7 +105,7 @@ impl ClusterSelector {
         }
     }
 
-    /// Whether the set named `set` picks a cluster with these labels.
+    /// Whether the set named `set` selects a cluster with these labels.
     #[must_use]
     pub fn picks(&self, set: &str, cluster_labels: &BTreeMap<String, String>) -> bool {
         match self {
@@ -231,7 +230,7 @@ impl Requirement {
         let value = cluster_labels.get(&self.key);
         match &self.test {
             Test::In(values) => value.is_some_and(|value| values.contains(value)),
-            // As everywhere in Kubernetes, a label that is absent is not in any list of values.
+            // As everywhere in Kubernetes, an absent label is not in any list of values.
             Test::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
             Test::Exists => value.is_some(),
             Test::DoesNotExist => value.is_none(),
@@ -357,12 +356,12 @@ mod tests {
         };
         assert!(parse(json!({"selectorType": "Regex"})).unwrap_err().to_string().contains("\"Regex\""));
         assert!(expression("env", "Like", &["x"]).contains("\"Like\""));
-        assert!(expression("a b", "Exists", &[]).contains("not a label key"));
-        assert!(expression("env", "In", &["not valid"]).contains("not a label value"));
+        assert!(expression("a b", "Exists", &[]).contains("not a valid label key"));
+        assert!(expression("env", "In", &["not valid"]).contains("not a valid label value"));
         assert!(expression("env", "In", &[]).contains("at least one value"));
         assert!(expression("env", "NotIn", &[]).contains("at least one value"));
-        assert!(expression("env", "Exists", &["x"]).contains("takes no values"));
-        assert!(expression("env", "DoesNotExist", &["x"]).contains("takes no values"));
+        assert!(expression("env", "Exists", &["x"]).contains("must not have values"));
+        assert!(expression("env", "DoesNotExist", &["x"]).contains("must not have values"));
         assert!(by_labels(&json!({"matchLabels": {"env": "no/slash"}})).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Which names of ManagedServiceAccounts tokens are watched by, where the credential syncer may not list all Secrets.
+//! The names of ManagedServiceAccounts by which the credential syncer watches tokens, if it may not list all Secrets.
 //!
-//! Each name is a watch of the syncer and an entry in a ClusterRole. Whoever may create ManagedServiceAccounts in the
-//! namespace of a cluster chooses names, so an account counts only while its cluster is granted to a namespace, and a
-//! cluster has only so many: one cluster cannot push out the names of the others.
+//! Each name is a watch of the syncer and an entry in a ClusterRole. Anyone who may create ManagedServiceAccounts in
+//! the namespace of a cluster chooses names, so an account counts only while its cluster is granted to a namespace, and
+//! the number of names per cluster is limited: one cluster cannot displace the names of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, ProfileKey};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 
-/// How many names of accounts of one cluster count.
+/// The maximum number of names per cluster.
 pub const MAX_OF_A_CLUSTER: usize = 50;
-/// How many names count altogether. Each is a connection to the API server.
+/// The maximum number of names in total. Each is a connection to the API server.
 pub const MAX: usize = 500;
 
-/// The names that tokens are watched by.
+/// The names by which tokens are watched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenNames {
-    /// The names that count.
+    /// The names within the limits.
     pub names: BTreeSet<AccountName>,
-    /// The accounts of granted clusters whose names are more than count.
+    /// The accounts of granted clusters whose names exceed the limits.
     pub left_out: BTreeSet<AccountKey>,
 }
 
-/// The names of these accounts, which ask for copies and come in order.
+/// The names of these accounts, which opt in to copies and are sorted.
 #[must_use]
 pub fn token_names<'a>(fleet: &Fleet, accounts: impl IntoIterator<Item = &'a AccountKey>) -> TokenNames {
     let mut result = TokenNames::default();
@@ -43,12 +43,12 @@ pub fn token_names<'a>(fleet: &Fleet, accounts: impl IntoIterator<Item = &'a Acc
             result.left_out.insert(key.clone());
         }
     }
-    // A name that another cluster has brought in is watched in all.
+    // A name that another cluster has contributed is watched for all clusters.
     result.left_out.retain(|key| !result.names.contains(&key.account));
     result
 }
 
-/// Whether any namespace is granted a cluster, or may be.
+/// Whether a cluster is granted, or may be granted, to any namespace.
 fn may_be_granted(fleet: &Fleet, cluster: &ClusterName) -> bool {
     fleet.namespaces().any(|namespace| {
         let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };

@@ -1,10 +1,9 @@
-//! Trust anchors: which certificates a client needs to believe a server.
+//! Trust anchors: the certificates by which clients verify a server.
 //!
-//! A serving Secret holds a chain that begins with the server's own certificate. That leaf is not published:
-//! it is renewed every few weeks, and every renewal would be a write to every profile, while its issuer
-//! stays. Published are the chain's CA certificates, or a certificate that signed itself and so is its own
-//! anchor. Bytes without any are an error and never an empty bundle, because an empty one makes clients
-//! trust the system's roots.
+//! A serving Secret contains a chain that begins with the server's own certificate. That leaf is not published: it is
+//! renewed every few weeks, which would be a write to every profile each time, while its issuer stays. The chain's CA
+//! certificates are published, or a self-signed certificate, which is its own anchor. Input without any is an error and
+//! never an empty bundle, because with an empty one clients use the system's roots.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,13 +13,13 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer as _;
 
-/// Size in bytes that the PEM text of a published bundle stays under. An exec plugin gets it in one
-/// environment variable, in base64, and the kernel ends a variable at 131072 bytes.
+/// Limit of the PEM text of a published bundle, in bytes. An exec plugin receives it in one environment variable, in
+/// base64, and the kernel limits a variable to 131072 bytes (`MAX_ARG_STRLEN`).
 pub const BUNDLE_SIZE_LIMIT: usize = 64 * 1024;
 
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// One certificate that is trusted as it stands.
+/// One trusted certificate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrustAnchor {
     der: Arc<[u8]>,
@@ -28,57 +27,56 @@ pub struct TrustAnchor {
 }
 
 impl TrustAnchor {
-    /// The end of its validity.
+    /// When it expires.
     #[must_use]
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
 }
 
-/// A set of trust anchors, never empty. The same anchors make the same PEM text, in whatever order they came.
+/// A non-empty set of trust anchors. The same anchors give the same PEM text, in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustBundle {
     anchors: BTreeSet<TrustAnchor>,
 }
 
-/// Why bytes hold no usable trust anchor.
+/// Why there is no valid trust anchor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
-    /// There is no certificate in them.
-    #[error("there is no certificate in it")]
+    /// There is no certificate.
+    #[error("it contains no certificate")]
     NoCertificate,
     /// A PEM block is not well formed.
     #[error("its PEM text is malformed: {0}")]
     MalformedPem(String),
-    /// A certificate block is no certificate.
+    /// A certificate block does not contain a valid certificate.
     #[error("its certificate number {number} cannot be parsed: {error}")]
     MalformedCertificate {
-        /// Which, counted from 1.
+        /// The number of the certificate, counted from 1.
         number: usize,
-        /// What the parser says.
+        /// The parser's message.
         error: String,
     },
-    /// There is neither a CA certificate nor one that signed itself.
+    /// There is neither a CA certificate nor a self-signed one.
     #[error(
-        "it holds a server certificate without its issuer: neither a CA certificate nor one that signed itself"
+        "it contains a server certificate without its issuer: neither a CA certificate nor a self-signed one"
     )]
     NoAuthority,
-    /// The bundle is too large for the clients' exec plugins.
+    /// The bundle is too large for exec plugins of clients.
     #[error(
-        "its {certificates} CA certificates are {size} bytes of PEM, and clients take less than {BUNDLE_SIZE_LIMIT}"
+        "its {certificates} CA certificates have {size} bytes of PEM, and the limit for clients is {BUNDLE_SIZE_LIMIT}"
     )]
     TooLarge {
-        /// How many certificates.
+        /// The number of certificates.
         certificates: usize,
-        /// How large they are.
+        /// Their size in bytes.
         size: usize,
     },
 }
 
 impl TrustBundle {
-    /// The trust anchors in the PEM text of a serving chain or a CA file: its CA certificates, or, where it
-    /// has none, those that signed themselves. A root of X.509 version 1 is one of the latter: it has no field
-    /// to say that it is a CA.
+    /// The trust anchors in the PEM text of a serving chain or a CA file: its CA certificates or, if there are none,
+    /// the self-signed ones. A root of X.509 version 1 is one of the latter: that version has no field to mark a CA.
     pub fn from_pem(text: &[u8]) -> Result<Self, TrustError> {
         let certificates = parse(text)?;
         let those = |which: fn(&Parsed) -> bool| -> BTreeSet<_> {
@@ -91,19 +89,19 @@ impl TrustBundle {
         if anchors.is_empty() { Err(TrustError::NoAuthority) } else { Self { anchors }.within_limit() }
     }
 
-    /// Every certificate in a PEM text that somebody has published as anchors already.
+    /// Every certificate in a PEM text that is already published as anchors.
     pub fn from_published(text: &[u8]) -> Result<Self, TrustError> {
         Self { anchors: parse(text)?.iter().map(Parsed::anchor).collect() }.within_limit()
     }
 
-    /// This bundle and more anchors, each once.
+    /// The union of this bundle and more anchors.
     pub fn with<'a>(&self, more: impl IntoIterator<Item = &'a TrustAnchor>) -> Result<Self, TrustError> {
         let mut anchors = self.anchors.clone();
         anchors.extend(more.into_iter().cloned());
         Self { anchors }.within_limit()
     }
 
-    /// The anchors that are here and not in the other bundle.
+    /// The anchors that are not in the other bundle.
     pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a TrustAnchor> {
         self.anchors.difference(&other.anchors)
     }
@@ -113,7 +111,7 @@ impl TrustBundle {
         self.anchors.iter()
     }
 
-    /// When the first of the anchors expires.
+    /// The earliest expiry of the anchors.
     #[must_use]
     pub fn first_expiry(&self) -> Option<Timestamp> {
         self.anchors.iter().map(TrustAnchor::not_after).min()
@@ -137,7 +135,7 @@ impl TrustBundle {
     }
 }
 
-/// A certificate and what its own fields say of its role.
+/// A certificate and its role according to its fields.
 struct Parsed {
     der: Vec<u8>,
     is_ca: bool,
@@ -151,7 +149,7 @@ impl Parsed {
     }
 }
 
-/// The certificates of a PEM text. Blocks of other kinds, a private key among them, are passed over.
+/// The certificates of a PEM text. Blocks of other kinds, such as private keys, are skipped.
 fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
     let blocks = pem::parse_many(text).map_err(|error| TrustError::MalformedPem(error.to_string()))?;
     let mut certificates = Vec::new();
@@ -162,16 +160,16 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
         let (rest, certificate) =
             X509Certificate::from_der(&der).map_err(|error| malformed(error.to_string()))?;
         if !rest.is_empty() {
-            return Err(malformed("bytes follow it".to_owned()));
+            return Err(malformed("there are trailing bytes".to_owned()));
         }
         let is_ca = certificate.is_ca();
         let is_self_signed = is_self_signed(&certificate);
-        // A year that jiff does not know, which is one after 9999, is no expiry that anybody waits for.
+        // jiff does not support years after 9999, and such an expiry is irrelevant.
         let not_after =
             Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
         certificates.push(Parsed { der, is_ca, is_self_signed, not_after });
     }
-    // The parser passes over a block that does not end, as over any text between blocks.
+    // The parser skips a block without an end, like any text between blocks.
     let begun = String::from_utf8_lossy(text).matches("-----BEGIN CERTIFICATE-----").count();
     if begun > certificates.len() {
         return Err(TrustError::MalformedPem(format!(
@@ -182,7 +180,7 @@ fn parse(text: &[u8]) -> Result<Vec<Parsed>, TrustError> {
     if certificates.is_empty() { Err(TrustError::NoCertificate) } else { Ok(certificates) }
 }
 
-/// Whether a certificate names itself as its issuer, by name and, where it names keys, by key.
+/// Whether a certificate names itself as its issuer, by name and, if it has key identifiers, by key.
 fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
     let key_of_issuer =
         certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {

@@ -1,8 +1,8 @@
-//! The version of an object, by which a write names exactly what it replaces or deletes.
+//! The version of an object, which makes a write conditional on it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The preconditions of a write: this very object, unchanged since it was read.
+/// The preconditions of a write: this object, unchanged since it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// `metadata.uid`.
@@ -12,7 +12,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// That of the object with this metadata.
+    /// The version of the object with this metadata.
     #[must_use]
     pub fn of(metadata: &ObjectMeta) -> Self {
         Self {

@@ -184,11 +184,11 @@ async fn bytes_that_are_no_certificate_keep_what_is_published_and_are_told() {
     let many: String = (0..150).map(|number| Authority::new(&format!("authority {number}")).pem()).collect();
     let findings = "hub_addons_findings{reason=\"NoTrustAnchor\"}";
     for (certificates, told) in [
-        ("c2VjcmV0LWJ5dGVz", "there is no certificate in it"),
-        ("", "there is no certificate in it"),
+        ("c2VjcmV0LWJ5dGVz", "it contains no certificate"),
+        ("", "it contains no certificate"),
         (&leaf(&a.chain()), "without its issuer"),
         (&a.pem()[..200], "malformed"),
-        (&many, "clients take less than 65536"),
+        (&many, "the limit for clients is 65536"),
     ] {
         renew(&hub, certificates).await;
         addons.logs(told, told).await;
@@ -203,7 +203,7 @@ async fn bytes_that_are_no_certificate_keep_what_is_published_and_are_told() {
     eventually("every finding has its own Event", SOON, async || {
         let notes = world::events(&hub.ocm, &secret, "NoTrustAnchor").await;
         let texts = [
-            "in key \"tls.crt\": there is no certificate",
+            "in key \"tls.crt\": it contains no certificate",
             "without its issuer",
             "less than 65536",
             "not exist",

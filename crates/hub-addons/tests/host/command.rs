@@ -23,7 +23,7 @@ async fn wrong_flags_are_refused_with_what_would_be_right() {
         ("--feature-gates=ClusterProfile", GATES),
         ("--cluster-manager-name=a b", "label value"),
         ("--access-provider-name=", "1 to 253 characters"),
-        ("--protected-namespaces=*", "is not a namespace"),
+        ("--protected-namespaces=*", "is not a valid namespace name"),
         ("--propagate-labels=*", "label key"),
         ("--metrics-bind-address=localhost", "IP:PORT"),
         ("--log-format=xml", "text, json"),

@@ -108,7 +108,7 @@ async fn claims_are_properties_and_a_repeated_one_is_left_out_and_told_once() {
         let profile = shown(&stage, name, "has properties", |p| !properties(p).is_empty()).await;
         assert_eq!(properties(&profile), [("other", "1"), ("taken", "first")]);
         let note = told(&stage.ocm, &claims().into(), "ClaimSkipped").await;
-        assert!(note.contains("\"taken\" (the name is taken by an earlier claim)"), "{note}");
+        assert!(note.contains("\"taken\" (an earlier claim has the same name)"), "{note}");
         stage.shared.addons.measures("hub_addons_findings{reason=\"ClaimSkipped\"}", 1.0).await;
 
         claims().claim("more", "2").update(&stage.ocm).await.unwrap();

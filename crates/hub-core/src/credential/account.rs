@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-/// The condition by which the syncer says on a ManagedServiceAccount why a copy of its token is missing. Where
-/// nothing is missing there is no such condition: it would be a write for every account of a hub.
+/// The condition of a ManagedServiceAccount that reports why copies of its token are missing. If none is missing, the
+/// condition is absent: it would cost a write for every account of a hub.
 pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
 
 /// A ManagedServiceAccount.
@@ -22,15 +22,15 @@ pub struct Account {
     pub resource_version: String,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// Whether it asks for copies, by the label [`labels::SYNC_TO_CLUSTER_PROFILE`], and is not being deleted.
+    /// Whether it opts in, by the label [`labels::SYNC_TO_CLUSTER_PROFILE`], and is not being deleted.
     pub asks: bool,
-    /// Where it asks for copies.
+    /// The namespaces that it opts in to.
     pub scope: Scope,
-    /// What it says of itself, or why that cannot be read.
+    /// Its status, or why it cannot be read.
     pub state: Result<AccountState, String>,
 }
 
-/// What a ManagedServiceAccount says of itself.
+/// The status of a ManagedServiceAccount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountState {
     /// `status.tokenSecretRef.name`.
@@ -39,23 +39,23 @@ pub struct AccountState {
     pub conditions: Vec<Value>,
 }
 
-/// Where an account asks for copies of its token.
+/// The namespaces to which an account opts in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Wherever its cluster is granted.
+    /// All that its cluster is granted to.
     EveryGrantedNamespace,
-    /// In these of the namespaces, by the annotation [`labels::SYNC_TO_NAMESPACES`].
+    /// Those of these namespaces that its cluster is granted to, by the annotation [`labels::SYNC_TO_NAMESPACES`].
     Only {
         /// The namespaces.
         namespaces: BTreeSet<Namespace>,
-        /// Entries of the annotation that name no namespace.
+        /// Entries of the annotation that are not valid namespace names.
         invalid: BTreeSet<String>,
     },
 }
 
 impl Scope {
-    /// Reads the annotation. Nothing between two commas is nothing; an annotation that names no namespace asks
-    /// for none, since whoever wrote it meant to narrow.
+    /// Parses the annotation. Empty entries are ignored; an annotation without a namespace opts in to none, since its
+    /// author intended a limit.
     #[must_use]
     pub fn read(annotation: Option<&str>) -> Self {
         let Some(annotation) = annotation else { return Self::EveryGrantedNamespace };
@@ -80,7 +80,7 @@ impl Account {
         Self::from_metadata(&account.metadata, Ok(state))
     }
 
-    /// Stands for a ManagedServiceAccount of which only the metadata could be read.
+    /// A ManagedServiceAccount of which only the metadata is readable.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, error: String) -> Self {
         Self::from_metadata(metadata, Err(error))
@@ -99,8 +99,7 @@ impl Account {
         }
     }
 
-    /// Whether two readings differ in anything but the version and what conditions say: only then a copy may have
-    /// to change.
+    /// Whether two readings differ only in the version and the messages of conditions: then no copy has to change.
     #[must_use]
     pub fn asks_the_same_as(&self, other: &Self) -> bool {
         let token_secret =
@@ -111,7 +110,7 @@ impl Account {
     }
 }
 
-/// Whether an account can have copies: their name has to be one that an API server takes.
+/// Whether an account can have copies: their name must be valid.
 #[must_use]
 pub fn can_have_copies(key: &AccountKey) -> bool {
     is_dns_subdomain(&key.copy_name())

@@ -1,4 +1,4 @@
-//! What decisions read of a Secret that may be a copy of ours, and how a copy is made.
+//! What decisions read of a Secret that may be a copy, and how a copy is created.
 
 use std::collections::BTreeMap;
 
@@ -13,59 +13,59 @@ use sha2::{Digest as _, Sha256};
 use crate::credential::source::{Credential, ENTRIES, Fingerprint};
 use crate::version::Version;
 
-/// The field manager of what the syncer writes. For people who read managedFields: it proves nothing, since whoever
-/// may write a Secret may write under any field manager.
+/// The field manager of the syncer's writes. It is for people who read managedFields and proves nothing, since any
+/// writer of a Secret can use any field manager.
 pub const FIELD_MANAGER: &str = "hub-addons-credential-syncer";
 
 /// The annotations of a copy.
 const ANNOTATIONS: [&str; 3] = [labels::SYNCED_CLUSTER, labels::SYNCED_ACCOUNT, labels::SYNCED_ACCOUNT_UID];
 
-/// How many hexadecimal digits of its hash a label value gets that had to be shortened: an even number, up to 16.
+/// How many hexadecimal digits of its hash a shortened label value has: an even number, up to 16.
 const HASH_LENGTH: usize = 10;
 
-/// Longest `metadata.uid` that is kept, in bytes: the API server's are UUIDs, and an annotation may be long.
+/// Longest `metadata.uid` that is stored, in bytes: the API server's are UUIDs, and an annotation may be long.
 pub(super) const UID_MAX_LENGTH: usize = 512;
 
-/// A Secret where a copy belongs, as the API server has it: what plans read, and no secret. Its size does not depend
-/// on what is in the Secret, since a tenant may label any Secret of his namespace.
+/// A Secret at a copy's place, reduced to what plans need, without its data. Its size does not depend on the Secret's
+/// content, since a tenant may label any Secret in its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and none excludes another")]
 pub struct ObservedCopy {
-    /// This very object.
+    /// The version of the object.
     pub version: Version,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
     /// Whether it carries the label [`labels::SYNCED_FROM`], by which copies are watched.
     pub is_labelled: bool,
-    /// Whose token it should hold, where label, annotations, name and type agree on that.
+    /// The account that it is for, if label, annotations, name and type agree.
     pub record: Option<Record>,
-    /// Whether its data can no longer change.
+    /// Whether its data is immutable.
     immutable: bool,
-    /// Whether it is of a copy's type, which never changes.
+    /// Whether it has the type of a copy, which is immutable.
     is_opaque: bool,
-    /// The profile that controls it, if nothing else owns it.
+    /// The profile that controls it, if it is the only owner.
     owner: Option<Owner>,
-    /// What it holds, or nothing where that cannot be read.
+    /// The fingerprint of its data, or `None` if the data cannot be read.
     fingerprint: Option<Fingerprint>,
-    /// Whether it holds anything.
+    /// Whether it has any data.
     is_full: bool,
-    /// Whether it holds an entry that no copy has.
+    /// Whether it has a key that no copy has.
     holds_more: bool,
-    /// Whether it carries labels, annotations or finalizers that we do not write.
+    /// Whether it has labels, annotations or finalizers that we do not write.
     is_adorned: bool,
 }
 
-/// A profile that controls a copy. The garbage collector looks for it by name, and compares the uid.
+/// A profile that controls a copy. The garbage collector finds it by name, and compares the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Owner {
     name: String,
     uid: String,
 }
 
-/// What is recorded on a copy.
+/// The account recorded on a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Whose token it holds.
+    /// The account.
     pub account: AccountKey,
     /// The `metadata.uid` of the account.
     pub uid: String,
@@ -88,7 +88,7 @@ impl ObservedCopy {
         }
     }
 
-    /// Stands for a Secret of which only the metadata could be read.
+    /// A Secret of which only the metadata is readable.
     #[must_use]
     pub fn unreadable(key: &SecretKey, metadata: &ObjectMeta) -> Self {
         Self::from_metadata(key, metadata)
@@ -97,7 +97,7 @@ impl ObservedCopy {
     fn from_metadata(key: &SecretKey, metadata: &ObjectMeta) -> Self {
         let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());
         let label = labels.and_then(|all| all.get(labels::SYNCED_FROM));
-        // An agent's Secret is a source, whatever else it carries.
+        // An agent's Secret is a source, whatever other labels it has.
         let is_source = labels.is_some_and(|all| all.contains_key(labels::IS_MANAGED_SERVICE_ACCOUNT));
         let record = Record::read(metadata).filter(|record| {
             record.account.copy_name() == *key.name
@@ -127,25 +127,25 @@ impl ObservedCopy {
         }
     }
 
-    /// Whether it holds anything, as far as is known.
+    /// Whether it has any data, as far as is known.
     #[must_use]
     pub fn holds_data(&self) -> bool {
         self.is_full
     }
 
-    /// Whether what it holds can be taken out.
+    /// Whether its data can be removed.
     #[must_use]
     pub fn can_be_emptied(&self) -> bool {
         !self.immutable && self.is_full
     }
 
-    /// Whether it holds this credential and nothing else. Nobody can write that who does not know the token.
+    /// Whether its data is exactly this credential. Only a writer that knows the token can create that.
     #[must_use]
     pub fn holds(&self, credential: &Credential) -> bool {
         self.is_opaque && self.fingerprint == Some(credential.digest)
     }
 
-    /// Whether its profile is the one that its credential belongs to.
+    /// Whether the profile that owns it is the one of its credential.
     #[must_use]
     pub fn is_owned_by(&self, wanted: &Wanted<'_>) -> bool {
         self.owner
@@ -153,7 +153,7 @@ impl ObservedCopy {
             .is_some_and(|owner| owner.uid == wanted.owner && owner.name == wanted.account.cluster.as_str())
     }
 
-    /// Whether it is what the copy of this credential should be. What others put beside that is theirs.
+    /// Whether it is the copy of this credential. Additional metadata of others is ignored.
     #[must_use]
     pub fn is(&self, wanted: &Wanted<'_>) -> bool {
         self.holds(wanted.credential)
@@ -161,15 +161,16 @@ impl ObservedCopy {
             && self.is_owned_by(wanted)
     }
 
-    /// Whether it is as we write a copy of this credential, to the last label.
+    /// Whether it is exactly as we write a copy of this credential, including all labels.
     #[must_use]
     pub fn is_exactly(&self, wanted: &Wanted<'_>) -> bool {
         self.is(wanted) && !self.is_adorned && !self.immutable
     }
 
-    /// Whether only a new object can become what it should be. A token goes only into a Secret that is `known`, by its
-    /// uid, to have been made for it: labels and annotations of any other may be there to carry the token away. One
-    /// without its label is replaced as well, since that is how the chart's policies know what the syncer may change.
+    /// Whether it must be replaced by a new object. A token is written only into a Secret that is `known`, by its uid,
+    /// to have been created for it: labels and annotations of any other Secret may exist to capture the token. A Secret
+    /// without the label is replaced as well, since by that label the chart's policies identify what the syncer may
+    /// change.
     #[must_use]
     pub fn must_be_replaced(&self, wanted: &Wanted<'_>, known: bool) -> bool {
         let is_filled = self.holds(wanted.credential);
@@ -191,18 +192,18 @@ impl Record {
     }
 }
 
-/// What a copy should be.
+/// The desired copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Whose token it holds.
+    /// The account of its token.
     pub account: &'a AccountKey,
     /// The `metadata.uid` of the account.
     pub uid: &'a str,
     /// The `metadata.uid` of the profile that owns it.
     pub owner: &'a str,
-    /// The version in which a copy that is written names that profile. One that is there keeps the version that it has.
+    /// The version of ClusterProfile in its owner reference, when it is written. An existing copy keeps its version.
     pub owner_version: ProfileVersion,
-    /// What it holds.
+    /// The data.
     pub credential: &'a Credential,
 }
 
@@ -224,7 +225,7 @@ impl Wanted<'_> {
         )
     }
 
-    /// The merge patch that makes this of a copy. Labels and annotations of others stay.
+    /// The merge patch that changes a Secret to this copy. Labels and annotations of others are preserved.
     #[must_use]
     pub fn patch(&self, observed: &ObservedCopy) -> Patch {
         let mut data: BTreeMap<String, Option<SecretBytes>> =
@@ -261,11 +262,11 @@ impl Wanted<'_> {
     }
 }
 
-/// A merge patch of a Secret, for exactly one version of it.
+/// A merge patch for exactly one version of a Secret.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Patch {
     metadata: PatchedMetadata,
-    /// `None` takes an entry away; no map at all takes everything.
+    /// A value of `None` removes a key; `None` for the map removes all data.
     data: Option<BTreeMap<String, Option<SecretBytes>>>,
 }
 
@@ -283,7 +284,7 @@ struct PatchedMetadata {
 }
 
 impl Patch {
-    /// Takes everything out of a Secret.
+    /// Removes all data from a Secret.
     #[must_use]
     pub fn empty(observed: &ObservedCopy) -> Self {
         Self {
@@ -299,8 +300,8 @@ impl Patch {
     }
 }
 
-/// The value of the label [`labels::SYNCED_FROM`]: the name of the copy, shortened with a hash where it is too long
-/// for a label value.
+/// The value of the label [`labels::SYNCED_FROM`]: the name of the copy, shortened with a hash if it exceeds the length
+/// of a label value.
 #[must_use]
 pub fn label_value(account: &AccountKey) -> String {
     let name = account.copy_name();

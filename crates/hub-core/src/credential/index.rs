@@ -1,5 +1,4 @@
-//! What the hub knows of accounts, their tokens, the copies and the profiles that these hang on: a synchronous
-//! index.
+//! The index of accounts, their tokens, the copies and the profiles that own them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -19,21 +18,21 @@ use crate::grant::{self, Grant};
 use crate::protected::ProtectedNamespaces;
 use crate::token_names::{TokenNames, token_names};
 
-/// How the syncer is set up.
+/// Settings of the syncer.
 #[derive(Debug, Clone, Default)]
 pub struct SyncSettings {
-    /// The cluster manager whose profiles copies hang on.
+    /// The cluster manager whose profiles own copies.
     pub manager: ManagerName,
-    /// Whether an account without the annotation [`labels::SYNC_TO_NAMESPACES`] asks for no copy.
+    /// Whether an account without the annotation [`labels::SYNC_TO_NAMESPACES`] gets no copy.
     pub require_namespaces: bool,
-    /// The namespaces that receive no copy, whatever is bound there.
+    /// The namespaces that receive no copy, even if a set is bound there.
     pub protected: ProtectedNamespaces,
-    /// Whether a token counts that was reported before its ManagedCluster was created, as all are on a hub that was
+    /// Whether to copy tokens that were reported before their ManagedCluster was created, as all are on a hub that was
     /// restored from a backup of its objects.
     pub trust_restored: bool,
 }
 
-/// What a copy hangs on.
+/// The profile that owns a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// `metadata.uid`.
@@ -56,12 +55,12 @@ impl Profile {
     }
 }
 
-/// What is known of a place.
+/// What is known about one place.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The Secret there, as far as it has been seen.
+    /// The Secret there, if observed.
     observed: Option<ObservedCopy>,
-    /// The Secret that this process has made there and not deleted.
+    /// The Secret that this process has created there and not deleted.
     made: Option<Made>,
     /// What the API server refuses to do there.
     refused: Option<Refused>,
@@ -73,26 +72,26 @@ impl Slot {
     }
 }
 
-/// A Secret that this process has made, or has found to be exactly what it would have made. No label and no
-/// managedFields prove that, since a tenant can write and strip all of them; the uid is the API server's.
+/// A Secret that this process created, or that is exactly what it would have created. Labels and managedFields do not
+/// prove this, since a tenant can write and remove them; only the API server sets the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Its `metadata.uid`.
     pub uid: String,
-    /// Whose token went into it.
+    /// The account whose token it got.
     pub account: AccountKey,
 }
 
-/// A write that the API server refuses: a quota, a webhook or a policy stands against it, or a permission is missing.
+/// A refused write: because of a quota, a webhook or a policy, or a missing permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refused {
     /// To create or to change a copy.
     Write,
-    /// To delete one.
+    /// To delete a copy.
     Delete,
 }
 
-/// The index. What decisions read of the clusters, sets and bindings is in the [`Fleet`].
+/// The index. The [`Fleet`] has what decisions read of clusters, sets and bindings.
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
     pub(super) settings: SyncSettings,
@@ -107,12 +106,12 @@ pub struct CredentialIndex {
     profile_version: ProfileVersion,
 }
 
-/// Of what every object is known, so that an absence means something.
+/// The lists that are complete, so that a missing object does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listed<T> {
-    /// Of these.
+    /// Those of these.
     Of(BTreeSet<T>),
-    /// Of everything.
+    /// All.
     All,
 }
 
@@ -131,7 +130,7 @@ impl<T: Ord> Listed<T> {
         }
     }
 
-    /// From now on every object of this is known, or every object where it is `None`; returns whether that is new.
+    /// Records that every object of this, or with `None` every object, is known; returns whether that is new.
     pub fn add(&mut self, what: Option<T>) -> bool {
         match (&mut *self, what) {
             (Self::All, _) => false,
@@ -157,17 +156,17 @@ impl CredentialIndex {
         Self { settings, ..Self::default() }
     }
 
-    /// The version of ClusterProfile that copies name their profile in.
+    /// The version of ClusterProfile in owner references.
     pub(super) fn profile_version(&self) -> ProfileVersion {
         self.profile_version
     }
 
-    /// From now on the hub serves this version of ClusterProfile. No copy is written for that alone.
+    /// Sets the version of ClusterProfile in use. This alone causes no write to copies.
     pub fn set_profile_version(&mut self, version: ProfileVersion) {
         self.profile_version = version;
     }
 
-    /// Every ManagedServiceAccount is known; answers whether that is new.
+    /// Records that every ManagedServiceAccount is known; returns whether that is new.
     pub fn accounts_listed(&mut self) -> bool {
         !std::mem::replace(&mut self.all_accounts, true)
     }
@@ -178,29 +177,29 @@ impl CredentialIndex {
         self.all_accounts
     }
 
-    /// Every token of accounts of this name, or of all, is known; answers whether that is new.
+    /// Records that every token of accounts of this name, or of all, is known; returns whether that is new.
     pub fn sources_listed(&mut self, account: Option<AccountName>) -> bool {
         self.listed_sources.add(account)
     }
 
-    /// A watch on the tokens of accounts of this name begins anew.
+    /// Records that the watch on tokens of accounts of this name starts over.
     pub fn forget_sources(&mut self, account: &AccountName) {
         self.listed_sources.remove(account);
         self.sources.retain(|key, _| key.account != *account);
     }
 
-    /// Whether it is known if there is a token of an account of this name.
+    /// Whether it is known if an account of this name has a token.
     #[must_use]
     pub fn knows_sources(&self, account: &AccountName) -> bool {
         self.listed_sources.has(account)
     }
 
-    /// Every copy in this namespace, or in all, is known; answers whether that is new.
+    /// Records that every copy in this namespace, or in all, is known; returns whether that is new.
     pub fn copies_listed(&mut self, namespace: Option<Namespace>) -> bool {
         self.listed_copies.add(namespace)
     }
 
-    /// Nobody looks any more for tokens and copies but these.
+    /// Forgets all other tokens and copies, which are no longer watched.
     pub fn keep_listed(
         &mut self,
         sources: impl Fn(&AccountName) -> bool,
@@ -219,13 +218,13 @@ impl CredentialIndex {
         }
     }
 
-    /// A watch on the copies in this namespace begins anew.
+    /// Records that the watch on the copies in this namespace starts over.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
         self.listed_copies.remove(namespace);
         self.forget_observed(namespace);
     }
 
-    /// What this process has made stays known: it may have to be deleted.
+    /// What this process created stays known: it may have to be deleted.
     fn forget_observed(&mut self, namespace: &Namespace) {
         if let Some(slots) = self.copies.get_mut(namespace) {
             slots.retain(|_, slot| {
@@ -238,7 +237,7 @@ impl CredentialIndex {
         }
     }
 
-    /// Whether the copies of a namespace can be judged: an absence means nothing before all of them are known.
+    /// Whether every copy of a namespace is known, so that a missing one does not exist.
     #[must_use]
     pub fn knows_copies(&self, namespace: &Namespace) -> bool {
         self.listed_copies.has(namespace)
@@ -251,13 +250,13 @@ impl CredentialIndex {
         slots.is_some_and(|slots| slots.values().any(|slot| slot.observed.is_some() || slot.made.is_some()))
     }
 
-    /// The token of an account, as its agent has reported it.
+    /// The token of an account, as its agent reported it.
     #[must_use]
     pub fn source(&self, key: &AccountKey) -> Option<&TokenSource> {
         self.sources.get(key)
     }
 
-    /// The names by which tokens are watched, where not all are; the accounts that are left out are remembered.
+    /// The names by which tokens are watched, if not all are; records the accounts that are left out.
     pub fn token_names(&mut self, fleet: &Fleet) -> BTreeSet<AccountName> {
         let asks = |key: &AccountKey| self.account(key).is_some_and(|account| account.asks);
         let asking: Vec<_> = self.accounts().filter(asks).collect();
@@ -266,7 +265,7 @@ impl CredentialIndex {
         names
     }
 
-    /// Whether tokens of this account's name are not watched, because there are too many names.
+    /// Whether tokens of this account's name are not watched because there are too many names.
     #[must_use]
     pub fn is_left_out(&self, key: &AccountKey) -> bool {
         self.left_out.contains(key)
@@ -278,7 +277,7 @@ impl CredentialIndex {
         self.accounts.get(&key.cluster)?.get(&key.account)
     }
 
-    /// When the token of an account ends, if it says so.
+    /// When the token of an account expires, if known.
     #[must_use]
     pub fn expiry(&self, key: &AccountKey) -> Option<Timestamp> {
         self.sources.get(key)?.credential.as_ref().ok()?.expires
@@ -293,13 +292,13 @@ impl CredentialIndex {
         })
     }
 
-    /// The copy at a place, or what stands there.
+    /// The copy, or another Secret, at a place.
     #[must_use]
     pub fn copy(&self, key: &SecretKey) -> Option<&ObservedCopy> {
         self.slot(key)?.observed.as_ref()
     }
 
-    /// The Secret that this process has made at a place, there or stripped of the label by which it would be seen.
+    /// The Secret that this process created at a place, even if its label has been removed so that no watch shows it.
     #[must_use]
     pub fn made(&self, key: &SecretKey) -> Option<&Made> {
         self.slot(key)?.made.as_ref()
@@ -324,7 +323,7 @@ impl CredentialIndex {
         self.copies.get(&key.namespace)?.get(&key.name)
     }
 
-    /// Changes what is known of a place, which is forgotten when nothing is.
+    /// Updates what is known about a place, and forgets the place if nothing is.
     fn change_slot(&mut self, key: &SecretKey, change: impl FnOnce(&mut Slot)) {
         let slots = self.copies.entry(key.namespace.clone()).or_default();
         let slot = slots.entry(Arc::clone(&key.name)).or_default();
@@ -337,15 +336,15 @@ impl CredentialIndex {
         }
     }
 
-    /// Takes in that the Secret of this uid is ours: the API server has said so in its response to a create, or it is
-    /// exactly what we would have created.
+    /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly what we
+    /// would have created.
     pub fn set_made(&mut self, key: &SecretKey, made: Option<Made>) {
         if self.made(key) != made.as_ref() {
             self.change_slot(key, |slot| slot.made = made);
         }
     }
 
-    /// Takes in whether the API server refuses to do what is planned for a place.
+    /// Records whether the API server refuses the planned write at a place.
     pub fn set_refused(&mut self, key: &SecretKey, refused: Option<Refused>) {
         if self.refused(key) != refused {
             self.change_slot(key, |slot| slot.refused = refused);
@@ -358,7 +357,7 @@ impl CredentialIndex {
         self.profiles.get(key)
     }
 
-    /// Takes in a ManagedServiceAccount as it is now; answers whether copies may have to change.
+    /// Adds or replaces a ManagedServiceAccount; returns whether copies may have to change.
     pub fn apply_account(&mut self, key: AccountKey, account: Account) -> bool {
         let accounts = self.accounts.entry(key.cluster).or_default();
         let changed = accounts.get(&key.account).is_none_or(|before| !before.asks_the_same_as(&account));
@@ -366,7 +365,7 @@ impl CredentialIndex {
         changed
     }
 
-    /// Forgets a ManagedServiceAccount that is gone, or no longer asks.
+    /// Removes a ManagedServiceAccount that is gone, or no longer opts in.
     pub fn delete_account(&mut self, key: &AccountKey) {
         if let Some(accounts) = self.accounts.get_mut(&key.cluster) {
             accounts.remove(&key.account);
@@ -376,7 +375,7 @@ impl CredentialIndex {
         }
     }
 
-    /// Takes in the Secret with the token of an account; answers whether it differs from before.
+    /// Adds or replaces the Secret with the token of an account; returns whether it differs from before.
     pub fn apply_source(&mut self, key: AccountKey, source: TokenSource) -> bool {
         if self.sources.get(&key) == Some(&source) {
             return false;
@@ -385,12 +384,12 @@ impl CredentialIndex {
         true
     }
 
-    /// Forgets the token of an account.
+    /// Removes the token of an account.
     pub fn delete_source(&mut self, key: &AccountKey) {
         self.sources.remove(key);
     }
 
-    /// Takes in a Secret where a copy belongs; returns whether it differs from before.
+    /// Adds or replaces a Secret at a place; returns whether it differs from before.
     pub fn apply_copy(&mut self, key: &SecretKey, observed: ObservedCopy) -> bool {
         if self.copy(key) == Some(&observed) {
             return false;
@@ -399,14 +398,14 @@ impl CredentialIndex {
         true
     }
 
-    /// Forgets a copy that is gone, or is no longer seen.
+    /// Removes a copy that is gone, or no longer watched.
     pub fn delete_copy(&mut self, key: &SecretKey) {
         if self.slot(key).is_some() {
             self.change_slot(key, |slot| slot.observed = None);
         }
     }
 
-    /// Takes in a profile; answers whether it differs from before.
+    /// Adds or replaces a profile; returns whether it differs from before.
     pub fn apply_profile(&mut self, key: ProfileKey, profile: Profile) -> bool {
         if self.profiles.get(&key) == Some(&profile) {
             return false;
@@ -415,12 +414,12 @@ impl CredentialIndex {
         true
     }
 
-    /// Forgets a profile that is gone.
+    /// Removes a profile.
     pub fn delete_profile(&mut self, key: &ProfileKey) {
         self.profiles.remove(key);
     }
 
-    /// The accounts whose copies have this name: a cluster's name before one of its dashes, an account's behind.
+    /// The accounts whose copies have this name: for each dash, the cluster's name before and the account's after it.
     pub(super) fn accounts_named(&self, name: &str) -> impl Iterator<Item = AccountKey> {
         name.match_indices('-')
             .map(|(dash, _)| (&name[..dash], &name[dash + 1..]))
@@ -430,7 +429,7 @@ impl CredentialIndex {
             .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
     }
 
-    /// Where the copies of an account are or may have to be.
+    /// The places where copies of an account exist or may have to.
     #[must_use]
     pub fn places_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
         let name: Arc<str> = key.copy_name().into();
@@ -441,7 +440,7 @@ impl CredentialIndex {
         granted.chain(there.map(|(namespace, _)| namespace)).map(place).collect()
     }
 
-    /// The copies, there or wanted, of the accounts of a cluster in a namespace; and perhaps some of another
+    /// The places, existing or wanted, of the accounts of a cluster in a namespace; and possibly some of another
     /// cluster whose name begins with this one's.
     #[must_use]
     pub fn places_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
@@ -452,7 +451,7 @@ impl CredentialIndex {
         for account in self.accounts.get(&key.cluster).into_iter().flat_map(BTreeMap::keys) {
             let named = AccountKey { cluster: key.cluster.clone(), account: account.clone() };
             let name = named.copy_name();
-            // A cluster that is granted no longer makes room for the account of another that shares the name.
+            // A cluster that is no longer granted makes room for another cluster's account with the same copy name.
             if itself || self.accounts_named(&name).any(|other| is_granted(&other.cluster)) {
                 places.insert(place(name.into()));
             }
@@ -466,13 +465,13 @@ impl CredentialIndex {
         places
     }
 
-    /// The copies that a change of the fleet concerns, and the accounts of which there is something else to say.
+    /// The copies that a change of the fleet affects, and the accounts whose report may change.
     #[must_use]
     pub fn concerned(&self, fleet: &Fleet, touched: &Touched) -> (BTreeSet<SecretKey>, Vec<AccountKey>) {
         match touched {
             Touched::Nothing => (BTreeSet::new(), Vec::new()),
             Touched::Cluster(cluster) => {
-                // The namespace of a cluster is protected as long as there is the cluster.
+                // The namespace of a cluster is protected as long as the cluster exists.
                 let own = self.places_in(fleet, &Namespace::from(cluster.as_str()));
                 let at = |namespace: &Namespace| {
                     self.places_at(
@@ -491,7 +490,7 @@ impl CredentialIndex {
         }
     }
 
-    /// Every copy, there or wanted.
+    /// Every place, existing or wanted.
     #[must_use]
     pub fn places(&self, fleet: &Fleet) -> BTreeSet<SecretKey> {
         let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.keys()).collect();
@@ -506,7 +505,7 @@ impl CredentialIndex {
     }
 }
 
-/// Whether a namespace sees a cluster, or may.
+/// Whether a namespace is granted a cluster, or may be.
 fn is_granted(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) -> bool {
     let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
     grant::decide(fleet, &key) != Grant::Refused

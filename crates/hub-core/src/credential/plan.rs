@@ -1,4 +1,4 @@
-//! One copy, from what is known to the one difference to write.
+//! One copy: from the index to the next write.
 
 use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
 use hub_api::secret::Secret;
@@ -12,50 +12,50 @@ use crate::grant::{self, Grant};
 use crate::note::{Note, Reason};
 use crate::version::Version;
 
-/// What is left to do for one copy, and how things stand.
+/// The next write for one place, and the states of its accounts.
 #[derive(Debug, Default, PartialEq)]
 pub struct CopyPlan {
     /// The next write.
     pub action: CopyAction,
-    /// The account whose token is in the Secret at the place, or goes there with the next write.
+    /// The account whose token is in the Secret, or will be after the next write.
     pub holder: Option<AccountKey>,
-    /// Whether what is there is exactly the copy of its holder, whoever wrote it: its uid is worth remembering.
+    /// Whether the existing Secret is exactly the copy of its holder, whoever wrote it: its uid is recorded.
     pub is_exact: bool,
-    /// Whether a Secret is left alone because it is not ours.
+    /// Whether a Secret is not changed because it is not ours.
     pub is_foreign: bool,
-    /// Whether the next write takes a token away from where it may not be.
+    /// Whether the next write removes a token that must not be there.
     pub is_removal: bool,
-    /// How it stands with every account whose copy has this name.
+    /// The state of every account whose copy has this name.
     pub states: Vec<(AccountKey, State)>,
     /// The findings on the Secret.
     pub notes: Vec<Note>,
 }
 
 impl CopyPlan {
-    /// The account whose copy is there, or about to be.
+    /// The account whose copy exists, or is about to.
     #[must_use]
     pub fn synced(&self) -> Option<&AccountKey> {
         self.states.iter().find(|(_, state)| *state == State::Synced).map(|(account, _)| account)
     }
 
-    /// A token stays where it may not be, since the API server refuses to delete it.
+    /// Records that a token remains where it must not be, since the API server refuses to delete it.
     fn mark_undeletable(&mut self, account: &AccountKey, refused: Option<Refused>) {
         let states =
             self.states.iter_mut().filter(|(key, _)| refused == Some(Refused::Delete) && key == account);
         states.for_each(|(_, state)| *state = State::DeleteRefused);
     }
 
-    /// What it is that the API server refuses, where it refuses the next write.
+    /// The kind of the next write, for recording its refusal.
     #[must_use]
     pub fn refused(&self) -> Refused {
         if self.is_removal { Refused::Delete } else { Refused::Write }
     }
 }
 
-/// The next write. After it, the plan is made anew from the API server's response.
+/// The next write. After it, the plan is recomputed from the API server's response.
 #[derive(Debug, Default, PartialEq)]
 pub enum CopyAction {
-    /// Nothing differs, or nothing may be done.
+    /// Nothing differs, or nothing may be written.
     #[default]
     Nothing,
     /// Create this Secret.
@@ -64,22 +64,23 @@ pub enum CopyAction {
     Patch(Box<Patch>),
     /// Delete the Secret of exactly this version.
     Delete(Version),
-    /// Delete the Secret of this uid, if it is still there: no watch shows it, since it has lost its label or is gone.
+    /// Delete the Secret with this uid, if it still exists: no watch shows it, since its label was removed or it is
+    /// gone.
     DeleteUnseen(String),
 }
 
-/// How it stands with one account in one namespace, whatever stands at the place of its copy.
+/// Whether one account should have a copy in one namespace, apart from what is at the place.
 enum Standing<'a> {
-    /// A copy should be there. One that is not there yet is made unless something stands against it.
+    /// A copy should exist. A missing one is created unless there is an obstacle.
     Offered(Wanted<'a>, Option<State>),
-    /// It cannot be said: what is there stays as it is.
+    /// Unknown: an existing copy is kept.
     Kept(State),
     /// There should be no copy.
     Refused(State),
 }
 
 impl Standing<'_> {
-    /// How it stands where no copy of the account is.
+    /// The state if the place has no copy of the account.
     fn without_copy(&self, offered: State) -> State {
         match self {
             Self::Offered(_, obstacle) => obstacle.unwrap_or(offered),
@@ -88,21 +89,21 @@ impl Standing<'_> {
     }
 }
 
-/// Whose Secret stands at a place.
+/// The origin of the Secret at a place.
 struct Origin {
-    /// Whose token it holds, or should.
+    /// The account whose token it contains, or should.
     account: AccountKey,
-    /// Whether its uid is the one of a Secret that we have made.
+    /// Whether its uid is that of a Secret that this process created.
     known: bool,
 }
 
 impl Origin {
-    /// Finds out, from the strongest evidence to the weakest. With none, the Secret is not ours.
+    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours.
     ///
-    /// 1. The uid of a Secret that this process has made: whatever has been done to it, it is ours.
-    /// 2. Label, annotations, name and type that all say the same: somebody has put it where a copy belongs, and as
-    ///    one. It may be deleted, and never gets a token (see [`ObservedCopy::must_be_replaced`]).
-    /// 3. The bytes of a token whose copy has this name: somebody has stripped a copy.
+    /// 1. The uid of a Secret that this process created: it is ours, whatever its content.
+    /// 2. Label, annotations, name and type agree: another writer created it as a copy. It may be deleted, and never
+    ///    gets a token (see [`ObservedCopy::must_be_replaced`]).
+    /// 3. The data is that of a token whose copy has this name: another writer removed the label of a copy.
     fn find(index: &CredentialIndex, place: &SecretKey, observed: &ObservedCopy) -> Option<Self> {
         if let Some(made) = index.made(place).filter(|made| made.uid == observed.version.uid) {
             return Some(Self { account: made.account.clone(), known: true });
@@ -117,7 +118,7 @@ impl Origin {
     }
 }
 
-/// Plans what has to be written so that what is at `place` is the right copy, or none.
+/// Plans the next write that makes the Secret at `place` the right copy, or removes it.
 #[must_use]
 pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
     if !index.knows_copies(&place.namespace) {
@@ -126,7 +127,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
     let observed = index.copy(place);
     let origin = observed.and_then(|observed| Origin::find(index, place, observed));
     let mut candidates: Vec<AccountKey> = index.accounts_named(&place.name).collect();
-    // An account that is gone, or of which nothing is known, has still to be judged.
+    // An account that is gone, or about which nothing is known, must still be evaluated.
     let unseen = index.made(place).filter(|_| observed.is_none());
     let holder = origin.as_ref().map(|origin| &origin.account).or(unseen.map(|made| &made.account));
     let missing = holder.filter(|holder| !candidates.contains(holder)).cloned();
@@ -144,7 +145,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
     }
 }
 
-/// An absence means nothing before all copies of a namespace are known.
+/// Nothing is decided before all copies of a namespace are known.
 fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
     let state = |key| {
         let state = standing(index, fleet, &place.namespace, &key).without_copy(State::CopiesUnknown);
@@ -155,7 +156,7 @@ fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> Co
 
 type Standings<'a> = [(&'a AccountKey, Standing<'a>)];
 
-/// The older account goes first, where nothing else decides.
+/// The older account takes precedence if nothing else decides.
 fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
     let created = index.account(key).and_then(|account| account.created);
     (created.is_none(), created, key.clone())
@@ -178,11 +179,11 @@ fn create(
             }
             _ => standing.without_copy(State::NameTaken),
         };
-        // Whose token is about to be known goes first as well.
+        // An account whose token may become known takes precedence as well.
         is_free &= !matches!(state, State::Synced | State::WriteRefused | State::TokenUnknown);
         plan.states.push(((*key).clone(), state));
     }
-    // Where a copy should be, creating one shows what has become of the last.
+    // Where a copy should exist, creating it shows what happened to the last one.
     let is_unwanted = standings.iter().all(|(_, standing)| matches!(standing, Standing::Refused(_)));
     if let Some(made) = unseen.filter(|_| is_unwanted) {
         plan.action = CopyAction::DeleteUnseen(made.uid.clone());
@@ -200,8 +201,8 @@ fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
             plan.notes.push(Note::new(
                 Reason::ForeignSecret,
                 format!(
-                    "is left alone, since the credential syncer did not create it; it has the name of the credential \
-                     of ManagedServiceAccount {key}: delete it"
+                    "is not changed, since the credential syncer did not create it, but has the name of the copy \
+                     for ManagedServiceAccount {key}: delete it"
                 ),
             ));
         }
@@ -220,7 +221,7 @@ fn keep_or_delete(
     let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
     let holder = standings.iter().find(|(key, _)| **key == origin.account);
     let wanted = match holder {
-        // It never moves to a profile that is not ours.
+        // A copy is never moved to a profile that is not ours.
         Some((_, Standing::Offered(wanted, Some(State::ForeignProfile))))
             if !observed.is_owned_by(wanted) =>
         {
@@ -232,7 +233,7 @@ fn keep_or_delete(
             true
         }
         Some((_, Standing::Kept(_))) => true,
-        // Whose it is may come to light with the accounts that are not known yet.
+        // The accounts that are not known yet may include its owner.
         None if !all_accounts_known => true,
         Some((_, Standing::Refused(_))) | None => false,
     };
@@ -257,8 +258,8 @@ fn keep_or_delete(
             plan.notes.push(Note::new(
                 Reason::CopyNameTaken,
                 format!(
-                    "holds the token of ManagedServiceAccount {holder}; that of {key} would have the same name and \
-                     is not synced: rename one of the two"
+                    "contains the token of ManagedServiceAccount {holder}; the copy for {key} would have the same name and \
+                     is not created: rename one of the two"
                 ),
             ));
         }
@@ -272,10 +273,10 @@ fn keep_or_delete(
             CopyAction::Nothing if observed.holds_data() && !wanted => {
                 "and cannot be emptied: it is immutable"
             }
-            CopyAction::Nothing if observed.holds_data() => "and keeps its token, which may be here",
+            CopyAction::Nothing if observed.holds_data() => "and keeps its token, which is granted",
             _ => "and is emptied",
         };
-        let message = format!("is being deleted and held by a finalizer, {token}");
+        let message = format!("is being deleted, waits for a finalizer {token}");
         plan.notes.push(Note::new(Reason::CopyTerminating, message));
     }
     plan
@@ -294,12 +295,12 @@ fn difference(
     } else if obstacle.is_none() {
         CopyAction::Delete(observed.version.clone())
     } else {
-        // What stands against a new copy would be met after the old one is gone.
+        // The obstacle to a new copy would remain after the old one is deleted.
         CopyAction::Nothing
     }
 }
 
-/// Takes a copy away. One that a finalizer holds is emptied at least: its token must not stay where it may not be.
+/// Removes a copy. One that a finalizer delays is at least emptied, since its token must not stay.
 fn removal(observed: &ObservedCopy) -> CopyAction {
     if !observed.terminating {
         CopyAction::Delete(observed.version.clone())
@@ -310,7 +311,7 @@ fn removal(observed: &ObservedCopy) -> CopyAction {
     }
 }
 
-/// What is clearly so is asked before what is not known: one "no" makes the rest immaterial.
+/// Evaluates known facts before unknown ones: one refusal makes the rest irrelevant.
 fn standing<'a>(
     index: &'a CredentialIndex,
     fleet: &Fleet,
@@ -366,7 +367,7 @@ fn standing<'a>(
         Ok(credential) => credential,
     };
     let obstacle = match grant {
-        // The projector puts the label back, or deletes the profile.
+        // The projector restores the label, or deletes the profile.
         Grant::Granted if profile.manager.is_none() => Some(State::ForeignProfile),
         Grant::Granted => None,
         Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
@@ -376,7 +377,7 @@ fn standing<'a>(
     Standing::Offered(Wanted { account: key, uid, owner, owner_version, credential }, obstacle)
 }
 
-/// Whether an account asks for a copy in a namespace, as far as is known.
+/// Whether an account opts in to a namespace, as far as is known.
 fn asked(
     index: &CredentialIndex,
     namespace: &Namespace,

@@ -1,4 +1,4 @@
-//! What a person should know of an account whose token is not everywhere it should be: the condition
+//! The report on an account whose token is not copied to every namespace where it should be: the condition
 //! [`CONDITION_SYNCED`] on the account.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,25 +14,25 @@ use crate::credential::state::State;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 
-/// How many namespaces a sentence names.
+/// How many namespaces a sentence lists.
 const NAMED: usize = 10;
 
-/// How much is shown of what somebody wrote, in characters: no namespace's name is longer, and a condition's message
-/// may not grow without end.
+/// How many characters of user input are quoted: no namespace has a longer name, and a condition's message must be
+/// bounded.
 const SHOWN: usize = 63;
 
-/// Why a credential is not where it should be.
+/// Why copies of an account are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The condition's reason: that of the first trouble.
+    /// The condition's reason: that of the first problem.
     pub reason: &'static str,
-    /// Every trouble, in a sentence each.
+    /// All problems, one sentence each.
     pub message: String,
-    /// Whether nothing is refused or contradicted, and something only is not there or not known yet.
+    /// Whether all problems are objects that do not exist or are not known yet, and none is a refusal or a conflict.
     pub is_missing: bool,
 }
 
-/// What there is to say of an account, if anything.
+/// The report on an account, if there is any problem.
 #[must_use]
 pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Option<Report> {
     let account = index.account(key)?;
@@ -64,7 +64,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     if !undeletable.is_empty() {
         troubles.insert(State::DeleteRefused, undeletable);
     }
-    // Whoever names a namespace expects a copy there; whoever does not expects one somewhere.
+    // An account that names a namespace expects a copy there; one that names none expects one anywhere.
     let expects_others =
         troubles.get(&State::ProtectedNamespace).is_some_and(|protected| protected.len() < granted.len());
     if expects_others && matches!(account.scope, Scope::EveryGrantedNamespace) {
@@ -87,23 +87,26 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     {
         let entries: Vec<_> = invalid.iter().take(NAMED).map(|entry| quoted(entry)).collect();
         reason = reason.or(Some("InvalidNamespace"));
-        sentences.push(format!("the annotation names what is no namespace: {}", entries.join(", ")));
+        sentences.push(format!(
+            "the annotation contains entries that are not valid namespace names: {}",
+            entries.join(", ")
+        ));
     }
     reason.map(|reason| Report { reason, message: sentences.join(". "), is_missing })
 }
 
-/// Why an account has no namespace to go to.
+/// Why an account has no namespace for copies.
 fn nowhere(account: &Account, require_namespaces: bool) -> (State, &'static str) {
     match account.scope {
         Scope::EveryGrantedNamespace if require_namespaces => (
             State::OutOfScope,
-            "this hub asks for the annotation authentication.open-cluster-management.io/sync-to-namespaces, and \
-             there is none",
+            "this hub requires the annotation authentication.open-cluster-management.io/sync-to-namespaces, which \
+             is missing",
         ),
         Scope::EveryGrantedNamespace => {
             (State::NotGranted, "no ManagedClusterSetBinding grants the cluster to any namespace")
         }
-        Scope::Only { .. } => (State::OutOfScope, "the annotation names no namespace"),
+        Scope::Only { .. } => (State::OutOfScope, "the annotation contains no namespace"),
     }
 }
 
@@ -121,8 +124,8 @@ fn listed(namespaces: &[&Namespace]) -> String {
     }
 }
 
-/// The conditions of an account with ours set or taken out, or `None` where nothing differs. Others' entries stay as
-/// they are.
+/// The conditions of an account with ours set or removed, or `None` if nothing differs. Entries of others are
+/// preserved.
 #[must_use]
 pub fn conditions(shown: &[Value], report: Option<&Report>, now: Timestamp) -> Option<Vec<Value>> {
     let is_ours = |entry: &&Value| entry["type"] == CONDITION_SYNCED;
@@ -141,7 +144,7 @@ pub fn conditions(shown: &[Value], report: Option<&Report>, now: Timestamp) -> O
     }
     let mut list: Vec<Value> = shown.iter().filter(|entry| !is_ours(entry)).cloned().collect();
     if let Some(report) = report {
-        // The status was False before, or there was no condition: a new reason is no transition.
+        // The status was False before, or there was no condition: a new reason is not a transition.
         let since = ours.iter().find(|entry| entry["status"] == "False");
         let since = since.and_then(|entry| entry["lastTransitionTime"].as_str()).map(str::to_owned);
         list.push(json!({

@@ -1,4 +1,4 @@
-//! What decisions read of the Secret that an agent has written a token into.
+//! What decisions read of the Secret into which an agent reports a token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::credential::account::Account;
 use crate::credential::copy::UID_MAX_LENGTH;
 use crate::fleet::ObservedCluster;
 
-/// The entry of a Secret that holds the token.
+/// The key of the token.
 pub const TOKEN: &str = "token";
-/// The entry of a Secret that holds the certificates of the managed cluster's API server.
+/// The key of the CA certificates of the managed cluster's API server.
 pub const CA: &str = "ca.crt";
 
-/// The entries of a copy.
+/// The keys of a copy.
 pub const ENTRIES: [&str; 2] = [CA, TOKEN];
 
-/// The most that is copied of one account, in bytes. A token travels in a header, of which no API server takes more,
-/// and what is kept of every account has to be bounded.
+/// The maximum size of the data that is copied for one account, in bytes. A token is sent in a header, which API
+/// servers limit, and the memory for every account must be bounded.
 pub const CREDENTIAL_MAX_LENGTH: usize = 64 * 1024;
 
-/// How many owners of a source are read: an agent writes one.
+/// How many owners of a source are read; an agent writes one.
 const OWNERS_MAX: usize = 8;
 
 /// The Secret of a ManagedServiceAccount's name in its namespace.
@@ -36,54 +36,54 @@ const OWNERS_MAX: usize = 8;
 pub struct TokenSource {
     /// The uids in its ownerReferences.
     pub owners: Vec<String>,
-    /// When its data was last written, by the API server's clock and as far as it has recorded that.
+    /// When its data was last written, as far as the API server has recorded it.
     pub reported: Option<Timestamp>,
-    /// Whether it carries the agent's label and is of the type that the agent gives it.
+    /// Whether it has the agent's label and the agent's Secret type.
     pub is_agents: bool,
-    /// What it holds, or why that is no credential.
+    /// Its credential, or why it has none.
     pub credential: Result<Arc<Credential>, Unusable>,
 }
 
-/// What is copied.
+/// The data that is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     /// The bearer token.
     pub token: SecretBytes,
-    /// The certificates, as the agent wrote them.
+    /// The CA certificates, as the agent wrote them.
     pub ca: Option<SecretBytes>,
-    /// Of a copy that holds this and nothing else.
+    /// The fingerprint of a copy with exactly this data.
     pub digest: Fingerprint,
-    /// When the token ends, where it is a JWT that says so.
+    /// When the token expires, if it is a JWT with that claim.
     pub expires: Option<Timestamp>,
 }
 
-/// Why what a source holds is not copied.
+/// Why a source is not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unusable {
     /// There is no token.
     NoToken,
     /// It is empty.
     EmptyToken,
-    /// It holds what no HTTP header can: then it is not what the agent was given.
+    /// It contains characters that no HTTP header allows, so it is not the token that the agent received.
     NotPrintable,
-    /// Token and certificates are longer than [`CREDENTIAL_MAX_LENGTH`].
+    /// Token and certificates together exceed [`CREDENTIAL_MAX_LENGTH`].
     TooLong,
-    /// The Secret does not have the shape of one.
+    /// The Secret does not match its schema.
     Unreadable,
 }
 
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoToken => write!(f, "it has no entry {TOKEN}"),
-            Self::EmptyToken => write!(f, "its entry {TOKEN} is empty"),
+            Self::NoToken => write!(f, "it has no key {TOKEN}"),
+            Self::EmptyToken => write!(f, "its key {TOKEN} is empty"),
             Self::NotPrintable => {
-                write!(f, "its entry {TOKEN} holds bytes that are no printable ASCII, such as a line end")
+                write!(f, "its key {TOKEN} contains bytes other than printable ASCII, such as a line end")
             }
             Self::TooLong => {
-                write!(f, "its entries {TOKEN} and {CA} have more than {CREDENTIAL_MAX_LENGTH} bytes")
+                write!(f, "its keys {TOKEN} and {CA} exceed {CREDENTIAL_MAX_LENGTH} bytes")
             }
-            Self::Unreadable => f.write_str("it does not have the shape of a Secret"),
+            Self::Unreadable => f.write_str("it is not a valid Secret"),
         }
     }
 }
@@ -105,15 +105,15 @@ impl TokenSource {
         }
     }
 
-    /// Stands for a Secret that could not be read.
+    /// A Secret that cannot be read.
     #[must_use]
     pub fn unreadable() -> Self {
         Self { owners: Vec::new(), reported: None, is_agents: true, credential: Err(Unusable::Unreadable) }
     }
 
-    /// Whether it was written before this ManagedCluster was created, and so by the agent of another cluster, which had
-    /// the same name. Times are compared to the second, in which two events have no order; an account that is not
-    /// older than the cluster can have no older token.
+    /// Whether it was written before this ManagedCluster was created, and so by the agent of an earlier cluster of the
+    /// same name. Times have a resolution of seconds, within which two events have no order; an account that is not
+    /// older than the cluster cannot have an older token.
     #[must_use]
     pub fn is_of_an_earlier(&self, cluster: &ObservedCluster, account: &Account) -> bool {
         let is_earlier = |time: Option<Timestamp>| {
@@ -122,8 +122,8 @@ impl TokenSource {
         is_earlier(self.reported) && is_earlier(account.created)
     }
 
-    /// Whether it is clearly not what the agent of an account has made. Of an account that is not known only the
-    /// uid is missing, and the metadata of one that cannot be read has it.
+    /// Whether it is known that the agent of an account did not create it. For an unknown account only the uid is
+    /// missing, and an unreadable one has it in its metadata.
     #[must_use]
     pub fn is_foreign_to(&self, account: Option<&Account>) -> bool {
         let is_anothers = |account: &Account| !self.owners.contains(&account.uid);
@@ -132,10 +132,10 @@ impl TokenSource {
     }
 }
 
-/// When the data of a Secret was last written: rotation rewrites the Secret, so its creation alone does not say.
+/// When the data of a Secret was last written: rotation rewrites the Secret, so its creation time is not enough.
 ///
-/// managedFields can be forged, by somebody who may write the Secret and so the token itself. The agent's own
-/// `lastRefreshTimestamp` is by the clock of the managed cluster, which may be wrong by any amount.
+/// A writer of the Secret can forge managedFields, but could write the token itself. The agent's own
+/// `lastRefreshTimestamp` uses the clock of the managed cluster, which may be wrong by any amount.
 fn reported(metadata: &ObjectMeta) -> Option<Timestamp> {
     let writes_data =
         |fields: &Option<FieldsV1>| fields.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some());
@@ -160,24 +160,24 @@ impl Credential {
         Ok(Self { token, ca, digest, expires })
     }
 
-    /// What it puts into a copy.
+    /// The data that it puts into a copy.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &SecretBytes)> {
         self.ca.iter().map(|ca| (CA, ca)).chain([(TOKEN, &self.token)])
     }
 }
 
-/// What a Secret holds, by its SHA-256: enough to see a difference, and nothing to read.
+/// The SHA-256 of a Secret's data: enough to detect a difference, without the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of these entries, which come in the order of their keys.
+    /// The fingerprint of these entries, which are sorted by key.
     #[must_use]
     pub fn of<'a>(entries: impl Iterator<Item = (&'a str, &'a SecretBytes)>) -> Self {
         let mut hash = Sha256::new();
         for (key, bytes) in entries {
             for part in [key.as_bytes(), bytes.expose()] {
-                // Each with its length, so that no two lists of entries make the same text.
+                // Each with its length, so that different lists never have the same input.
                 hash.update(part.len().to_be_bytes());
                 hash.update(part);
             }
@@ -192,7 +192,7 @@ struct Claims {
     exp: f64,
 }
 
-/// When a token ends, for the metric that warns of it. Its signature is the managed cluster's affair.
+/// When a token expires, for the metric. The signature is not verified, since the key is the managed cluster's.
 fn expiry(token: &[u8]) -> Option<Timestamp> {
     let claims = token.split(|byte| *byte == b'.').nth(1)?;
     let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;

@@ -1,64 +1,64 @@
-//! How things stand with the copy of one account in one namespace, in words for people and for metrics.
+//! The state of the copy of one account in one namespace, for people and for metrics.
 
 use std::fmt;
 
 use crate::credential::source::Unusable;
 use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 
-/// How things stand with the copy of one account in one namespace.
+/// The state of the copy of one account in one namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// The copy is there, or about to be.
+    /// The copy exists, or is about to.
     Synced,
-    /// The copy may not be there, and the API server refuses to delete it.
+    /// The copy must not exist, and the API server refuses to delete it.
     DeleteRefused,
-    /// The account does not exist, or asks for no copies.
+    /// The account does not exist, or does not opt in.
     NotAsked,
-    /// The account asks for copies in other namespaces only.
+    /// The account opts in to other namespaces only.
     OutOfScope,
     /// The cluster is not granted to the namespace.
     NotGranted,
-    /// The namespace is one of the hub's own.
+    /// The namespace is protected.
     ProtectedNamespace,
-    /// It is not known whether the cluster is granted.
+    /// Whether the cluster is granted is unknown.
     GrantUnknown,
-    /// The names of cluster and account together are too long for a Secret's.
+    /// The names of cluster and account together exceed the length of a Secret's name.
     NameTooLong,
-    /// The account cannot be read, or it is not known which accounts there are.
+    /// The account cannot be read, or the list of accounts is incomplete.
     AccountUnknown,
-    /// The account says that its token is in a Secret of another name.
+    /// The account's status names a Secret with another name.
     TokenElsewhere,
     /// No agent has reported a token.
     NoToken,
-    /// It is not known whether an agent has.
+    /// Whether an agent has reported a token is unknown.
     TokenUnknown,
     /// Tokens of the account's name are not watched, because there are too many names.
     TooManyNames,
-    /// The Secret is not the one that the account's agent has made.
+    /// The account's agent did not create the Secret.
     ForeignToken,
     /// The token was reported before the ManagedCluster was created.
     EarlierToken,
-    /// The Secret holds no token that could be copied.
+    /// The Secret contains no valid token.
     UnusableToken(Unusable),
-    /// The Secrets of the namespace cannot be read yet.
+    /// The Secrets of the namespace have not been read yet.
     CopiesUnknown,
     /// The namespace has no profile of the cluster.
     NoProfile,
-    /// The profile in the namespace is not labelled as our cluster manager's.
+    /// The profile in the namespace lacks the label of our cluster manager.
     ForeignProfile,
-    /// A Secret that we did not make has the name.
+    /// Another Secret has the name.
     ForeignSecret,
     /// The copy of another account has the name.
     NameTaken,
-    /// The Secret is being deleted, and something holds it.
+    /// The Secret is being deleted, and a finalizer delays it.
     Terminating,
-    /// The API server refuses to create or to change the copy.
+    /// The API server refuses to create or change the copy.
     WriteRefused,
 }
 
 impl State {
-    /// Every state that is counted, for metrics that start at zero: those that are not are no
-    /// news, and would be counted for every pair of an account and a namespace.
+    /// Every state that is counted, for metrics that start at zero. The others are normal, and would be counted for
+    /// every pair of account and namespace.
     pub const COUNTED: [Self; 19] = [
         Self::Synced,
         Self::GrantUnknown,
@@ -87,8 +87,7 @@ impl State {
         !matches!(self, Self::NotAsked | Self::OutOfScope | Self::NotGranted | Self::ProtectedNamespace)
     }
 
-    /// Whether something is not there or not known yet that other controllers, or watches that have begun, may be about
-    /// to supply.
+    /// Whether it only waits for objects or lists that other controllers or new watches may be about to provide.
     #[must_use]
     pub fn is_missing(self) -> bool {
         matches!(self, Self::NoProfile | Self::TokenUnknown | Self::CopiesUnknown)
@@ -138,58 +137,53 @@ impl State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Synced => "the copy is there",
-            Self::NotAsked => "no copies are asked for",
-            Self::OutOfScope => "copies are asked for in other namespaces",
+            Self::Synced => "the copy exists",
+            Self::NotAsked => "the ManagedServiceAccount does not opt in",
+            Self::OutOfScope => "the ManagedServiceAccount opts in to other namespaces only",
             Self::NotGranted => "no ManagedClusterSetBinding grants the cluster",
             Self::ProtectedNamespace => {
                 "the namespace belongs to the hub or to a cluster and receives no credential (--protected-namespaces)"
             }
-            Self::GrantUnknown => {
-                "it is not known whether the cluster is granted, so a copy that is there stays"
-            }
+            Self::GrantUnknown => "whether the cluster is granted is unknown, so an existing copy is kept",
             Self::NameTooLong => "the names of cluster and account together are too long for a Secret",
-            Self::AccountUnknown => "the account cannot be read, so a copy that is there stays",
+            Self::AccountUnknown => "the account cannot be read, so an existing copy is kept",
             Self::TokenElsewhere => {
-                "status.tokenSecretRef names another Secret than the one of the account's own name, and that is refused"
+                "status.tokenSecretRef must name the Secret with the name of the account, and names another"
             }
             Self::NoToken => "no agent has reported a token yet",
-            Self::TokenUnknown => "it is not known whether there is a token, so a copy that is there stays",
+            Self::TokenUnknown => "whether there is a token is unknown, so an existing copy is kept",
             Self::TooManyNames => {
                 return write!(
                     f,
-                    "there are too many names of accounts to watch their tokens, of which {MAX_OF_A_CLUSTER} count for a \
-                     cluster and {MAX} altogether; give accounts of one purpose one name in all clusters"
+                    "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster and \
+                     {MAX} in total; give accounts with the same purpose the same name in all clusters"
                 );
             }
             Self::ForeignToken => {
-                "the Secret of the account's name was not made for it: it has to be Opaque, to carry the agent's label \
-                 and to have an ownerReference to the account"
+                "the agent did not create the Secret with the name of the account: it must have type Opaque, the agent's label \
+                 and an ownerReference to the account"
             }
             Self::EarlierToken => {
-                "the token was reported before the ManagedCluster was created, so it may be that of another cluster of \
-                 the same name; it is synced once the agent reports one again"
+                "the token was reported before the ManagedCluster was created, so it may belong to an earlier cluster of \
+                 the same name; it is synced once the agent reports a new one"
             }
             Self::UnusableToken(why) => {
-                return write!(
-                    f,
-                    "the reported Secret cannot be copied, since {why}; a copy that is there stays"
-                );
+                return write!(f, "the reported Secret cannot be copied: {why}; an existing copy is kept");
             }
             Self::CopiesUnknown => {
-                "the Secrets of the namespace cannot be read yet, so a copy that is there stays"
+                "the Secrets of the namespace have not been read yet, so an existing copy is kept"
             }
-            Self::NoProfile => "there is no ClusterProfile of the cluster that the copy could hang on",
-            Self::ForeignProfile => "the ClusterProfile does not carry the label of our cluster manager",
-            Self::ForeignSecret => "a Secret that is no copy has the name",
-            Self::NameTaken => "the copy of another account has the name",
-            Self::Terminating => "the Secret is being deleted, and a finalizer holds it",
+            Self::NoProfile => "the cluster has no ClusterProfile in the namespace, which must own the copy",
+            Self::ForeignProfile => "the ClusterProfile lacks the label of our cluster manager",
+            Self::ForeignSecret => "another Secret has the name of the copy",
+            Self::NameTaken => "a copy for another account has the same name",
+            Self::Terminating => "the Secret is being deleted and waits for a finalizer",
             Self::WriteRefused => {
-                "the API server refuses to write the Secret, because of a quota, a webhook, a policy or a missing \
+                "the API server refuses the write of the Secret because of a quota, a webhook, a policy or a missing \
                  permission; the Secret's Event WriteRefused quotes the response"
             }
             Self::DeleteRefused => {
-                "the API server refuses to delete the Secret, so the token is still there; the Secret's Event \
+                "the API server refuses to delete the Secret, so the token remains; the Secret's Event \
                  WriteRefused quotes the response"
             }
         };

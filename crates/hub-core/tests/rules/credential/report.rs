@@ -85,8 +85,8 @@ fn an_account_that_goes_nowhere_hears_why() {
     for (objects, reason, text) in [
         (scene_without("ManagedClusterSetBinding"), "NotGranted", "no ManagedClusterSetBinding grants"),
         (scene_without("ManagedCluster"), "NotGranted", "no ManagedClusterSetBinding grants"),
-        (annotated(""), "OutOfScope", "the annotation names no namespace"),
-        (annotated("*"), "OutOfScope", r#"what is no namespace: "*""#),
+        (annotated(""), "OutOfScope", "the annotation contains no namespace"),
+        (annotated("*"), "OutOfScope", r#"not valid namespace names: "*""#),
         (annotated("ops"), "NotGranted", "ops: no ManagedClusterSetBinding grants the cluster"),
     ] {
         let (said, message) = said(objects).unwrap();
@@ -126,7 +126,10 @@ fn a_namespace_whose_secrets_cannot_be_read_is_said_and_keeps_no_other_from_bein
 fn entries_that_are_no_namespaces_are_said_beside_what_works() {
     let (reason, message) = said(annotated("team,TEAM,../x")).unwrap();
     assert_eq!(reason, "InvalidNamespace");
-    assert_eq!(message, r#"the annotation names what is no namespace: "../x", "TEAM""#);
+    assert_eq!(
+        message,
+        r#"the annotation contains entries that are not valid namespace names: "../x", "TEAM""#
+    );
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn several_troubles_are_said_in_one_order_and_the_first_is_the_reason() {
             format!("ops: {}", State::NotGranted),
             format!("team: {}", State::NoProfile),
             format!("lab: {}", State::ForeignSecret),
-            r#"the annotation names what is no namespace: "Nowhere""#.to_owned(),
+            r#"the annotation contains entries that are not valid namespace names: "Nowhere""#.to_owned(),
         ]
     );
 }
