@@ -1,4 +1,4 @@
-//! Credential rights as a controller.
+//! The controller.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::writes::PermissionWriter;
 /// The feature gate that starts it.
 pub const GATE: &str = "ClusterProfileCredRights";
 
-/// Gives the syncer its permissions.
+/// Grants the syncer its permissions.
 pub struct CredentialRights {
     store: Arc<Store>,
 }

@@ -1,13 +1,15 @@
-//! The rights of the credential syncer, given where they are needed and nowhere else.
+//! Grants the credential syncer its permissions only where they are needed.
 //!
 //! - **Watches** ManagedClusterSet and ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that ask for copies, its
-//!   own RoleBindings, and each ClusterRole that it gives, by name.
-//! - **Writes** a RoleBinding to the one role in each namespace in which a binding is in force, and the names in the one
-//!   rule of the other. The RoleBindings are collected when their role goes.
-//! - **Guarantees** that it needs no right to a Secret itself (`bind` on one role and `escalate` on the other are
-//!   what it has), that a list which is not complete takes no right away, and that a right which is no longer needed
-//!   stays long enough for the syncer to clean up. The decisions are [`hub_core::rights`].
+//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that opt in, its own
+//!   RoleBindings, and each ClusterRole that it grants, by name.
+//! - **Writes** a RoleBinding of one role in each namespace with a binding in effect, and the names in the only rule of
+//!   the other role. The RoleBindings are garbage-collected with their role.
+//! - **Guarantees** that it needs no permission for Secrets itself (it has `bind` on one role and `escalate` on the
+//!   other:
+//!   <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>),
+//!   that an incomplete list removes no permission, and that a permission which is no longer needed stays long enough
+//!   for the syncer to clean up. [`hub_core::rights`] makes the decisions.
 
 mod controller;
 mod store;

@@ -1,4 +1,4 @@
-//! What there is: accounts that ask, RoleBindings, the roles they go with, and which keys a change of them concerns.
+//! The controller's state: accounts that opt in, RoleBindings, their roles, and which keys a change affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,10 +16,10 @@ use hub_runtime::work::Work;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How this loop is named in logs and metrics.
+/// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "credential-rights";
 
-/// What a worker looks at.
+/// A key of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     /// The permission for tokens, by name.
@@ -46,7 +46,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The controller's state, which its watches fill and its writes are made of.
+/// The controller's state: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) settings: PermissionSettings,
@@ -57,15 +57,15 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct State {
-    /// The accounts that ask for copies, and whether these are all.
+    /// The accounts that opt in, and whether the list is complete.
     accounts: BTreeSet<AccountKey>,
     all_accounts: bool,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     tokens_role: Known<ObservedTokensRole>,
-    /// The uid of the role of copies.
+    /// The uid of the role for copies.
     copies_role: Known<String>,
     needs: Needs,
-    /// When `needs` last took in how much time has passed.
+    /// When `needs` was last advanced.
     advanced: Option<Instant>,
 }
 
@@ -86,7 +86,7 @@ impl Store {
         self.queue_bindings();
     }
 
-    /// The bindings of these namespaces, or what they bind, have changed.
+    /// Records that the bindings of these namespaces, or their sets, have changed.
     pub(crate) fn namespaces_changed<'a>(&self, namespaces: impl IntoIterator<Item = &'a Namespace>) {
         for namespace in namespaces {
             self.work.resume(namespace);
@@ -95,37 +95,37 @@ impl Store {
         self.work.add(Key::Tokens);
     }
 
-    /// A cluster has come or gone, or is in another set: its accounts may count or no longer.
+    /// Records that a cluster was created, deleted or moved to another set: its accounts may count or no longer.
     pub(crate) fn cluster_changed(&self, cluster: &ClusterName) {
         let state = self.state.lock();
         let first = AccountKey { cluster: cluster.clone(), account: "".into() };
         if state.accounts.range(first..).next().is_some_and(|account| account.cluster == *cluster) {
             self.work.add(Key::Tokens);
         }
-        // Its namespace is protected while it is there.
+        // Its namespace is protected while it exists.
         self.work.add(Key::Copies(cluster.as_str().into()));
     }
 
-    /// An account asks for copies.
+    /// Records an account that opts in.
     pub(crate) fn add_account(&self, account: AccountKey) {
         if self.state.lock().accounts.insert(account) {
             self.work.add(Key::Tokens);
         }
     }
 
-    /// An account no longer asks, or is gone.
+    /// Records that an account no longer opts in, or is gone.
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
         self.work.add(Key::Tokens);
     }
 
-    /// The list of accounts is complete.
+    /// Records that the list of accounts is complete.
     pub(crate) fn accounts_listed(&self) {
         self.state.lock().all_accounts = true;
         self.work.add(Key::Tokens);
     }
 
-    /// The RoleBinding of a namespace, or that there is none.
+    /// Records the RoleBinding of a namespace, or that there is none.
     pub(crate) fn set_binding(&self, namespace: &Namespace, binding: Option<ObservedRoleBinding>) {
         {
             let bindings = &mut self.state.lock().bindings;
@@ -137,29 +137,29 @@ impl Store {
         self.work.add(Key::Copies(namespace.clone()));
     }
 
-    /// What is known of the role that names the tokens.
+    /// Records the role for tokens.
     pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
         self.state.lock().tokens_role = role;
         self.work.add(Key::Tokens);
     }
 
-    /// Takes in the role that names the tokens as our own write left it.
+    /// Records the role for tokens from the response to our own write.
     pub(crate) fn keep_tokens_role(&self, role: ObservedTokensRole) {
         self.state.lock().tokens_role = Known::Present(role);
     }
 
-    /// What is known of the uid of the role of copies: RoleBindings go with it.
+    /// Records the uid of the role for copies, which owns RoleBindings.
     pub(crate) fn set_copies_role(&self, uid: Known<String>) {
         self.state.lock().copies_role = uid;
         self.queue_bindings();
     }
 
-    /// The role that names the tokens.
+    /// The role for tokens.
     pub(crate) fn tokens_role(&self) -> Known<ObservedTokensRole> {
         self.state.lock().tokens_role.clone()
     }
 
-    /// The names of the accounts that ask and whose tokens are watched, once these are all.
+    /// The names by which tokens are watched, once the list of accounts is complete.
     pub(crate) fn token_names(&self) -> Option<BTreeSet<AccountName>> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
@@ -171,7 +171,7 @@ impl Store {
         self.state.lock().bindings.get(namespace).cloned()
     }
 
-    /// The uid of the role of copies.
+    /// The uid of the role for copies.
     pub(crate) fn copies_role(&self) -> Known<String> {
         self.state.lock().copies_role.clone()
     }

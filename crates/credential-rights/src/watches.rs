@@ -1,5 +1,4 @@
-//! The watches: accounts that ask, the RoleBindings that there are, the role that they go with, and the role that names
-//! the tokens.
+//! The watches: accounts that opt in, our RoleBindings, the role that they bind, and the role for tokens.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use kube::core::PartialObjectMeta;
 
 use crate::store::Store;
 
-/// Starts to watch.
+/// Starts the watches.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let settings = &store.settings;
     let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
@@ -62,7 +61,7 @@ impl Sink<RoleBinding> for RoleBindingSink {
     }
 }
 
-/// Until the list is complete, or while the role cannot be read, nothing is known of it.
+/// Until the list is complete, or while the role cannot be read, its state is unknown.
 struct TokensRoleSink {
     store: Arc<Store>,
     seen: bool,

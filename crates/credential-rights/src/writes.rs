@@ -1,4 +1,4 @@
-//! The permissions that there should be, and the one write in between.
+//! The writer of the permissions: plans one write for every key and sends it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::store::{Key, Store};
 
-/// Permissions that are worked on at the same time.
+/// Number of workers.
 const WORKERS: usize = 4;
 
 /// Writes the permissions.
@@ -31,7 +31,7 @@ impl PermissionWriter {
         Self { store: Arc::clone(store) }
     }
 
-    /// Works until `stop`; then returns when what is in flight is done.
+    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let work = Arc::clone(&self.store.work);
         let reconcile = move |key| {
@@ -57,7 +57,7 @@ impl PermissionWriter {
             TokensAction::MissingRole => {
                 warn!(
                     role = name,
-                    "there is no such ClusterRole, so the syncer cannot be given permission to read tokens"
+                    "the ClusterRole does not exist, so the syncer cannot be granted permission to read tokens"
                 );
                 return Ok(Outcome::Done);
             }
@@ -91,7 +91,7 @@ impl PermissionWriter {
             BindingAction::MissingRole => {
                 warn!(
                     role = self.store.settings.copies_role,
-                    "there is no such ClusterRole, so the syncer cannot be given permission to write copies"
+                    "the ClusterRole does not exist, so the syncer cannot be granted permission to write copies"
                 );
                 Ok(Outcome::Refused)
             }
@@ -124,7 +124,7 @@ impl PermissionWriter {
         Api::namespaced(self.store.host.client.clone(), namespace.as_str())
     }
 
-    /// What follows from a write that failed.
+    /// Decides what follows from a failed write.
     fn failed(&self, key: &Key, error: &WriteError) -> Outcome {
         let namespace = match key {
             Key::Tokens => None,
@@ -138,7 +138,7 @@ impl PermissionWriter {
             }
         }
         if failed.refused {
-            warn!("{error}; the syncer lacks a right until this is mended");
+            warn!("{error}; the syncer lacks a permission until this is resolved");
         }
         failed.outcome
     }

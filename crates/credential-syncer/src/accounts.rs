@@ -1,4 +1,4 @@
-//! What is said on a ManagedServiceAccount whose token is not everywhere it should be: a condition, and an Event.
+//! Reports on a ManagedServiceAccount why copies of its token are missing: a condition, and an Event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use tracing::warn;
 
 use crate::store::{ACCOUNTS, Store};
 
-/// Accounts that are worked on at the same time.
+/// Number of workers.
 const WORKERS: usize = 4;
-/// How long trouble has to last before it is said: an account is made before its token is reported, a binding
-/// before the profiles.
+/// How long a problem must last before it is reported: an account is created before its token is reported, and a
+/// binding before the profiles.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a credential may be missing because the profiles are still being made.
+/// How long a copy may be missing because profiles are still being created.
 const LONGEST_WORK: Duration = Duration::from_mins(30);
-/// How long an account is left alone whose condition the API server refuses.
+/// How long an account is paused whose condition the API server refuses.
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 
-/// Writes the conditions. Cheap to clone; clones share what they know.
+/// Writes the conditions. Cheap to clone; clones share their state.
 #[derive(Clone)]
 pub(crate) struct ConditionWriter {
     store: Arc<Store>,
-    /// Trouble that is not reported yet, and since when it lasts.
+    /// Problems that are not reported yet, with their start.
     troubles: Arc<Mutex<HashMap<AccountKey, Instant>>>,
 }
 
-/// What an account shows, and what it should.
+/// The observed and the desired report of an account.
 struct Look {
     account: Account,
     report: Option<Report>,
@@ -50,7 +50,7 @@ impl ConditionWriter {
         Self { store: Arc::clone(store), troubles: Arc::default() }
     }
 
-    /// Works until `stop`; then returns when what is in flight is done.
+    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let work = Arc::clone(&self.store.accounts);
         let reconcile = move |key| {
@@ -71,7 +71,7 @@ impl ConditionWriter {
         let wanted = shown.ok().map(|shown| conditions(shown, look.report.as_ref(), self.store.host.now()));
         if look.report.is_some() && wanted != Some(None) {
             let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
-            // Never only because there is much to do: what is missing may be about to be made.
+            // A backlog alone is no problem: what is missing may be about to be created.
             let waits = look.report.as_ref().is_some_and(|report| report.is_missing);
             if waits && since.elapsed() < LONGEST_WORK && self.store.arrivals.lock().are_many(Instant::now())
             {
@@ -103,7 +103,7 @@ impl ConditionWriter {
     async fn write_conditions(&self, key: &AccountKey, account: &Account, list: Vec<Value>) -> Outcome {
         let host = &self.store.host;
         let api: Api<ManagedServiceAccount> = Api::namespaced(host.client.clone(), key.cluster.as_str());
-        // As null an empty list goes as it came: an account that nobody has said anything of has none.
+        // An empty list is written as null, so that the status returns to its initial state.
         let list = if list.is_empty() { Value::Null } else { list.into() };
         let patch = Patch::Merge(json!({
             "metadata": { "uid": account.uid, "resourceVersion": account.resource_version },
@@ -121,14 +121,14 @@ impl ConditionWriter {
         }
     }
 
-    /// What follows from a write that failed.
+    /// Decides what follows from a failed write.
     fn report_failed(&self, key: &AccountKey, error: &WriteError) -> Outcome {
-        // One that is gone or has changed is seen by its event, which queues the account again.
+        // An account that is gone or has changed has an event, which queues it again.
         let failed = self.store.accounts.failed(key, None, error);
         if !failed.refused {
             return failed.outcome;
         }
-        warn!(account = %key, "{error}; the Event and the metrics have it all the same");
+        warn!(account = %key, "{error}; the Event and the metrics still report it");
         Outcome::RetryAfter(REFUSED_PAUSE)
     }
 }

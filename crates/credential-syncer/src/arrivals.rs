@@ -1,15 +1,15 @@
-//! Whether profiles are still being made: a credential that has no profile yet then waits for work that is in hand.
+//! Whether profiles are still being created: a copy without a profile then waits for it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long arrivals are counted together.
+/// The window in which arrivals are counted.
 const WINDOW: Duration = Duration::from_secs(3);
-/// So many profiles in a window are a projector at work: a cold start makes about a hundred in a second.
+/// This many profiles in a window mean that a projector is busy: a cold start creates about a hundred a second.
 const MANY: usize = 5;
 
-/// The profiles that have come lately.
+/// The recently created profiles.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     since: Option<Instant>,
@@ -18,13 +18,13 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// A profile has come.
+    /// Records a new profile.
     pub(crate) fn add(&mut self, now: Instant) {
         self.turn(now);
         self.now += 1;
     }
 
-    /// Whether many have come lately.
+    /// Whether many profiles have been created recently.
     pub(crate) fn are_many(&mut self, now: Instant) -> bool {
         self.turn(now);
         self.now >= MANY || self.before >= MANY

@@ -1,4 +1,4 @@
-//! The writer of the copies: for every place that is queued it plans the one difference and writes it.
+//! The writer of the copies: plans one write for every queued place and sends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,9 @@ use tracing::info;
 use crate::memory::Unwatched;
 use crate::store::{COPIES, Store};
 
-/// Copies that are worked on at the same time.
+/// Number of workers.
 const WORKERS: usize = 16;
-/// The writes that a copy can need one after the other: delete, create; and once more where somebody else was
-/// faster.
+/// The maximum number of writes in a row for a copy: delete, create, and once more after a conflict.
 const MAX_ROUNDS: usize = 4;
 
 /// Writes the copies.
@@ -39,7 +38,7 @@ impl CopyWriter {
         Self { store: Arc::clone(store) }
     }
 
-    /// Works until `stop`; then returns when what is in flight is done.
+    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let work = Arc::clone(&self.store.copies);
         let reconcile = move |place| {
@@ -49,7 +48,7 @@ impl CopyWriter {
         work.run(WORKERS, stop, reconcile).await;
     }
 
-    /// Brings one copy to its end, one write after the other.
+    /// Reconciles one copy, one write after the other.
     async fn sync(&self, place: &SecretKey) -> Outcome {
         let (mut wrote, mut left) = (false, None);
         for _ in 0..MAX_ROUNDS {
@@ -71,7 +70,7 @@ impl CopyWriter {
                 return unwatched.map_or(Outcome::Done, Outcome::RetryAfter);
             }
             let patches = matches!(plan.action, CopyAction::Patch(_));
-            // Where somebody else has written meanwhile, the same patch may well be needed again.
+            // After a write by another client, the same patch may be needed again.
             if patches && left.is_some() && left == version {
                 let error = WriteError::ineffective(COPIES, place.to_string());
                 return self.failed(place, plan.refused(), uid.as_deref(), &error);
@@ -86,7 +85,7 @@ impl CopyWriter {
             }
             let what = plan.refused();
             match self.execute(place, plan).await {
-                // What a create has met is as somebody else left it.
+                // Only after a patch: a create may return the version of another client's Secret.
                 Ok(version) => {
                     self.store.copies.written();
                     self.accepted(place, what);
@@ -98,7 +97,7 @@ impl CopyWriter {
         Outcome::Retry
     }
 
-    /// Plans, and has what is counted and said follow the plan.
+    /// Plans, and updates metrics and findings accordingly.
     fn plan(&self, place: &SecretKey) -> (CopyPlan, Option<Version>) {
         let served = self.store.host.served.current();
         let (plan, version, expires) = self.store.change(|fleet, index| {
@@ -117,19 +116,19 @@ impl CopyWriter {
         (plan, version)
     }
 
-    /// Takes in whether what is planned is refused, which changes how things stand.
+    /// Records whether the planned write is refused, which changes states.
     fn set_refused(&self, place: &SecretKey, refused: Option<Refused>) {
         self.store.change(|_, index| index.set_refused(place, refused));
         self.plan(place);
     }
 
-    /// A write was accepted: the cause may be over for others, too.
+    /// Records that a write was accepted: the cause may have ended for others, too.
     fn accepted(&self, place: &SecretKey, what: Refused) {
         self.store.change(|_, index| index.set_refused(place, None));
         self.store.copies.add_all(self.store.refusals.accepted(&place.namespace, what));
     }
 
-    /// Sends a write; returns which version it left.
+    /// Sends a write; returns the resulting version.
     async fn execute(&self, place: &SecretKey, plan: CopyPlan) -> Result<Option<Version>, WriteError> {
         let host = &self.store.host;
         let api: Api<Secret> = Api::namespaced(host.client.clone(), place.namespace.as_str());
@@ -148,8 +147,8 @@ impl CopyWriter {
                         self.store.change(|_, index| index.set_made(place, made));
                         created
                     }
-                    // Ours from a try whose response was lost or without its label, or somebody else's: the next plan
-                    // knows what to do with it.
+                    // Created by an earlier attempt whose response was lost, or without its label, or by another
+                    // client: the next plan decides.
                     Err(error) if error.category == Category::AlreadyExists => {
                         host.writer.send(request("get"), api.get(name)).await?
                     }
@@ -168,7 +167,7 @@ impl CopyWriter {
                 let params = delete_exactly(&version);
                 let response = host.writer.send(request("delete"), api.delete(name, &params)).await?;
                 info!(copy = %place, "deleted");
-                // What is in the response is held by a finalizer.
+                // The response contains an object that a finalizer delays.
                 let Some(held) = response.left() else {
                     self.store.mark_deleted(place, version.uid);
                     return Ok(None);
@@ -183,7 +182,7 @@ impl CopyWriter {
                         info!(copy = %place, "deleted, without its label");
                         response.left()
                     }
-                    // It is gone, and so is the doubt.
+                    // It is gone, and nothing is left to decide.
                     Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => None,
                     Err(error) => return Err(error),
                 };
@@ -205,7 +204,7 @@ impl CopyWriter {
         Ok(Some(version))
     }
 
-    /// What follows from a write that failed.
+    /// Decides what follows from a failed write.
     fn failed(&self, place: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) -> Outcome {
         let failed = self.store.copies.failed(place, Some(&place.namespace), error);
         if failed.gone {
@@ -220,11 +219,11 @@ impl CopyWriter {
         let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
         let note = Note::new(Reason::WriteRefused, error.to_string());
         self.store.host.reporter.report(&subject, uid, vec![note]);
-        // What is accepted and not kept is written for nothing each time.
+        // A write that is accepted without effect would be repeated in vain.
         if error.category == Category::Ineffective { failed.outcome } else { Outcome::RetryAfter(pause) }
     }
 
-    /// How long a Secret that is not watched is still taken to be there.
+    /// How long an unwatched Secret is assumed to exist.
     fn wait_for_unwatched(&self, place: &SecretKey) -> Option<Duration> {
         match self.store.memory.unwatched(place) {
             Unwatched::None => None,
@@ -236,7 +235,7 @@ impl CopyWriter {
         }
     }
 
-    /// There is nothing left to write.
+    /// Records that nothing is left to write.
     fn measure(&self, place: &SecretKey, wrote: bool) {
         if let Some(took) = self.store.memory.source_settled(place).filter(|_| wrote) {
             self.store.host.metrics.credential_synced(took);

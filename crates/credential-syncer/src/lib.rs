@@ -1,14 +1,13 @@
-//! The credential syncer: each ManagedServiceAccount's token in the namespaces that its cluster is granted to.
+//! The credential syncer: copies each ManagedServiceAccount's token to the namespaces that its cluster is granted to.
 //!
 //! - **Watches** ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding (through
-//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), ManagedServiceAccount, the metadata of ClusterProfile, and of
-//!   Secrets those that an agent has labelled as a token and those that are labelled as a copy: no other Secret of
-//!   the hub enters the process.
-//! - **Writes** the copies, and on a ManagedServiceAccount one condition where there is trouble.
-//! - **Guarantees** that a copy is where and only where a binding grants its cluster and its account asks for it;
-//!   that what is clearly over takes a copy away at once and what is not known keeps it; that a Secret which is not
-//!   a copy is never touched; that no byte of a token leaves it but to a copy. The decisions are
-//!   [`hub_core::credential`]; what is here feeds them and carries them out.
+//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), ManagedServiceAccount, the metadata of ClusterProfile, and
+//!   Secrets that are labelled as a token by an agent or as a copy: no other Secret of the hub enters the process.
+//! - **Writes** the copies, and one condition on a ManagedServiceAccount whose copies are missing.
+//! - **Guarantees** that a copy exists exactly where a binding grants its cluster and its account opts in; that it is
+//!   deleted immediately if a precondition is known not to hold, and kept if one is unknown; that a Secret which is not
+//!   a copy is never changed; that no byte of a token is written anywhere but to a copy. [`hub_core::credential`] makes
+//!   the decisions; this crate feeds it and carries them out.
 
 mod accounts;
 mod arrivals;

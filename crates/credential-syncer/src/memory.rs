@@ -1,4 +1,4 @@
-//! What the work on copies keeps between two reconciles of one of them, and no watch shows.
+//! State of copies between reconciles that no watch shows.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use hub_runtime::watch::OwnWrites;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How often a Secret is read again that stands where a copy belongs and has no label by which it is watched. Soon at
-/// first, for whoever reads the Event and deletes it; then after about the time that it has been there.
+/// How soon a Secret without the watched label, which blocks a copy, is read again. Soon at first, since a person may
+/// read the Event and delete it; then after about as long as it has existed.
 const UNWATCHED_PAUSE_MIN: Duration = Duration::from_secs(3);
 const UNWATCHED_PAUSE_MAX: Duration = Duration::from_mins(1);
-/// Longest wait for the watch to show the end of a copy that we have deleted.
+/// Timeout for the watch to show the deletion of a copy that we deleted.
 const END_PAUSE: Duration = Duration::from_secs(30);
 
-/// What is kept of copies.
+/// State of copies between reconciles.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Kept>);
 
@@ -23,11 +23,11 @@ pub(crate) struct Memory(Mutex<Kept>);
 struct Kept {
     /// When the source of a copy changed that is not written yet.
     changed: HashMap<SecretKey, Instant>,
-    /// Secrets without our label, met by a write.
+    /// Secrets without our label that blocked a write.
     unwatched: HashMap<SecretKey, Met>,
-    /// Copies that we have deleted and whose end the watch has not shown yet, by uid, and when.
+    /// Copies that we deleted and whose deletion the watch has not shown yet, with uid and time.
     deleted: HashMap<SecretKey, (String, Instant)>,
-    /// What we have written and the watch has not shown yet, by the namespace that the watch is limited to.
+    /// Our writes that the watch has not shown yet, by the namespace of the watch.
     writes: HashMap<Option<Namespace>, OwnWrites<SecretKey>>,
 }
 
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-/// When a Secret without our label was met.
+/// When a Secret without our label blocked a write.
 #[derive(Clone, Copy)]
 struct Met {
     first: Instant,
@@ -45,25 +45,25 @@ struct Met {
 }
 
 impl Met {
-    /// How long it is still taken to be there, if it is.
+    /// How long the Secret is assumed to exist, if at all.
     fn left(self) -> Option<Duration> {
         let pause = (self.last - self.first).clamp(UNWATCHED_PAUSE_MIN, UNWATCHED_PAUSE_MAX);
         pause.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero())
     }
 }
 
-/// What is known of a Secret that is not watched.
+/// What is known about a Secret that is not watched.
 pub(crate) enum Unwatched {
-    /// None was met.
+    /// None is known.
     None,
-    /// It is still taken to be there, for so long.
+    /// It is assumed to exist for this long.
     There(Duration),
-    /// It was met too long ago to go by.
+    /// It was seen too long ago.
     Stale,
 }
 
 impl Memory {
-    /// The source of these copies has changed just now.
+    /// Records that the source of these copies has just changed.
     pub(crate) fn source_changed(&self, places: &[SecretKey]) {
         let (now, mut kept) = (Instant::now(), self.0.lock());
         for place in places {
@@ -71,55 +71,55 @@ impl Memory {
         }
     }
 
-    /// There is nothing left to write; returns how long ago the source changed, if it did.
+    /// Records that nothing is left to write; returns how long ago the source changed, if it did.
     pub(crate) fn source_settled(&self, place: &SecretKey) -> Option<Duration> {
         self.0.lock().changed.remove(place).map(|changed| changed.elapsed())
     }
 
-    /// A write has met a Secret without our label. No watch will show its end.
+    /// Records that a Secret without our label blocked a write. No watch will show its deletion.
     pub(crate) fn met_unwatched(&self, place: &SecretKey) {
         let now = Instant::now();
         self.0.lock().unwatched.entry(place.clone()).or_insert(Met { first: now, last: now }).last = now;
     }
 
-    /// How it stands with a Secret that is not watched.
+    /// Whether an unwatched Secret is assumed to exist.
     pub(crate) fn unwatched(&self, place: &SecretKey) -> Unwatched {
         match self.0.lock().unwatched.get(place) {
             None => Unwatched::None,
-            // Not when it was met first: it may still be there.
+            // Not the first time: it may still exist.
             Some(met) => met.left().map_or(Unwatched::Stale, Unwatched::There),
         }
     }
 
-    /// No Secret stands in the way that is not watched: it is gone, or is watched, or is in nobody's way.
+    /// Records that no unwatched Secret blocks the copy: it is gone, or watched, or no longer matters.
     pub(crate) fn end_of_unwatched(&self, place: &SecretKey) {
         self.0.lock().unwatched.remove(place);
     }
 
-    /// We have deleted the copy of this uid, which this watch is to show.
+    /// Records that we deleted the copy with this uid, which this watch will show.
     pub(crate) fn deleted(&self, watch: Option<&Namespace>, place: &SecretKey, uid: String) {
         let mut kept = self.0.lock();
         kept.deleted.insert(place.clone(), (uid, Instant::now()));
         kept.writes(watch).wrote(place);
     }
 
-    /// We have written a copy, which this watch is to show.
+    /// Records that we wrote a copy, which this watch will show.
     pub(crate) fn wrote(&self, watch: Option<&Namespace>, place: &SecretKey) {
         self.0.lock().writes(watch).wrote(place);
     }
 
-    /// The list of a watch begins.
+    /// Records that the list of a watch begins.
     pub(crate) fn begin_list(&self, watch: Option<&Namespace>) {
         self.0.lock().writes(watch).begin_list();
     }
 
-    /// The list of a watch is complete. Returns what we wrote before it began and that is gone.
+    /// Records that the list of a watch is complete. Returns what we wrote before it began and no longer exists.
     pub(crate) fn end_list(&self, watch: Option<&Namespace>) -> Vec<SecretKey> {
         self.0.lock().writes(watch).end_list()
     }
 
-    /// A watch shows a Secret. Returns whether that counts whatever its version is, and whether we deleted it: a list may
-    /// show another history than before.
+    /// Records a Secret that a watch shows. Returns whether it applies regardless of its version, and whether we
+    /// deleted it: a list may show another history than before.
     pub(crate) fn shown(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
         let mut kept = self.0.lock();
         let counts = kept.writes(watch).shown(place);
@@ -129,19 +129,19 @@ impl Memory {
         counts
     }
 
-    /// A watch shows the end of a Secret. Returns whether that counts: what was written after its list began is not in
-    /// the list.
+    /// Records that a watch shows the deletion of a Secret. Returns whether it applies: a list does not contain what
+    /// was written after it began.
     pub(crate) fn ended(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
         self.0.lock().writes(watch).ended(place)
     }
 
-    /// Whether we have deleted the copy of this uid, and the watch has not shown its end.
+    /// Whether we deleted the copy with this uid, and the watch has not shown it.
     pub(crate) fn is_deleted(&self, place: &SecretKey, uid: &str) -> bool {
         self.0.lock().deleted.get(place).is_some_and(|(deleted, _)| deleted == uid)
     }
 
-    /// How long to wait for the watch to show the end of a copy that we have deleted: what is made before would be
-    /// taken for the one that ends.
+    /// How long to wait for the watch to show the deletion of a copy that we deleted: a new copy would be confused with
+    /// it.
     pub(crate) fn wait_for_end(&self, place: &SecretKey) -> Option<Duration> {
         let mut kept = self.0.lock();
         let since = kept.deleted.get(place)?.1;
@@ -152,7 +152,7 @@ impl Memory {
         left
     }
 
-    /// The watch has shown the end of a Secret.
+    /// Records that the watch has shown the deletion of a Secret.
     pub(crate) fn gone(&self, place: &SecretKey) {
         let mut kept = self.0.lock();
         kept.deleted.remove(place);

@@ -1,7 +1,7 @@
-//! Writes that the API server refuses: when each is tried again, and how many at a time.
+//! Refused writes: when each is retried, and how many at a time.
 //!
-//! A quota, a webhook or a policy refuses what it refuses for a whole namespace. Its end is not seen, so it is tried
-//! for; of many writes only a few, and the first that succeeds releases the others.
+//! A quota, a webhook or a policy refuses writes for a whole namespace. The syncer is not notified when it changes, so
+//! it retries; of many writes only a few, and the first success releases the others.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use hub_core::credential::index::Refused;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long a refused write waits for its next try.
+/// How long a refused write waits for its retry.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How many writes of a kind are tried within that time in a namespace where more are refused.
+/// How many writes of a kind are retried in that time in a namespace with more refused ones.
 const TRIES: u32 = 4;
 
-/// The writes that are refused.
+/// The refused writes.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<HashMap<(Namespace, Refused), Waiting>>);
 
@@ -27,7 +27,8 @@ struct Waiting {
 }
 
 impl Refusals {
-    /// How long a write has to wait because others of its kind are refused in its namespace; it is then one of them.
+    /// How long a write must wait because others of its kind are refused in its namespace; it then counts as one of
+    /// them.
     pub(crate) fn wait(&self, place: &SecretKey, what: Refused, now: Instant) -> Option<Duration> {
         let mut all = self.0.lock();
         let waiting = all.get_mut(&(place.namespace.clone(), what))?;
@@ -40,7 +41,7 @@ impl Refusals {
         Some(PAUSE)
     }
 
-    /// A write was refused. Returns how long it waits.
+    /// Records a refused write. Returns how long it waits.
     pub(crate) fn refused(&self, place: &SecretKey, what: Refused, now: Instant) -> Duration {
         let mut all = self.0.lock();
         let waiting = all.entry((place.namespace.clone(), what));
@@ -49,13 +50,13 @@ impl Refusals {
         PAUSE
     }
 
-    /// A write was accepted. Returns what may be accepted now, too.
+    /// Records an accepted write. Returns the places to retry now.
     pub(crate) fn accepted(&self, namespace: &Namespace, what: Refused) -> BTreeSet<SecretKey> {
         let waiting = self.0.lock().remove(&(namespace.clone(), what));
         waiting.map(|waiting| waiting.places).unwrap_or_default()
     }
 
-    /// There is nothing left to write.
+    /// Records that nothing is left to write.
     pub(crate) fn settled(&self, place: &SecretKey) {
         let mut all = self.0.lock();
         if all.is_empty() {
@@ -86,7 +87,7 @@ mod tests {
         let (refusals, start) = (Refusals::default(), Instant::now());
         let places: Vec<_> = (0..1000).map(|number| place("team", number)).collect();
         let mut tries = 0;
-        // Each comes back when it was told to; a minute of that.
+        // Each is retried when it is due, for a minute.
         for round in 0..12 {
             for (step, place) in places.iter().enumerate() {
                 let now = start + round * PAUSE + Duration::from_millis(5 * step as u64);

@@ -1,26 +1,26 @@
-//! How the syncer is set up.
+//! Settings of the syncer.
 
 use hub_core::credential::index::SyncSettings;
 
-/// How the syncer is set up.
+/// Settings of the syncer.
 #[derive(Debug, Clone, Default)]
 pub struct SyncerSettings {
-    /// What it decides by.
+    /// Settings of the decisions.
     pub sync: SyncSettings,
-    /// How it finds Secrets.
+    /// How Secrets are watched.
     pub access: SecretAccess,
 }
 
-/// How Secrets are watched, and so which permissions that takes. RBAC cannot limit one to a label.
+/// How Secrets are watched, which determines the required permissions. RBAC cannot limit a permission to a label.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SecretAccess {
-    /// By their labels, in all namespaces at once: two watches, and the permission to list every Secret of the hub.
+    /// By label, in all namespaces: two watches, and permission to list every Secret of the hub.
     #[default]
     Cluster,
-    /// Tokens by the names of the accounts that ask for copies, copies in the namespaces where it is given the
-    /// permission: a watch each, and no other Secrets.
+    /// Tokens by the names of the accounts that opt in, copies in the namespaces where the syncer has permission: a
+    /// watch for each, and no other Secrets.
     Granted {
-        /// The name of the RoleBindings that give the permission for copies.
+        /// The name of the RoleBindings that grant the permission for copies.
         role_binding: String,
     },
 }

@@ -1,6 +1,7 @@
-//! The syncer's state, and what a change of it sets off.
+//! The syncer's state, and the effects of its changes.
 //!
-//! Where both are locked, the fleet is locked before the index: controllers are called with it when it changes.
+//! If both are locked, the fleet is locked before the index, since controllers are called with the locked fleet when it
+//! changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,26 +30,26 @@ use crate::refusals::Refusals;
 use crate::settings::{SecretAccess, SyncerSettings};
 use crate::tally::Tally;
 
-/// The plurals of the kinds that are written, which name their loops in logs and metrics, too.
+/// The plurals of the written kinds, also the names of their loops in logs and metrics.
 pub(crate) const COPIES: &str = "secrets";
 pub(crate) const ACCOUNTS: &str = "managedserviceaccounts";
 
-/// The syncer's state, which its watches fill and its writes are made of.
+/// The syncer's state: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) access: SecretAccess,
-    /// The copies that have work.
+    /// The queue of copies.
     pub(crate) copies: Arc<Work<SecretKey>>,
-    /// The accounts whose condition has work.
+    /// The queue of accounts whose condition may have to change.
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) tally: Tally,
     pub(crate) memory: Memory,
     pub(crate) refusals: Refusals,
-    /// The profiles that have come lately.
+    /// The recently created profiles.
     pub(crate) arrivals: Mutex<Arrivals>,
     fleet: FleetCache,
     index: Mutex<CredentialIndex>,
-    /// The namespaces in which there is a permission for copies.
+    /// The namespaces with a permission for copies.
     granted: Mutex<BTreeSet<Namespace>>,
     reach: Notify,
 }
@@ -74,13 +75,13 @@ impl Store {
         })
     }
 
-    /// Changes the index under a look at the fleet; what the change returns is done when both are free again.
+    /// Changes the index while the fleet is locked; runs the returned follow-up after both are unlocked.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&Fleet, &mut CredentialIndex) -> T) -> T {
         let fleet = self.fleet.read();
         change(&fleet, &mut self.index.lock())
     }
 
-    /// What was not known is known now, so that absences mean something: queues everything.
+    /// More is known now, so that absences count: queues everything.
     pub(crate) fn queue_everything(&self) {
         if self.host.is_working() {
             self.reach_again();
@@ -91,7 +92,7 @@ impl Store {
         }
     }
 
-    /// Queues what a change of the fleet concerns.
+    /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         if let Touched::Namespaces(namespaces) = touched {
             for namespace in namespaces {
@@ -105,7 +106,7 @@ impl Store {
         self.accounts.add_all(accounts);
     }
 
-    /// Queues copies. Those that have to be deleted go first.
+    /// Queues copies. Deletions go first.
     fn queue_copies(&self, fleet: &Fleet, places: impl IntoIterator<Item = SecretKey>) {
         for place in places {
             let priority = Priority::of_copy(&plan(&self.index.lock(), fleet, &place).action);
@@ -162,7 +163,7 @@ impl Store {
         self.accounts.add(key);
     }
 
-    /// The list of the sources is complete: of all, or of those of one name.
+    /// Records that the list of the sources is complete: of all, or of one name.
     pub(crate) fn sources_listed(&self, account: Option<AccountName>) {
         if self.change(|_, index| index.sources_listed(account)) {
             self.queue_everything();
@@ -190,12 +191,12 @@ impl Store {
         self.queue_copies(&self.fleet.read(), places);
     }
 
-    /// The list of the copies begins: of all, or of those in a namespace.
+    /// Records that the list of the copies begins: of all, or of one namespace.
     pub(crate) fn copies_listing(&self, namespace: Option<&Namespace>) {
         self.memory.begin_list(namespace);
     }
 
-    /// Takes in a Secret with the label of copies, as an event or a list shows it.
+    /// Records a Secret with the label of copies from an event or a list.
     pub(crate) fn apply_copy(&self, place: SecretKey, observed: ObservedCopy) {
         self.memory.end_of_unwatched(&place);
         let is_news = {
@@ -208,7 +209,7 @@ impl Store {
         }
     }
 
-    /// A Secret is gone, or no longer carries the label of copies, as an event or a list shows it.
+    /// Records that a Secret is gone, or has lost the label of copies, from an event or a list.
     pub(crate) fn delete_copy(&self, place: SecretKey) {
         if self.memory.ended(self.watch_of(&place), &place) {
             self.gone(place);
@@ -222,7 +223,7 @@ impl Store {
         self.reach_again();
     }
 
-    /// The list of the copies is complete: of all, or of those in a namespace.
+    /// Records that the list of the copies is complete: of all, or of one namespace.
     pub(crate) fn copies_listed(&self, namespace: Option<Namespace>) {
         for place in self.memory.end_list(namespace.as_ref()) {
             self.gone(place);
@@ -232,18 +233,18 @@ impl Store {
         }
     }
 
-    /// Takes in a Secret as the response to a request shows it.
+    /// Records a Secret from the response to a request.
     pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) {
         let mut index = self.index.lock();
-        // The watch shows none without the label.
+        // The watch does not show Secrets without the label.
         let is_watched = observed.is_labelled;
         if self.is_current(&index, place, &observed) && index.apply_copy(place, observed) && is_watched {
             self.memory.wrote(self.watch_of(place), place);
         }
     }
 
-    /// Whether what an event or a response shows is later than what is known. An event that is older than the response
-    /// to our own write is not.
+    /// Whether an event or a response is newer than the known state. An event older than the response to our own write
+    /// is not.
     fn is_current(&self, index: &CredentialIndex, place: &SecretKey, observed: &ObservedCopy) -> bool {
         if self.memory.is_deleted(place, &observed.version.uid) && !observed.terminating {
             return false;
@@ -255,25 +256,25 @@ impl Store {
         !is_older
     }
 
-    /// The namespace that the watch is limited to which shows a copy.
+    /// The namespace of the watch that shows a copy.
     fn watch_of<'a>(&self, place: &'a SecretKey) -> Option<&'a Namespace> {
         (self.access != SecretAccess::Cluster).then_some(&place.namespace)
     }
 
-    /// Forgets a Secret that is gone.
+    /// Removes a Secret that is gone.
     pub(crate) fn forget(&self, place: &SecretKey) {
-        // Under the lock, as in `mark_deleted`: it must not wait for an end that has been shown.
+        // Under the lock, as in `mark_deleted`: it must not wait for a deletion that has been shown.
         let mut index = self.index.lock();
         index.delete_copy(place);
         self.memory.gone(place);
     }
 
-    /// Our delete was accepted. Its event may have been faster than its response.
+    /// Records that our delete was accepted. Its event may have arrived before its response.
     pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: String) {
         let mut index = self.index.lock();
         index.set_made(place, None);
         let Some(known) = index.copy(place).filter(|known| known.version.uid == uid) else { return };
-        // The end of one without its label is not shown.
+        // The watch does not show the deletion of a Secret without the label.
         if known.is_labelled {
             self.memory.deleted(self.watch_of(place), place, uid);
         } else {
@@ -282,28 +283,28 @@ impl Store {
         index.delete_copy(place);
     }
 
-    /// There is a permission for copies in a namespace now.
+    /// Records a permission for copies in a namespace.
     pub(crate) fn add_granted(&self, namespace: Namespace) {
         if self.granted.lock().insert(namespace) {
             self.reach_again();
         }
     }
 
-    /// There is none any more.
+    /// Records that a namespace has no permission for copies any more.
     pub(crate) fn remove_granted(&self, namespace: &Namespace) {
         self.granted.lock().remove(namespace);
         self.reach_again();
     }
 
-    /// The names by which tokens are watched; and the namespaces in which there is a permission for copies, or
-    /// of those watched so far one is left.
+    /// The names by which tokens are watched, and the namespaces in which copies are watched: those with a permission,
+    /// and those watched so far that still have copies.
     pub(crate) fn reach<'a>(
         &self,
         watched: impl Iterator<Item = &'a Namespace>,
     ) -> (BTreeSet<AccountName>, BTreeSet<Namespace>) {
         let fleet = self.fleet.read();
         let mut index = self.index.lock();
-        // Until the last copy is gone, its end has to be seen.
+        // Until the last copy is gone, its deletion must be observed.
         let left = watched.filter(|namespace| index.has_copies(namespace)).cloned();
         let mut namespaces = self.granted.lock().clone();
         namespaces.extend(left);
@@ -315,7 +316,7 @@ impl Store {
         self.reach.notified().await;
     }
 
-    /// Which Secrets have to be watched may have changed.
+    /// Notifies that the Secrets to watch may have changed.
     fn reach_again(&self) {
         if self.access != SecretAccess::Cluster && self.host.is_working() {
             self.reach.notify_one();

@@ -1,4 +1,4 @@
-//! How many copies there are, why the others are not there, and when the next token ends.
+//! Counts copies and the reasons why others are missing, and finds the earliest expiry.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use hub_runtime::metrics::Metrics;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-/// Keeps the gauges true.
+/// Keeps the gauges up to date.
 pub(crate) struct Tally {
     metrics: Metrics,
     counted: Mutex<Counted>,
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
 #[derive(Default)]
 struct Counted {
     places: HashMap<SecretKey, CountedPlace>,
-    /// How many copies hold a token that ends at a time.
+    /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
 }
 
@@ -34,8 +34,8 @@ impl Tally {
         Self { metrics, counted: Mutex::default() }
     }
 
-    /// The places with which it stands somehow that a change of the fleet concerns: one that is no longer wanted, and
-    /// where nothing is, is known to nobody else.
+    /// The places with a state that a change of the fleet affects: a place without a Secret that is no longer wanted is
+    /// known only here.
     pub(crate) fn concerned(&self, touched: &Touched) -> Vec<SecretKey> {
         let counted = self.counted.lock();
         let concerns = |(key, place): &(&SecretKey, &CountedPlace)| match touched {
@@ -46,8 +46,7 @@ impl Tally {
         counted.places.iter().filter(concerns).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Notes how it stands with the copies of one name in a namespace; answers the accounts with which it stands
-    /// otherwise than before.
+    /// Records the states of the copies with one name in a namespace; returns the accounts whose state has changed.
     pub(crate) fn set(
         &self,
         place: &SecretKey,

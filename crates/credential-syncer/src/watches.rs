@@ -1,4 +1,4 @@
-//! The watches: accounts, the tokens that agents report, the copies, and the profiles that these hang on.
+//! The watches: accounts, the tokens that agents report, the copies, and the profiles that own them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +21,11 @@ use kube::core::PartialObjectMeta;
 use crate::settings::SecretAccess;
 use crate::store::Store;
 
-/// Objects in one response to a list. These are small once their data is out of them, and a list in one response is one
-/// request.
+/// Page size of lists. Objects are small once their data is dropped, and a list with one page is one request.
 const PAGE: u32 = 5000;
 
-/// Watches what copies are made of. An addon that is not installed must not hold up other controllers of the
-/// process, so all that is managed-serviceaccount's is optional: until it is listed, copies are kept as they are.
+/// Watches the sources of copies. An addon that is not installed must not delay other controllers of the process, so
+/// the kinds of managed-serviceaccount are optional: until they are listed, copies are kept.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
     watches.watch(accounts, AccountSink(Arc::clone(store)));
@@ -56,8 +55,8 @@ fn copies() -> Watch<Secret> {
     Watch::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(PAGE)
 }
 
-/// Watches tokens by the names of the accounts that ask, and copies in the namespaces where it has the permission, which
-/// outlives the binding that it was given for: for as long as the process lives.
+/// Watches tokens by the names of the accounts that opt in, and copies in the namespaces where the syncer has
+/// permission, which outlives the binding; runs as long as the process.
 async fn follow(store: Arc<Store>, watches: Watches) {
     let mut tokens_of = BTreeMap::<AccountName, HeldWatch>::new();
     let mut copies_in = BTreeMap::<Namespace, HeldWatch>::new();
@@ -67,7 +66,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         tokens_of.retain(|account, _| accounts.contains(account));
         for account in accounts {
             tokens_of.entry(account).or_insert_with_key(|account| {
-                // What an earlier watch has left is not this one's to take away.
+                // What an earlier watch has shown does not count for this one.
                 store.change(|_, index| index.forget_sources(account));
                 let sink = TokenSink { store: Arc::clone(&store), account: Some(account.clone()) };
                 watches.watch_while_held(None, tokens().named(account.as_str()).late(), sink)
@@ -112,13 +111,13 @@ impl Sink<ManagedServiceAccount> for AccountSink {
 
 struct TokenSink {
     store: Arc<Store>,
-    /// The name that the watch is limited to.
+    /// The name to which the watch is limited.
     account: Option<AccountName>,
 }
 
 impl Sink<Secret> for TokenSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        // What the error says of a Secret may be a part of it.
+        // The error is dropped: it may quote the Secret.
         let source = object.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
         self.store.apply_source(AccountKey::from(key), source);
     }
@@ -134,7 +133,7 @@ impl Sink<Secret> for TokenSink {
 
 struct CopySink {
     store: Arc<Store>,
-    /// The namespace that the watch is limited to.
+    /// The namespace to which the watch is limited.
     namespace: Option<Namespace>,
 }
 
@@ -163,7 +162,7 @@ impl Sink<Secret> for CopySink {
 
 struct RoleBindingSink {
     store: Arc<Store>,
-    /// The name of the ClusterRole that a RoleBinding has to bind, and of the RoleBinding itself.
+    /// The name of the ClusterRole that a RoleBinding must bind, and of the RoleBinding itself.
     role: String,
 }
 
