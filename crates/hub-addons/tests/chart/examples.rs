@@ -205,7 +205,7 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
     let rules = [rights::projector(), rights::syncer()].concat();
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     let gates = "--feature-gates=ClusterProfileAccessProvider=false";
-    // Nobody else is there to say what is bound.
+    // No controller sets the condition Bound here.
     let addons = Addons::start(&hub, &[gates, "--compute-bound"]).await;
     for cluster in CLUSTERS {
         let managed = EXAMPLES.iter().fold(ocm::ManagedCluster::named(cluster), |managed, (example, ..)| {

@@ -21,7 +21,7 @@ use crate::support::{Hub, world};
 
 const GUIDES: [&str; 2] = ["argo-cd.md", "multikueue.md"];
 
-/// A block of YAML: its first comment, if it begins with one, and what it says.
+/// A block of YAML: its first comment, if it begins with one, and its content.
 struct Block {
     title: Option<String>,
     text: String,
@@ -76,7 +76,7 @@ fn plugin_in(part: &Value) {
     assert_eq!(mounts[0]["name"], volumes[0]["name"]);
 }
 
-/// The plugin takes what it is called with.
+/// The plugin accepts its arguments.
 fn called(exec: &Value, cluster: Option<&str>) {
     let words = exec["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
     // As the ClusterProfile controller replaces it.
@@ -174,7 +174,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     assert_eq!(seen.len(), 10, "{seen:?}");
 }
 
-/// Files that a guide leads to are there.
+/// Files that a guide links to exist.
 #[test]
 fn links_lead_to_files() {
     let mut guides: Vec<String> = GUIDES.iter().map(|guide| format!("docs/{guide}")).collect();

@@ -1,4 +1,4 @@
-//! `helm test`: a Pod that fails when a controller does not work. Nothing runs Pods here, so this test is the node.
+//! `helm test`: its Pod fails if a controller does not work. No node runs Pods here, so this test runs its container.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -17,7 +17,7 @@ use crate::support::{Hub, SOON};
 
 const TEST: &str = "hub-addons-test";
 
-/// Runs what the test's Pod says, as its account.
+/// Runs the container of the test's Pod, with its ServiceAccount.
 async fn container(hub: &Hub, pod: &Pod) -> Ended {
     let spec = pod.spec.as_ref().unwrap();
     assert_eq!(spec.service_account_name.as_deref(), Some(TEST));
@@ -31,7 +31,7 @@ fn pods(hub: &Hub) -> Api<Pod> {
     Api::namespaced(hub.ocm.clone(), NAMESPACE)
 }
 
-/// Runs `helm test` and, as the node, its Pod.
+/// Runs `helm test` and its Pod.
 async fn helm_test(hub: &Hub) -> (Ended, Ended) {
     let before = pods(hub).get_opt(TEST).await.unwrap().and_then(|pod| pod.metadata.uid);
     let node = async {
@@ -49,7 +49,7 @@ async fn helm_test(hub: &Hub) -> (Ended, Ended) {
     tokio::join!(run(helm(), Some(&hub.hub), &arguments), node)
 }
 
-/// Says how many replicas of a component are available, as the controller of Deployments would.
+/// Sets how many replicas of a component are available, as the Deployment controller would.
 async fn available(hub: &Hub, component: &str, replicas: i32) {
     let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
     let counts = json!({ "replicas": 2, "readyReplicas": replicas, "availableReplicas": replicas });
@@ -73,7 +73,7 @@ async fn helm_test_passes_while_every_controller_works_and_fails_otherwise() {
     assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
     assert!(command.stdout.contains("held and renewed by"), "{}", command.stdout);
 
-    // Each permission of its account is missed.
+    // Each permission of its ServiceAccount is required.
     let pod = pods(&hub).get(TEST).await.unwrap();
     let rbac = |kind, resource, namespace| {
         Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, namespace, TEST)
@@ -111,7 +111,7 @@ async fn helm_test_passes_while_every_controller_works_and_fails_otherwise() {
     assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
     assert!(command.stdout.contains("no controller holds it"), "{}", command.stdout);
 
-    // A process that stands still holds its lease, and does not renew it.
+    // A stopped process holds its lease and does not renew it.
     profiles.signal("STOP").await;
     let ended = container(&hub, &pod).await;
     assert!(ended.stdout.contains("holds it and does not renew it"), "{}", ended.stdout);

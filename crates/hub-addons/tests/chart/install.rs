@@ -1,4 +1,4 @@
-//! Install, upgrade and uninstall by helm on a real hub: what comes, what stays, what is said, and what is refused
+//! Install, upgrade and uninstall by helm on a real hub: what is created, what stays, the notes, and what is refused
 //! before anything is applied.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
@@ -47,7 +47,7 @@ async fn uninstall(hub: &Hub) {
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
 }
 
-/// Tries to install, and answers why helm does not.
+/// Tries to install, and returns why helm refuses.
 async fn refused(hub: &Hub, values: &[&str]) -> String {
     let ended = run(helm(), Some(&hub.hub), &install_arguments(values)).await;
     assert_ne!(ended.code, Some(0), "{}", ended.stdout);
@@ -55,7 +55,7 @@ async fn refused(hub: &Hub, values: &[&str]) -> String {
     ended.stderr
 }
 
-/// Everything on the hub that carries the release's labels, as kind and names; what helm keeps of it is not counted.
+/// All objects on the hub with the release's labels, as kind and names, without helm's own records.
 async fn of_the_release(hub: &Hub) -> BTreeMap<String, Vec<String>> {
     let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
     let mut found = BTreeMap::new();
@@ -91,7 +91,7 @@ async fn the_crd_comes_where_there_is_none_and_stays_when_the_release_goes() {
     crate::support::chart::in_force(&hub, &["manager-name"]).await;
     assert!(get(&hub.ocm, &theirs).await.is_some());
 
-    // An upgrade reaches it, by either helm, as long as nobody else has written it.
+    // An upgrade updates it, with either helm, as long as no other manager has written it.
     let atomic = [PROXY, "crds.clusterProfileLists=atomic"];
     install(&hub, &atomic).await;
     assert_eq!(lists(&get(&hub.ocm, &crd()).await.unwrap()), json!(null));
@@ -104,7 +104,7 @@ async fn the_crd_comes_where_there_is_none_and_stays_when_the_release_goes() {
     assert!(get(&hub.ocm, &theirs).await.is_some(), "it took the profiles along");
     install(&hub, &[PROXY]).await;
 
-    // Open Cluster Management takes it over: from then on it is its.
+    // Open Cluster Management takes it over.
     merge(&hub.ocm, &crd(), &json!({ "metadata": { "annotations": { "theirs": "1" } } })).await;
     let before = version_of(&hub, &crd()).await;
     install(&hub, &atomic).await;
@@ -165,7 +165,7 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
         install(&hub, values).await;
         assert_eq!(users().await, before, "{values:?}");
     }
-    // What belongs to a gate has gone with it, and come again.
+    // The objects of a gate have been deleted and created again.
     let installed = of_the_release(&hub).await;
     assert_eq!(installed["Deployment"], ["hub-addons-credentials", "hub-addons-profiles"]);
     install(&hub, &[PROXY, "featureGates.clusterProfileCredSyncer=false"]).await;
@@ -213,7 +213,7 @@ async fn pods_are_taken_where_pod_security_is_restricted() {
         let mut pod = Pod { metadata, spec: template.spec, ..Pod::default() };
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         pods.create(&dry_run, &pod).await.unwrap();
-        // Were it less, it would be refused.
+        // Without it, the Pod would be refused.
         pod.spec.as_mut().unwrap().containers[0].security_context = None;
         let refusal = pods.create(&dry_run, &pod).await.unwrap_err().to_string();
         assert!(refusal.contains("violates PodSecurity"), "{refusal}");

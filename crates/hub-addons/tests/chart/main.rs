@@ -1,4 +1,4 @@
-//! The Helm chart: what it renders and refuses, and the program at work under it; its alerts and examples.
+//! The Helm chart: what it renders and refuses, the program installed by it, its alerts and its examples.
 
 #![cfg(test)]
 

@@ -1,5 +1,4 @@
-//! What the chart has Prometheus and Grafana do: alerts that fire when they should and not otherwise, and panels, over
-//! series that the program really has.
+//! The chart's monitoring: alerts that fire exactly when they should, and panels, over series that the program exposes.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,7 +63,7 @@ async fn each_alert_fires_when_it_should_and_not_otherwise() {
     fs::write(&tests, played).unwrap();
     promtool(&["test", "rules", tests.to_str().unwrap()]).await;
 
-    // The test of an alert is called by its name.
+    // The test of an alert has its name.
     let played: Value = serde_saphyr::from_str(played).unwrap();
     for alert in alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>() {
         let tests = played["tests"].as_array().unwrap().iter();
@@ -113,7 +112,7 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
                 }
             }
             assert!(of_all.iter().all(|alert| names.contains(*alert)), "{names:?} with {values:?}");
-            // Nothing is said of what does not run, and whatever runs is looked at.
+            // There are no alerts about what does not run, and every running component is covered.
             let selectors = |alert: &Alert| Expression::parse(alert.expression()).selectors;
             let looks: BTreeSet<String> = rendered
                 .iter()
@@ -144,7 +143,7 @@ async fn each_alert_says_what_to_do_here_and_in_the_runbook() {
         let annotation = |name: &str| alert.0["annotations"][name].as_str().unwrap_or_default().to_owned();
         assert!(annotation("summary").len() > 10, "{}", alert.name());
         assert!(annotation("description").len() > 60, "{}", alert.name());
-        // What it says of itself has to be left after the aggregation.
+        // Labels in its texts must remain after the aggregation.
         let groups = Expression::parse(alert.expression()).groups;
         let words = annotation("summary") + &annotation("description");
         for shown in words.split("$labels.").skip(1) {
@@ -167,7 +166,7 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
     let wanted: BTreeSet<_> = expressions.iter().flat_map(Expression::own_metrics).collect();
     assert!(wanted.len() > 12, "{wanted:?}");
 
-    // Without the provisioner's rights, so that watches fail; and with work to do.
+    // Without the provisioner's permissions, so that watches fail; and with work to do.
     let rules = [rights::projector(), rights::syncer()].concat();
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     let gates = "--feature-gates=ClusterProfileDirectAccessProvider=true";
@@ -236,7 +235,7 @@ async fn the_dashboard_is_one_that_grafana_takes() {
         }
         for target in targets {
             let expression = Expression::parse(target["expr"].as_str().unwrap());
-            // What a legend shows has to be left after the aggregation.
+            // Labels in a legend must remain after the aggregation.
             let legend = target["legendFormat"].as_str().unwrap();
             for shown in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
                 assert!(expression.groups.contains(shown), "{legend} of {}", panel["title"]);

@@ -1,4 +1,4 @@
-//! Metrics over TLS: the hub says who may read them.
+//! Metrics over TLS: the hub authorizes clients.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,13 +21,13 @@ use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const READER: &str = "hub-addons-metrics-reader";
 
-/// What a client with this token gets: the metrics, or a status code.
+/// The response to a client with this token: the metrics, or a status code.
 async fn scrape(addons: &Addons, token: Option<&str>) -> Result<String, u16> {
     let log = addons.log();
     let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();
     let address = line.split_once("address=").unwrap().1.split(' ').next().unwrap();
     let mut config = Config::new(format!("https://{address}").parse().unwrap());
-    // Its own, or made for this test.
+    // Self-signed, or created for this test.
     config.accept_invalid_certs = true;
     config.default_retry = false;
     config.auth_info = AuthInfo { token: token.map(|token| token.to_owned().into()), ..AuthInfo::default() };
@@ -39,7 +39,7 @@ async fn scrape(addons: &Addons, token: Option<&str>) -> Result<String, u16> {
     }
 }
 
-/// The token of a ServiceAccount that nobody has seen yet.
+/// The token of a new ServiceAccount.
 async fn token(hub: &Hub, namespace: &str, name: &str) -> String {
     hub.service_account(namespace, name).await.unwrap().token().expose().to_owned()
 }
@@ -74,7 +74,7 @@ async fn metrics_are_for_those_whom_the_hub_lets_get_them() {
         assert_eq!(scrape(&addons, Some("a.b.c")).await, Err(401));
         assert_eq!(scrape(&addons, Some(&token(&hub, "team", "app").await)).await, Err(403));
 
-        // Each permission is missed, and nothing is served instead.
+        // Each permission is required, and nothing is served without it.
         let role = cluster_role(&format!("hub-addons-{component}"));
         let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
         for resource in ["tokenreviews", "subjectaccessreviews"] {
@@ -118,7 +118,7 @@ async fn a_renewed_certificate_is_served_without_a_restart() {
     let certificates = format!("--metrics-certificate-directory={}", directory.display());
     let gates = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
     let addons = Addons::launch(&hub, "hub-addons", USER, &[gates, "--metrics-secure", &certificates]).await;
-    // Without TLS in place of ours a client would not get as far as being refused.
+    // Without a TLS certificate that the client trusts, it would not reach authentication.
     let log = addons.log();
     let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();
     let address = line.split_once("address=").unwrap().1.split(' ').next().unwrap().to_owned();

@@ -83,7 +83,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         assert_eq!((rules().await, versions().await), before);
 
-        // It works on, with what somebody has set before, and writes nothing anew.
+        // It keeps its settings, and writes nothing.
         let running = start_all(&hub, &["profiles", "credentials"]).await;
         let other = token("c1", "other");
         other.create(&hub.ocm).await.unwrap();

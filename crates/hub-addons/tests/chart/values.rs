@@ -1,5 +1,5 @@
-//! The chart's values: what is misspelt or makes no sense is refused in words, before anything is applied; the schema
-//! knows every value and the README tells of each.
+//! The chart's values: misspelt or contradictory ones are refused with an explanation before anything is applied; the
+//! schema covers every value, and the README documents it.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -10,7 +10,7 @@ use crate::support::chart::{chart, helm, helm3, run};
 use crate::support::command::Ended;
 use serde_json::Value;
 
-/// What helm says of values by a command, and that it fails.
+/// helm's error for values, from a command that must fail.
 async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
     let sets = values.iter().map(|value| format!("--set={value}"));
     let chart = chart().display().to_string();
@@ -96,7 +96,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["monitoring.serviceMonitor.enable=true"], "'enable' not allowed"),
         (&["monitoring.prometheusRule.syncLagSeconds=0"], "/monitoring/prometheusRule/syncLagSeconds"),
         (&["nameOverride=A"], "/nameOverride"),
-        // What only the values together show, a template says.
+        // A template checks what only the combination of values shows.
         (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level already"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (&["accessProvider.source=static"], "accessProvider.source=static needs accessProvider.static."),
@@ -130,7 +130,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
     }
 }
 
-/// Every level of the schema that is not Kubernetes' own refuses what it does not know.
+/// Every level of the schema, except Kubernetes' own types, refuses unknown keys.
 #[test]
 fn the_schema_closes_every_object() {
     let schema = std::fs::read_to_string(chart().join("values.schema.json")).unwrap();
@@ -162,7 +162,7 @@ fn walk(node: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
     }
 }
 
-/// The schema knows every value, and the README tells of each.
+/// The schema covers every value, and the README documents it.
 #[test]
 fn every_value_is_told_of() {
     let read = |file: &str| std::fs::read_to_string(chart().join(file)).unwrap();

@@ -25,13 +25,13 @@ use kube::api::ListParams;
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
-/// Where the proxy of these tests is.
+/// The namespace of the proxy in these tests.
 const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
 /// Whoever plays Open Cluster Management here also edits what the policies protect.
 const HANDS: &str = "policies.clusterManagers.users={ocm}";
 const DIRECT: &str = "open-cluster-management-direct";
 
-/// A hub with a proxy, and the chart on it with these values.
+/// A hub with a proxy and the chart with these values.
 async fn installed(lists: Flavour, values: &[&str], policies: &[&str]) -> (Hub, Authority) {
     let builder = LocalHub::builder().without_controller_manager().flavour(lists);
     let hub = Hub::start(builder, Vec::new()).await;
@@ -42,7 +42,7 @@ async fn installed(lists: Flavour, values: &[&str], policies: &[&str]) -> (Hub, 
     (hub, authority)
 }
 
-/// A cluster with everything that a profile shows.
+/// A cluster with every field that a profile shows.
 fn cluster(name: &str) -> ocm::ManagedCluster {
     ocm::ManagedCluster::named(name)
         .in_set("fleet")
@@ -57,7 +57,7 @@ async fn granted(hub: &Hub) {
     world::create(&hub.ocm, [ocm::bound(TEAM, "fleet")]).await;
 }
 
-/// What projector and provisioner do in the life of a profile, each write of theirs once.
+/// The life of a profile with projector and provisioner, with each of their writes.
 async fn profiles_live(hub: &Hub, first: &Authority) {
     profile(&hub.ocm, (TEAM, "c1"), "has its status", |profile| {
         condition(profile, "ControlPlaneHealthy")["status"] == "True"
@@ -67,7 +67,7 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
     .await;
     publishes(hub, "c1", HOME, &[first]).await;
 
-    // Others write beside us, and their parts stay.
+    // Other writers' parts are preserved.
     let shown = world::profile_of(NAME, TEAM, "c1");
     let foreign = json!({ "name": "theirs", "cluster": { "server": "https://theirs.example" } });
     let now = get(&hub.ocm, &shown).await.unwrap();
@@ -108,7 +108,7 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
     assert_eq!(provider(&changed, "theirs")["cluster"]["server"], "https://theirs.example");
     assert_eq!(changed["metadata"]["annotations"]["theirs"], "1");
 
-    // A hand at work, which the policies let through where it claims nothing.
+    // A manual change, which the policies allow where it claims nothing.
     merge(&hub.ocm, &shown, &json!({ "metadata": { "labels": null } })).await;
     merge_status(&hub.ocm, &shown, &json!({ "version": null, "accessProviders": null })).await;
     profile(&hub.ocm, (TEAM, "c1"), "is mended", |profile| {
@@ -119,7 +119,8 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
     .await;
     world::let_go(&hub.ocm, &shown).await;
 
-    // Another cluster comes, to where another manager's profile stands, and goes; the addon is withdrawn, the proxy goes.
+    // Another cluster is created where another manager's profile exists, and deleted; the addon is removed, then the
+    // proxy.
     let theirs = world::profile_of("somebody", TEAM, "c2");
     theirs.create(&hub.ocm).await.unwrap();
     cluster("c2").create(&hub.ocm).await.unwrap();
@@ -134,12 +135,12 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
     world::told(&hub.ocm, &proxy::configuration(HOME), "NoProxyConfiguration").await;
 }
 
-/// What the syncer does in the life of a copy, each write of its once.
+/// The life of a copy with the syncer, with each of its writes.
 async fn copies_live(hub: &Hub) {
     let app = token("c1", "app");
     app.create(&hub.ocm).await.unwrap();
     copied(&hub.ocm, TEAM, &app).await;
-    // A name that its label cannot hold.
+    // A name that is too long for the label.
     let long = token("c1", "long-".repeat(20).trim_end_matches('-'));
     long.create(&hub.ocm).await.unwrap();
     copied(&hub.ocm, TEAM, &long).await;
@@ -156,7 +157,7 @@ async fn copies_live(hub: &Hub) {
         merge(&hub.ocm, &copy(TEAM, &app), &patch).await;
         copied(&hub.ocm, TEAM, &app).await;
     }
-    // Only another object can be right again.
+    // A change that requires a new object.
     merge(&hub.ocm, &copy(TEAM, &app), &json!({ "immutable": true, "data": { "token": "ZnJvemVu" } })).await;
     eventually("the copy is made anew", SOON, async || {
         get(&hub.ocm, &copy(TEAM, &app)).await.is_some_and(|copy| copy["immutable"].is_null())
@@ -164,7 +165,7 @@ async fn copies_live(hub: &Hub) {
     .await;
     copied(&hub.ocm, TEAM, &app).await;
 
-    // An account without a token says so, and no more when it has one.
+    // An account without a token has the condition until it has one.
     world::delete(&hub.ocm, &source(&app)).await;
     withdrawn(&hub.ocm, TEAM, &app).await;
     withheld(&hub.ocm, &app, "NoToken").await;
@@ -172,7 +173,7 @@ async fn copies_live(hub: &Hub) {
     copied(&hub.ocm, TEAM, &app).await;
     content(&hub.ocm, &app).await;
 
-    // What a finalizer holds is emptied.
+    // A copy that a finalizer delays is emptied.
     world::hold(&hub.ocm, &copy(TEAM, &long), world::HOLD).await;
     label(&hub.ocm, &long, None).await;
     eventually("the held copy is emptied", SOON, async || {
@@ -181,7 +182,7 @@ async fn copies_live(hub: &Hub) {
     .await;
     world::let_go(&hub.ocm, &copy(TEAM, &long)).await;
 
-    // Somebody else's Secret stands where a copy belongs, and is left alone.
+    // A foreign Secret in place of a copy is not changed.
     let stands = token("c1", "stands");
     chart::opaque(TEAM, "c1-stands").create(&hub.ocm).await.unwrap();
     stands.create(&hub.ocm).await.unwrap();
@@ -207,7 +208,7 @@ async fn nothing_was_refused(hub: &Hub, components: &[&'static str]) {
 /// Lease that another process has made, and RBAC's own checks of what is handed out, without which no write of a right would have succeeded.
 const UNSEEN: [&str; 4] = ["get clusterprofiles", "get leases", "bind clusterroles", "escalate clusterroles"];
 
-/// A right that nothing has used is too much.
+/// A permission that no request has used is unnecessary.
 async fn every_right_is_used(hub: &Hub, components: &[&'static str]) {
     let requests = hub.audit().requests().await.unwrap();
     let cluster_roles: Api<ClusterRole> = Api::all(hub.ocm.clone());
@@ -239,7 +240,7 @@ async fn every_right_is_used(hub: &Hub, components: &[&'static str]) {
     assert!(unused.is_empty(), "{unused:#?}");
 }
 
-/// The single rights of a rule: verb, group, resource and name.
+/// The single permissions of a rule: verb, group, resource and name.
 fn rights_of(rule: &PolicyRule) -> Vec<(String, String, String, Option<String>)> {
     let names: Vec<Option<String>> = match &rule.resource_names {
         Some(names) => names.iter().cloned().map(Some).collect(),
@@ -258,7 +259,7 @@ fn rights_of(rule: &PolicyRule) -> Vec<(String, String, String, Option<String>)>
     rights
 }
 
-/// The names that the role of the tokens has, or `*` for all.
+/// The names in the role for tokens, or `*` for all.
 async fn token_names(hub: &Hub) -> Vec<String> {
     let api: Api<ClusterRole> = Api::all(hub.ocm.clone());
     let role = api.get(&format!("{RELEASE}-credentials-tokens")).await.unwrap();
@@ -284,7 +285,7 @@ async fn works_as_installed(lists: Flavour) {
     profiles_live(&hub, &authority).await;
     copies_live(&hub).await;
 
-    // What gives the syncer its rights is mended as well, and has no right to a Secret itself.
+    // Manual changes of the syncer's permissions are repaired as well, by a process without permission for Secrets.
     eventually("one token is named", SOON, async || token_names(&hub).await == ["app"]).await;
     let binding = chart::role_binding(TEAM, &format!("{RELEASE}-credentials-copies"));
     merge(&hub.ocm, &binding, &json!({ "subjects": null })).await;
@@ -292,7 +293,7 @@ async fn works_as_installed(lists: Flavour) {
         get(&hub.ocm, &binding).await.is_some_and(|binding| binding["subjects"].is_array())
     })
     .await;
-    // An upgrade leaves them as they are: none is taken from the syncer, not even for a moment.
+    // An upgrade does not change them: the syncer keeps its permissions throughout.
     let role = ocm::Object::new(
         ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
         "clusterroles",

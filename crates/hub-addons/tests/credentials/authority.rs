@@ -1,4 +1,4 @@
-//! Where a token goes: only where a binding grants its cluster and its account asks for it, on a real hub.
+//! Where tokens are copied: only where a binding grants the cluster and the account opts in, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -13,7 +13,7 @@ use serde_json::json;
 async fn a_profile_made_by_hand_in_a_namespace_without_a_binding_gets_nothing() {
     let scene = scene().await;
     team(&scene.ocm, "hand", &["hand-1"]).await;
-    // It has every label, and stands beside the one that is right.
+    // It has every label, and exists beside the right one.
     create(&scene.ocm, [ocm::namespace("hand-none"), profile("hand-none", "hand-1")]).await;
     let token = token("hand-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -21,7 +21,7 @@ async fn a_profile_made_by_hand_in_a_namespace_without_a_binding_gets_nothing() 
     scene.caught_up().await;
     assert!(secrets(&scene.ocm, "hand-none").await.is_empty());
 
-    // The set's name on the profile is no binding either.
+    // The set's name on the profile is not a binding either.
     let labels = json!({ "multicluster.x-k8s.io/clusterset": "hand", "changed": "yes" });
     merge(&scene.ocm, &profile("hand-none", "hand-1"), &json!({ "metadata": { "labels": labels } })).await;
     scene.caught_up().await;
@@ -74,7 +74,7 @@ async fn a_token_goes_to_every_namespace_that_its_cluster_is_granted_to() {
     for namespace in ["every", "every-a", "every-b"] {
         copied(&scene.ocm, namespace, &token).await;
     }
-    // Every account of every cluster, under a name of its own.
+    // Every account of every cluster, with its own name.
     let other = crate::support::credentials::token("every-1", "other");
     other.create(&scene.ocm).await.unwrap();
     copied(&scene.ocm, "every-b", &other).await;
@@ -135,7 +135,7 @@ async fn an_annotation_narrows_where_a_token_goes_and_can_change() {
     assert_eq!(copied(&scene.ocm, "narrow-a", &token).await, before, "it may stay, and is not touched");
     narrow(&scene.ocm, &token, Some("narrow-b")).await;
     is_in(&["narrow-b"]).await;
-    // Whoever writes an empty one wants it nowhere.
+    // An empty annotation opts in to no namespace.
     narrow(&scene.ocm, &token, Some("")).await;
     is_in(&[]).await;
     narrow(&scene.ocm, &token, None).await;
@@ -181,7 +181,7 @@ async fn two_clusters_that_swap_namespaces_take_their_tokens_with_them() {
             ocm::ManagedCluster::named(cluster).in_set(set).update(&scene.ocm).await.unwrap();
         }
     }
-    // No profile of a cluster is touched for the sake of its token.
+    // No profile of a cluster is changed because of its token.
     assert!(get(&scene.ocm, &profile("swap-a", "swap-2")).await.is_some());
     delete(&scene.ocm, &ocm::bound("swap-a", "swap-a")).await;
     withdrawn(&scene.ocm, "swap-a", of_a.0).await;

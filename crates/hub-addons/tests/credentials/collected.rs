@@ -1,5 +1,4 @@
-//! The syncer beside the controllers that collect what has no owner and end namespaces, and beside the projector; on a
-//! real hub.
+//! The syncer beside the garbage collector, the namespace controller and the projector, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -42,15 +41,15 @@ async fn a_profile_recreated_at_once_owns_the_copy_again_though_others_collect_i
         profile("collected", "collected-1").create(&scene.ocm).await.unwrap();
         copied(&scene.ocm, "collected", &token).await;
     }
-    // One more, collected late, would be made good as well: what is there in the end is right.
+    // A further copy, garbage-collected late, would be recreated as well: the final state is right.
     scene.caught_up().await;
     copied(&scene.ocm, "collected", &token).await;
 
-    // An account that goes takes its Secret along, and both its copy.
+    // Deleting an account deletes its Secret and its copies.
     delete(&scene.ocm, &token.account()).await;
     withdrawn(&scene.ocm, "collected", &token).await;
     gone(&scene.ocm, &source(&token)).await;
-    // An account that comes back at once under its name has its new token copied.
+    // The new token of an account that is recreated immediately is copied.
     let token = rotated(&token, 1);
     for round in 2..5 {
         token.create(&scene.ocm).await.unwrap();
@@ -98,7 +97,7 @@ async fn beside_the_projector_a_cluster_that_comes_gets_profile_and_token() {
             copied(&hub.ocm, namespace, token).await;
         }
     }
-    // A profile deleted by hand is made anew, and the copy with it.
+    // A profile that is deleted manually is recreated, and so is the copy.
     delete(&hub.ocm, &profile("fleet-00", "cluster-0003")).await;
     copied(&hub.ocm, "fleet-00", &tokens[3]).await;
     eventually("profile and copy are there", SOON, async || {

@@ -1,5 +1,5 @@
-//! What the credential syncer costs: requests, counted in the API server's audit log for 200 clusters in 5
-//! namespaces with one account each; and memory, beside a hub full of Secrets that are none of its business.
+//! The cost of the credential syncer: requests, counted in the API server's audit log for 200 clusters in 5 namespaces
+//! with one account each; and memory on a hub full of unrelated Secrets.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -13,13 +13,13 @@ use local_hub::ocm::{ServiceAccountToken, create_tokens};
 use local_hub::{LocalHub, Requests, eventually, ocm};
 use serde_json::json;
 
-/// Starts the syncer alone.
+/// Starts only the syncer.
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
 const SYNCED: &str = "hub_addons_credentials{state=\"synced\"}";
 const IDLE: &str = "hub_addons_queue_depth{controller=\"secrets\"}";
 const ACCOUNT: &str = "app";
 
-/// A hub with the rights of projector and syncer, whose fleet has its profiles.
+/// A hub with the permissions of projector and syncer, whose fleet has its profiles.
 async fn hub_with_profiles(fleet: &ocm::Fleet) -> Hub {
     let mut rules = rights::projector();
     rules.extend(rights::syncer());
@@ -32,7 +32,7 @@ async fn hub_with_profiles(fleet: &ocm::Fleet) -> Hub {
     hub
 }
 
-/// The requests of the program that are not about its Lease.
+/// The program's requests, except those for its Lease.
 fn of_addons(requests: &Requests) -> Requests {
     requests.of_user(USER).matching(|request| request.resource != "leases")
 }
@@ -81,7 +81,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     assert_eq!(restart.count(|r| r.verb == "get"), 0, "{restart}");
     assert_eq!(restart.count(|r| r.verb == "list"), 8, "{restart}");
 
-    // What every copy rests on changes without a consequence for any; the cluster that leaves shows that it was seen.
+    // Changes of every input that affect no copy; the deleted cluster proves that they were processed.
     let before = hub.audit().mark().await.unwrap();
     fleet.cluster("cluster-0001").label("nobody-asks", "for-this").update(&hub.ocm).await.unwrap();
     let leaving = fleet.cluster("cluster-0002").label(ocm::SET_LABEL, "elsewhere");
@@ -93,17 +93,17 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     assert_eq!(change.count(|r| r.resource == "secrets" && r.verb != "delete"), 0, "{change}");
 }
 
-/// Waits until a copy holds a token.
+/// Waits until a copy contains a token.
 async fn holds(client: &Client, namespace: &str, name: &str, token: &[u8]) {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    eventually(&format!("{namespace}/{name} holds the token"), SOON, async || {
+    eventually(&format!("{namespace}/{name} contains the token"), SOON, async || {
         let data = api.get_opt(name).await.unwrap().and_then(|secret| secret.data).unwrap_or_default();
         data.get("token").is_some_and(|held| held.0 == token)
     })
     .await;
 }
 
-/// How large each of the other Secrets is, and how many there are: 80 MB in all.
+/// The size and number of the other Secrets: 80 MB in all.
 const OTHERS: (usize, usize) = (8 * 1024, 10_000);
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn ten_thousand_other_secrets_of_the_hub_never_enter_the_process() {
     let alone = peak_memory(&addons);
     addons.stop().await;
 
-    // In a namespace where nothing is synced, and in one where something is.
+    // In a namespace without copies, and in one with copies.
     let namespaces = ["others".to_owned(), fleet.namespaces[0].clone()];
     ocm::namespace(&namespaces[0]).create(&hub.ocm).await.unwrap();
     let filling = "x".repeat(OTHERS.0);
@@ -144,7 +144,7 @@ async fn ten_thousand_other_secrets_of_the_hub_never_enter_the_process() {
     );
     assert!(beside < alone + 4 * 1024, "{beside} KiB beside others, {alone} KiB alone");
 
-    // Nor do they when they change.
+    // Nor when they change.
     let api: Api<Secret> = Api::namespaced(hub.ocm.clone(), &namespaces[1]);
     api.delete_collection(&DeleteParams::default(), &ListParams::default().fields("metadata.name=other-1"))
         .await
@@ -156,7 +156,7 @@ async fn ten_thousand_other_secrets_of_the_hub_never_enter_the_process() {
     addons.stop().await;
 }
 
-/// The most memory that the program has had so far, in KiB, as the kernel counts it.
+/// The peak memory of the program in KiB, as the kernel counts it.
 fn peak_memory(addons: &Addons) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", addons.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

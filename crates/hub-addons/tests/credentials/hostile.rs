@@ -1,4 +1,4 @@
-//! What a tenant gets who writes Secrets where copies belong, strips copies, has the API server refuse writes or
+//! A tenant that creates Secrets in place of copies, removes labels of copies, makes the API server refuse writes or
 //! inherits a cluster's name, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
@@ -18,7 +18,7 @@ use local_hub::eventually;
 use local_hub::ocm::{self, Object, ServiceAccountToken};
 use serde_json::{Value, json};
 
-/// Everything by which a copy is seen to be one, with the API server's own record of who wrote it.
+/// Removes everything that identifies a copy, including the API server's record of its writer.
 fn stripped() -> Value {
     json!({ "metadata": {
         "labels": null, "annotations": null, "ownerReferences": null, "managedFields": [{}],
@@ -39,17 +39,17 @@ async fn a_copy_goes_with_its_grant_whatever_was_stripped_from_it() {
         let token = token(&cluster, "app");
         token.create(&scene.ocm).await.unwrap();
         copied(&scene.ocm, name, &token).await;
-        // In this order: the syncer sees a Secret go that it has not deleted, where nothing should be.
+        // In this order: the syncer sees the deletion of a Secret that it has not deleted, where none should exist.
         unbind(&scene.ocm, name).await;
         let mut stripped = stripped();
         stripped["data"] = patch["data"].clone();
         let stripping = copy(name, &token).api(&scene.ocm);
-        // It may be gone already: then there is nothing to strip.
+        // It may already be gone.
         let params = PatchParams::default();
         let _ = stripping.patch(&name_of(&token), &params, &kube::api::Patch::Merge(&stripped)).await;
         withdrawn(&scene.ocm, name, &token).await;
 
-        // And the other way round, before the syncer has put it right.
+        // And the other way round, before the syncer has repaired it.
         ocm::bound(name, name).create(&scene.ocm).await.unwrap();
         copied(&scene.ocm, name, &token).await;
         merge(&scene.ocm, &copy(name, &token), &stripped).await;
@@ -92,7 +92,8 @@ async fn a_secret_prepared_while_no_syncer_ran_never_gets_a_token() {
     assert_eq!(shown["metadata"]["annotations"].as_object().unwrap().len(), 3, "{shown}");
     addons.stop().await;
 
-    // After a restart what is as it was made stays; what carries more stays until a token would go into it.
+    // After a restart, an unchanged copy stays; one with additional metadata stays until a token would be written into
+    // it.
     let before = copied(&hub.ocm, "bait", &token).await;
     let addons = syncer(&hub, &[]).await;
     caught_up(&hub.ocm, "later").await;
@@ -111,7 +112,7 @@ async fn a_secret_prepared_while_no_syncer_ran_never_gets_a_token() {
     addons.stop().await;
 }
 
-/// A quota that leaves no room for a Secret, as the controller of quotas would have computed it.
+/// A quota without room for a Secret, with the status that the quota controller would write.
 async fn fill_quota(client: &Client, namespace: &str) -> Object {
     let quota = Object::new(("", "v1", "ResourceQuota"), "resourcequotas", Some(namespace), "none")
         .field("spec", json!({ "hard": { "secrets": "0" } }));
@@ -138,7 +139,7 @@ async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is
     let token = token("full-1", "app");
     token.create(&scene.ocm).await.unwrap();
     let message = withheld(&scene.ocm, &token, "WriteRefused").await;
-    assert!(message.starts_with("full: the API server refuses to write"), "{message}");
+    assert!(message.starts_with("full: the API server refuses the write"), "{message}");
     scene.shared.addons.measures_at_least("hub_addons_credentials{state=\"write_refused\"}", 1.0).await;
     delete(&scene.ocm, &quota).await;
     copied(&scene.ocm, "full", &token).await;
@@ -170,7 +171,7 @@ async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_secon
     )
     .field("spec", json!({ "policyName": "sticky", "validationActions": ["Deny"] }));
     create(&scene.ocm, [policy.clone(), binding.clone()]).await;
-    eventually("the policy is in force", SOON, async || {
+    eventually("the policy is effective", SOON, async || {
         let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
         let copy = copy("sticky", &token);
         copy.api(&scene.ocm).delete(copy.name(), &params).await.is_err()
@@ -194,7 +195,7 @@ async fn a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token
     let reported = get(&scene.ocm, &source(&token)).await.unwrap();
     let reported = reported["metadata"]["creationTimestamp"].as_str().unwrap().to_owned();
     let again = cluster("heir-1", "heir");
-    // Times are told in seconds.
+    // Timestamps have a resolution of seconds.
     eventually("the cluster is younger than the token", SOON, async || {
         delete(&scene.ocm, &again).await;
         gone(&scene.ocm, &again).await;

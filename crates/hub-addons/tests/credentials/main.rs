@@ -1,4 +1,4 @@
-//! The credential syncer, on real hubs: which tokens are copied where, and what takes the copies away.
+//! The credential syncer on real hubs: which tokens are copied where, and what causes copies to be deleted.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! Secrets that are not ours where a copy belongs, and accounts whose copies would have one name, on a real hub.
+//! Foreign Secrets in place of copies, and accounts whose copies would have the same name, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -17,15 +17,15 @@ use serde_json::json;
 
 const FOREIGN: &str = "hub_addons_findings{reason=\"ForeignSecret\"}";
 
-/// A Secret of somebody else's.
+/// A Secret of another owner.
 fn foreign(namespace: &str, name: &str) -> Object {
     secret(namespace, name).field("stringData", json!({ "token": "theirs" }))
 }
 
-/// A way in which a Secret of somebody else's looks like a copy.
+/// A way in which a foreign Secret resembles a copy.
 type Guise = fn(Object) -> Object;
 
-/// Every one that is not enough to make a copy of it.
+/// Every way that does not make it a copy.
 const GUISES: [(&str, Guise); 8] = [
     ("bare", |secret| secret),
     ("type", |secret| secret.field("type", json!("example.com/another"))),
@@ -40,17 +40,17 @@ const GUISES: [(&str, Guise); 8] = [
     }),
 ];
 
-/// With the label that a copy of its name has.
+/// With the label of a copy of its name.
 fn labelled(secret: Object) -> Object {
     let name = secret.name().to_owned();
     secret.label(SYNCED_FROM, &name)
 }
 
-/// Waits until the copy of a token has taken the place of a Secret that is gone: where that stood for long it is
-/// looked for seldom.
+/// Waits until the copy of a token has replaced a Secret that is gone: after a long time, the syncer checks for it
+/// rarely.
 async fn takes_its_place(client: &Client, namespace: &str, token: &ServiceAccountToken) {
     let copy = copy(namespace, token);
-    eventually(&format!("{copy} is made"), Duration::from_mins(2), async || {
+    eventually(&format!("{copy} is created"), Duration::from_mins(2), async || {
         get(client, &copy).await.is_some()
     })
     .await;
@@ -69,7 +69,7 @@ async fn a_secret_that_somebody_else_made_is_never_touched_and_gives_way_to_the_
         let before = get(&scene.ocm, &secret).await;
         theirs.push((token, secret, before));
     }
-    // Nor is it by what it hangs on.
+    // Nor because of its owner.
     let (bare, profile) = (&theirs[0].1, profile("foreign", "foreign-1"));
     let uid = get(&scene.ocm, &profile).await.unwrap()["metadata"]["uid"].clone();
     let owner = json!({
@@ -86,7 +86,7 @@ async fn a_secret_that_somebody_else_made_is_never_touched_and_gives_way_to_the_
         assert!(note.contains(&format!("foreign-1/{}", token.account().name())), "{note}");
         withheld(&scene.ocm, token, "ForeignSecret").await;
         assert_eq!(get(&scene.ocm, secret).await, *before);
-        // Nor when its account no longer asks.
+        // Nor when its account no longer opts in.
         label(&scene.ocm, token, None).await;
         content(&scene.ocm, token).await;
         label(&scene.ocm, token, Some("true")).await;
@@ -95,7 +95,7 @@ async fn a_secret_that_somebody_else_made_is_never_touched_and_gives_way_to_the_
     let asked = scene.shared.hub.audit().since(&mark).await.unwrap().of_user(USER);
     let asked = asked.matching(|request| request.namespace == "foreign" && request.resource == "secrets");
     assert_eq!(asked.count(|request| request.is_write() && request.verb != "create"), 0, "{asked}");
-    // Seldom: a few times at first, and then once a minute.
+    // Rarely: a few times at first, and then once a minute.
     assert!(asked.count(|request| request.verb == "create") <= 10 * GUISES.len(), "{asked}");
     for (_, secret, before) in &theirs {
         assert_eq!(get(&scene.ocm, secret).await, *before);
@@ -131,7 +131,7 @@ async fn a_secret_that_comes_before_the_grant_and_one_that_is_labelled_later_are
     let theirs = foreign("late-b", "late-1-app");
     create(&scene.ocm, [theirs.clone(), ocm::bound("late-b", "late")]).await;
     told(&scene.ocm, &theirs, "ForeignSecret").await;
-    // With our label it is watched, and is not ours for that.
+    // With our label it is watched, but still not ours.
     let labels = json!({ "metadata": { "labels": { SYNCED_FROM: "late-1-app" } } });
     merge(&scene.ocm, &theirs, &labels).await;
     let before = get(&scene.ocm, &theirs).await;
@@ -141,7 +141,7 @@ async fn a_secret_that_comes_before_the_grant_and_one_that_is_labelled_later_are
     assert_eq!(get(&scene.ocm, &theirs).await, before);
     assert_eq!(events(&scene.ocm, &theirs, "ForeignSecret").await.len(), 1, "told once");
 
-    // Without it, it is as it was.
+    // Without the label, it is as before.
     ocm::bound("late-b", "late").create(&scene.ocm).await.unwrap();
     merge(&scene.ocm, &theirs, &json!({ "metadata": { "labels": null } })).await;
     let before = get(&scene.ocm, &theirs).await;
@@ -152,7 +152,7 @@ async fn a_secret_that_comes_before_the_grant_and_one_that_is_labelled_later_are
     takes_its_place(&scene.ocm, "late-b", &token).await;
 }
 
-/// Two accounts whose copies have one name, `<name>-1-b-c`.
+/// Two accounts whose copies have the same name, `<name>-1-b-c`.
 async fn twins(client: &Client, name: &str) -> [ServiceAccountToken; 2] {
     let (shorter, longer) = (format!("{name}-1"), format!("{name}-1-b"));
     team(client, name, &[&shorter, &longer]).await;
@@ -173,7 +173,7 @@ async fn first_stays(scene: &Scene, first: &ServiceAccountToken, second: &Servic
     assert_eq!(copied(&scene.ocm, name, first).await, before);
     content(&scene.ocm, first).await;
 
-    // Only the token of the first goes into it, whatever comes.
+    // It only ever contains the token of the first.
     let (first, second) = (&rotated(first, 1), &rotated(second, 1));
     second.report(&scene.ocm).await.unwrap();
     first.report(&scene.ocm).await.unwrap();
@@ -201,7 +201,7 @@ async fn of_two_accounts_with_one_name_the_older_gets_the_copy_at_a_fresh_start(
     let hub = hub().await;
     let [shorter, longer] = twins(&hub.ocm, "twin").await;
     longer.create(&hub.ocm).await.unwrap();
-    // The age of an object is told in seconds.
+    // The age of an object has a resolution of seconds.
     let age = |token: &ServiceAccountToken| {
         let (account, ocm) = (token.account(), hub.ocm.clone());
         async move { get(&ocm, &account).await.unwrap()["metadata"]["creationTimestamp"].clone() }
@@ -223,7 +223,7 @@ async fn of_two_accounts_with_one_name_the_older_gets_the_copy_at_a_fresh_start(
     copied(&hub.ocm, "twin", &longer).await;
     withheld(&hub.ocm, &shorter, "NameTaken").await;
     addons.stop().await;
-    // It stays through a restart, and gives way to the other when it goes meanwhile.
+    // It stays through a restart, and is replaced by the other if it is deleted while no syncer runs.
     let before = copied(&hub.ocm, "twin", &longer).await;
     let addons = syncer(&hub, &[]).await;
     caught_up(&hub.ocm, "later").await;
@@ -254,7 +254,7 @@ async fn a_name_too_long_for_a_label_is_shortened_there_and_whole_in_the_annotat
     }
     assert_ne!(labels[0], labels[1]);
     for token in &tokens {
-        // It is watched under it, found without it, and made anew.
+        // It is watched by the label, found without it, and recreated.
         let copy = copy("long", token);
         merge(&scene.ocm, &copy, &json!({ "data": { "token": null } })).await;
         copied(&scene.ocm, "long", token).await;

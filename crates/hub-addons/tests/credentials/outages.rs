@@ -1,4 +1,4 @@
-//! What the syncer makes of what is not known, and of an API server or a namespace that goes away; on a real hub.
+//! How the syncer handles unknown state, and an API server or a namespace that is unavailable, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -43,7 +43,7 @@ async fn a_set_whose_selector_does_not_parse_keeps_its_copies_and_rotates_them()
     let stays = rotated(&stays, 1);
     stays.report(&scene.ocm).await.unwrap();
     copied(&scene.ocm, "doubt", &stays).await;
-    // What is clear goes all the same.
+    // Facts that are known still apply.
     label(&scene.ocm, &goes, None).await;
     withdrawn(&scene.ocm, "doubt", &goes).await;
     withheld(&scene.ocm, &comes, "GrantUnknown").await;
@@ -67,7 +67,7 @@ async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
     copied(&hub.ocm, team_a, &leaving).await;
     let before = copied(&hub.ocm, team_a, &app).await;
     addons.stop().await;
-    // The Secrets stay, since nobody collects here.
+    // The Secrets stay, since nothing is garbage-collected here.
     hub.remove_crd(KIND).await.unwrap();
 
     hub.grant(USER, rights::projector()).await.unwrap();
@@ -77,7 +77,7 @@ async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
     assert_eq!(addons.probe("/readyz").await.0, 200);
     create(&hub.ocm, [cluster("kind-2", team_a)]).await;
     sees(&hub.ocm, team_a, &["kind-0", "kind-1", "kind-2"]).await;
-    // What is clear is clear even now: a cluster that leaves. The other copy was looked at before.
+    // Known facts still apply: a deleted cluster. The other copy was checked before.
     delete(&hub.ocm, &cluster("kind-0", team_a)).await;
     withdrawn(&hub.ocm, team_a, &leaving).await;
     assert_eq!(get(&hub.ocm, &copy(team_a, &app)).await, Some(before));
@@ -86,14 +86,14 @@ async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
     let token = token("kind-2", "app");
     token.create(&hub.ocm).await.unwrap();
     copied(&hub.ocm, team_a, &token).await;
-    // Now it is known that this account is not there.
+    // Now it is known that this account does not exist.
     withdrawn(&hub.ocm, team_a, &app).await;
     addons.stop().await;
 }
 
 #[tokio::test]
 async fn a_namespace_that_ends_gets_no_copy_and_is_not_asked_hot() {
-    // Without the controllers that would end it, it takes nothing new for ever.
+    // Without the namespace controller, it stays terminating.
     let scene = scene().await;
     let clusters: Vec<String> = (0..30).map(|number| format!("end-{number}")).collect();
     let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
@@ -104,7 +104,7 @@ async fn a_namespace_that_ends_gets_no_copy_and_is_not_asked_hot() {
     delete(&scene.ocm, &ocm::namespace("end")).await;
     let mark = scene.shared.hub.audit().mark().await.unwrap();
     ocm::create_tokens(&scene.ocm, clusters.iter().map(|cluster| token(cluster, "app"))).await.unwrap();
-    // What is there is still kept right, and can go.
+    // The existing copy is still updated, and can be deleted.
     let first = rotated(&first, 1);
     first.report(&scene.ocm).await.unwrap();
     copied(&scene.ocm, "end", &first).await;
@@ -116,7 +116,7 @@ async fn a_namespace_that_ends_gets_no_copy_and_is_not_asked_hot() {
     let asked = scene.shared.hub.audit().since(&mark).await.unwrap().of_user(syncer_user());
     let creates = asked.matching(|r| r.namespace == "end" && r.verb == "create" && r.resource == "secrets");
     assert!(creates.iter().all(|request| request.code == 403), "{creates}");
-    // As many as were on their way when the first was refused.
+    // As many as were in flight when the first was refused.
     assert!((1..=16).contains(&creates.len()), "{creates}");
     assert!(secrets(&scene.ocm, "end").await.is_empty());
 }
@@ -149,7 +149,7 @@ async fn an_api_server_that_is_away_for_a_while_is_waited_for() {
         copied(&hub.ocm, "away", &rotated_to(&tokens[0], round)).await;
     }
     caught_up(&hub.ocm, "later").await;
-    assert_eq!(copied(&hub.ocm, "away", &tokens[1]).await, before, "nothing was taken for gone");
+    assert_eq!(copied(&hub.ocm, "away", &tokens[1]).await, before, "nothing was treated as deleted");
     addons.measures(QUEUE, 0.0).await;
     addons.stop().await;
 }
@@ -163,7 +163,7 @@ async fn a_token_rotated_while_nobody_could_see_it_is_copied_afterwards() {
     let addons = syncer(&hub, &["--leader-elect=false"]).await;
     copied(&hub.ocm, "unseen", &turned).await;
     let before = copied(&hub.ocm, "unseen", &other).await;
-    // In an outage: its watches end here, and it happens before it can begin others.
+    // In an outage: its watches end here, and this happens before it can start others.
     addons.signal("STOP").await;
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();
@@ -176,7 +176,7 @@ async fn a_token_rotated_while_nobody_could_see_it_is_copied_afterwards() {
     copied(&hub.ocm, "unseen", &rotated(&turned, 1)).await;
     addons.stop().await;
 
-    // And while it was down.
+    // And while it was stopped.
     rotated(&turned, 2).report(&hub.ocm).await.unwrap();
     let addons = syncer(&hub, &[]).await;
     copied(&hub.ocm, "unseen", &rotated(&turned, 2)).await;

@@ -1,5 +1,4 @@
-//! What the syncer makes of copies that somebody has edited or deleted, on a real hub: while it looks and while it
-//! does not.
+//! Copies that were edited or deleted, on a real hub: while the syncer runs and while it does not.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -14,14 +13,14 @@ use kube::Client;
 use local_hub::ocm::{self, ServiceAccountToken};
 use serde_json::{Value, json};
 
-/// What can be done to a copy.
+/// A change of a copy.
 enum Edit {
     Merge(Value),
-    /// Takes another owner in beside the profile.
+    /// Adds another owner.
     AddOwner,
-    /// Has it claim to be an account's that splits the same name elsewhere.
+    /// Assigns it to an account whose names join to the same copy name.
     Reassign,
-    /// Makes its data unchangeable, other data than it should have.
+    /// Makes it immutable, with other data than it should have.
     Freeze,
     Delete,
 }
@@ -64,11 +63,11 @@ fn edits() -> Vec<(&'static str, Edit)> {
 }
 
 impl Edit {
-    /// Whether only another object can be right again. A copy of an account that is not there goes, whoever has the
-    /// name then.
+    /// Whether it must be replaced. A copy of an account that does not exist is deleted, whichever account has the name
+    /// then.
     fn ends_it(&self, is_seen: bool) -> bool {
         let Self::Merge(patch) = self else {
-            // While no syncer runs, nothing tells a record that was changed from one that was prepared.
+            // While no syncer runs, a changed record cannot be distinguished from a prepared one.
             return matches!(self, Self::Freeze | Self::Delete) || matches!(self, Self::Reassign) && !is_seen;
         };
         let labels = &patch["metadata"]["labels"];
@@ -110,8 +109,7 @@ async fn accounts(client: &Client) -> Vec<(Edit, ServiceAccountToken, Value)> {
     .await
 }
 
-/// What is only edited is mended, and not replaced where it is known to be the syncer's own: whoever watches it sees no
-/// end.
+/// An edited copy is repaired, and not replaced if it is known to be the syncer's own: its watchers see no deletion.
 async fn are_mended(client: &Client, accounts: &[(Edit, ServiceAccountToken, Value)], is_seen: bool) {
     for (edit, token, before) in accounts {
         let now = copied(client, "edited", token).await;
@@ -171,7 +169,7 @@ async fn an_unchangeable_copy_stays_until_its_token_changes() {
     copied(&scene.ocm, "frozen", &token).await;
     merge(&scene.ocm, &copy("frozen", &token), &json!({ "immutable": true })).await;
     let before = copied(&scene.ocm, "frozen", &token).await;
-    // What is not data can be mended.
+    // Its metadata can be repaired.
     merge(&scene.ocm, &copy("frozen", &token), &json!({ "metadata": { "ownerReferences": [] } })).await;
     let now = copied(&scene.ocm, "frozen", &token).await;
     assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
@@ -193,7 +191,7 @@ async fn a_profile_recreated_at_once_owns_the_copy_again() {
     for _ in 0..5 {
         delete(&scene.ocm, &profile("again", "again-1")).await;
         profile("again", "again-1").create(&scene.ocm).await.unwrap();
-        // With the new uid as its one owner: that is a part of being right.
+        // With the new uid as its only owner, which `copied` checks.
         let now = copied(&scene.ocm, "again", &token).await;
         assert_ne!(now["metadata"]["ownerReferences"], before["metadata"]["ownerReferences"]);
     }

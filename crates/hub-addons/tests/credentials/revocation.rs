@@ -1,5 +1,5 @@
-//! What takes a copy away, on a real hub: while the syncer looks and while it does not. Copies that the change does
-//! not concern are not touched.
+//! What causes the deletion of a copy, on a real hub: while the syncer runs and while it does not. Unrelated copies are
+//! not changed.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -12,7 +12,7 @@ use kube::Client;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use serde_json::{Value, json};
 
-/// Everything that can be over.
+/// Everything that can end a copy.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     LabelRemoved,
@@ -58,8 +58,8 @@ const CHANGES: [Change; 16] = [
     ProfileDeleted,
 ];
 
-/// Two namespaces, two sets of the same two clusters, each bound in one of them, and an account in each cluster:
-/// four copies, of which a change takes some away.
+/// Two namespaces, two sets with the same two clusters, each bound in one of them, and an account in each cluster: four
+/// copies, some of which a change deletes.
 struct World {
     change: Change,
     namespaces: [String; 2],
@@ -90,7 +90,7 @@ impl World {
         Self { change, namespaces, tokens }
     }
 
-    /// The copies by whether the change takes them away.
+    /// The copies by whether the change deletes them.
     fn copies(&self, goes: bool) -> Vec<(&str, &ServiceAccountToken)> {
         let concerns = |namespace: usize, cluster: usize| match self.change {
             AnnotationNarrowed | ProfileDeleted => (namespace, cluster) == (0, 0),
@@ -104,7 +104,7 @@ impl World {
             .collect()
     }
 
-    /// The copies that stay, as they are.
+    /// The remaining copies.
     async fn rest(&self, client: &Client) -> Vec<Value> {
         join_all(self.copies(false).into_iter().map(|(namespace, token)| copied(client, namespace, token)))
             .await
@@ -204,8 +204,8 @@ async fn a_copy_goes_after_an_outage_when_what_it_rests_on_was_over_in_it() {
     let addons = syncer(&hub, &["--leader-elect=false"]).await;
     let worlds = worlds(&hub.ocm).await;
     let before = join_all(worlds.iter().map(|world| world.rest(&hub.ocm))).await;
-    // Its watches end here, and before it can begin others, all this has happened; and a new API server remembers
-    // no history.
+    // Its watches end here, and all these changes are made before new ones can begin; a new API server has an empty
+    // watch cache.
     addons.signal("STOP").await;
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();
@@ -242,7 +242,7 @@ async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least() {
     emptied().await;
     told(&scene.ocm, &copy, "CopyTerminating").await;
 
-    // One that is wanted again still ends, and is not filled.
+    // One that is wanted again is still deleted, and not filled.
     label(&scene.ocm, &token, Some("true")).await;
     scene.caught_up().await;
     assert!(get(&scene.ocm, &copy).await.unwrap()["data"].is_null());
@@ -261,7 +261,7 @@ async fn a_held_copy_that_somebody_else_deletes_is_emptied_when_its_token_is_wit
     hold(&scene.ocm, &copy, HOLD).await;
     delete(&scene.ocm, &copy).await;
     told(&scene.ocm, &copy, "CopyTerminating").await;
-    // It may have its token, so it keeps it to its end.
+    // It is granted, so it keeps its token to its end.
     assert!(get(&scene.ocm, &copy).await.unwrap()["data"]["token"].is_string());
     delete(&scene.ocm, &ocm::bound("ending", "ending")).await;
     local_hub::eventually("the copy is empty", crate::support::SOON, async || {
@@ -281,7 +281,7 @@ async fn a_copy_disowned_while_nobody_looked_is_not_found_until_it_is_granted_ag
     token.create(&hub.ocm).await.unwrap();
     let before = copied(&hub.ocm, "lost", &token).await;
     addons.stop().await;
-    // Nothing tells it from other Secrets now but the token in it, and no list can ask for that.
+    // Only its token distinguishes it from other Secrets now, and no list can select by data.
     let nothing_of_ours = json!({ "labels": null, "annotations": null, "ownerReferences": null });
     crate::support::world::merge(&hub.ocm, &copy("lost", &token), &json!({ "metadata": nothing_of_ours }))
         .await;
@@ -292,7 +292,7 @@ async fn a_copy_disowned_while_nobody_looked_is_not_found_until_it_is_granted_ag
     assert_eq!(now["data"], before["data"]);
 
     ocm::bound("lost", "lost").create(&hub.ocm).await.unwrap();
-    // It is known by its token, and replaced.
+    // It is recognized by its token, and replaced.
     let now = copied(&hub.ocm, "lost", &token).await;
     assert_ne!(now["metadata"]["uid"], before["metadata"]["uid"]);
     delete(&hub.ocm, &ocm::bound("lost", "lost")).await;

@@ -1,4 +1,5 @@
-//! The syncer with rights to no Secret but those that it needs, which another process gives it that has none.
+//! The syncer with permissions only for the Secrets that it needs, which another process without such permissions
+//! grants.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,14 +22,14 @@ const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,Clust
                         ClusterProfileCredRights=true";
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
 
-/// A role that the syncer's ServiceAccount has, or is to be given.
+/// A role of the syncer's ServiceAccount, or for it.
 async fn role(client: &Client, name: &str, rules: Value) {
     let role = json!({ "metadata": { "name": name }, "rules": rules });
     let role: ClusterRole = serde_json::from_value(role).unwrap();
     Api::<ClusterRole>::all(client.clone()).create(&PostParams::default(), &role).await.unwrap();
 }
 
-/// What an installation sets up: the two roles, of which one is bound and has no rule yet.
+/// The objects of an installation: the two roles, one of them bound and without rules.
 async fn install(hub: &Hub) {
     let verbs = ["create", "delete", "get", "list", "patch", "watch"];
     role(
@@ -52,7 +53,7 @@ async fn install(hub: &Hub) {
     binding.create(&hub.ocm).await.unwrap();
 }
 
-/// A cluster in a set of its own name, with a token.
+/// A cluster in a set with its name, with a token.
 async fn cluster_with_token(client: &Client, name: &str, account: &str) {
     world::create(client, [ocm::cluster_set(name), ocm::ManagedCluster::named(name).in_set(name).into()])
         .await;
@@ -75,7 +76,7 @@ async fn token_names(client: &Client) -> Vec<String> {
     let role = Api::<ClusterRole>::all(client.clone()).get("hub-addons-tokens").await.unwrap();
     let rules = role.rules.unwrap_or_default();
     assert!(rules.len() <= 1, "{rules:?}");
-    // A rule without names is one for all.
+    // A rule without names applies to all Secrets.
     rules.into_iter().flat_map(|rule| rule.resource_names.unwrap_or(vec!["*".to_owned()])).collect()
 }
 
@@ -110,7 +111,7 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
     has_copies(&hub.ocm, "team", &["c1-app"]).await;
     tokens_are(&hub.ocm, &["app"]).await;
 
-    // Another namespace, another account, another cluster: each gets its right, and its copies, as it comes.
+    // Another namespace, another account, another cluster: each gets its permission and its copies.
     cluster_with_token(&hub.ocm, "c2", "web").await;
     ocm::bound("other", "c2").create(&hub.ocm).await.unwrap();
     has_copies(&hub.ocm, "other", &["c2-web"]).await;
@@ -118,15 +119,15 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
     ocm::bound("other", "c1").create(&hub.ocm).await.unwrap();
     has_copies(&hub.ocm, "other", &["c1-app", "c2-web"]).await;
 
-    // Nothing else is within reach.
+    // Nothing else is accessible.
     let client = account.client().await.unwrap();
     for (namespace, allowed) in [("team", true), ("other", true), ("c1", false), ("kube-system", false)] {
         assert_eq!(is_allowed(&client, namespace).await, allowed, "{namespace}");
     }
     let everywhere = Api::<Secret>::all(client.clone()).list(&ListParams::default()).await;
-    assert!(everywhere.is_err(), "every Secret of the hub is within reach");
+    assert!(everywhere.is_err(), "every Secret of the hub is accessible");
 
-    // A rotation, a hand at work, a grant that ends.
+    // A rotation, a manual change, the end of a grant.
     ServiceAccountToken::of("c1", "app").token(b"rotated").report(&hub.ocm).await.unwrap();
     for namespace in ["team", "other"] {
         let api: Api<Secret> = Api::namespaced(hub.ocm.clone(), namespace);
@@ -149,7 +150,7 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
     has_copies(&hub.ocm, "other", &["c1-app"]).await;
     tokens_are(&hub.ocm, &["app"]).await;
 
-    // What happened while the syncer was down is made good.
+    // Changes while the syncer was stopped are processed.
     syncer.stop().await;
     ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
     world::delete(&hub.ocm, &ocm::bound("other", "c1")).await;
@@ -158,14 +159,14 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
     has_copies(&hub.ocm, "team", &["c1-app"]).await;
     has_copies(&hub.ocm, "other", &[]).await;
 
-    // Also where no binding is left. Nobody collects garbage on this hub.
+    // Even where no binding is left. This hub has no garbage collector.
     syncer.stop().await;
     world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
     sees(&hub.ocm, "team", &[]).await;
     let _syncer = Addons::launch_with(&hub, "syncer-at-last", account.kubeconfig(), &granted).await;
     has_copies(&hub.ocm, "team", &[]).await;
 
-    // Who gives the rights has asked for no Secret itself.
+    // The process that grants the permissions has requested no Secret itself.
     let requests = hub.audit().requests().await.unwrap().of_user(USER);
     assert_eq!(requests.count(|r| r.resource == "secrets"), 0, "{requests}");
 }

@@ -1,4 +1,4 @@
-//! No byte of a token is anywhere but in Secrets, on a real hub: whatever goes wrong, and at every level of the log.
+//! No byte of a token is anywhere but in Secrets, on a real hub: whatever fails, and at every log level.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,20 +19,20 @@ use kube::api::ListParams;
 use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
 
-/// What every token and every authority here has in it: as long as three times three bytes, so that its base64
-/// is in the base64 of the whole wherever it begins.
+/// A part of every token and every authority here: as long as three times three bytes, so that its base64 is in the
+/// base64 of the whole at any offset.
 const MARK: &str = "sEcReT-sEcReT-sEcReT-sEcReT-sEcReT";
 
-/// Texts of which one is in whatever shows a part of a token.
+/// Texts of which at least one occurs in any output that shows a part of a token.
 fn traces() -> Vec<String> {
     let mut traces = vec!["sEcReT".to_owned()];
     for skipped in 0..3 {
         let part = &MARK.as_bytes()[skipped..skipped + 24];
         traces.extend([STANDARD.encode(part), URL_SAFE_NO_PAD.encode(part)]);
-        // As a list of numbers, as `Debug` shows bytes.
+        // As a list of numbers, as `Debug` prints bytes.
         traces.push(part[..6].iter().map(u8::to_string).collect::<Vec<_>>().join(", "));
     }
-    // What is between the first and the last line of the authority, which every cluster's Secret has; and the whole.
+    // The body of the authority in every cluster's Secret, and the whole.
     let authority = ocm::MADE_UP_CA.lines().nth(1).unwrap().trim_end_matches('=').to_owned();
     traces.extend([authority, STANDARD.encode(ocm::MADE_UP_CA)]);
     traces
@@ -42,7 +42,7 @@ fn shows(text: &str) -> Option<(usize, String)> {
     traces().into_iter().find_map(|trace| Some((text.find(&trace)?, trace)))
 }
 
-/// Nothing of a token is in a text, which is the right one: it has this in it.
+/// Asserts that a text contains nothing of a token, and, to prove that it is the right text, something else.
 fn assert_silent(what: &str, text: &str, it_has: &str) {
     assert!(text.contains(it_has), "{what} does not show {it_has}: {text}");
     if let Some((at, trace)) = shows(text) {
@@ -54,7 +54,7 @@ fn assert_silent(what: &str, text: &str, it_has: &str) {
 
 /// Every object of a kind, in all namespaces, as JSON.
 async fn everything(client: &Client, kind: (&str, &str, &str), plural: &str) -> String {
-    // Without a namespace it asks for all of them.
+    // Without a namespace it lists all.
     let list =
         ocm::Object::new(kind, plural, None, "").api(client).list(&ListParams::default()).await.unwrap();
     serde_json::to_string(&list.items).unwrap()
@@ -66,14 +66,14 @@ fn jwt(expires: &Value) -> Vec<u8> {
     format!("e30.{}.{MARK}", URL_SAFE_NO_PAD.encode(claims)).into_bytes()
 }
 
-/// Everything that can go right and wrong with a token.
+/// Every state of tokens, valid and invalid.
 async fn live(client: &Client) {
     team(client, "team", &["one", "two"]).await;
     let of = |cluster: &str, account: &str, rest: &str| {
         token(cluster, account).token(format!("{account}{MARK}{rest}").as_bytes())
     };
     let tokens = ["right", "foreign", "ends", "held", "frozen"].map(|account| of("one", account, ""));
-    // Claims that are read, and claims that are not what they should be.
+    // Valid claims, and invalid ones.
     let exp = [json!(4_000_000_000_u32), json!(MARK), json!({ MARK: MARK })];
     let claims = exp.iter().zip(["read", "text", "map"]);
     let claims = claims.map(|(exp, account)| token("two", account).token(&jwt(exp))).collect::<Vec<_>>();
@@ -85,7 +85,7 @@ async fn live(client: &Client) {
         copied(client, "team", token).await;
     }
     told(client, &theirs, "ForeignSecret").await;
-    // Repaired, replaced, emptied, withdrawn.
+    // Repaired, replaced, emptied, deleted.
     let other = json!({ "data": { "token": ByteString(format!("other{MARK}").into_bytes()) } });
     merge(client, &copy("team", right), &other).await;
     copied(client, "team", right).await;
@@ -98,7 +98,7 @@ async fn live(client: &Client) {
     let_go(client, &copy("team", held)).await;
     narrow(client, ends, Some("elsewhere")).await;
     withdrawn(client, "team", ends).await;
-    // Tokens that are none, each with the mark in it.
+    // Invalid tokens, each with the mark.
     let broken = [
         ("line", format!("{MARK}\n")),
         ("word", format!("a {MARK}")),
@@ -114,7 +114,7 @@ async fn live(client: &Client) {
         }
         withheld(client, &token, "UnusableToken").await;
     }
-    // What else is in the Secret, and what `kubectl apply` would leave on it.
+    // Further content of the Secret, and what `kubectl apply` would add to it.
     let more = json!({
         "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": MARK } },
         "data": { "more": ByteString(MARK.as_bytes().to_vec()) },
@@ -128,7 +128,7 @@ async fn live(client: &Client) {
     .await;
 }
 
-/// What people can read of the syncer's work: on accounts there is this.
+/// All readable outputs of the syncer; accounts contain `on_accounts`.
 async fn are_silent(client: &Client, on_accounts: &str) {
     for (kind, plural, it_has) in [
         (("events.k8s.io", "v1", "Event"), "events", "UnusableToken"),
@@ -141,18 +141,18 @@ async fn are_silent(client: &Client, on_accounts: &str) {
     ] {
         assert_silent(plural, &everything(client, kind, plural).await, it_has);
     }
-    // Which would have found it: it is in Secrets.
+    // The check would find it: it is in Secrets.
     assert!(shows(&everything(client, ("", "v1", "Secret"), "secrets").await).is_some());
 }
 
-/// At a level of the log at which it says this.
+/// At a log level at which the log contains `it_says`.
 async fn nothing_is_shown_at(level: &str, it_says: &str) {
     let hub = hub().await;
     let addons = Addons::beside(&hub, &[SYNCER, level, "--leader-elect=false"]).await;
     live(&hub.ocm).await;
     are_silent(&hub.ocm, "UnusableToken").await;
     delete(&hub.ocm, &ocm::bound("team", "team")).await;
-    // Answers that break off.
+    // Interrupted responses.
     hub.stop_api_server().await.unwrap();
     addons
         .measures_at_least(

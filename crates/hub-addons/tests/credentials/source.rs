@@ -1,4 +1,4 @@
-//! Which Secret's token is copied and what of it, and how a new token gets to where the old one is; on a real hub.
+//! Which Secret's token is copied, which of its data, and how a new token reaches existing copies, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -11,7 +11,7 @@ use k8s_openapi::ByteString;
 use local_hub::ocm::{self, ServiceAccountToken};
 use serde_json::json;
 
-/// A token that the agent would report, but for what a test changes of it.
+/// A token as the agent reports it, except for a test's change.
 async fn reported(scene: &Scene, token: &ServiceAccountToken, change: impl Fn(ocm::Object) -> ocm::Object) {
     let account = token.account();
     ocm::namespace(account.namespace().unwrap()).create(&scene.ocm).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_secret_that_the_agent_has_not_made_for_the_account_is_not_copied() {
     }
     assert_eq!(secrets(&scene.ocm, "src").await, ["src-right-app"]);
 
-    // The agent, when it looks at it.
+    // The agent repairs it.
     for token in [&tokens[0], &tokens[2], &tokens[3]] {
         token.report(&scene.ocm).await.unwrap();
         copied(&scene.ocm, "src", token).await;
@@ -60,7 +60,7 @@ async fn a_status_that_names_another_secret_is_refused() {
     let [token, other] = ["app", "other"].map(|account| token("ref-1", account));
     ocm::create_tokens(&scene.ocm, [token.clone(), other.clone()]).await.unwrap();
     copied(&scene.ocm, "ref", &token).await;
-    // Neither the token that is named nor the account's own.
+    // Neither the token of the named Secret nor that of the account's own.
     let reference = |name: &str| {
         let reference = json!({ "name": name, "lastRefreshTimestamp": "2026-01-01T00:00:00Z" });
         json!({ "tokenSecretRef": reference })
@@ -89,10 +89,10 @@ async fn nothing_but_token_and_authority_is_copied() {
     let token = rotated(&token, 1);
     merge(&scene.ocm, &source(&token), &json!({ "data": { "token": ByteString(token.token_bytes()) } }))
         .await;
-    // Right in everything: these two and no others.
+    // Exactly these two keys, which `copied` checks.
     copied(&scene.ocm, "more", &token).await;
 
-    // A cluster whose API server has a certificate that everybody trusts.
+    // A cluster whose API server has a publicly trusted certificate.
     bare.create(&scene.ocm).await.unwrap();
     copied(&scene.ocm, "more", &bare).await;
     merge(&scene.ocm, &source(&bare), &json!({ "data": { "ca.crt": null } })).await;
@@ -127,7 +127,7 @@ async fn a_token_that_is_none_keeps_the_copy_and_the_next_one_replaces_it() {
         let bytes = (account != "no").then(|| ByteString(bytes.to_vec()));
         merge(&scene.ocm, &source(token), &json!({ "data": { "token": bytes } })).await;
     }
-    // The others go on.
+    // Other copies are still updated.
     let good = rotated(&good, 1);
     good.report(&scene.ocm).await.unwrap();
     copied(&scene.ocm, "bad", &good).await;
@@ -149,7 +149,7 @@ async fn a_token_that_is_none_makes_no_copy_and_keeps_none_where_it_may_not_be()
     let scene = scene().await;
     team(&scene.ocm, "none", &["none-1"]).await;
     let [empty, huge] = ["empty", "huge"].map(|account| token("none-1", account));
-    // As much as a Secret takes.
+    // The maximum size of a Secret.
     let most = vec![b'a'; 1024 * 1024 - ocm::MADE_UP_CA.len()];
     let (empty, huge) = (empty.token(b""), huge.token(&most));
     ocm::create_tokens(&scene.ocm, [empty.clone(), huge.clone()]).await.unwrap();
@@ -187,7 +187,7 @@ async fn a_new_token_reaches_every_namespace() {
         }
         copied(&scene.ocm, "rot", &token).await;
     }
-    // As it does when many are written at once: the last one counts.
+    // As with many concurrent writes: the last one counts.
     for round in 10..30 {
         rotated(&first, round).report(&scene.ocm).await.unwrap();
     }
@@ -207,14 +207,14 @@ async fn an_account_deleted_and_made_anew_is_another_account() {
         let token = rotated(&first, round);
         delete(&scene.ocm, &token.account()).await;
         token.account().create(&scene.ocm).await.unwrap();
-        // The Secret of the one before is there until somebody collects it, and is not its.
+        // The Secret of the previous account exists until it is garbage-collected, and does not belong to the new one.
         if round == 0 {
             withheld(&scene.ocm, &token, "ForeignToken").await;
             withdrawn(&scene.ocm, "anew", &token).await;
         }
         delete(&scene.ocm, &secret("anew-1", "app")).await;
         token.report(&scene.ocm).await.unwrap();
-        // With the new uid: that is a part of being right.
+        // With the new uid, which `copied` checks.
         copied(&scene.ocm, "anew", &token).await;
     }
     content(&scene.ocm, &first).await;

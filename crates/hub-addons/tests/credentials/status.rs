@@ -1,4 +1,4 @@
-//! What people hear of tokens that are not where they should be: conditions, Events and metrics, on a real hub.
+//! Reports on copies that are missing: conditions, Events and metrics, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -50,7 +50,7 @@ async fn an_account_says_why_its_token_is_missing_until_it_is_there() {
     }
     assert!(condition(&scene.ocm, &granted).await.is_null());
 
-    // A reason that changes is no transition.
+    // A changed reason is not a transition.
     let since = condition(&scene.ocm, &silent).await["lastTransitionTime"].clone();
     let uid = get(&scene.ocm, &silent.account()).await.unwrap()["metadata"]["uid"].clone();
     silent.clone().token(b"").secret(uid.as_str().unwrap()).create(&scene.ocm).await.unwrap();
@@ -92,7 +92,7 @@ async fn what_others_say_on_an_account_stays() {
     content(&scene.ocm, &token).await;
     assert_eq!(others().await, before);
 
-    // One that somebody takes away or writes otherwise is written again.
+    // A condition that is removed or edited is restored.
     narrow(&scene.ocm, &token, Some("said,nowhere")).await;
     withheld(&scene.ocm, &token, "NotGranted").await;
     merge_status(&scene.ocm, &token.account(), &json!({ "conditions": before.0 })).await;
@@ -103,14 +103,14 @@ async fn what_others_say_on_an_account_stays() {
 #[tokio::test]
 async fn trouble_that_is_over_soon_is_not_said() {
     let scene = scene().await;
-    // As it comes about: the account, then its token, then the grant, then the profile.
+    // In the usual order: the account, then its token, then the grant, then the profile.
     create(&scene.ocm, [ocm::namespace("brief"), ocm::cluster_set("brief"), cluster("brief-1", "brief")])
         .await;
     let token = token("brief-1", "app");
     token.create(&scene.ocm).await.unwrap();
     create(&scene.ocm, [ocm::bound("brief", "brief"), profile("brief", "brief-1")]).await;
     copied(&scene.ocm, "brief", &token).await;
-    // Another's, which lasts, is said after the time in which this one's would have been.
+    // A lasting problem of another account is reported after the time at which this one would have been.
     let lasting = crate::support::credentials::token("brief-1", "lasting");
     lasting.account().create(&scene.ocm).await.unwrap();
     withheld(&scene.ocm, &lasting, "NoToken").await;
@@ -143,7 +143,7 @@ async fn metrics_say_how_many_copies_there_are_and_why_the_others_are_not() {
     let [first, second] = ["many-1", "many-2"].map(|cluster| token(cluster, "app"));
     create(&hub.ocm, ["many-1", "many-2"].map(ocm::namespace)).await;
     create(&hub.ocm, [first.account(), second.account(), token("many-2", "silent").account()]).await;
-    // It knows all this before the tokens come: each copy takes from then on.
+    // It knows all this before the tokens are reported: the duration of each copy counts from then.
     let addons = syncer(&hub, &[]).await;
     addons.measures(&counted("no_token"), 6.0).await;
     for state in ["synced", "foreign_secret", "no_profile"] {
@@ -167,7 +167,7 @@ async fn metrics_say_how_many_copies_there_are_and_why_the_others_are_not() {
     addons.measures(SYNCS, 5.0).await;
     eventually("the first end is far", SOON, async || addons.metric(EXPIRY).await > Some(1e6)).await;
 
-    // What no longer is anybody's place is no longer counted.
+    // A place that no account has any more is no longer counted.
     delete(&hub.ocm, &ocm::bound("more", "many")).await;
     addons.measures(&counted("synced"), 2.0).await;
     addons.measures(&counted("no_profile"), 0.0).await;
@@ -182,7 +182,7 @@ async fn metrics_say_how_many_copies_there_are_and_why_the_others_are_not() {
     addons.stop().await;
 }
 
-/// The rights of the syncer but for some on these resources.
+/// The permissions of the syncer without those for these resources.
 fn without(resources: &[&str]) -> Vec<PolicyRule> {
     let mut rules = rights::syncer();
     rules.retain(|rule| !rule.resources.iter().flatten().any(|one| resources.contains(&one.as_str())));

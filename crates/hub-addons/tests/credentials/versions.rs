@@ -1,5 +1,4 @@
-//! In which version of ClusterProfile copies name their owner, on a real hub with the controllers that collect what has
-//! none.
+//! The version of ClusterProfile in owner references of copies, on a real hub with the garbage collector.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -26,7 +25,7 @@ async fn a_copy_keeps_the_version_it_was_written_in_until_it_is_written_again() 
     let before = copied(&hub.ocm, "one", &first).await;
     assert_eq!(owner(&before).0, "multicluster.x-k8s.io/v1alpha1");
 
-    // v1alpha2 appears: what is written from then on names it.
+    // v1alpha2 appears: later writes use it.
     hub.serve(Flavour::V1alpha2).await;
     let number = std::cell::Cell::new(0);
     eventually("new copies are owned in v1alpha2", SOON, async || {
@@ -42,7 +41,7 @@ async fn a_copy_keeps_the_version_it_was_written_in_until_it_is_written_again() 
         "it was written for the version alone"
     );
 
-    // A restart writes nothing either; a new token names the version in use, and the same profile.
+    // A restart causes no write either; a new token is written with the version in use, and the same profile.
     syncer.stop().await;
     let syncer = Addons::start(&hub, &[SYNCER]).await;
     let last = token("c1", "last");
@@ -77,7 +76,8 @@ async fn on_a_hub_that_serves_v1alpha2_alone_copies_come_and_go_and_are_collecte
         copy["data"]["token"].is_string().then_some(())
     })
     .await;
-    // The grant of one ends. The profile of the other goes while nobody runs: then its copy is collected.
+    // The grant of one ends. The profile of the other is deleted while no syncer runs: then its copy is
+    // garbage-collected.
     delete(&hub.ocm, &ocm::ManagedCluster::named("c1").into()).await;
     withdrawn(&hub.ocm, "one", &tokens[0]).await;
     syncer.stop().await;

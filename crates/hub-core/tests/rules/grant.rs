@@ -1,4 +1,4 @@
-//! Which cluster belongs in which namespace, told by example; what each change touches is in `touched.rs`.
+//! Which clusters are granted to which namespaces, by examples; `touched.rs` covers what each change affects.
 
 #![cfg(test)]
 

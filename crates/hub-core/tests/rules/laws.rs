@@ -1,4 +1,4 @@
-//! What holds for every fleet and every profile, however they came to be.
+//! Laws for every fleet and every profile, whatever their history.
 
 #![cfg(test)]
 
@@ -30,7 +30,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// A hub with its profiles as they are when we look at them.
+/// A hub with its current profiles.
 #[derive(Debug)]
 struct Scene {
     settings: ProjectionSettings,
@@ -57,17 +57,17 @@ impl Scene {
         projection_of(&self.fleet, key, &self.settings, self.profiles[key].as_ref())
     }
 
-    /// What these owners make of the profile.
+    /// The result of these owners for the profile.
     fn settle(&self, key: &ProfileKey, object: Option<Value>, shares: &[Share]) -> Settled {
         settle(key, &self.settings.manager, object, shares)
     }
 
-    /// What the projector makes of the profile.
+    /// The result of the projector for the profile.
     fn project(&self, key: &ProfileKey) -> Settled {
         settle_projection(&self.fleet, key, &self.settings, self.profiles[key].clone())
     }
 
-    /// What the projector makes where no profile is.
+    /// The result of the projector without a profile.
     fn project_anew(&self, key: &ProfileKey) -> Settled {
         settle_projection(&self.fleet, key, &self.settings, None)
     }
@@ -247,7 +247,7 @@ proptest! {
         }
     }
 
-    /// Versions come late, in between and again; what counts in the end is what is there.
+    /// Versions arrive late and repeatedly; the final state counts.
     #[test]
     fn grants_and_plans_do_not_depend_on_what_arrived_when(
         (hub, steps) in hub_and_steps(), pasts in pasts(),
@@ -295,7 +295,7 @@ proptest! {
     }
 }
 
-/// The laws say something only about what the scenes hold.
+/// The laws are meaningful only if the generated scenes have these properties.
 #[test]
 fn scenes_hold_every_grant_every_action_and_every_finding() {
     let mut runner = TestRunner::deterministic();

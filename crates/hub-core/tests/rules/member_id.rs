@@ -49,7 +49,7 @@ fn carrying(id: &Value, managed_fields: &Value, created: &str) -> Value {
     } })
 }
 
-/// The ID that a profile has when it is settled, how many writes that took, and what is reported then.
+/// The settled ID of a profile, how many writes that took, and the final findings.
 fn settled(fleet: &Fleet, follow_member_id: bool, profile: Value) -> (Value, usize, Vec<Note>) {
     let settings = ProjectionSettings { follow_member_id, ..ProjectionSettings::default() };
     let settled = settle_projection(fleet, &key("team", "c1"), &settings, Some(profile));

@@ -18,7 +18,7 @@ fn granted() -> Fleet {
     fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
 }
 
-/// What the projector makes of a profile.
+/// The result of the projector for a profile.
 fn projected(object: Option<Value>) -> Settled {
     settle_projection(&granted(), &key("team", "c1"), &ProjectionSettings::default(), object)
 }
@@ -28,7 +28,7 @@ fn settled() -> Value {
     projected(None).object.unwrap()
 }
 
-/// Everything but the resourceVersion, which says how often somebody wrote.
+/// Everything except the resourceVersion, which counts writes.
 fn content(object: &Value) -> Value {
     with(object.clone(), &json!({ "metadata": { "resourceVersion": null } }))
 }
@@ -52,7 +52,7 @@ fn provision(object: Option<&Value>, share: Share) -> ProfilePlan {
     plan_of(&key("team", "c1"), &ProjectionSettings::default().manager, object, [share])
 }
 
-/// What that owner alone makes of a profile.
+/// The result of that owner alone for a profile.
 fn provisioned(object: Value, share: Share) -> Settled {
     settle(&key("team", "c1"), &ProjectionSettings::default().manager, Some(object), &[share])
 }

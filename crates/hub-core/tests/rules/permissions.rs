@@ -183,7 +183,7 @@ fn a_role_that_cannot_be_read_is_not_missing() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever people do to the RoleBinding, the syncer has it whenever it is needed, and it is gone in the end.
+    /// Whatever users do to the RoleBinding, it exists whenever it is needed, and is finally deleted.
     #[test]
     fn the_plan_ends_where_the_need_says(
         steps in proptest::collection::vec((any::<bool>(), any::<bool>(), 0_u64..400, any::<bool>()), 1..20),

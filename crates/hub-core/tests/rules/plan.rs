@@ -1,4 +1,4 @@
-//! What the projector plans for one profile, told by example: cluster `c1` and namespace `team`.
+//! The projector's plans for one profile, by examples: cluster `c1` and namespace `team`.
 //! How it gets along with what others wrote is in `neighbours.rs`.
 
 #![cfg(test)]
@@ -32,17 +32,17 @@ fn refused() -> Fleet {
     fleet([member("c1", "prod"), exclusive("prod")])
 }
 
-/// The plan for a profile that is there.
+/// The plan for an existing profile.
 fn plan(fleet: &Fleet, profile: &Value) -> ProfilePlan {
     projection_of(fleet, &key("team", "c1"), &ProjectionSettings::default(), Some(profile))
 }
 
-/// The plan where no profile is there.
+/// The plan without a profile.
 fn plan_for_none(fleet: &Fleet) -> ProfilePlan {
     projection_of(fleet, &key("team", "c1"), &ProjectionSettings::default(), None)
 }
 
-/// The profile as it is when `granted(patch)` has been written, with nothing left to do.
+/// The profile after `granted(patch)` has been written, with nothing left to do.
 fn settled(patch: &Value) -> Value {
     settle_projection(&granted(patch), &key("team", "c1"), &ProjectionSettings::default(), None)
         .object

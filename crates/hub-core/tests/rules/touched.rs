@@ -100,7 +100,7 @@ fn a_set_touches_exactly_the_namespaces_that_have_a_binding_of_its_name() {
         unreadable(binding("ops", "prod")),
         with(binding("waiting", "prod"), &json!({ "status": null })),
         binding("developers", "dev"),
-        // Binds nothing, whatever set comes.
+        // Binds nothing, whichever set is created.
         with(binding("misnamed", "other"), &json!({ "spec": { "clusterSet": "prod" } })),
     ]);
     let bound = namespaces(&["ops", "team", "waiting"]);

@@ -34,7 +34,7 @@ fn pem(name: &str) -> &'static str {
     CERTIFICATES.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
-/// Certificates one after the other, as a serving Secret holds them.
+/// Concatenated certificates, as in a serving Secret.
 fn chain(names: &[&str]) -> String {
     names.iter().map(|name| pem(name)).collect()
 }
@@ -74,7 +74,7 @@ fn of_a_chain_the_authorities_are_published_and_never_the_leaf() {
         (&["leaf-of-expired", "expired-root"], &["expired-root"]),
         // Leaf and issuer of the same subject.
         (&["namesake-leaf", "namesake-root"], &["namesake-root"]),
-        // A lone authority, as a CA file has it.
+        // A lone authority, as in a CA file.
         (&["rsa-root"], &["rsa-root"]),
         (&["self-signed-leaf", "rsa-root"], &["rsa-root"]),
     ] {
@@ -104,7 +104,7 @@ fn a_leaf_without_its_issuer_is_an_error() {
         &["leaf-of-expired"],
         &["rsa-leaf", "ecdsa-leaf"],
         &["leaf-of-version-1"],
-        // Issued by its namesake: the subject alone does not make it self-signed.
+        // Issued by an authority of the same name: the subject alone does not make it self-signed.
         &["namesake-leaf"],
     ] {
         assert_eq!(anchors_of(names), Err(TrustError::NoAuthority), "{names:?}");
@@ -232,7 +232,7 @@ fn a_bundle_stays_under_64_kib() {
     let one_more = TrustBundle::from_pem(pem("rsa-root").as_bytes()).unwrap();
     assert!(matches!(fits.with(one_more.anchors()), Err(TrustError::TooLarge { .. })));
 
-    // What counts is what is published: the same certificate many times is one.
+    // The published anchors count: duplicates are one.
     let same = pem("rsa-root").repeat(100);
     assert_eq!(TrustBundle::from_pem(same.as_bytes()).unwrap().anchors().count(), 1);
 }
@@ -245,6 +245,6 @@ fn the_first_anchor_to_expire_decides_when_somebody_has_to_act() {
     };
     assert_eq!(expiry(&["expired-root"]), "2020-01-01T00:00:00Z");
     assert_eq!(expiry(&["rsa-root", "expired-root", "ecdsa-root"]), "2020-01-01T00:00:00Z");
-    // The end of a leaf is nobody's business here.
+    // The expiry of a leaf is irrelevant.
     assert_eq!(expiry(&["leaf-of-expired", "rsa-root"]), "9999-12-30T22:00:00.999999999Z");
 }

@@ -1,5 +1,5 @@
-//! As much of Prometheus's language, and of what a program exposes, as it takes to say which series are meant. Whether
-//! an expression is one at all is promtool's to say.
+//! A parser for the part of PromQL, and of exposed metrics, that identifies series. promtool checks whether an
+//! expression is valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub struct Selector {
     pub matchers: Vec<Matcher>,
 }
 
-/// `label="value"` or `label=~"(one|another)"`; or that these are not meant.
+/// `label="value"` or `label=~"(one|another)"`, or their negation.
 #[derive(Debug)]
 pub struct Matcher {
     pub label: String,
@@ -26,13 +26,13 @@ impl Selector {
         !FOREIGN.contains(&self.metric.as_str())
     }
 
-    /// The values of a label, in full.
+    /// All values of a label.
     pub fn values_of(&self, label: &str) -> &[String] {
         self.matchers.iter().find(|matcher| matcher.label == label).map_or(&[], |matcher| &matcher.values)
     }
 }
 
-/// What an expression selects, and by which labels it aggregates.
+/// The selectors of an expression, and the labels by which it aggregates.
 #[derive(Debug)]
 pub struct Expression {
     pub text: String,
@@ -88,7 +88,7 @@ impl Matcher {
     }
 }
 
-/// What a program exposes: the labels of each series, by metric.
+/// The metrics of a program: the labels of each series, by metric.
 #[derive(Debug)]
 pub struct Series(BTreeMap<String, Vec<BTreeMap<String, String>>>);
 

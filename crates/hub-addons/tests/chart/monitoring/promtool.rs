@@ -1,4 +1,4 @@
-//! promtool, which is Prometheus's own judge of rules.
+//! promtool, Prometheus's own checker of rules.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::support::chart::repository;
 
-/// Runs it to its end, which has to be a good one. The first call on a machine builds it, for minutes.
+/// Runs it and expects success. The first call on a machine builds it, which takes minutes.
 pub async fn promtool(arguments: &[&str]) {
     static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
     let program = PROGRAM.get_or_init(find).await;

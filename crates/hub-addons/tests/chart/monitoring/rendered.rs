@@ -1,4 +1,4 @@
-//! What the chart renders.
+//! The rendered objects.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub async fn objects(values: &[&str]) -> Vec<Value> {
     documents.into_iter().filter(|document| !document.is_null()).collect()
 }
 
-/// Why nothing is rendered.
+/// Why rendering fails.
 pub async fn refusal(values: &[&str]) -> String {
     let ended = template(values).await;
     assert_ne!(ended.code, Some(0), "{}", ended.stdout);
@@ -63,7 +63,7 @@ pub fn alerts_of(objects: &[Value]) -> Vec<Alert> {
     groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).cloned().map(Alert).collect()
 }
 
-/// The jobs under which the components are scraped.
+/// The jobs of the components' metrics.
 pub fn jobs(objects: &[Value]) -> BTreeSet<String> {
     let deployments = objects.iter().filter(|object| object["kind"] == "Deployment");
     deployments.map(|deployment| deployment["metadata"]["name"].as_str().unwrap().to_owned()).collect()
@@ -85,7 +85,7 @@ pub async fn dashboard() -> Value {
     serde_json::from_str(map["data"]["hub-addons.json"].as_str().unwrap()).unwrap()
 }
 
-/// What the panels ask for.
+/// The expressions of the panels.
 pub fn panels(dashboard: &Value) -> Vec<String> {
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();

@@ -1,4 +1,4 @@
-//! What credential rights do: they give the syncer its own.
+//! Credential rights, which grant the syncer its permissions.
 
 use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::support::proxy::TEAM;
 use crate::support::world::{self, get, merge};
 use crate::support::{SOON, chart};
 
-/// A namespace in which a set is bound gets its RoleBinding.
+/// A namespace with a bound set gets its RoleBinding.
 pub async fn grants(t: &mut Trial) {
     t.take().await;
     let name = t.name.clone();
@@ -25,7 +25,7 @@ pub async fn grants(t: &mut Trial) {
     t.is_granted(&name).await;
 }
 
-/// A RoleBinding that gives something else is made anew.
+/// A RoleBinding with another role is recreated.
 pub async fn makes_anew(t: &mut Trial) {
     let name = t.name.clone();
     t.binds(&name).await;
@@ -42,7 +42,7 @@ pub async fn makes_anew(t: &mut Trial) {
     t.is_granted(&name).await;
 }
 
-/// The names of those who ask are in the role of tokens.
+/// The role for tokens contains the names of accounts that opt in.
 pub async fn names(t: &mut Trial) {
     t.take().await;
     let name = t.name.clone();
@@ -56,7 +56,7 @@ pub async fn names(t: &mut Trial) {
     t.becomes_named(&name).await;
 }
 
-/// There is no Event of it: whom would it be on?
+/// There is no Event, since there is no object for it.
 async fn says_so(t: &Trial) {
     let (verb, resource) = t.right.asked();
     let text = format!("cannot {verb} {resource}");
@@ -68,7 +68,7 @@ async fn says_so(t: &Trial) {
     .await;
 }
 
-/// What there is has to be known before it begins; `watch` is how the process calls it.
+/// The process must list these objects before it begins; `watch` is the name of its watch.
 pub async fn begins(t: &mut Trial, watch: &str) {
     t.stop().await;
     let name = t.name.clone();
@@ -83,7 +83,7 @@ pub async fn begins(t: &mut Trial, watch: &str) {
     t.becomes_named(&name).await;
 }
 
-/// A set that is made is in force where it is bound.
+/// A new set takes effect where it is bound.
 pub async fn follows_sets(t: &mut Trial) {
     let name = t.name.clone();
     world::create(&t.hub.ocm, [ocm::namespace(&name), ocm::bound(&name, &name)]).await;
@@ -92,7 +92,7 @@ pub async fn follows_sets(t: &mut Trial) {
     appears(t, &name).await;
 }
 
-/// A namespace in which a set is bound is seen.
+/// A namespace with a newly bound set is noticed.
 pub async fn follows_bindings(t: &mut Trial) {
     t.take_and_restart().await;
     let name = t.name.clone();
@@ -100,7 +100,7 @@ pub async fn follows_bindings(t: &mut Trial) {
     appears(t, &name).await;
 }
 
-/// The RoleBinding of a namespace comes with the right, and not before.
+/// The RoleBinding of a namespace is created when the permission is granted, and not before.
 async fn appears(t: &mut Trial, namespace: &str) {
     t.later_names().await;
     assert_eq!(get(&t.hub.ocm, &grant(namespace)).await, None);
@@ -108,7 +108,7 @@ async fn appears(t: &mut Trial, namespace: &str) {
     t.is_granted(namespace).await;
 }
 
-/// The accounts that ask are known.
+/// The accounts that opt in are known.
 pub async fn knows_accounts(t: &mut Trial) {
     t.stop().await;
     let name = t.name.clone();
@@ -120,7 +120,7 @@ pub async fn knows_accounts(t: &mut Trial) {
     t.becomes_named(&name).await;
 }
 
-/// An account that asks later is seen.
+/// An account that opts in later is noticed.
 pub async fn follows_accounts(t: &mut Trial) {
     t.take_and_restart().await;
     let name = t.name.clone();
@@ -158,7 +158,7 @@ pub async fn follows_grants(t: &mut Trial) {
     t.is_granted(&name).await;
 }
 
-/// RoleBindings go with the role that they give: where that is made anew, they are.
+/// RoleBindings are owned by their role: if it is recreated, so are they.
 pub async fn follows_copies_role(t: &mut Trial) {
     t.take_and_restart().await;
     let role = chart::cluster_role(&format!("{}-credentials-copies", chart::RELEASE));
@@ -176,13 +176,13 @@ pub async fn follows_copies_role(t: &mut Trial) {
     eventually("the RoleBinding goes with the new role", SOON, async || owner(t).await == uid).await;
 }
 
-/// What the RoleBinding of the first namespace goes with.
+/// The owner of the RoleBinding of the first namespace.
 async fn owner(t: &Trial) -> Value {
     let grant = get(&t.hub.ocm, &grant(TEAM)).await.unwrap_or_default();
     grant["metadata"]["ownerReferences"][0]["uid"].clone()
 }
 
-/// Names that were taken out of the role by hand are put back.
+/// Names that were removed from the role manually are restored.
 pub async fn follows_tokens_role(t: &mut Trial) {
     t.take_and_restart().await;
     merge(&t.hub.ocm, &tokens_role(), &json!({ "rules": [] })).await;

@@ -1,4 +1,4 @@
-//! What every process does: it leads, it begins when it knows what there is, and it tells what is amiss.
+//! Every process: it leads, it begins when its lists are complete, and it reports findings.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::support::world::{self, events, get, merge, told};
 
 const WORKING: &str = "all watches are synced";
 
-/// What a process is seen by: something that it does for a cluster of this trial.
+/// The evidence that a process works: something that it does for a cluster of this trial.
 struct Seen {
     token: Option<ServiceAccountToken>,
 }
 
 impl Seen {
-    /// There is something to do, while nobody is there to do it.
+    /// Creates work while no process runs.
     async fn of(t: &Trial) -> Self {
         let name = &t.name;
         if t.component == "rights" {
@@ -57,7 +57,7 @@ impl Seen {
 pub async fn leads(t: &mut Trial) {
     t.stop().await;
     if t.right.verb == "create" {
-        // As where nobody has led before.
+        // As if no process had led before.
         world::delete(&t.hub.ocm, &t.lease()).await;
     }
     let seen = Seen::of(t).await;
@@ -71,7 +71,7 @@ pub async fn leads(t: &mut Trial) {
     seen.comes(t).await;
 }
 
-/// A process has to know of all objects of a kind before it begins; `watch` is what it calls them.
+/// A process must list all objects of a kind before it begins; `watch` is the name of its watch.
 pub async fn begins(t: &mut Trial, watch: &str) {
     t.stop().await;
     let seen = Seen::of(t).await;
@@ -83,7 +83,7 @@ pub async fn begins(t: &mut Trial, watch: &str) {
     seen.comes(t).await;
 }
 
-/// Waits until a process lacks the list of one kind and nothing else, and says so.
+/// Waits until a process lacks only the list of one kind, and reports it.
 pub async fn waits_for(t: &Trial, watch: &str) {
     t.is_refused().await;
     let process = t.process();
@@ -98,7 +98,7 @@ pub async fn waits_for(t: &Trial, watch: &str) {
     assert_eq!(process.lines_with(WORKING), 0, "{}", process.log());
 }
 
-/// A version of ClusterProfile that the hub begins to serve is used for what is written from then on.
+/// A version of ClusterProfile that the hub starts to serve is used for later writes.
 pub async fn follows_versions(t: &mut Trial) {
     t.take_and_restart().await;
     t.hub.serve(Flavour::V1alpha2).await;
@@ -109,7 +109,7 @@ pub async fn follows_versions(t: &mut Trial) {
     eventually("the version that is left is used", SOON, async || uses(t).await == "v1alpha1").await;
 }
 
-/// The version in which the process writes about a cluster that joins.
+/// The version in which the process writes for a new cluster.
 async fn uses(t: &Trial) -> String {
     let number = t.hub.audit().requests().await.unwrap().len();
     let name = format!("{}-{number}", t.name);
@@ -131,7 +131,7 @@ async fn uses(t: &Trial) -> String {
     .await
 }
 
-/// What is amiss is told by no Event; what that is, depends on who would.
+/// Findings have no Event; which finding depends on the process.
 pub async fn tells(t: &mut Trial) {
     const FAILED: &str = "hub_addons_events_total{result=\"failed\"}";
     t.take().await;
@@ -142,7 +142,7 @@ pub async fn tells(t: &mut Trial) {
     assert!(events(&t.hub.ocm, &about, reason).await.is_empty());
     t.give().await;
     mended(t, &name).await;
-    // What has failed is not told again.
+    // A failed Event is not sent again.
     let name = t.fresh();
     let (about, reason) = goes_wrong(t, &name).await;
     told(&t.hub.ocm, &about, reason).await;
@@ -151,26 +151,26 @@ pub async fn tells(t: &mut Trial) {
 
 async fn goes_wrong(t: &Trial, name: &str) -> (ocm::Object, &'static str) {
     match t.component {
-        // A Secret of somebody else stands where a copy belongs.
+        // A foreign Secret in place of a copy.
         "credentials" => {
             opaque(TEAM, &format!("{name}-app")).create(&t.hub.ocm).await.unwrap();
             t.joins(name).await;
             (copy(TEAM, &t.has_token(name).await), "ForeignSecret")
         }
-        // The proxy's configuration makes no sense.
+        // The proxy's configuration is not valid.
         "access" => {
             let patch = json!({ "spec": { "proxyServer": { "namespace": "No Namespace" } } });
             merge(&t.hub.ocm, &configuration(HOME), &patch).await;
             (configuration(HOME), "Unreadable")
         }
-        // A set picks nothing that makes sense.
+        // The selector of a set is not valid.
         "rights" => {
             let nothing = json!({ "matchExpressions": [{ "key": "a", "operator": "About" }] });
             let set = ocm::selecting_cluster_set(name, &nothing);
             set.create(&t.hub.ocm).await.unwrap();
             (set, "InvalidSelector")
         }
-        // A profile of somebody else stands where ours belongs.
+        // A foreign profile in place of ours.
         _ => {
             let theirs = world::profile_of("somebody", TEAM, name);
             theirs.create(&t.hub.ocm).await.unwrap();
@@ -190,7 +190,7 @@ async fn mended(t: &mut Trial, name: &str) {
         "access" => {
             let patch = json!({ "spec": { "proxyServer": { "namespace": HOME } } });
             merge(&t.hub.ocm, &configuration(HOME), &patch).await;
-            // It is over when the new one is published.
+            // It is resolved when the new one is published.
             t.later_publishes().await;
             let findings = "hub_addons_findings{reason=\"Unreadable\"}";
             t.process().measures(findings, 0.0).await;

@@ -1,4 +1,4 @@
-//! What the profile projector does.
+//! The profile projector.
 
 use local_hub::ocm;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::support::proxy::TEAM;
 use crate::support::shown::{names, sees};
 use crate::support::world::{self, get, merge};
 
-/// A profile is made where there is none.
+/// A missing profile is created.
 pub async fn makes(t: &mut Trial) {
     t.take().await;
     let name = t.name.clone();
@@ -21,8 +21,8 @@ pub async fn makes(t: &mut Trial) {
     t.has_profile(TEAM, &name).await;
 }
 
-/// A profile that is there already when it is to be made is taken for what it is. That is the case where the answer to
-/// a create was lost, or the watch is late; here it is never on time.
+/// A profile that exists when it is to be created is read. This happens if the response to a create was lost, or the
+/// watch is late; here it is always late.
 pub async fn meets(t: &mut Trial) {
     t.take_also("watch").await;
     t.take_before_start().await;
@@ -41,7 +41,7 @@ pub async fn meets(t: &mut Trial) {
     t.later_mends().await;
 }
 
-/// A profile that was changed by hand is mended.
+/// A profile that was changed manually is repaired.
 pub async fn mends(t: &mut Trial) {
     t.take().await;
     let drift = json!({ "spec": { "displayName": "drift" } });
@@ -54,7 +54,7 @@ pub async fn mends(t: &mut Trial) {
     t.is_mended().await;
 }
 
-/// The profile of a cluster that leaves is deleted.
+/// The profile of a deleted cluster is deleted.
 pub async fn deletes(t: &mut Trial) {
     let name = t.name.clone();
     t.joins(&name).await;
@@ -82,7 +82,7 @@ pub async fn describes(t: &mut Trial) {
     t.has_profile(TEAM, &name).await;
 }
 
-/// A cluster that joins has a profile.
+/// A new cluster gets a profile.
 pub async fn follows_clusters(t: &mut Trial) {
     t.take_and_restart().await;
     let name = t.name.clone();
@@ -93,7 +93,7 @@ pub async fn follows_clusters(t: &mut Trial) {
     t.has_profile(TEAM, &name).await;
 }
 
-/// A set that is made grants what it picks.
+/// A new set grants its clusters.
 pub async fn follows_sets(t: &mut Trial) {
     let name = t.name.clone();
     world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&name, &name), ocm::bound(&name, &name)])
@@ -106,7 +106,7 @@ pub async fn follows_sets(t: &mut Trial) {
     t.has_profile(&name, &name).await;
 }
 
-/// A namespace in which a set is bound sees it.
+/// A namespace with a newly bound set sees it.
 pub async fn follows_bindings(t: &mut Trial) {
     let name = t.name.clone();
     world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&name, &name), ocm::cluster_set(&name)])
@@ -119,7 +119,7 @@ pub async fn follows_bindings(t: &mut Trial) {
     t.has_profile(&name, &name).await;
 }
 
-/// A hand at work is seen.
+/// A manual change is noticed.
 pub async fn follows_profiles(t: &mut Trial) {
     t.take_and_restart().await;
     let drift = json!({ "spec": { "displayName": "drift" } });

@@ -1,4 +1,4 @@
-//! What the access-provider provisioner does, and direct access.
+//! The access-provider provisioner, and direct access.
 
 use local_hub::ocm;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::trial::{BASE, FLEET, Trial, shown};
 use crate::support::proxy::{self, HOME, TEAM, addon, configuration};
 use crate::support::world;
 
-/// A profile says how its cluster is reached, where another process has made it.
+/// A profile that another process has created gets the access provider.
 pub async fn publishes(t: &mut Trial) {
     t.take().await;
     let name = t.name.clone();
@@ -19,7 +19,7 @@ pub async fn publishes(t: &mut Trial) {
     t.has_entry(&name).await;
 }
 
-/// The same, and sees a profile that is made later.
+/// The same for a profile that is created later.
 pub async fn follows_profiles(t: &mut Trial) {
     t.take_and_restart().await;
     let name = t.name.clone();
@@ -31,7 +31,7 @@ pub async fn follows_profiles(t: &mut Trial) {
     t.has_entry(&name).await;
 }
 
-/// Whatever the entry is made of has to be known: `watch` is how the process calls it.
+/// Every source of the entry must be listed: `watch` is the name of its watch.
 pub async fn knows(t: &mut Trial, watch: &str) {
     t.stop().await;
     let name = t.name.clone();
@@ -46,7 +46,7 @@ pub async fn knows(t: &mut Trial, watch: &str) {
     t.has_entry(&name).await;
 }
 
-/// The entry goes with the proxy.
+/// The entry is withdrawn with the proxy.
 pub async fn follows_configuration(t: &mut Trial) {
     t.take_and_restart().await;
     world::delete(&t.hub.ocm, &configuration(HOME)).await;
@@ -59,7 +59,7 @@ pub async fn follows_configuration(t: &mut Trial) {
     t.has_entry(BASE).await;
 }
 
-/// A cluster that gets the addon later is reached.
+/// A cluster that gets the addon later gets the entry.
 pub async fn follows_addons(t: &mut Trial) {
     let name = t.name.clone();
     world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&name, FLEET)]).await;

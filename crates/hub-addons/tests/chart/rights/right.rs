@@ -1,4 +1,4 @@
-//! One verb on one resource, as a role of the chart gives it: taken out of the role on the hub, and put back.
+//! One verb on one resource in a role of the chart: removed from the role on the hub, and restored.
 
 use std::fmt;
 
@@ -23,12 +23,12 @@ pub struct Right {
     group: String,
     pub resource: String,
     pub verb: String,
-    /// The one name that it is limited to, if it is.
+    /// The name to which it is limited, if any.
     pub name: Option<String>,
 }
 
 impl fmt::Display for Right {
-    /// As the tables of this test name it. Which role may be handed out is a part of what is given.
+    /// As in the tables of this test. The role that may be granted is a part of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         match self.name.as_ref().and_then(|name| name.rsplit_once('-')) {
@@ -39,23 +39,23 @@ impl fmt::Display for Right {
 }
 
 impl Right {
-    /// Whether it is one of a component's.
+    /// Whether it belongs to a component.
     pub fn is_of(&self, component: &str) -> bool {
         let rest = self.role.strip_prefix(&format!("{RELEASE}-{component}"));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
 
-    /// Another on the same.
+    /// The same with another verb.
     pub fn with_verb(&self, verb: &str) -> Self {
         Self { verb: verb.to_owned(), ..self.clone() }
     }
 
-    /// Where the certificates are that clients know the proxy by.
+    /// Whether it is for the trust anchors of the proxy.
     pub fn is_of_anchors(&self) -> bool {
         self.role.ends_with("-trust-anchors")
     }
 
-    /// The request that RBAC refuses without it: what may be handed out is looked at when it is.
+    /// The request that RBAC refuses without it: permissions to grant roles are checked when they are granted.
     pub fn asked(&self) -> (&str, &str) {
         match &*self.verb {
             "bind" => ("create", "rolebindings"),
@@ -64,12 +64,12 @@ impl Right {
         }
     }
 
-    /// Whether a request needs it.
+    /// Whether a request requires it.
     pub fn is_asked_by(&self, request: &AuditRequest) -> bool {
         let hands_out = ["bind", "escalate"].contains(&&*self.verb);
         (&*request.verb, &*request.target()) == self.asked()
             && request.group == self.group
-            // Tokens are asked for in all namespaces, by a role that others write.
+            // Tokens are requested in all namespaces, by a role that others write.
             && !(self.role.ends_with("-copies") && request.namespace.is_empty())
             && (hands_out || self.name.as_ref().is_none_or(|name| *name == request.name))
             && self.namespace.as_ref().is_none_or(|namespace| *namespace == request.namespace)
@@ -93,7 +93,7 @@ impl Right {
         ocm::Object::new((RBAC, "v1", kind), plural, self.namespace.as_deref(), &self.role)
     }
 
-    /// Waits until the API server lets a component use it, or no longer does.
+    /// Waits until the API server allows a component to use it, or no longer does.
     async fn in_force(&self, client: &Client, component: &str, wanted: bool) {
         let (resource, subresource) = match self.resource.split_once('/') {
             Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
@@ -102,7 +102,7 @@ impl Right {
         let attributes = ResourceAttributes {
             group: Some(self.group.clone()),
             name: self.name.clone(),
-            // The role of copies is bound where a set is.
+            // The role for copies is bound where a set is.
             namespace: Some(self.namespace.clone().unwrap_or_else(|| TEAM.to_owned())),
             resource: Some(resource.to_owned()),
             subresource,
@@ -129,7 +129,7 @@ impl Right {
     }
 }
 
-/// All that the chart has rendered. To be called before credential rights are at work, who hand out more.
+/// All rendered permissions. Call it before credential rights run, which grant more.
 pub async fn rendered(client: &Client) -> Vec<Right> {
     let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
     let everywhere = Api::<ClusterRole>::all(client.clone()).list(&ours).await.unwrap();
@@ -162,13 +162,13 @@ pub async fn rendered(client: &Client) -> Vec<Right> {
     rights
 }
 
-/// Gives a role all of its rights that are rendered, without one that a component then no longer has.
+/// Restores all rendered permissions of a role except one, and waits until the component has lost it.
 pub async fn take(client: &Client, all: &[Right], right: &Right, component: &str) {
     write(client, all, right, |one| one != right).await;
     right.in_force(client, component, false).await;
 }
 
-/// Gives a role all of its rights that are rendered.
+/// Restores all rendered permissions of a role.
 pub async fn give(client: &Client, all: &[Right], right: &Right, component: &str) {
     write(client, all, right, |_| true).await;
     right.in_force(client, component, true).await;

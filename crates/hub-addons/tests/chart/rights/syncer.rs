@@ -1,4 +1,4 @@
-//! What the credential syncer does.
+//! The credential syncer.
 
 use local_hub::ocm;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::support::credentials::{
 use crate::support::proxy::TEAM;
 use crate::support::world::{self, get, merge};
 
-/// A token is copied where there is none.
+/// A missing copy is created.
 pub async fn copies(t: &mut Trial) {
     t.take().await;
     let name = t.name.clone();
@@ -25,7 +25,7 @@ pub async fn copies(t: &mut Trial) {
     copied(&t.hub.ocm, TEAM, &token).await;
 }
 
-/// A copy that lost its label is not watched, and known again when it is in the way of another.
+/// A copy that lost its label is not watched, and found again when it blocks a new copy.
 pub async fn meets(t: &mut Trial) {
     let name = t.name.clone();
     t.joins(&name).await;
@@ -55,7 +55,7 @@ pub async fn renews(t: &mut Trial) {
     t.later_copies().await;
 }
 
-/// A copy ends with its grant.
+/// A copy is deleted with its grant.
 pub async fn revokes(t: &mut Trial) {
     let name = t.name.clone();
     t.joins(&name).await;
@@ -71,7 +71,7 @@ pub async fn revokes(t: &mut Trial) {
     withdrawn(&t.hub.ocm, TEAM, &token).await;
 }
 
-/// An account whose token is not where it should be says so.
+/// An account with a missing copy has the condition.
 pub async fn reports(t: &mut Trial) {
     t.take().await;
     let name = t.name.clone();
@@ -86,7 +86,7 @@ pub async fn reports(t: &mut Trial) {
     withheld(&t.hub.ocm, &token, "NotGranted").await;
 }
 
-/// A cluster that joins, by its profile, has copies of its tokens.
+/// A new cluster with a profile gets copies of its tokens.
 pub async fn follows_clusters(t: &mut Trial) {
     t.take_and_restart().await;
     let name = t.name.clone();
@@ -99,7 +99,7 @@ pub async fn follows_clusters(t: &mut Trial) {
     copied(&t.hub.ocm, TEAM, &token).await;
 }
 
-/// A set that is made grants what it picks.
+/// A new set grants its clusters.
 pub async fn follows_sets(t: &mut Trial) {
     let (name, cluster) = (t.name.clone(), own_cluster(t));
     world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&cluster, &name), ocm::bound(&name, &name)])
@@ -110,7 +110,7 @@ pub async fn follows_sets(t: &mut Trial) {
     appears(t, &token).await;
 }
 
-/// A namespace in which a set is bound has copies.
+/// A namespace with a newly bound set gets copies.
 pub async fn follows_bindings(t: &mut Trial) {
     let (name, cluster) = (t.name.clone(), own_cluster(t));
     world::create(&t.hub.ocm, [ocm::namespace(&name), t.cluster(&cluster, &name), ocm::cluster_set(&name)])
@@ -121,7 +121,7 @@ pub async fn follows_bindings(t: &mut Trial) {
     appears(t, &token).await;
 }
 
-/// The syncer finds the namespaces in which it has been given the right to copies.
+/// The syncer finds the namespaces in which it has permission for copies.
 pub async fn follows_grants(t: &mut Trial) {
     t.take_and_restart().await;
     let (name, cluster) = (t.name.clone(), own_cluster(t));
@@ -146,7 +146,7 @@ async fn appears(t: &mut Trial, token: &ocm::ServiceAccountToken) {
     copied(&t.hub.ocm, &namespace, token).await;
 }
 
-/// The accounts are known.
+/// The accounts must be listed.
 pub async fn knows_accounts(t: &mut Trial) {
     let leaving = t.fresh();
     t.joins(&leaving).await;
@@ -158,7 +158,7 @@ pub async fn knows_accounts(t: &mut Trial) {
     let token = t.has_token(&name).await;
     t.is_projected(&name).await;
     t.take_and_restart().await;
-    // A grant that ends ends the copy, whatever is known of the account.
+    // The end of a grant deletes the copy, whether or not the account is known.
     world::delete(&t.hub.ocm, &t.cluster(&leaving, FLEET)).await;
     withdrawn(&t.hub.ocm, TEAM, &old).await;
     assert_eq!(t.copy(&token).await, None);
@@ -166,7 +166,7 @@ pub async fn knows_accounts(t: &mut Trial) {
     copied(&t.hub.ocm, TEAM, &token).await;
 }
 
-/// An account that asks later has copies.
+/// An account that opts in later gets copies.
 pub async fn follows_accounts(t: &mut Trial) {
     let name = t.name.clone();
     t.joins(&name).await;
@@ -178,7 +178,7 @@ pub async fn follows_accounts(t: &mut Trial) {
     copied(&t.hub.ocm, TEAM, &token).await;
 }
 
-/// Copies, and where the syncer may read them all also tokens, are known.
+/// Copies, and with permission for all Secrets also tokens, must be listed.
 pub async fn knows_secrets(t: &mut Trial) {
     t.stop().await;
     let name = t.name.clone();
@@ -192,7 +192,7 @@ pub async fn knows_secrets(t: &mut Trial) {
     copied(&t.hub.ocm, TEAM, &token).await;
 }
 
-/// A copy that was changed by hand is mended.
+/// A copy that was changed manually is repaired.
 pub async fn follows_secrets(t: &mut Trial) {
     t.take_and_restart().await;
     t.is_refused_copies().await;

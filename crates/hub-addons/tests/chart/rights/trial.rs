@@ -1,4 +1,4 @@
-//! A hub with the chart on it and its programs at work, from which one right after the other is taken.
+//! A hub with the chart and its programs running, from whose roles one permission after the other is removed.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +17,25 @@ use crate::support::{Addons, Hub, SOON};
 
 /// The set that is bound in the team's namespace.
 pub const FLEET: &str = "fleet";
-/// A cluster that is there from the beginning, with a token.
+/// A cluster that exists from the beginning, with a token.
 pub const BASE: &str = "base";
-/// The entry past the proxy.
+/// The name of the direct access provider.
 const DIRECT: &str = "open-cluster-management-direct";
 /// The ConfigMap of a static source.
 const FRONT: &str = "front";
 
-/// What an installation does, beside what it does by default.
+/// An installation, compared with the default one.
 #[derive(Default)]
 pub struct Installation {
     pub values: &'static [&'static str],
     pub components: &'static [&'static str],
-    /// Policies that are waited for: a test that came before them would not see that they let the writes pass.
+    /// Policies to wait for: a test that ran before them would not notice that they allow the writes.
     pub policies: &'static [&'static str],
     pub direct: bool,
     pub from_config_map: bool,
 }
 
-/// What is lost, and found again.
+/// The removal of a permission and its restoration.
 pub struct Trial {
     pub hub: Hub,
     installation: Installation,
@@ -43,26 +43,26 @@ pub struct Trial {
     running: BTreeMap<&'static str, Addons>,
     base: ServiceAccountToken,
     names: usize,
-    /// Whose right is taken now, and which.
+    /// The component and permission of this trial.
     pub component: &'static str,
     pub right: Right,
-    /// More that is taken, so that the right is asked for at all.
+    /// Further permissions that are removed, so that this one is needed at all.
     also: Vec<Right>,
-    /// When it was taken.
+    /// When it was removed.
     mark: Mark,
-    /// What this trial's own objects are called.
+    /// A prefix for this trial's own objects.
     pub name: String,
 }
 
 impl Trial {
-    /// Installs the chart and has everything at work.
+    /// Installs the chart and starts everything.
     pub async fn of(installation: Installation) -> Self {
         let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::Map);
         let hub = Hub::start(builder, Vec::new()).await;
         let authority = Authority::new("first");
         proxy::install(&hub, &authority, &[BASE]).await;
         config_map(&authority).create(&hub.ocm).await.unwrap();
-        // Whoever plays Open Cluster Management here also plays the people who do what they should not.
+        // The user of Open Cluster Management here also makes the invalid changes of users.
         let home = "accessProvider.clusterProxy.namespace=proxy";
         let values = [&[home, "policies.clusterManagers.users={ocm}"], installation.values].concat();
         install(&hub, &values).await;
@@ -109,23 +109,23 @@ impl Trial {
         ocm::Object::new(("coordination.k8s.io", "v1", "Lease"), "leases", Some(NAMESPACE), &name)
     }
 
-    /// Whether a component is at work.
+    /// Whether a component runs.
     fn runs(&self, component: &str) -> bool {
         self.installation.components.contains(&component)
     }
 
-    /// The rights that a component has.
+    /// The permissions of a component.
     pub fn rights_of(&self, component: &str) -> Vec<Right> {
         self.rights.iter().filter(|right| right.is_of(component)).cloned().collect()
     }
 
-    /// A name that nothing has yet.
+    /// A new name.
     pub fn fresh(&mut self) -> String {
         self.names += 1;
         format!("n{}", self.names)
     }
 
-    /// A right is about to be taken.
+    /// Begins the trial of a permission.
     pub fn begin(&mut self, component: &'static str, right: Right) {
         (self.component, self.right, self.name) = (component, right, self.fresh());
     }
@@ -134,20 +134,20 @@ impl Trial {
         &self.running[self.component]
     }
 
-    /// Takes the right away.
+    /// Removes the permission.
     pub async fn take(&mut self) {
         right::take(&self.hub.ocm, &self.rights, &self.right, self.component).await;
         self.mark = self.hub.audit().mark().await.unwrap();
     }
 
-    /// Has the process end, if it has not.
+    /// Stops the process, if it runs.
     pub async fn stop(&mut self) {
         if let Some(running) = self.running.remove(self.component) {
             running.stop().await;
         }
     }
 
-    /// Takes the right away from a process that begins then.
+    /// Removes the permission before the process starts.
     pub async fn take_before_start(&mut self) {
         self.stop().await;
         self.take().await;
@@ -155,14 +155,14 @@ impl Trial {
         self.running.insert(self.component, addons);
     }
 
-    /// Takes the right away from a process that begins then, and works all the same.
+    /// Removes the permission before the process starts, and waits until it works all the same.
     pub async fn take_and_restart(&mut self) {
         self.take_before_start().await;
         self.process().works().await;
         self.is_refused().await;
     }
 
-    /// Takes another right away first, which is not what this is about.
+    /// First removes another permission, which this trial is not about.
     pub async fn take_also(&mut self, verb: &str) {
         let with_verb = self.right.with_verb(verb);
         let all: Vec<Right> = self.rights.iter().filter(|right| **right != with_verb).cloned().collect();
@@ -172,7 +172,8 @@ impl Trial {
         self.also.push(with_verb);
     }
 
-    /// Waits until the API server has refused what needs the right, and sees that it has let nothing pass.
+    /// Waits until the API server has refused a request that requires the permission, and checks that it has allowed
+    /// none.
     pub async fn is_refused(&self) {
         let (component, right) = (self.component, &self.right);
         eventually(&format!("{component} is refused to {right}"), SOON, async || {
@@ -182,8 +183,8 @@ impl Trial {
         .await;
     }
 
-    /// Waits until the API server has refused to let the copies of the first namespace be watched, which have been
-    /// listed then.
+    /// Waits until the API server has refused the watch on the copies of the first namespace, which have been listed by
+    /// then.
     pub async fn is_refused_copies(&self) {
         eventually("copies are not watched", SOON, async || {
             let asked = self.asked().await;
@@ -211,7 +212,7 @@ impl Trial {
         let others = requests.matching(|request| {
             let known =
                 || [&self.right].into_iter().chain(&self.also).any(|right| right.is_asked_by(request));
-            // The right to a token, or to a namespace's copies, comes when it is needed: it may be asked for first.
+            // A permission for a token, or for a namespace's copies, is granted when needed: it may be requested first.
             let early = request.resource == "secrets" && ["list", "watch"].contains(&&*request.verb);
             request.code == 403 && !known() && !early
         });
@@ -219,7 +220,7 @@ impl Trial {
         right::give(&self.hub.ocm, &self.rights, &self.right, self.component).await;
     }
 
-    /// Gives back what else was taken.
+    /// Restores the other permissions.
     pub async fn give_also(&mut self) {
         let also = std::mem::take(&mut self.also);
         self.rights.extend(also.iter().cloned());
@@ -228,7 +229,7 @@ impl Trial {
         }
     }
 
-    /// The right is there, and used since it is.
+    /// Waits until the permission is effective and has been used.
     pub async fn end(&self) {
         let (component, right) = (self.component, &self.right);
         eventually(&format!("{component} is let {right}"), SOON, async || {
@@ -250,7 +251,7 @@ impl Trial {
         world::create(&self.hub.ocm, objects).await;
     }
 
-    /// A cluster of the fleet comes by its token, which is shared.
+    /// A new cluster with an opted-in token.
     pub async fn has_token(&self, name: &str) -> ServiceAccountToken {
         let token = token(name, "app");
         token.create(&self.hub.ocm).await.unwrap();
@@ -356,7 +357,7 @@ impl Trial {
         world::create(&self.hub.ocm, objects).await;
     }
 
-    /// An account asks for copies that is the only one of its name.
+    /// An account that opts in and is the only one of its name.
     pub async fn asks(&self, name: &str) {
         let account = ocm::managed_service_account(BASE, name).label(ocm::SYNC_LABEL, "true");
         account.create(&self.hub.ocm).await.unwrap();
@@ -394,12 +395,12 @@ impl Trial {
         &self.base
     }
 
-    /// The copy of a token, as it is.
+    /// The current copy of a token.
     pub async fn copy(&self, token: &ServiceAccountToken) -> Option<Value> {
         get(&self.hub.ocm, &copy(TEAM, token)).await
     }
 
-    /// Whether the first cluster's copy was changed by hand, and left so.
+    /// Changes the first cluster's copy manually, and returns whether it stays changed.
     pub async fn is_edited(&self) -> bool {
         self.copy(&self.base).await.unwrap()["data"]["more"].is_string()
     }
@@ -462,7 +463,7 @@ impl Trial {
         copied(&self.hub.ocm, TEAM, &token).await;
     }
 
-    /// An account that no cluster belongs to is told so.
+    /// An account without a granted cluster gets the condition.
     pub async fn later_reports(&mut self) {
         let name = self.fresh();
         let token = self.has_token(&name).await;

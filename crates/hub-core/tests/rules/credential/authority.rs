@@ -27,7 +27,7 @@ fn state(world: &World) -> State {
     state
 }
 
-/// The same, whatever is there already.
+/// The same with an existing copy or Secret.
 fn standing(world: &World) -> State {
     world.state(&scene_place(), &account_key("c1", "kueue")).unwrap()
 }

@@ -25,7 +25,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// What a plan does and says. That an account asks for nothing somewhere is neither.
+/// The actions and findings of a plan, without the state of accounts that do not opt in.
 type Told = (CopyAction, Vec<Note>, Vec<(AccountKey, State)>);
 
 fn told(plan: CopyPlan) -> Told {
@@ -41,7 +41,7 @@ fn reports(world: &World) -> BTreeMap<AccountKey, Option<Report>> {
     accounts().map(|key| (key.clone(), report(&world.index, &world.fleet, &key))).collect()
 }
 
-/// What has to be looked at again.
+/// The places to plan again.
 #[derive(Debug, Default)]
 struct Named {
     places: BTreeSet<SecretKey>,
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    /// Whatever there is to do anywhere, the list of all places has it.
+    /// The list of all places contains everything that has work.
     #[test]
     fn the_list_of_all_places_misses_nothing_to_do_or_to_say(hub in hub()) {
         let world = hub.world();

@@ -18,7 +18,7 @@ use crate::support::credential::{
 };
 use crate::support::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
 
-/// A change of the scene: objects that come, and objects that go.
+/// A change of the scene: objects that are added, and objects that are removed.
 #[derive(Debug, Clone, Default)]
 struct Change {
     come: Vec<Value>,
@@ -50,7 +50,7 @@ fn metadata(patch: &Value) -> Value {
     json!({ "metadata": patch })
 }
 
-/// Everything that is a clear "no", and how it is told.
+/// Every known obstacle, and its state.
 fn revocations() -> Vec<(&'static str, Change, State)> {
     let asking = || account("c1", "kueue");
     let unbound = json!({ "status": { "conditions": [condition("Bound", "False", "NoSuchSet")] } });
@@ -129,7 +129,7 @@ fn revocations() -> Vec<(&'static str, Change, State)> {
     ]
 }
 
-/// Everything that is not known, and how it is told.
+/// Everything that can be unknown, and its state.
 fn doubts() -> Vec<(&'static str, Change, State)> {
     let unreadable_account = edit(account("c1", "kueue"), &json!({ "status": { "conditions": "text" } }));
     let token_with = |patch: &Value| edit(token("c1", "kueue"), patch);
@@ -245,7 +245,7 @@ fn what_is_not_known_makes_no_copy() {
 fn one_clear_no_takes_the_copy_whatever_is_not_known() {
     for (doubt, unknown, _) in doubts() {
         for (no, change, state) in revocations() {
-            // A change of the object that is in doubt would end the doubt.
+            // A change of the unknown object would make it known.
             let same = |one: &Value, other: &Value| {
                 one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
             };
@@ -261,7 +261,7 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
                 assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
                 continue;
             }
-            // Nor does an unreadable token say whose it is, and since when.
+            // An unreadable token does not tell its owner and time either.
             let is_of_the_token = no == "account made anew" || no.starts_with("cluster created after");
             if doubt == "token unreadable" && is_of_the_token {
                 assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
@@ -341,7 +341,7 @@ fn a_copy_that_could_not_be_made_anew_is_not_deleted_to_be_replaced() {
         make(&mut world, &change);
         assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{change:?}");
         assert_ne!(world.state(&scene_place(), &kueue()), Some(State::Synced), "{change:?}");
-        // Once it could be made anew, it is.
+        // Once it can be recreated, it is.
         make(&mut world, &Change { come: scene_without("Secret"), go: vec![] });
         world.settle();
         assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));

@@ -1,4 +1,4 @@
-//! What holds for the copies of every hub, however it came to be and whatever was done to them.
+//! Laws for the copies of every hub, whatever its history.
 
 #![cfg(test)]
 
@@ -26,13 +26,13 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// Whose token a Secret says that it holds.
+/// The account that a Secret records.
 fn recorded(secret: &Value) -> AccountKey {
     let annotations = &secret["metadata"]["annotations"];
     account_key(text(annotations, SYNCED_CLUSTER), text(annotations, SYNCED_ACCOUNT))
 }
 
-/// Whether a Secret is ours, from what is on it: every mark of a copy, or the bytes of a token whose copy has its name.
+/// Whether a Secret is ours, by its content: all metadata of a copy, or the data of a token whose copy has its name.
 fn is_ours(hub: &Hub, secret: &Value) -> bool {
     let metadata = &secret["metadata"];
     let name = text(metadata, "name");
@@ -57,7 +57,7 @@ fn is_terminating(secret: &Value) -> bool {
     !secret["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// A hub, and what is asked of a copy there, from its objects.
+/// A hub, and the expected state of a copy there, computed from the hub's objects.
 struct Judge<'a> {
     hub: &'a Hub,
     world: &'a World,
@@ -113,7 +113,7 @@ impl Judge<'_> {
             })
     }
 
-    /// Whether the account and its token can be read, so that nothing is in doubt but perhaps the grant.
+    /// Whether the account and its token can be read, so that at most the grant is unknown.
     fn is_readable(&self, account: &AccountKey) -> bool {
         self.account(account).is_some_and(|account| !account["status"].is_string())
             && self
@@ -121,7 +121,7 @@ impl Judge<'_> {
                 .is_some_and(|token| token["data"]["token"].as_str().is_some_and(|token| !token.is_empty()))
     }
 
-    /// Whether a new copy could be made there.
+    /// Whether a new copy could be created there.
     fn could_be_made(&self, place: &SecretKey, account: &AccountKey) -> bool {
         let manager = |profile: &Value| {
             let manager = &profile["metadata"]["labels"]["x-k8s.io/cluster-manager"];
@@ -243,7 +243,7 @@ proptest! {
         }
     }
 
-    /// Versions came late, in between and in another order; what counts in the end is what is there.
+    /// Versions arrive late, repeatedly and in another order; the final state counts.
     #[test]
     fn where_no_copy_was_the_copies_depend_only_on_what_is_there(
         hub in hub(), earlier in objects(), order in Just((0..33).collect::<Vec<usize>>()).prop_shuffle(),
@@ -263,7 +263,7 @@ proptest! {
         prop_assert_eq!(&straight.secrets, &lived.secrets);
     }
 
-    /// An account comes or goes; the copies of other clusters do not notice, but for a name that both share.
+    /// An account is created or deleted; the copies of other clusters do not change, unless they share its name.
     #[test]
     fn an_account_matters_to_no_other_cluster_but_by_a_shared_name(
         hub in hub(), account in select(accounts().collect::<Vec<_>>()),
@@ -287,7 +287,7 @@ proptest! {
         prop_assert_eq!(others(&with_it), others(&without_it));
     }
 
-    /// A world that has settled is turned into another one, with what is left of it.
+    /// A settled world changes into another one, which starts with the remaining Secrets.
     #[test]
     fn a_hub_that_changed_ends_as_safe_as_one_that_began_so(hub in hub(), next in objects()) {
         let mut world = hub.world();
@@ -320,7 +320,7 @@ proptest! {
         let plan = world.plan(at.get(&places));
         let shown = format!("{plan:?} {:?}", world.index);
         for secret in ["token-of-", "rotated-", "mallory's", "ca-of-"] {
-            // Three bytes make four letters, so this is how the text begins in base64 whatever follows.
+            // Three bytes encode to four letters, so base64 begins with this, whatever follows.
             let whole = secret.len() / 3 * 3;
             for form in [secret, &base64(&secret[..whole])] {
                 prop_assert!(!shown.contains(form), "{form} in {shown}");
@@ -329,7 +329,7 @@ proptest! {
     }
 }
 
-/// The laws say something only about what the hubs hold.
+/// The laws are meaningful only if the generated hubs have these properties.
 #[test]
 fn hubs_hold_every_state_every_action_and_every_finding() {
     let mut runner = TestRunner::deterministic();

@@ -50,7 +50,7 @@ fn arrive(world: &mut World, (cluster, name): (&str, &str)) {
     world.arrive(&token(cluster, name));
 }
 
-/// Whose token the shared copy holds, by its data, its record and its owner, which agree.
+/// The account of the shared copy, by its data, its record and its owner, which agree.
 fn held_by(world: &World) -> Option<(&'static str, &'static str)> {
     let secret = world.secrets.get(&shared())?;
     let holds = |(cluster, name): &(&str, &str)| {
@@ -105,7 +105,7 @@ fn the_second_follows_after_the_first_has_left_in_whatever_way() {
             world.settle();
             arrive(&mut world, second);
             leave(&mut world);
-            // One Secret goes and another comes: a reader never sees one whose owner changes under it.
+            // One Secret is deleted and another created: readers never see a Secret whose owner changes.
             assert_eq!(world.plan(&shared()).action, CopyAction::Delete(world.version(&shared())));
             assert_eq!(world.plan(&shared()).notes, [], "nobody is in the way any more");
             world.settle();

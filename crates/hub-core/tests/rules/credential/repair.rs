@@ -29,7 +29,7 @@ fn our_copy() -> Value {
     World::settled_scene().secret(&scene_place()).clone()
 }
 
-/// Merge patches that somebody laid over the copy, each on a part of its own.
+/// Merge patches of another writer, each for a different part of the copy.
 fn edits() -> Vec<Value> {
     let annotation = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
     let owner = |patch: Value| {
@@ -169,7 +169,7 @@ fn a_copy_that_cannot_be_read_is_written_anew() {
     assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
 }
 
-/// What a tenant can do to a copy so that nothing on it says whose it is.
+/// Changes by a tenant that remove every mark of a copy's account.
 fn stripped() -> Value {
     json!({ "metadata": { "labels": null, "annotations": null, "ownerReferences": null, "managedFields": [
         { "manager": "kubectl-edit", "operation": "Update" },
@@ -355,7 +355,7 @@ fn a_copy_of_a_copy_under_another_name_is_left_alone() {
     assert_eq!(world.secrets, before);
 }
 
-/// Secrets that we did not make, in the states that a Secret can be in.
+/// Secrets of other writers, in every state that a Secret can have.
 fn strangers() -> Vec<Value> {
     let stranger = stranger("team", "c1-kueue");
     let patches = [
@@ -433,11 +433,11 @@ fn a_copy_that_is_being_deleted_is_left_alone_where_it_may_be() {
     let mut world = terminating();
     assert_terminating(&world);
     assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    // Not even repaired: it goes.
+    // It is deleted, not repaired.
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
     assert_terminating(&world);
     assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    // And made anew once it is gone.
+    // And recreated once it is gone.
     world.remove(&scene_place());
     world.settle();
     assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::NOON;
 
-/// More writes than any profile needs: whoever gets here writes for ever.
+/// More writes than any profile needs: exceeding it means an endless loop.
 const TOO_MANY_WRITES: usize = 8;
 
 /// Reads a ClusterProfile as a watch does.
@@ -80,7 +80,7 @@ pub fn settle_projection(
     settle(key, &settings.manager, object, &[project::share(fleet, key, settings)])
 }
 
-/// What is there after a write.
+/// The object after a write.
 pub fn write(object: Option<Value>, action: &ProfileAction) -> Option<Value> {
     match action {
         ProfileAction::Nothing => object,

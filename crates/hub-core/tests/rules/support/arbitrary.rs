@@ -1,5 +1,5 @@
-//! Fleets and profiles out of few names, so that they meet: what a hub can hold, and what people, other
-//! controllers and broken agents make of it.
+//! Fleets and profiles with few names, so that they meet: any state of a hub that users, other controllers and broken
+//! agents can cause.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -32,14 +32,14 @@ pub fn keys() -> Vec<ProfileKey> {
 /// What became of one object: its versions in their order, `None` where it was gone.
 pub type History = Vec<Option<Value>>;
 
-/// A hub: the histories of its objects, how it knows what is bound, and how its profiles are made.
+/// A hub: the histories of its objects, the source of `Bound`, and the settings of its profiles.
 #[derive(Debug, Clone)]
 pub struct Hub {
     /// The histories of its objects.
     pub histories: Vec<History>,
     /// How it knows which bindings are in force.
     pub bound: BoundSource,
-    /// How its profiles are made.
+    /// The settings of its profiles.
     pub settings: ProjectionSettings,
 }
 
@@ -51,10 +51,10 @@ impl Hub {
     }
 }
 
-/// One step of a history: the version that comes, or, where the object goes, the one before.
+/// A step of a history: a new version or, for a deletion, the previous one.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// The object is there as shown.
+    /// The object exists as shown.
     Arrive(Value),
     /// The object with this name is gone.
     Leave(Value),
@@ -154,7 +154,7 @@ fn a_cluster(name: &'static str) -> impl Strategy<Value = Value> {
         ("region", 0.5, one_of(["eu", "us"]).boxed()),
         ("team.example.com/a", 0.2, one_of(["x", ""]).boxed()),
         ("multicluster.x-k8s.io/inventory-member-id", 0.3, one_of(["id-1", "id-2", ""]).boxed()),
-        // A label that must not come from the cluster, whatever is propagated.
+        // A label that must never be copied from the cluster.
         ("x-k8s.io/cluster-manager", 0.1, one_of(["other"]).boxed()),
     ]);
     let version = parts([("kubernetes", 0.9, one_of(["v1.36.3", "v1.37.0", ""]).boxed())]);
@@ -244,19 +244,19 @@ fn a_binding(namespace: &'static str, name: &'static str) -> impl Strategy<Value
     ]
 }
 
-/// How a profile came to be what it is when we look at it.
+/// The history of a profile.
 #[derive(Debug, Clone)]
 pub enum Past {
-    /// It is not there.
+    /// It does not exist.
     None,
-    /// Somebody made it so.
+    /// Another writer created it.
     Made(Value),
-    /// It was as it should be, then somebody laid this over it and put these entries before ours.
+    /// It was right, then another writer applied this patch and added these entries before ours.
     Edited(Value, Value),
 }
 
 impl Past {
-    /// The profile at `key` as it is now.
+    /// The current profile at `key`.
     pub fn profile(&self, hub: &Hub, fleet: &Fleet, key: &ProfileKey) -> Option<Value> {
         let identity = json!({ "metadata": {
             "namespace": key.namespace.as_str(), "name": key.cluster.as_str(), "uid": "uid-of-profile",

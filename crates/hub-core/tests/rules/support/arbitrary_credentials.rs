@@ -37,7 +37,7 @@ pub fn places() -> Vec<SecretKey> {
     NAMESPACES.iter().flat_map(|namespace| names.iter().map(|name| place(namespace, name))).collect()
 }
 
-/// A hub: each object that it can have, or what is there instead of it.
+/// A hub: for each possible object its state.
 #[derive(Debug, Clone)]
 pub struct Hub {
     /// Everything but the Secrets at the places of copies.
@@ -53,7 +53,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The hub as it comes to be known, in the order of its objects.
+    /// The hub's objects as they become known, in this order.
     pub fn world(&self) -> World {
         let mut world = self.knowing(self.objects.iter().flatten());
         for secret in self.secrets.iter().flatten() {
@@ -104,12 +104,12 @@ pub fn hub() -> impl Strategy<Value = Hub> {
     )
 }
 
-/// The same objects, each in a state of its own.
+/// The same objects, each with its own state.
 pub fn objects() -> impl Strategy<Value = Vec<Option<Value>>> {
     slots()
 }
 
-/// One object or Secret that becomes another, or goes.
+/// An object or Secret that is replaced by another, or deleted.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// The object of that index.
@@ -156,7 +156,7 @@ fn slots() -> Vec<BoxedStrategy<Option<Value>>> {
     clusters.into_iter().chain(sets).chain(bindings).chain(profiles).chain(accounts).chain(tokens).collect()
 }
 
-/// An object as it is most of the time, or with one of these merge patches in it.
+/// An object in its usual state, or with one of these merge patches.
 fn mostly(weight: u32, object: Value, patches: Vec<Value>) -> BoxedStrategy<Value> {
     let other = {
         let object = object.clone();
@@ -248,7 +248,7 @@ fn a_token(cluster: &str, name: &str) -> BoxedStrategy<Value> {
     mostly(3, token(cluster, name), patches)
 }
 
-/// A copy as we would have made it.
+/// A copy as the syncer would create it.
 fn a_copy(place: &SecretKey, key: &AccountKey) -> Value {
     let (namespace, cluster, name) = (place.namespace.as_str(), key.cluster.as_str(), key.account.as_str());
     json!({
@@ -295,7 +295,7 @@ fn a_secret(place: &SecretKey) -> BoxedStrategy<Value> {
     prop_oneof![5 => ours, 1 => foreign].boxed()
 }
 
-/// What is done to copies by hand; `key` is an account whose record somebody could forge.
+/// Manual changes of copies; `key` is an account whose record could be forged.
 fn edits(key: &AccountKey) -> Vec<Value> {
     let forged = json!({ SYNCED_CLUSTER: key.cluster.as_str(), SYNCED_ACCOUNT: key.account.as_str() });
     vec![

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::{NOON, binding, condition, exclusive, key, member, with};
 
-/// More rounds over all places than any world needs: whoever gets here writes for ever.
+/// More rounds over all places than any world needs: exceeding it means an endless loop.
 const TOO_MANY_ROUNDS: usize = 6;
 
 /// A ManagedServiceAccount whose token is to be copied wherever its cluster is granted.
@@ -97,7 +97,7 @@ pub fn account_key(cluster: &str, account: &str) -> AccountKey {
     AccountKey { cluster: cluster.into(), account: account.into() }
 }
 
-/// A Secret that we did not make.
+/// A Secret of another writer.
 pub fn stranger(namespace: &str, name: &str) -> Value {
     json!({
         "kind": "Secret",
@@ -138,7 +138,7 @@ pub fn scene_place() -> SecretKey {
     place("team", "c1-kueue")
 }
 
-/// A hub: what is known of it, and its Secrets where copies belong.
+/// A hub: the index, and the Secrets at the places of copies.
 #[derive(Debug)]
 pub struct World {
     /// Clusters, sets and bindings.
@@ -175,7 +175,7 @@ impl World {
         world
     }
 
-    /// The scene, with its copy made.
+    /// The scene with its copy.
     pub fn settled_scene() -> Self {
         let mut world = Self::of(scene());
         world.settle();
@@ -219,7 +219,7 @@ impl World {
         Arrival::Changes(true)
     }
 
-    /// Puts a Secret where a copy belongs, whatever stands there.
+    /// Puts a Secret at the place of a copy, replacing any other.
     pub fn put(&mut self, secret: Value) -> bool {
         let (namespace, name) = names(&secret);
         let place = place(namespace, name);
@@ -227,14 +227,14 @@ impl World {
         self.look_at(&place)
     }
 
-    /// Lays a merge patch over the Secret there, as somebody does by hand.
+    /// Applies a merge patch to the Secret there, as a user does.
     pub fn edit(&mut self, place: &SecretKey, patch: &Value) {
         let mut secret = with(self.secrets[place].clone(), patch);
         raise_version(&mut secret);
         self.put(secret);
     }
 
-    /// Takes a Secret away by hand.
+    /// Deletes a Secret, as a user does.
     pub fn remove(&mut self, place: &SecretKey) -> bool {
         self.secrets.remove(place);
         self.look_at(place)
@@ -256,7 +256,7 @@ impl World {
         plan(&self.index, &self.fleet, place)
     }
 
-    /// How it stands there with the account.
+    /// The state of the account there.
     pub fn state(&self, place: &SecretKey, account: &AccountKey) -> Option<State> {
         self.plan(place).states.into_iter().find(|(key, _)| key == account).map(|(_, state)| state)
     }
@@ -277,7 +277,7 @@ impl World {
         panic!("it is written for ever: {self:?}");
     }
 
-    /// Does what a plan says, and knows the answer.
+    /// Executes a plan, and records the response.
     pub fn write(&mut self, place: &SecretKey, action: &CopyAction) {
         let holder = self.plan(place).holder;
         match action {
@@ -346,7 +346,7 @@ impl World {
         self.index.delete_copy(place);
     }
 
-    /// Another process takes over: it knows what watches show, and nothing of what was made by the first.
+    /// Another process takes over: it knows what watches show, and nothing of what the first has created.
     pub fn restart(&mut self) {
         for place in self.index.places(&self.fleet) {
             self.index.set_made(&place, None);
@@ -368,7 +368,7 @@ impl World {
         }
     }
 
-    /// Takes in what stands at a place, as a watch or the answer to a write does.
+    /// Records the Secret at a place, as a watch or the response to a write does.
     fn look_at(&mut self, place: &SecretKey) -> bool {
         if let Some(secret) = self.secrets.get(place) {
             let changed = self.index.apply_copy(place, observe(secret));
@@ -388,7 +388,7 @@ impl World {
 /// What came of an arrival.
 #[derive(Debug, PartialEq)]
 pub enum Arrival {
-    /// Whether anything differs that copies are made of.
+    /// Whether any input of copies differs.
     Changes(bool),
     /// What it touches in the fleet.
     Touches(Touched),

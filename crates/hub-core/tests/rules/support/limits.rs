@@ -63,7 +63,7 @@ fn check(value: &Value, schema: &Value, path: &str, faults: &mut Vec<String>) {
             for (name, field) in fields {
                 let path = format!("{path}.{name}");
                 match schema["properties"].get(name) {
-                    // The API server has a schema of its own for metadata.
+                    // The API server validates metadata with its own schema.
                     Some(_) if path == ".metadata" => {}
                     Some(schema) => check(field, schema, &path, faults),
                     None if schema["x-kubernetes-preserve-unknown-fields"] == true => {}

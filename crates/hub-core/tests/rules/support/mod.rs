@@ -102,7 +102,7 @@ pub fn with(mut object: Value, patch: &Value) -> Value {
     object
 }
 
-/// The same object with a part that does not have its shape: what is left to read is the metadata.
+/// The same object with an invalid part: only its metadata is readable.
 pub fn unreadable(object: Value) -> Value {
     let patch = match object["kind"].as_str() {
         Some("ManagedCluster") => json!({ "status": { "clusterClaims": "none" } }),

@@ -1,11 +1,11 @@
-//! A profile, taken apart: what the projector owns of it and what it must not touch.
+//! The parts of a profile: what the projector owns and what it must preserve.
 
 use hub_api::labels;
 use hub_core::project::ProjectionSettings;
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
-/// The projector's portion of a profile, lists in order, without the member ID: that stays what it was.
+/// The projector's part of a profile, with sorted lists, without the member ID, which may stay.
 pub fn of_ours(profile: &Value, settings: &ProjectionSettings) -> Value {
     let shown = profile["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     let labels: Map<String, Value> = shown
@@ -32,7 +32,7 @@ pub fn of_others(profile: &Value, settings: &ProjectionSettings) -> String {
     let status = field(&mut rest, "status");
     status.remove("properties");
     object(status.entry("version")).remove("kubernetes");
-    // What is no list holds nobody's entries.
+    // A value that is not a list contains no entries.
     let kept: Vec<Value> = status.get("conditions").map(entries).unwrap_or_default().to_vec();
     let kept = kept.into_iter().filter(|entry| !is_our_condition(entry)).collect();
     status.insert("conditions".to_owned(), Value::Array(kept));
@@ -77,7 +77,7 @@ fn field<'a>(parent: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     object(parent.as_object_mut().unwrap().entry(name))
 }
 
-/// The object in a field; what is no object is as good as an empty one.
+/// The object in a field; any other value counts as an empty object.
 fn object(entry: Entry<'_>) -> &mut Map<String, Value> {
     let value = entry.or_insert(Value::Null);
     if !value.is_object() {
