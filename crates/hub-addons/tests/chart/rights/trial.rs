@@ -400,12 +400,12 @@ impl Trial {
         get(&self.hub.ocm, &copy(TEAM, token)).await
     }
 
-    /// Changes the first cluster's copy manually, and returns whether it stays changed.
+    /// Whether the first cluster's copy still has a manual change.
     pub async fn is_edited(&self) -> bool {
         self.copy(&self.base).await.unwrap()["data"]["more"].is_string()
     }
 
-    // What a process does later than what it does not do: whatever was to be done before it was not forgotten.
+    // Later work of a process, which proves that it has not merely been slow with earlier work.
 
     /// The projector mends a profile that was there.
     pub async fn later_mends(&self) {
