@@ -109,7 +109,7 @@ mod tests {
     use super::{DeadlineError, Stage, within};
 
     #[test]
-    fn work_that_hangs_is_given_up_on_and_says_where() {
+    fn work_that_blocks_times_out_and_reports_its_step() {
         let (end, ended) = mpsc::channel();
         let result = within(Duration::from_millis(20), move |_, progress| {
             progress.enter(Stage::Resolving);

@@ -290,7 +290,7 @@ mod tests {
         }
 
         #[test]
-        fn no_error_repeats_what_the_secret_holds(
+        fn no_error_repeats_the_data_of_the_secret(
             // Uppercase letters: no message of ours contains as many in a row.
             held in "[A-Z]{24,40}[\\x00-\\x20]{0,2}",
             place in 0..8_usize,

@@ -147,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn every_second_that_a_date_can_have_is_told_as_it_is(
+        fn every_second_that_a_date_can_have_is_returned_exactly(
             second in Timestamp::MIN.as_second()..=Timestamp::MAX.as_second(),
             fraction in 0..1000_u16,
         ) {

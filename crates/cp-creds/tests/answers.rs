@@ -51,7 +51,7 @@ fn a_token_without_expiry_is_answered_without() {
 }
 
 #[test]
-fn a_caller_that_says_nothing_is_helped_by_flags() {
+fn flags_supply_what_the_caller_does_not_pass() {
     let hub = Hub::answering(found());
     // Called by hand.
     let plugin =
@@ -137,7 +137,7 @@ fn the_server_name_may_be_another_than_the_host() {
 }
 
 #[test]
-fn a_server_may_be_its_own_authority_if_it_is_nobody_elses() {
+fn a_self_signed_server_is_accepted_unless_it_is_an_authority() {
     for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
         assert_eq!(Plugin::with(&Hub::self_signed(is_ca).kubeconfig()).answers()["status"], status());
     }

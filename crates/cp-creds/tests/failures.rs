@@ -26,7 +26,7 @@ fn line_for(response: impl Into<Vec<u8>>) -> String {
 }
 
 #[test]
-fn a_missing_secret_has_a_known_wording_and_says_what_to_look_at() {
+fn a_missing_secret_has_a_known_message_with_what_to_check() {
     let line = line_for(response(
         "404 Not Found",
         &json!({"kind": "Status", "message": synced_token()}).to_string(),
@@ -36,7 +36,7 @@ fn a_missing_secret_has_a_known_wording_and_says_what_to_look_at() {
 }
 
 #[test]
-fn a_hub_that_says_no_is_told_apart() {
+fn each_error_of_a_hub_has_its_own_message() {
     for (status, words) in [
         ("401 Unauthorized", "rejects the credentials"),
         ("403 Forbidden", "get on this Secret"),
@@ -115,7 +115,7 @@ fn hangs(plugin: Plugin, stage: &str) {
 }
 
 #[test]
-fn a_hub_that_hangs_is_not_waited_for() {
+fn a_hub_that_blocks_times_out() {
     let (end, ended) = mpsc::channel::<()>();
     let ended = Mutex::new(ended);
     let silent = Hub::behaving(move |_| {
@@ -127,7 +127,7 @@ fn a_hub_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn an_answer_that_drips_is_not_waited_for() {
+fn a_response_that_drips_times_out() {
     let dripping = Hub::behaving(|stream| {
         for byte in found() {
             if stream.write_all(&[byte]).and_then(|()| stream.flush()).is_err() {
@@ -140,7 +140,7 @@ fn an_answer_that_drips_is_not_waited_for() {
 }
 
 #[test]
-fn a_handshake_that_hangs_is_not_waited_for() {
+fn a_handshake_that_blocks_times_out() {
     // The kernel accepts the connections, and no process reads them.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut kubeconfig = Hub::answering(found()).kubeconfig();
@@ -150,7 +150,7 @@ fn a_handshake_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn a_file_that_hangs_is_not_waited_for() {
+fn a_file_that_blocks_times_out() {
     let hub = Hub::answering(found());
     let mut kubeconfig = hub.kubeconfig();
     let plugin = Plugin::bare();
@@ -193,7 +193,7 @@ fn nobody_there_is_said_so() {
 }
 
 #[test]
-fn a_secret_of_somebody_else_is_refused() {
+fn a_secret_of_another_cluster_is_refused() {
     let mut copy = secret("ns");
     copy["metadata"]["annotations"] =
         json!({"authentication.open-cluster-management.io/cluster-name": "cluster"});

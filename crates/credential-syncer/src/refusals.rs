@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_is_not_waited_for() {
+    fn settled_writes_do_not_delay_others() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         for number in 0..5 {
             refusals.refused(&place("team", number), Refused::Delete, now);

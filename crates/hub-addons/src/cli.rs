@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_would_be_right() {
+    fn errors_say_what_is_expected() {
         for (args, hint) in [
             (&["--feature-gates=ClusterProfiles=true"][..], "ClusterProfile (default true)"),
             (&["--cluster-manager-name=a b"], "label value"),

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_binding_of_a_namespace_has_its_say() {
+    fn every_binding_of_a_namespace_is_listed() {
         let args = ExplainArgs { namespace: vec!["app".to_owned()], ..ExplainArgs::default() };
         let mut fleet = Fleet::new(args.bound_source());
         let cluster = ObservedCluster {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_none_hides_nothing_else() {
+    fn an_invalid_time_affects_no_other_field() {
         for text in [
             "9999-12-31T23:59:59Z",
             "2026-01-02T03:04:05.0123456789Z",

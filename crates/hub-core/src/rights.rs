@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn no_account_is_no_right_and_not_every_right() {
+    fn no_account_means_no_permission_and_not_every_permission() {
         assert_eq!(token_rules(&BTreeSet::new()), []);
     }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_to_somebody_else_or_to_another_role_is_not_right() {
+    fn a_binding_to_another_subject_or_role_is_not_right() {
         let right = settings().binding(&"team".into(), "1");
         assert!(settings().is_right(&right, "1"));
         // The role was recreated, and the garbage collector deletes what the old one owned.

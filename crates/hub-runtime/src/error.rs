@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminating_namespace_is_told_apart_from_a_missing_right() {
+    fn a_terminating_namespace_is_distinguished_from_a_missing_permission() {
         let terminating = answer(
             json!({"code": 403, "reason": "Forbidden", "message": "m", "status": "Failure",
             "details": {"causes": [{"reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace"}]}}),

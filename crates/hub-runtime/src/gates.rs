@@ -72,7 +72,7 @@ mod tests {
     const GATES: [Gate; 2] = [Gate { name: "Stable", default: true }, Gate { name: "Young", default: false }];
 
     #[test]
-    fn nothing_said_means_the_defaults() {
+    fn an_empty_list_means_the_defaults() {
         assert_eq!(parse("", &GATES).unwrap(), BTreeMap::from([("Stable", true), ("Young", false)]));
     }
 

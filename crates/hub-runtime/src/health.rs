@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_installed_holds_up_only_what_needs_it() {
+    fn a_kind_that_is_not_installed_delays_only_what_needs_it() {
         let (health, metrics) = (Health::default(), Metrics::new("0"));
         let needed = health.expect_sync("managedclusters", Need::Required, &metrics);
         let addon = health.expect_sync("managedclusteraddons", Need::Optional, &metrics);

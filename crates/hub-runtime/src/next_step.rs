@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_says_for_how_long_it_wants_to_be_left_alone() {
+    fn the_retry_after_of_the_api_server_is_honoured() {
         for category in [Category::Throttled, Category::Unavailable, Category::Timeout] {
             let mut error = WriteError::new("create", "secrets", "ns/name", category, "text");
             error.retry_after = Some(Duration::from_secs(7));

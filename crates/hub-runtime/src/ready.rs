@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_not_admitted_holds_up_no_other() {
+    fn a_namespace_that_is_not_admitted_delays_no_other() {
         let mut ready = Ready::default();
         add(&mut ready, "a1", Priority::End);
         add(&mut ready, "b1", Priority::Update);

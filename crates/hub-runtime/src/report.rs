@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_stands_where_kubectl_looks_for_it() {
+    fn an_event_is_in_the_namespace_where_kubectl_expects_it() {
         let now = Timestamp::UNIX_EPOCH;
         let on = |subject: Subject| {
             let note = Note::new(Reason::Unreadable, "x");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_permission_nobody_waits() {
+    async fn without_the_permission_no_caller_waits() {
         let versions = ServedVersion::default();
         Versions(versions.clone()).refused();
         assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_definition_nobody_waits() {
+    async fn without_a_definition_no_caller_waits() {
         let versions = ServedVersion::default();
         Versions(versions.clone()).listed();
         assert_eq!(versions.known().await, ProfileVersion::V1alpha1);

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_by_signal_is_told_from_an_exit() {
+    fn a_death_by_signal_is_distinguished_from_an_exit() {
         assert_eq!(describe(Some(137)), "by signal 9");
         assert_eq!(describe(Some(1)), "with exit status 1");
     }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_check_that_hangs_is_cut_off() {
+    async fn a_check_that_blocks_times_out() {
         let outcome = try_eventually("it answers", SHORT, std::future::pending::<bool>).await;
         assert!(outcome.unwrap_err().to_string().contains("no answer"));
     }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_user_is_told_the_known_ones() {
+    fn the_error_for_an_unknown_user_lists_the_known_ones() {
         let error = Users::new(&[]).unwrap().get("nobody").unwrap_err().to_string();
         assert!(error.contains("admin, ocm, projector"), "{error}");
         assert!(!error.contains(HARNESS), "{error}");

@@ -98,7 +98,7 @@ async fn a_restart_within_an_overlap_publishes_both_for_another_one() {
 }
 
 #[tokio::test]
-async fn a_change_that_nobody_saw_overlaps_from_the_start_on() {
+async fn a_change_that_was_missed_overlaps_from_the_start_on() {
     let (a, b, c) = (Authority::new("a"), Authority::new("b"), Authority::new("c"));
     let hub = hub_with_one(&a).await;
     let addons = provisioner(&hub, &[LONG]).await;
@@ -145,7 +145,7 @@ async fn anchors_that_cannot_be_read_at_the_start_overlap_from_when_they_can() {
 }
 
 #[tokio::test]
-async fn an_anchor_that_somebody_put_into_one_profile_reaches_no_other() {
+async fn an_anchor_that_was_added_to_one_profile_reaches_no_other() {
     let (a, theirs) = (Authority::new("a"), Authority::new("theirs"));
     let hub = hub_with_one(&a).await;
     addon_on(&hub, "c2").await;
@@ -171,7 +171,7 @@ async fn addon_on(hub: &Hub, cluster: &str) {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_certificate_keep_what_is_published_and_are_told() {
+async fn invalid_certificates_keep_what_is_published_and_are_reported() {
     let a = Authority::new("a");
     let hub = hub_with_one(&a).await;
     let addons = provisioner(&hub, &[LONG]).await;

@@ -46,7 +46,7 @@ async fn a_configuration_that_is_deleted_takes_every_entry_with_it() {
 }
 
 #[tokio::test]
-async fn an_addon_that_goes_takes_the_entries_of_its_cluster_and_no_others() {
+async fn a_removed_addon_withdraws_the_entries_of_its_cluster_and_no_others() {
     let hub = hub(Flavour::Atomic).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1", "c2"]).await;
@@ -69,7 +69,7 @@ async fn an_addon_that_goes_takes_the_entries_of_its_cluster_and_no_others() {
 }
 
 #[tokio::test]
-async fn what_went_while_nobody_looked_is_withdrawn_at_the_start() {
+async fn what_disappeared_while_no_provisioner_ran_is_withdrawn_at_the_start() {
     let hub = hub(Flavour::Map).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1", "c2"]).await;

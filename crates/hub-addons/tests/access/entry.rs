@@ -214,7 +214,7 @@ async fn entries_of_others_keep_every_field_where_v1alpha2_is_served() {
 }
 
 #[tokio::test]
-async fn an_entry_that_somebody_edits_is_repaired() {
+async fn an_entry_that_is_edited_is_repaired() {
     let hub = hub(Flavour::Atomic).await;
     let authority = Authority::new("authority");
     install(&hub, &authority, &["c1"]).await;
@@ -245,7 +245,7 @@ async fn an_entry_that_somebody_edits_is_repaired() {
 }
 
 #[tokio::test]
-async fn kinds_that_are_not_installed_do_not_hold_up_the_projector() {
+async fn kinds_that_are_not_installed_do_not_delay_the_projector() {
     let missing = [
         "managedproxyconfigurations.proxy.open-cluster-management.io",
         "managedclusteraddons.addon.open-cluster-management.io",
@@ -270,7 +270,7 @@ async fn kinds_that_are_not_installed_do_not_hold_up_the_projector() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_the_secret_entries_stay_and_the_projector_goes_on() {
+async fn without_permission_for_the_secret_entries_stay_and_the_projector_continues() {
     let builder = LocalHub::builder().without_controller_manager();
     let mut rules = rights::both();
     rules.retain(|rule| rule.resources.as_deref() != Some(&["secrets".to_owned()]));

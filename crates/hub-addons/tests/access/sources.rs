@@ -207,7 +207,7 @@ async fn install_addon(hub: &Hub, cluster: &str) {
 }
 
 #[tokio::test]
-async fn addresses_that_lead_consumers_to_themselves_are_refused_and_told() {
+async fn addresses_that_lead_consumers_to_themselves_are_refused_and_reported() {
     let hub = hub_with_a_set(Flavour::Map).await;
     let authority = Authority::new("authority");
     let pem = authority.pem();

@@ -41,7 +41,7 @@ async fn what_the_cluster_does_not_allow_is_forbidden_and_not_unauthorized() {
 }
 
 #[tokio::test]
-async fn a_watch_through_the_proxy_tells_of_what_happens() {
+async fn a_watch_through_the_proxy_delivers_events() {
     let stage = in_one_process().await;
     let application = stage.bound_application("watches", &CLUSTERS).await;
     let kubectl = application.reaches("two").await;
@@ -99,7 +99,7 @@ async fn the_library_of_cluster_inventory_api_reaches_what_is_granted_and_outliv
 }
 
 #[tokio::test]
-async fn an_application_whose_binding_goes_is_locked_out_and_its_neighbour_is_not() {
+async fn an_application_whose_binding_is_deleted_is_locked_out_and_its_neighbour_is_not() {
     let stage = in_one_process().await;
     // One account for two namespaces.
     stage.account("shared", Some("leaves,stays")).await;
@@ -117,7 +117,7 @@ async fn an_application_whose_binding_goes_is_locked_out_and_its_neighbour_is_no
 }
 
 #[tokio::test]
-async fn an_application_needs_one_right_on_the_hub_and_has_no_other() {
+async fn an_application_needs_one_permission_on_the_hub_and_has_no_other() {
     let stage = in_one_process().await;
     let mine = stage.bound_application("mine", &CLUSTERS).await;
     let theirs = stage.bound_application("theirs", &CLUSTERS).await;

@@ -8,7 +8,7 @@ use crate::support::chain::{CLUSTERS, UNAUTHORIZED, fails, in_two_processes, lis
 use local_hub::ocm;
 
 #[tokio::test]
-async fn a_token_goes_wherever_its_cluster_is_granted_to_and_leads_there_by_cluster_proxy_s_own_name() {
+async fn a_token_is_copied_wherever_its_cluster_is_granted_and_works_through_cluster_proxy_s_own_name() {
     let stage = in_two_processes().await;
     stage.account("everywhere", None).await;
     for namespace in ["first", "second"] {
@@ -42,7 +42,7 @@ async fn a_watch_and_a_rotation_know_nothing_of_the_processes() {
 }
 
 #[tokio::test]
-async fn an_application_whose_binding_goes_is_locked_out_by_two_processes_that_each_do_their_part() {
+async fn an_application_whose_binding_is_deleted_is_locked_out_by_two_processes_that_each_do_their_part() {
     let stage = in_two_processes().await;
     stage.account("leaver", Some("leaves")).await;
     let application = stage.application("leaves", "leaver").await;

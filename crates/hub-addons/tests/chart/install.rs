@@ -76,7 +76,7 @@ async fn of_the_release(hub: &Hub) -> BTreeMap<String, Vec<String>> {
 }
 
 #[tokio::test]
-async fn the_crd_comes_where_there_is_none_and_stays_when_the_release_goes() {
+async fn a_missing_crd_is_installed_and_stays_when_the_release_is_uninstalled() {
     let builder = LocalHub::builder().without_controller_manager().without_crds([CRD]);
     let hub = Hub::start(builder, Vec::new()).await;
     ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
@@ -180,7 +180,7 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
 }
 
 #[tokio::test]
-async fn rights_that_were_handed_out_go_with_the_release() {
+async fn permissions_that_were_granted_are_deleted_with_the_release() {
     let hub = Hub::start(LocalHub::builder(), Vec::new()).await;
     ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
     world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
@@ -234,7 +234,7 @@ async fn plain_manifests_can_be_applied_as_they_are() {
 }
 
 #[tokio::test]
-async fn notes_warn_of_what_stands_in_the_way() {
+async fn notes_warn_of_problems_on_the_hub() {
     let hub = hub().await;
     let (unbound, theirs) = ("there is no ManagedClusterSetBinding", "own gate ClusterProfile is on as well");
     let notes = install(&hub, &[PROXY]).await;
@@ -292,7 +292,7 @@ async fn notes_warn_of_what_stands_in_the_way() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_missing_is_told_before_anything_is_applied() {
+async fn a_namespace_that_is_missing_is_reported_before_anything_is_applied() {
     let hub = hub().await;
     for (values, words) in [
         (
@@ -321,7 +321,7 @@ async fn a_namespace_that_is_missing_is_told_before_anything_is_applied() {
 }
 
 #[tokio::test]
-async fn a_misspelt_gate_is_told_before_anything_is_applied() {
+async fn a_misspelt_gate_is_reported_before_anything_is_applied() {
     let hub = hub().await;
     let chart = chart().display().to_string();
     for helm in [helm(), helm3()] {

@@ -127,7 +127,7 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
 }
 
 #[tokio::test]
-async fn without_an_election_nobody_is_missed_as_leader() {
+async fn without_leader_election_there_is_no_alert_for_a_missing_leader() {
     let names = |alerts: Vec<Alert>| alerts.iter().map(Alert::name).collect::<BTreeSet<_>>();
     let with = names(alerts(ALL).await);
     let without = names(alerts(&[ALL, &["leaderElection=false", "replicaCount=1"]].concat()).await);

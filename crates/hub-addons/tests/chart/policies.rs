@@ -377,7 +377,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
 }
 
 #[tokio::test]
-async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
+async fn credential_rights_are_held_to_two_roles_and_one_subject() {
     let policies = ["profiles", "profiles-rolebindings", "profiles-clusterroles", "access-providers"];
     let hub = installed(lists(Flavour::Map), &[], &policies).await;
     let (copies, tokens) = (format!("{RELEASE}-credentials-copies"), format!("{RELEASE}-credentials-tokens"));
@@ -475,7 +475,7 @@ async fn who_hands_out_rights_is_held_to_two_roles_and_one_subject() {
 }
 
 #[tokio::test]
-async fn nobody_else_makes_or_changes_a_synced_credential() {
+async fn no_other_user_creates_or_changes_a_synced_credential() {
     let values = ["policies.clusterManagers.users={mallory}"];
     let hub = installed(lists(Flavour::Map), &values, &["synced-credentials"]).await;
     let syncer = hub.client_like(&user("credentials"), MASTERS).await.unwrap();
@@ -517,7 +517,7 @@ async fn nobody_else_makes_or_changes_a_synced_credential() {
     .await;
 }
 
-async fn nobody_else_claims_our_names(flavour: Flavour) {
+async fn no_other_user_claims_our_names(flavour: Flavour) {
     let values = ["policies.clusterManagers.users={mallory}", "policies.clusterManagers.groups={restorers}"];
     let hub = installed(lists(flavour), &values, &["profiles", "manager-name", "access-providers"]).await;
     let (ours, theirs) = profiles(&hub).await;
@@ -576,22 +576,22 @@ async fn nobody_else_claims_our_names(flavour: Flavour) {
 }
 
 #[tokio::test]
-async fn nobody_else_claims_our_names_where_lists_are_maps() {
-    nobody_else_claims_our_names(Flavour::Map).await;
+async fn no_other_user_claims_our_names_where_lists_are_maps() {
+    no_other_user_claims_our_names(Flavour::Map).await;
 }
 
 #[tokio::test]
-async fn nobody_else_claims_our_names_where_lists_are_atomic() {
-    nobody_else_claims_our_names(Flavour::Atomic).await;
+async fn no_other_user_claims_our_names_where_lists_are_atomic() {
+    no_other_user_claims_our_names(Flavour::Atomic).await;
 }
 
 #[tokio::test]
-async fn nobody_else_claims_our_names_where_v1alpha2_is_served() {
-    nobody_else_claims_our_names(Flavour::V1alpha2).await;
+async fn no_other_user_claims_our_names_where_v1alpha2_is_served() {
+    no_other_user_claims_our_names(Flavour::V1alpha2).await;
 }
 
 #[tokio::test]
-async fn nobody_else_claims_our_names_where_v1alpha2_alone_is_served() {
+async fn no_other_user_claims_our_names_where_v1alpha2_alone_is_served() {
     let hub = installed(lists(Flavour::V1alpha2), &[], &["manager-name"]).await;
     hub.serve_versions(Flavour::V1alpha2, |version| version == "v1alpha2").await;
     let gvk = ("multicluster.x-k8s.io", "v1alpha2", "ClusterProfile");
@@ -612,7 +612,7 @@ async fn nobody_else_claims_our_names_where_v1alpha2_alone_is_served() {
 
 /// The controller manager compiles every expression against the kinds that it is about, and says what does not fit.
 #[tokio::test]
-async fn no_expression_is_warned_of() {
+async fn no_expression_has_a_warning() {
     let direct = "featureGates.clusterProfileDirectAccessProvider=true";
     let hub = installed(LocalHub::builder(), &[direct], &[]).await;
     let mut known = warnings(&hub).await;

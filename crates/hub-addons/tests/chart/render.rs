@@ -133,7 +133,7 @@ fn recorded(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn objects_rights_and_arguments_are_those_recorded() {
+async fn objects_permissions_and_arguments_are_those_recorded() {
     let mut record = String::new();
     for (variant, values) in VARIANTS {
         writeln!(record, "# {variant}\n").unwrap();
@@ -285,7 +285,7 @@ fn rights_are_narrow(values: &[&str], objects: &[Value]) {
 }
 
 #[tokio::test]
-async fn what_is_said_for_every_object_is_on_every_object() {
+async fn values_for_every_object_are_on_every_object() {
     let values = [
         "commonLabels.team=hub",
         "commonAnnotations.note=ours",
@@ -379,7 +379,7 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
 }
 
 #[tokio::test]
-async fn what_is_said_for_one_object_is_there_and_nowhere_else() {
+async fn values_for_one_object_are_on_that_object_only() {
     let values = [
         "replicaCount=3",
         "profiles.resources.limits.memory=1Gi",

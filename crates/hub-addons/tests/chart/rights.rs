@@ -243,7 +243,7 @@ async fn each_is_missed(trial: &mut Trial, component: &'static str, rights: Vec<
 }
 
 #[tokio::test]
-async fn each_right_is_missed() {
+async fn each_permission_is_needed() {
     let mut trial = Trial::of(Installation {
         components: &["profiles", "credentials"],
         policies: &[
@@ -263,7 +263,7 @@ async fn each_right_is_missed() {
 }
 
 #[tokio::test]
-async fn each_right_of_three_processes_and_to_all_secrets_is_missed() {
+async fn each_permission_of_three_processes_and_for_all_secrets_is_needed() {
     let mut trial = Trial::of(Installation {
         values: &[
             "profiles.split=true",
@@ -285,7 +285,7 @@ async fn each_right_of_three_processes_and_to_all_secrets_is_missed() {
 }
 
 #[tokio::test]
-async fn each_right_beside_a_projector_of_open_cluster_management_is_missed() {
+async fn each_permission_beside_a_projector_of_open_cluster_management_is_needed() {
     let mut trial = Trial::of(Installation {
         values: &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"],
         components: &["rights"],
@@ -299,7 +299,7 @@ async fn each_right_beside_a_projector_of_open_cluster_management_is_missed() {
 }
 
 #[tokio::test]
-async fn each_right_to_a_config_map_is_missed() {
+async fn each_permission_for_a_config_map_is_needed() {
     let mut trial = Trial::of(Installation {
         values: &[
             "featureGates.clusterProfileCredSyncer=false",

@@ -100,7 +100,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn values_that_are_called_otherwise_now_are_refused_before_anything_changes() {
+async fn renamed_values_are_refused_before_anything_changes() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace(HOME), ocm::namespace("team")]).await;
     for (set, words) in [

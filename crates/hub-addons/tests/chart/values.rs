@@ -22,7 +22,7 @@ async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_misspelt_gate_is_told_which_one_is_meant_by_every_command() {
+async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
     let commands: [&[&str]; 3] = [&["template", "it"], &["lint"], &["install", "it", "--dry-run=client"]];
     for (wrong, right) in [
         ("ClusterProfile", "write featureGates.clusterProfile'"),
@@ -164,7 +164,7 @@ fn walk(node: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
 
 /// The schema covers every value, and the README documents it.
 #[test]
-fn every_value_is_told_of() {
+fn every_value_is_documented() {
     let read = |file: &str| std::fs::read_to_string(chart().join(file)).unwrap();
     let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
     let mut leaves = BTreeMap::new();

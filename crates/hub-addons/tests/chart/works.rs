@@ -209,7 +209,7 @@ async fn nothing_was_refused(hub: &Hub, components: &[&'static str]) {
 const UNSEEN: [&str; 4] = ["get clusterprofiles", "get leases", "bind clusterroles", "escalate clusterroles"];
 
 /// A permission that no request has used is unnecessary.
-async fn every_right_is_used(hub: &Hub, components: &[&'static str]) {
+async fn every_permission_is_used(hub: &Hub, components: &[&'static str]) {
     let requests = hub.audit().requests().await.unwrap();
     let cluster_roles: Api<ClusterRole> = Api::all(hub.ocm.clone());
     let roles: Api<Role> = Api::all(hub.ocm.clone());
@@ -312,7 +312,7 @@ async fn works_as_installed(lists: Flavour) {
     eventually("no token is named", SOON, async || token_names(&hub).await.is_empty()).await;
 
     nothing_was_refused(&hub, &components).await;
-    every_right_is_used(&hub, &components).await;
+    every_permission_is_used(&hub, &components).await;
     let profiles = hub.audit().requests().await.unwrap().of_user(&chart::user("profiles"));
     let secrets = profiles.matching(|r| r.resource == "secrets" && r.namespace != HOME);
     assert!(secrets.is_empty(), "{secrets}");
@@ -335,7 +335,7 @@ async fn what_is_installed_works_where_v1alpha2_is_served() {
 }
 
 #[tokio::test]
-async fn four_gates_in_three_processes_and_rights_to_all_secrets_work() {
+async fn four_gates_in_three_processes_with_permissions_for_all_secrets_work() {
     let values = [
         "profiles.split=true",
         "credentials.secretAccess=cluster",
@@ -369,7 +369,7 @@ async fn four_gates_in_three_processes_and_rights_to_all_secrets_work() {
     profile(&hub.ocm, (TEAM, "c1"), "has no direct entry", |profile| provider(profile, DIRECT).is_null())
         .await;
     nothing_was_refused(&hub, &components).await;
-    every_right_is_used(&hub, &components).await;
+    every_permission_is_used(&hub, &components).await;
 }
 
 #[tokio::test]

@@ -145,7 +145,7 @@ async fn an_annotation_narrows_where_a_token_goes_and_can_change() {
 }
 
 #[tokio::test]
-async fn where_accounts_have_to_name_their_namespaces_one_that_does_not_goes_nowhere() {
+async fn where_accounts_must_name_their_namespaces_one_that_does_not_is_copied_nowhere() {
     let scene = strict_scene().await;
     team(&scene.ocm, "strict", &["strict-1"]).await;
     let [silent, named] = ["silent", "named"].map(|account| token("strict-1", account));

@@ -13,7 +13,7 @@ use crate::support::{Addons, Hub, SOON, rights};
 use local_hub::{LocalHub, eventually, ocm};
 
 #[tokio::test]
-async fn a_namespace_made_anew_gets_its_copies() {
+async fn a_recreated_namespace_gets_its_copies() {
     let scene = collected_scene().await;
     team(&scene.ocm, "round", &["round-1"]).await;
     let token = token("round-1", "app");
@@ -65,7 +65,7 @@ async fn a_profile_recreated_at_once_owns_the_copy_again_though_others_collect_i
 }
 
 #[tokio::test]
-async fn a_profile_that_somebody_holds_in_its_end_has_no_copy() {
+async fn a_terminating_profile_with_a_finalizer_has_no_copy() {
     let scene = collected_scene().await;
     team(&scene.ocm, "holding", &["holding-1"]).await;
     let token = token("holding-1", "app");

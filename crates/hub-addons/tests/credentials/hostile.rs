@@ -30,7 +30,7 @@ async fn unbind(client: &Client, name: &str) {
 }
 
 #[tokio::test]
-async fn a_copy_goes_with_its_grant_whatever_was_stripped_from_it() {
+async fn a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it() {
     let scene = scene().await;
     let more = json!({ "data": { "more": "eA==" } });
     for (name, patch) in [("strip", json!({})), ("strip-more", more)] {
@@ -213,7 +213,7 @@ async fn a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token
 }
 
 #[tokio::test]
-async fn the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_hears_why() {
+async fn the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_reports_the_reason() {
     let scene = scene().await;
     let protected = "open-cluster-management-addon";
     team(&scene.ocm, "own", &["own-1"]).await;

@@ -58,7 +58,7 @@ async fn takes_its_place(client: &Client, namespace: &str, token: &ServiceAccoun
 }
 
 #[tokio::test]
-async fn a_secret_that_somebody_else_made_is_never_touched_and_gives_way_to_the_copy_when_it_goes() {
+async fn a_secret_of_another_owner_is_never_changed_and_replaced_by_the_copy_when_it_is_deleted() {
     let scene = scene().await;
     team(&scene.ocm, "foreign", &["foreign-1"]).await;
     let mut theirs = Vec::new();
@@ -268,7 +268,7 @@ async fn a_name_too_long_for_a_label_is_shortened_there_and_whole_in_the_annotat
 }
 
 #[tokio::test]
-async fn a_name_too_long_for_a_secret_is_refused_and_holds_up_nobody() {
+async fn a_name_too_long_for_a_secret_is_refused_and_affects_no_other_account() {
     let scene = scene().await;
     let cluster = format!("longer-{}", "x".repeat(50));
     team(&scene.ocm, "longer", &[&cluster]).await;

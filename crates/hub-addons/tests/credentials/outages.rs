@@ -155,7 +155,7 @@ async fn an_api_server_that_is_away_for_a_while_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_token_rotated_while_nobody_could_see_it_is_copied_afterwards() {
+async fn a_token_rotated_while_no_syncer_could_see_it_is_copied_afterwards() {
     let hub = hub().await;
     team(&hub.ocm, "unseen", &["unseen-1", "unseen-2"]).await;
     let [turned, other] = ["unseen-1", "unseen-2"].map(|cluster| token(cluster, "app"));

@@ -129,7 +129,7 @@ async fn a_copy_edited_or_deleted_by_hand_is_restored() {
 }
 
 #[tokio::test]
-async fn a_copy_edited_or_deleted_while_nobody_looked_is_restored() {
+async fn a_copy_edited_or_deleted_while_no_syncer_ran_is_restored() {
     let hub = hub().await;
     let addons = syncer(&hub, &[]).await;
     let accounts = accounts(&hub.ocm).await;

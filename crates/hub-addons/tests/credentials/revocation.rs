@@ -171,7 +171,7 @@ async fn worlds(client: &Client) -> Vec<World> {
 }
 
 #[tokio::test]
-async fn a_copy_goes_when_what_it_rests_on_is_over() {
+async fn a_copy_is_deleted_when_a_precondition_ends() {
     let scene = scene().await;
     for world in worlds(&scene.ocm).await {
         let rest = world.rest(&scene.ocm).await;
@@ -182,7 +182,7 @@ async fn a_copy_goes_when_what_it_rests_on_is_over() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_at_the_start_when_what_it_rests_on_was_over_before() {
+async fn a_copy_is_deleted_at_the_start_if_a_precondition_ended_before() {
     let hub = hub().await;
     let addons = syncer(&hub, &[]).await;
     let worlds = worlds(&hub.ocm).await;
@@ -199,7 +199,7 @@ async fn a_copy_goes_at_the_start_when_what_it_rests_on_was_over_before() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_after_an_outage_when_what_it_rests_on_was_over_in_it() {
+async fn a_copy_is_deleted_after_an_outage_in_which_a_precondition_ended() {
     let hub = hub().await;
     let addons = syncer(&hub, &["--leader-elect=false"]).await;
     let worlds = worlds(&hub.ocm).await;
@@ -251,7 +251,7 @@ async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least() {
 }
 
 #[tokio::test]
-async fn a_held_copy_that_somebody_else_deletes_is_emptied_when_its_token_is_withdrawn() {
+async fn a_copy_that_another_client_deletes_and_a_finalizer_delays_is_emptied_when_its_token_is_withdrawn() {
     let scene = scene().await;
     team(&scene.ocm, "ending", &["ending-1"]).await;
     let token = token("ending-1", "app");
@@ -273,7 +273,7 @@ async fn a_held_copy_that_somebody_else_deletes_is_emptied_when_its_token_is_wit
 }
 
 #[tokio::test]
-async fn a_copy_disowned_while_nobody_looked_is_not_found_until_it_is_granted_again() {
+async fn a_copy_disowned_while_no_syncer_ran_is_not_found_until_it_is_granted_again() {
     let hub = hub().await;
     let addons = syncer(&hub, &[]).await;
     team(&hub.ocm, "lost", &["lost-1"]).await;

@@ -93,7 +93,7 @@ async fn is_allowed(client: &Client, namespace: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_that_ask() {
+async fn the_syncer_gets_permissions_where_a_set_is_bound_and_for_tokens_of_accounts_that_opt_in() {
     let mut rules = rights::projector();
     rules.extend(rights::credential_rights());
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
@@ -172,7 +172,7 @@ async fn the_syncer_gets_rights_where_a_set_is_bound_and_to_tokens_of_accounts_t
 }
 
 #[tokio::test]
-async fn a_right_that_was_changed_by_hand_is_given_anew() {
+async fn a_permission_that_was_changed_manually_is_restored() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
     install(&hub).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;

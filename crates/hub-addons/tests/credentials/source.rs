@@ -104,7 +104,7 @@ async fn nothing_but_token_and_authority_is_copied() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_none_keeps_the_copy_and_the_next_one_replaces_it() {
+async fn an_invalid_token_keeps_the_copy_and_the_next_one_replaces_it() {
     let scene = scene().await;
     let long = vec![b'a'; 65 * 1024];
     let broken: [(&str, &[u8]); 6] = [
@@ -145,7 +145,7 @@ async fn a_token_that_is_none_keeps_the_copy_and_the_next_one_replaces_it() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_none_makes_no_copy_and_keeps_none_where_it_may_not_be() {
+async fn an_invalid_token_creates_no_copy_and_keeps_none_that_is_not_granted() {
     let scene = scene().await;
     team(&scene.ocm, "none", &["none-1"]).await;
     let [empty, huge] = ["empty", "huge"].map(|account| token("none-1", account));
@@ -197,7 +197,7 @@ async fn a_new_token_reaches_every_namespace() {
 }
 
 #[tokio::test]
-async fn an_account_deleted_and_made_anew_is_another_account() {
+async fn a_recreated_account_is_another_account() {
     let scene = scene().await;
     team(&scene.ocm, "anew", &["anew-1"]).await;
     let first = token("anew-1", "app");

@@ -70,7 +70,7 @@ async fn an_account_says_why_its_token_is_missing_until_it_is_there() {
 }
 
 #[tokio::test]
-async fn what_others_say_on_an_account_stays() {
+async fn conditions_of_others_on_an_account_are_preserved() {
     let scene = scene().await;
     team(&scene.ocm, "said", &["said-1"]).await;
     let token = token("said-1", "app");
@@ -101,7 +101,7 @@ async fn what_others_say_on_an_account_stays() {
 }
 
 #[tokio::test]
-async fn trouble_that_is_over_soon_is_not_said() {
+async fn a_problem_that_is_resolved_soon_is_not_reported() {
     let scene = scene().await;
     // In the usual order: the account, then its token, then the grant, then the profile.
     create(&scene.ocm, [ocm::namespace("brief"), ocm::cluster_set("brief"), cluster("brief-1", "brief")])
@@ -136,7 +136,7 @@ async fn the_profile_of_another_cluster_manager_carries_no_copy() {
 }
 
 #[tokio::test]
-async fn metrics_say_how_many_copies_there_are_and_why_the_others_are_not() {
+async fn metrics_count_copies_and_the_reasons_for_missing_ones() {
     let hub = hub().await;
     team(&hub.ocm, "many", &["many-1", "many-2"]).await;
     create(&hub.ocm, [ocm::namespace("more"), profile("more", "many-1"), ocm::bound("more", "many")]).await;
@@ -190,7 +190,7 @@ fn without(resources: &[&str]) -> Vec<PolicyRule> {
 }
 
 #[tokio::test]
-async fn without_the_right_to_tell_tokens_are_copied_all_the_same() {
+async fn without_permission_to_report_tokens_are_copied_all_the_same() {
     let builder = LocalHub::builder().without_controller_manager();
     let hub = Hub::start(builder, without(&["managedserviceaccounts/status", "events"])).await;
     let addons = Addons::beside(&hub, &[SYNCER]).await;
@@ -214,7 +214,7 @@ async fn without_the_right_to_tell_tokens_are_copied_all_the_same() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_write_copies_it_is_said_once_and_not_tried_hot() {
+async fn without_permission_to_write_copies_it_is_reported_once_and_retried_with_backoff() {
     let builder = LocalHub::builder().without_controller_manager();
     let mut rules = without(&["secrets"]);
     rules.push(PolicyRule {

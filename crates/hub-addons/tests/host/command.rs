@@ -96,7 +96,7 @@ async fn what_keeps_it_from_running_is_one_clear_line() {
 }
 
 #[tokio::test]
-async fn help_and_version_are_told() {
+async fn help_and_version_are_printed() {
     for arguments in [&["version"][..], &["--version"], &["run", "--version"]] {
         let ended = hub_addons(arguments, &[]).await;
         assert_eq!(ended.code, Some(0));

@@ -12,7 +12,7 @@ const CLUSTERS: &str = "managedclusters.cluster.open-cluster-management.io";
 const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
 
 #[tokio::test]
-async fn a_missing_crd_is_waited_for_and_told_and_picked_up_when_it_appears() {
+async fn a_missing_crd_is_reported_and_picked_up_when_it_appears() {
     let builder = LocalHub::builder().without_controller_manager().without_crds([CLUSTERS, PROFILES]);
     let hub = Hub::start(builder, rights::projector()).await;
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
@@ -46,7 +46,7 @@ async fn a_missing_crd_is_waited_for_and_told_and_picked_up_when_it_appears() {
 }
 
 #[tokio::test]
-async fn metrics_logs_and_probes_tell_machines_what_they_ask() {
+async fn metrics_logs_and_probes_are_machine_readable() {
     let hub = Hub::for_projector().await;
     let addons = hub.projector(&["--log-format=json"]).await;
     let fleet = ocm::Fleet::of(2, 1);

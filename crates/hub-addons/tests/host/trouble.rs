@@ -68,7 +68,7 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
 }
 
 #[tokio::test]
-async fn missing_rights_are_one_line_each_and_work_begins_when_they_are_there() {
+async fn missing_permissions_are_one_line_each_and_work_begins_when_they_are_granted() {
     let hub = Hub::start(bare(), Vec::new()).await;
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
     addons.logs("without a permission", "cannot acquire the lease, retrying").await;
@@ -94,7 +94,7 @@ async fn missing_rights_are_one_line_each_and_work_begins_when_they_are_there() 
 }
 
 #[tokio::test]
-async fn a_missing_right_on_events_fails_no_work() {
+async fn a_missing_permission_for_events_fails_no_work() {
     let hub = Hub::start(bare(), without("events", "create")).await;
     let addons = hub.projector(&[]).await;
     let cluster = ManagedCluster::named("mute").in_set("mute").claim("a", "1").claim("a", "2");
@@ -110,7 +110,7 @@ async fn a_missing_right_on_events_fails_no_work() {
 }
 
 #[tokio::test]
-async fn a_write_that_is_refused_is_told_once_and_not_tried_hot() {
+async fn a_refused_write_is_reported_once_and_retried_with_backoff() {
     let hub = Hub::start(bare(), without("clusterprofiles", "create")).await;
     let addons = hub.projector(&[]).await;
     let refused = |version: &str| ManagedCluster::named("refused").in_set("refused").version(version);

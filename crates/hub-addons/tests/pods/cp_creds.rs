@@ -212,7 +212,7 @@ fn by_image_volume(template: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_application_s_pod_gets_the_tokens_of_its_clusters_and_nobody_else_s_does() {
+async fn an_application_s_pod_gets_the_tokens_of_its_clusters_and_no_other_pod_does() {
     let Some(stage) = Stage::start().await else { return };
     for (cluster, token) in CLUSTERS.iter().zip(&stage.tokens) {
         let installed = stage.template(APPLICATION, ACCOUNT, &stage.question(cluster).await).await;

@@ -143,7 +143,7 @@ async fn only_a_binding_that_is_bound_grants() {
 }
 
 #[tokio::test]
-async fn a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_told() {
+async fn a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_reported() {
     let stage = stage().await;
     let mismatch =
         ocm::bound("mismatch", "mismatch-alias").field("spec", json!({ "clusterSet": "mismatch" }));
@@ -164,7 +164,7 @@ async fn a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_told()
 }
 
 #[tokio::test]
-async fn a_set_that_is_missing_grants_nothing_until_it_is_there() {
+async fn a_set_that_is_missing_grants_nothing_until_it_exists() {
     let stage = stage().await;
     stage
         .create([
@@ -262,7 +262,7 @@ async fn two_clusters_that_swap_sets_are_both_right() {
 }
 
 #[tokio::test]
-async fn a_set_that_selects_anew_changes_what_its_namespaces_see() {
+async fn a_set_with_a_new_selector_changes_what_its_namespaces_see() {
     let stage = stage().await;
     let set = |value: &str| {
         ocm::selecting_cluster_set("reselect", &json!({ "matchLabels": { "reselect": value } }))
@@ -290,7 +290,7 @@ async fn a_set_that_selects_anew_changes_what_its_namespaces_see() {
 }
 
 #[tokio::test]
-async fn a_broken_selector_neither_adds_nor_takes_away_and_stops_nobody_else() {
+async fn a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set() {
     let stage = stage().await;
     let set = |operator: &str| {
         let expression = json!({ "key": "broken", "operator": operator, "values": ["yes"] });

@@ -56,7 +56,7 @@ async fn everything_is_right(hub: &Hub) {
 }
 
 #[tokio::test]
-async fn what_changed_while_nobody_ran_is_made_good_at_the_start() {
+async fn what_changed_while_no_projector_ran_is_reconciled_at_the_start() {
     let hub = Hub::for_projector().await;
     two_teams(&hub).await;
     let addons = hub.projector(&[]).await;
@@ -118,7 +118,7 @@ async fn an_api_server_that_is_away_for_a_while_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_hangs_holds_up_nothing_once_it_answers_again() {
+async fn an_api_server_that_blocks_delays_nothing_once_it_responds_again() {
     let hub = Hub::for_projector().await;
     let fleet = Fleet::of(60, 5);
     fleet.create(&hub.ocm).await.unwrap();

@@ -41,7 +41,7 @@ async fn finished(stage: &Stage, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_profile_of_another_manager_is_never_touched_and_is_told_once() {
+async fn a_profile_of_another_manager_is_never_changed_and_is_reported_once() {
     let stage = stage().await;
     let foreign = profile_of("another-manager", "foreign", "foreign").label(LABEL, "another-manager");
     bind(&stage, "foreign").await;
@@ -97,7 +97,7 @@ async fn a_profile_is_deleted_only_where_label_and_spec_are_ours() {
 }
 
 #[tokio::test]
-async fn a_label_that_is_taken_off_by_hand_comes_back_while_the_cluster_is_granted() {
+async fn a_label_that_is_removed_manually_is_restored_while_the_cluster_is_granted() {
     let stage = stage().await;
     bind(&stage, "stripped").await;
     stage.create([cluster("stripped")]).await;
@@ -113,7 +113,7 @@ async fn a_label_that_is_taken_off_by_hand_comes_back_while_the_cluster_is_grant
 }
 
 #[tokio::test]
-async fn a_profile_that_somebody_made_as_ours_is_made_true() {
+async fn a_profile_that_was_created_manually_as_ours_is_reconciled() {
     let stage = stage().await;
     bind(&stage, "adopted").await;
     stage.create([ours("adopted")]).await;
@@ -126,7 +126,7 @@ async fn a_profile_that_somebody_made_as_ours_is_made_true() {
 }
 
 #[tokio::test]
-async fn a_profile_that_is_deleted_by_hand_comes_back() {
+async fn a_profile_that_is_deleted_manually_is_recreated() {
     let stage = stage().await;
     bind(&stage, "deleted").await;
     stage.create([cluster("deleted")]).await;
@@ -141,7 +141,7 @@ async fn a_profile_that_is_deleted_by_hand_comes_back() {
 }
 
 #[tokio::test]
-async fn a_profile_held_in_terminating_is_told_and_made_anew_once_it_is_gone() {
+async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone() {
     let stage = stage().await;
     stage.create([cluster("held")]).await;
     bind(&stage, "held").await;

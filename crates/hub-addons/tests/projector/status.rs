@@ -100,7 +100,7 @@ async fn a_change_that_no_profile_shows_writes_nothing() {
 }
 
 #[tokio::test]
-async fn claims_are_properties_and_a_repeated_one_is_left_out_and_told_once() {
+async fn claims_are_properties_and_a_repeated_one_is_skipped_and_reported_once() {
     for stage in stages().await {
         let name = "claims";
         let claims = || cluster(name).claim("taken", "first").claim("other", "1").claim("taken", "second");

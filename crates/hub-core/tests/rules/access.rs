@@ -199,7 +199,7 @@ fn anchors_that_come_back_within_their_overlap_stay_when_it_ends() {
 }
 
 #[test]
-fn only_a_reading_that_changes_something_is_told_as_a_change() {
+fn only_a_reading_that_changes_something_is_returned_as_a_change() {
     let mut index = ready(&[RSA]);
     let place = index.place();
     let bad = || Err(TrustError::NoCertificate);

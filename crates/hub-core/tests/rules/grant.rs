@@ -142,7 +142,7 @@ fn a_binding_whose_name_is_not_the_name_of_its_set_grants_neither_of_the_two() {
 }
 
 #[test]
-fn a_set_that_is_missing_grants_nothing_until_it_comes_and_again_when_it_goes() {
+fn a_set_grants_nothing_before_it_is_created_and_after_it_is_deleted() {
     let mut fleet = fleet([member("c1", "prod"), binding("team", "prod")]);
     assert_eq!(c1_in_team(&fleet), Grant::Refused);
     assert_eq!(explained(&fleet), ["prod: the hub has no such ManagedClusterSet"]);
@@ -347,7 +347,7 @@ fn every_binding_explains_itself() {
 }
 
 #[test]
-fn a_person_hears_of_a_cluster_that_cannot_be_shown_as_it_is() {
+fn a_cluster_that_cannot_be_shown_completely_is_reported() {
     let reasons = |object: Value| -> Vec<Reason> {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let fleet = fleet([object]);

@@ -297,7 +297,7 @@ proptest! {
 
 /// The laws are meaningful only if the generated scenes have these properties.
 #[test]
-fn scenes_hold_every_grant_every_action_and_every_finding() {
+fn generated_scenes_have_every_grant_every_action_and_every_finding() {
     let mut runner = TestRunner::deterministic();
     let mut seen = BTreeSet::new();
     for _ in 0..200 {

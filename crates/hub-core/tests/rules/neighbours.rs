@@ -166,7 +166,7 @@ fn a_status_of_another_shape_is_repaired_without_loss_to_others() {
 }
 
 #[test]
-fn an_entry_of_ours_stays_where_it_stands_and_a_new_one_goes_to_the_end() {
+fn our_entry_keeps_its_position_and_a_new_one_is_appended() {
     let providers =
         json!([provider("a", "https://a"), provider("ours", "https://old"), provider("z", "https://z")]);
     let object = with(settled(), &json!({ "status": { "accessProviders": providers } }));
@@ -242,7 +242,7 @@ fn two_owners_in_one_process_cost_a_new_profile_two_writes_and_in_two_processes_
 }
 
 #[test]
-fn a_profile_that_is_refused_goes_with_what_all_owners_put_into_it() {
+fn a_refused_profile_is_deleted_with_the_parts_of_all_owners() {
     let refused = fleet([member("c1", "prod"), exclusive("prod")]);
     let key = key("team", "c1");
     let settings = ProjectionSettings::default();

@@ -141,7 +141,7 @@ fn the_grace_counts_only_while_the_syncer_runs() {
 }
 
 #[test]
-fn a_need_that_returns_starts_the_grace_anew() {
+fn a_need_that_returns_restarts_the_grace() {
     let (mut needs, team) = (Needs::default(), "team".into());
     needs.need(&team, false, true);
     needs.advance(ALMOST_GRACE, true);

@@ -389,7 +389,7 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
 }
 
 #[test]
-fn a_refused_profile_that_a_finalizer_holds_is_deleted_once() {
+fn a_refused_profile_with_a_finalizer_is_deleted_once() {
     let held = edited(&json!({ "metadata": { "finalizers": ["argocd.example.com/a"] } }));
     let settled =
         settle_projection(&refused(), &key("team", "c1"), &ProjectionSettings::default(), Some(held));
@@ -493,7 +493,7 @@ fn metadata_is_repaired_beside_a_status_that_cannot_be_read() {
 }
 
 #[test]
-fn a_profile_whose_status_cannot_be_read_goes_with_its_grant() {
+fn a_profile_whose_status_cannot_be_read_is_deleted_with_its_grant() {
     let plan = plan_for_unreadable(&refused(), &edited(&json!({})));
     assert_eq!(plan.action, ProfileAction::Delete(version()));
 }

@@ -44,7 +44,7 @@ fn a_cluster_with_many_names_takes_none_from_another() {
 }
 
 #[test]
-fn there_is_a_limit_to_names_and_who_is_left_out_is_known() {
+fn names_are_limited_and_the_accounts_beyond_the_limit_are_known() {
     let clusters: Vec<String> = (0..20).map(|number| format!("c{number:02}")).collect();
     let asking: Vec<_> = clusters.iter().flat_map(|cluster| accounts(cluster, MAX_OF_A_CLUSTER)).collect();
     let found = token_names(&fleet(&clusters), &asking);

@@ -113,7 +113,7 @@ fn a_set_touches_exactly_the_namespaces_that_have_a_binding_of_its_name() {
 }
 
 #[test]
-fn a_set_that_nobody_binds_touches_nothing() {
+fn a_set_without_a_binding_touches_nothing() {
     let mut fleet = prod();
     assert_eq!(arrive(&mut fleet, &exclusive("dev")), Touched::Nothing);
     assert_eq!(arrive(&mut fleet, &broken("dev")), Touched::Nothing);

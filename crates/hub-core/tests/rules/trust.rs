@@ -133,7 +133,7 @@ fn a_leaf_renewed_under_the_same_issuer_changes_nothing() {
 }
 
 #[test]
-fn what_stands_around_the_blocks_is_passed_over() {
+fn text_around_the_blocks_is_skipped() {
     let root = pem("rsa-root");
     let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n\
                -----END PRIVATE KEY-----\n";
@@ -238,7 +238,7 @@ fn a_bundle_stays_under_64_kib() {
 }
 
 #[test]
-fn the_first_anchor_to_expire_decides_when_somebody_has_to_act() {
+fn the_first_anchor_to_expire_is_reported() {
     let expiry = |names: &[&str]| {
         let bundle = TrustBundle::from_pem(chain(names).as_bytes()).unwrap();
         bundle.first_expiry().unwrap().to_string()

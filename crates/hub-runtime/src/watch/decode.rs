@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_cannot_be_read_still_says_which_object_is_there() {
+    fn metadata_that_cannot_be_read_still_identifies_the_object() {
         let text =
             r#"{"metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"7","labels":[7]}}"#;
         let (key, object) = decode::<ConfigMap>(text);

@@ -223,7 +223,7 @@ async fn an_event_that_goes_back_in_history_leads_to_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_api_server_was_away_everything_is_listed_since_versions_cannot_tell_histories_apart() {
+async fn after_an_outage_everything_is_listed_since_versions_do_not_distinguish_histories() {
     let world = World::of([
         list(10, &["a"]),
         ending(vec![bookmark(15)], Duration::from_secs(1)),

@@ -35,7 +35,7 @@ async fn processes_with_a_controller_in_common_never_work_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_while_it_stands_for_election_leaves_no_claim_behind() {
+async fn a_stop_while_it_waits_for_leases_leaves_no_claim_behind() {
     let api = Api::default();
     let first = Running::start(&api, Some("first"), &[BETA]);
     eventually("the first works", || first.has("beta work")).await;

@@ -64,7 +64,7 @@ async fn the_end_of_a_grant_overtakes_tens_of_thousands_of_pending_status_writes
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_whose_writes_do_not_return_holds_up_no_other() {
+async fn a_namespace_whose_writes_do_not_return_delays_no_other() {
     let api = Api::default();
     let slow = path("slow");
     api.delay(move |method, path| {

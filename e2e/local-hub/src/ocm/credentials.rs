@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unsigned_token_says_when_it_ends() {
+    fn an_unsigned_token_has_its_expiry() {
         let token = unsigned_token("someone", "2030-01-01T00:00:00Z".parse().unwrap());
         let [header, claims, signature] = token.split('.').collect::<Vec<_>>().try_into().unwrap();
         assert_eq!((header, signature), ("e30", "c2ln"));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_finds_itself_the_api_server_and_what_the_runner_was_told() {
+    fn a_pod_resolves_itself_the_api_server_and_the_configured_services() {
         let forwards = [
             Forward::api_server(([127, 0, 0, 1], 6443).into()),
             Forward::named(0, "proxy.ns", 9092, ([127, 0, 0, 1], 1).into()),

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_holds_what_its_source_holds_and_nothing_else() {
+    fn a_volume_contains_the_files_of_its_source_and_no_others() {
         let directory = tempfile::tempdir().unwrap();
         let before = Files::from([("a".into(), content("1")), ("b/c".into(), content("2"))]);
         write(directory.path(), &before, None).unwrap();

@@ -147,7 +147,7 @@ async fn a_script_gives_a_token_its_way_to_a_cluster() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_serves_nobody_any_more() {
+async fn a_server_that_is_killed_serves_no_more_requests() {
     let one = managed().start().await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let serving = directory.path().display().to_string();

@@ -90,7 +90,7 @@ async fn the_agent_reports_and_rotates_as_the_hub_expects_it() {
 }
 
 #[tokio::test]
-async fn a_reported_token_is_worth_what_its_cluster_says_and_nothing_elsewhere() {
+async fn a_reported_token_has_the_permissions_of_its_cluster_and_none_elsewhere() {
     let [hub, one] = LocalHub::start_many([hub(), managed()]).await.unwrap();
     let ocm = hub.client_as(OCM).await.unwrap();
     ocm::namespace("one").create(&ocm).await.unwrap();
@@ -181,7 +181,7 @@ async fn kubectl_watches_through_the_proxy_with_what_its_plugin_says() {
 }
 
 #[tokio::test]
-async fn a_service_account_may_do_in_its_namespace_what_it_was_granted_there() {
+async fn a_service_account_has_in_its_namespace_the_permissions_granted_there() {
     let hub = managed().start().await.unwrap();
     let admin = hub.client_as("admin").await.unwrap();
     let app = hub.service_account("team", "app").await.unwrap();

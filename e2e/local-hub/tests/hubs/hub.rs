@@ -153,7 +153,7 @@ async fn every_request_is_counted_once_for_the_user_who_made_it() {
 }
 
 #[tokio::test]
-async fn a_user_has_the_groups_and_rights_given_and_no_others() {
+async fn a_user_has_the_given_groups_and_permissions_and_no_others() {
     let hub = small().user("auditor", &["readers", "system:monitoring"]).start().await.unwrap();
     let question = SelfSubjectReview::default();
     let who: Api<SelfSubjectReview> = Api::all(hub.client_as("auditor").await.unwrap());

@@ -181,7 +181,7 @@ async fn an_api_server_that_dies_is_an_error_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn a_port_that_was_taken_meanwhile_is_exchanged_for_another() {
+async fn a_port_that_is_in_use_is_replaced_by_another() {
     let once =
         "[ -e tried ] || { touch tried; echo 'listen: address already in use'; exit 1; }; exec $real \"$@\"";
     let programs = programs_with_api_server(once).await;

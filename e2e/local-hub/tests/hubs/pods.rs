@@ -438,7 +438,7 @@ async fn tokens_are_replaced_before_they_end() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_and_waited_for() {
+async fn what_is_missing_is_reported_and_retried() {
     let Some(cluster) = Cluster::start(|pods| pods).await else { return };
     let because = |reason: &'static str| {
         move |status: &ContainerStatus| {
@@ -531,7 +531,7 @@ async fn the_binary_runs_the_pods_of_a_hub_until_it_is_told_to_end() {
 }
 
 #[tokio::test]
-async fn where_no_namespaces_can_be_made_that_is_said() {
+async fn where_no_namespaces_can_be_created_this_is_reported() {
     if !can_run().await {
         return;
     }

@@ -307,7 +307,7 @@ async fn what_cannot_be_passed_on_is_answered_with_a_status() {
 }
 
 #[tokio::test]
-async fn a_client_that_trusts_other_roots_talks_to_nobody() {
+async fn a_client_that_trusts_other_roots_does_not_connect() {
     let proxy = Proxy::to([]);
     let other = ServingAuthority::new("proxy").unwrap().ca_pem();
     let refused = connect(proxy.server.address(), &other, &["http/1.1"]).await.unwrap_err();

@@ -40,7 +40,7 @@ fn annotated(namespaces: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_copy_holds_token_and_certificates_hangs_on_the_profile_and_says_whose_it_is() {
+fn a_copy_contains_token_and_certificates_is_owned_by_the_profile_and_records_its_account() {
     let CopyAction::Create(made) = World::of(scene()).plan(&scene_place()).action else { panic!("no copy") };
     assert_eq!(
         serde_json::to_value(made).unwrap(),
@@ -89,7 +89,7 @@ fn without_a_grant_profile_and_account_get_nothing() {
 }
 
 #[test]
-fn a_profile_that_somebody_made_grants_nothing_whatever_its_labels_say() {
+fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
     for labels in [
         json!({ CLUSTER_MANAGER: "open-cluster-management", CLUSTER_NAME: "c1" }),
         json!({ "multicluster.x-k8s.io/clusterset": "prod" }),
@@ -121,7 +121,7 @@ fn a_grant_that_is_not_known_makes_nothing() {
 }
 
 #[test]
-fn an_account_without_further_word_goes_to_every_granted_namespace_and_no_other() {
+fn an_account_without_annotation_is_copied_to_every_granted_namespace_and_no_other() {
     let mut world = World::of(scene());
     for object in [binding("ops", "prod"), profile("ops", "c1"), exclusive("dev"), binding("lab", "dev")] {
         world.arrive(&object);
@@ -143,7 +143,7 @@ fn only_the_label_value_true_asks() {
 }
 
 #[test]
-fn an_account_that_is_being_deleted_asks_no_more() {
+fn an_account_that_is_being_deleted_does_not_opt_in() {
     let deleting = json!({ "metadata": { "deletionTimestamp": NOON } });
     assert_eq!(state(&World::of(scene_with("ManagedServiceAccount", &deleting))), State::NotAsked);
 }
@@ -238,7 +238,7 @@ fn only_token_and_certificates_are_copied() {
 }
 
 #[test]
-fn what_is_missing_is_said_and_nothing_is_made() {
+fn what_is_missing_is_reported_and_nothing_is_created() {
     let two_lines = json!({ "data": { "token": base64("two\nlines") } });
     let states = [
         (scene_without("ManagedServiceAccount"), State::NotAsked),
@@ -296,7 +296,7 @@ fn the_hubs_own_namespaces_and_those_of_clusters_receive_no_credential() {
 }
 
 #[test]
-fn a_namespace_becomes_protected_when_a_cluster_of_its_name_joins_and_not_when_anybody_names_one_so() {
+fn a_namespace_becomes_protected_when_a_cluster_of_its_name_joins_and_not_when_one_is_created() {
     let mut world = World::settled_scene();
     let named = with(member("team", "dev"), &json!({ "status": { "conditions": [] } }));
     world.arrive(&named);

@@ -139,7 +139,7 @@ proptest! {
 
     /// The list of all places contains everything that has work.
     #[test]
-    fn the_list_of_all_places_misses_nothing_to_do_or_to_say(hub in hub()) {
+    fn the_list_of_all_places_misses_no_action_and_no_finding(hub in hub()) {
         let world = hub.world();
         let all = world.index.places(&world.fleet);
         for (place, told_there) in plans(&world) {
@@ -200,7 +200,7 @@ fn a_copy_in_a_namespace_that_no_binding_is_left_in_is_found() {
 }
 
 #[test]
-fn a_cluster_that_leaves_before_its_copy_was_made_names_the_place_for_whoever_shares_it() {
+fn a_cluster_that_leaves_before_its_copy_was_created_names_the_place_for_the_account_that_shares_it() {
     let mut world = World::of([
         member("a", "prod"),
         member("a-b", "prod"),

@@ -180,7 +180,7 @@ fn every_way_of_revocation_deletes_the_copy_of_exactly_this_version() {
 }
 
 #[test]
-fn what_was_revoked_while_nobody_watched_goes_too() {
+fn what_was_revoked_while_no_watch_was_open_is_deleted_too() {
     for (what, change, state) in revocations() {
         let left = World::settled_scene().secret(&scene_place()).clone();
         let mut world = World::of(scene());
@@ -191,7 +191,7 @@ fn what_was_revoked_while_nobody_watched_goes_too() {
 }
 
 #[test]
-fn a_copy_of_which_nothing_is_left_goes() {
+fn a_copy_of_which_nothing_is_left_is_deleted() {
     let mut world = World::of([]);
     world.put(World::settled_scene().secret(&scene_place()).clone());
     assert_deleted(&world, State::NotAsked, "an empty hub");
@@ -199,7 +199,7 @@ fn a_copy_of_which_nothing_is_left_goes() {
 }
 
 #[test]
-fn a_hub_that_comes_to_ask_for_the_annotation_takes_back_what_has_none() {
+fn a_hub_that_starts_to_require_the_annotation_deletes_copies_of_accounts_without_it() {
     let left = World::settled_scene().secret(&scene_place()).clone();
     let mut world =
         World::set_up(SyncSettings { require_namespaces: true, ..SyncSettings::default() }, scene());
@@ -307,7 +307,7 @@ fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
 }
 
 #[test]
-fn before_every_copy_is_known_nothing_is_planned_and_that_is_said() {
+fn before_every_copy_is_known_nothing_is_planned_and_this_is_reported() {
     let mut world = World::unlisted(SyncSettings::default(), scene());
     world.index.accounts_listed();
     world.index.sources_listed(None);
@@ -332,7 +332,7 @@ fn a_copy_under_a_grant_that_is_not_known_is_kept_true() {
 }
 
 #[test]
-fn a_copy_that_could_not_be_made_anew_is_not_deleted_to_be_replaced() {
+fn a_copy_that_could_not_be_recreated_is_not_deleted_to_be_replaced() {
     let unlabelled = json!({ "metadata": { "labels": { CLUSTER_MANAGER: null } } });
     for change in [come(broken("prod")), edit(profile("team", "c1"), &unlabelled)] {
         let mut world = World::settled_scene();
@@ -372,7 +372,7 @@ fn a_copy_moves_to_a_profile_with_a_new_uid() {
 }
 
 #[test]
-fn a_profile_that_goes_and_comes_back_gets_its_copy_back() {
+fn a_recreated_profile_gets_its_copy_back() {
     let mut world = World::settled_scene();
     world.leave(&profile("team", "c1"));
     world.settle();
@@ -384,7 +384,7 @@ fn a_profile_that_goes_and_comes_back_gets_its_copy_back() {
 }
 
 #[test]
-fn an_account_made_anew_gets_a_copy_of_its_own_token() {
+fn a_recreated_account_gets_a_copy_of_its_own_token() {
     let mut world = World::settled_scene();
     world.arrive(&with(account("c1", "kueue"), &metadata(&json!({ "uid": "another" }))));
     world.settle();
@@ -431,7 +431,7 @@ fn two_clusters_that_swap_sets_swap_namespaces() {
 }
 
 #[test]
-fn a_doubt_in_one_set_holds_up_no_other() {
+fn an_unknown_set_affects_no_other() {
     let mut world = World::of(scene());
     for object in [broken("other"), binding("team", "other"), member("c2", "other"), profile("team", "c2")] {
         world.arrive(&object);

@@ -331,7 +331,7 @@ proptest! {
 
 /// The laws are meaningful only if the generated hubs have these properties.
 #[test]
-fn hubs_hold_every_state_every_action_and_every_finding() {
+fn generated_hubs_have_every_state_every_action_and_every_finding() {
     let mut runner = TestRunner::deterministic();
     let mut seen = BTreeSet::new();
     let mut shared = 0;

@@ -146,7 +146,7 @@ fn of_two_that_are_there_at_once_the_older_account_gets_the_name() {
 }
 
 #[test]
-fn an_older_account_that_may_not_have_the_copy_holds_no_name() {
+fn an_older_account_without_a_grant_blocks_no_name() {
     let mut world = neighbours();
     arrive(&mut world, FIRST);
     arrive(&mut world, SECOND);
@@ -209,7 +209,7 @@ fn a_copy_that_was_stripped_of_its_record_stays_that_of_the_account_it_was_made_
 }
 
 #[test]
-fn a_copy_that_was_stripped_of_its_record_goes_if_the_account_it_was_made_for_may_not_have_it() {
+fn a_copy_that_was_stripped_of_its_record_is_deleted_if_its_account_may_not_have_it() {
     let mut world = neighbours();
     arrive(&mut world, FIRST);
     world.settle();

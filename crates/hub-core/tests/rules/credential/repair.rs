@@ -139,7 +139,7 @@ fn a_version_that_the_hub_begins_to_serve_is_named_in_the_next_write_and_costs_n
 }
 
 #[test]
-fn data_that_can_no_longer_change_is_replaced_by_a_new_secret() {
+fn immutable_data_is_replaced_by_a_new_secret() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "immutable": true, "data": { "token": base64("x") } }));
     let action = world.plan(&scene_place()).action;
@@ -162,7 +162,7 @@ fn a_copy_with_entries_that_no_copy_has_is_replaced_by_a_new_secret() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_read_is_written_anew() {
+fn a_copy_that_cannot_be_read_is_rewritten() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "data": { "token": 7 } }));
     world.settle();
@@ -242,7 +242,7 @@ fn a_secret_prepared_with_every_mark_of_a_copy_is_replaced_and_never_gets_a_toke
 }
 
 #[test]
-fn what_is_neither_marked_as_a_copy_nor_holds_its_token_is_somebody_elses() {
+fn a_secret_without_marks_and_token_of_a_copy_is_foreign() {
     let without = |patch: Value| with(bait(), &patch);
     for secret in [
         without(json!({ "metadata": { "labels": null } })),
@@ -459,7 +459,7 @@ fn a_copy_that_is_being_deleted_is_emptied_where_it_may_not_be() {
 }
 
 #[test]
-fn a_revoked_copy_that_a_finalizer_holds_is_deleted_and_emptied() {
+fn a_revoked_copy_with_a_finalizer_is_deleted_and_emptied() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.leave(&token("c1", "kueue"));

@@ -35,7 +35,7 @@ fn annotated(namespaces: &str) -> Vec<Value> {
 }
 
 #[test]
-fn where_everything_is_as_asked_nothing_is_said() {
+fn where_every_copy_exists_nothing_is_reported() {
     let mut world = World::of(scene());
     assert_eq!(told(&world), None, "before the copy is made");
     world.settle();
@@ -44,7 +44,7 @@ fn where_everything_is_as_asked_nothing_is_said() {
 }
 
 #[test]
-fn of_an_account_that_asks_for_nothing_nothing_is_said() {
+fn an_account_that_does_not_opt_in_has_no_report() {
     assert_eq!(said(scene_without("ManagedServiceAccount")), None);
     let label = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: "yes" } } });
     assert_eq!(said(scene_with("ManagedServiceAccount", &label)), None);
@@ -53,7 +53,7 @@ fn of_an_account_that_asks_for_nothing_nothing_is_said() {
 }
 
 #[test]
-fn every_trouble_is_said_with_its_namespace() {
+fn every_problem_is_reported_with_its_namespace() {
     let foreign = json!({ "metadata": { "labels": { CLUSTER_MANAGER: "karmada" } } });
     let broken_set = scene_without("ManagedClusterSet").into_iter().chain([broken("prod")]).collect();
     let cases = [
@@ -81,7 +81,7 @@ fn every_trouble_is_said_with_its_namespace() {
 }
 
 #[test]
-fn an_account_that_goes_nowhere_hears_why() {
+fn an_account_without_copies_reports_the_reason() {
     for (objects, reason, text) in [
         (scene_without("ManagedClusterSetBinding"), "NotGranted", "no ManagedClusterSetBinding grants"),
         (scene_without("ManagedCluster"), "NotGranted", "no ManagedClusterSetBinding grants"),
@@ -100,7 +100,7 @@ fn an_account_that_goes_nowhere_hears_why() {
 }
 
 #[test]
-fn who_names_a_namespace_expects_a_copy_there_and_who_names_none_expects_one_somewhere() {
+fn an_account_that_names_a_namespace_expects_a_copy_there_and_one_that_names_none_expects_one_anywhere() {
     let mut world = World::of(annotated("team,ops,nobody"));
     world.arrive(&binding("ops", "other"));
     assert_eq!(told(&world).unwrap().message, "nobody, ops: no ManagedClusterSetBinding grants the cluster");
@@ -110,7 +110,7 @@ fn who_names_a_namespace_expects_a_copy_there_and_who_names_none_expects_one_som
 }
 
 #[test]
-fn a_namespace_whose_secrets_cannot_be_read_is_said_and_keeps_no_other_from_being_judged() {
+fn a_namespace_whose_secrets_cannot_be_read_is_reported_and_affects_no_other() {
     let mut world = World::unlisted(SyncSettings::default(), scene());
     world.arrive(&binding("ops", "prod"));
     world.index.accounts_listed();
@@ -123,7 +123,7 @@ fn a_namespace_whose_secrets_cannot_be_read_is_said_and_keeps_no_other_from_bein
 }
 
 #[test]
-fn entries_that_are_no_namespaces_are_said_beside_what_works() {
+fn invalid_namespaces_are_reported_beside_valid_ones() {
     let (reason, message) = said(annotated("team,TEAM,../x")).unwrap();
     assert_eq!(reason, "InvalidNamespace");
     assert_eq!(
@@ -133,7 +133,7 @@ fn entries_that_are_no_namespaces_are_said_beside_what_works() {
 }
 
 #[test]
-fn several_troubles_are_said_in_one_order_and_the_first_is_the_reason() {
+fn several_problems_are_reported_in_a_fixed_order_and_the_first_is_the_reason() {
     let mut world = World::of(annotated("team,lab,ops,Nowhere"));
     world.arrive(&binding("lab", "prod"));
     world.leave(&profile("team", "c1"));
@@ -178,7 +178,7 @@ fn whatever_an_annotation_says_the_message_is_one_that_a_condition_can_have() {
 }
 
 #[test]
-fn what_is_said_is_the_same_in_whatever_order_things_arrived() {
+fn reports_do_not_depend_on_the_order_of_arrival() {
     let mut objects = annotated("team,lab,ops,Nowhere");
     objects.push(binding("lab", "prod"));
     let forwards = said(objects.clone());
@@ -223,7 +223,7 @@ fn ours(conditions: &[Value]) -> Vec<&Value> {
 }
 
 #[test]
-fn a_trouble_becomes_one_condition_behind_those_of_others() {
+fn a_problem_becomes_one_condition_after_those_of_others() {
     let list = conditions(&others(), Some(&trouble("NoToken", "team: none")), now()).unwrap();
     assert_eq!(list[..others().len()], others());
     assert_eq!(
@@ -236,7 +236,7 @@ fn a_trouble_becomes_one_condition_behind_those_of_others() {
 }
 
 #[test]
-fn where_nothing_is_to_be_said_and_nothing_was_nothing_is_written() {
+fn without_a_report_before_and_after_nothing_is_written() {
     assert_eq!(conditions(&[], None, now()), None);
     assert_eq!(conditions(&others(), None, now()), None);
 }
@@ -297,7 +297,7 @@ fn a_new_reason_is_no_transition_and_a_new_status_is() {
 }
 
 #[test]
-fn no_byte_of_a_token_is_said() {
+fn no_byte_of_a_token_is_reported() {
     let secret = "sEcReT";
     for data in [
         json!({ "token": base64(&format!("{secret}\n")) }),
@@ -312,7 +312,7 @@ fn no_byte_of_a_token_is_said() {
 }
 
 #[test]
-fn a_token_that_the_api_server_does_not_let_go_is_reported_though_nothing_is_asked_for() {
+fn a_copy_that_cannot_be_deleted_is_reported_even_if_the_account_no_longer_opts_in() {
     for label in [json!("true"), json!(null)] {
         let mut world = World::settled_scene();
         world.leave(&binding("team", "prod"));
