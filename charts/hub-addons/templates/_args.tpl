@@ -1,4 +1,4 @@
-{{/* The command line of a component; takes a list of the root and the component. Only what concerns it is there. */}}
+{{/* The command line of a component, with only its own flags; takes a list of the root and the component. */}}
 {{- define "hub-addons.args" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}

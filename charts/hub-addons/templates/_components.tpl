@@ -1,10 +1,9 @@
 {{/*
-The Deployments, as a JSON list: a name, and which controllers run in it. One of whose gates none is on is not
-there, and with it nothing of what belongs to it. The first of those that use ClusterProfiles "uses" them, and creates
-their CRD where it has to.
+The Deployments, as a JSON list: their names and controllers. A Deployment whose gates are all disabled is omitted,
+with everything that belongs to it. The first one that uses ClusterProfiles ("uses") creates their CRD if necessary.
 
-Who gives the syncer its rights to Secrets ("grants") must not have any itself, so it runs beside the projector,
-which watches the same sets and bindings and has none either; where nothing of profiles runs, alone.
+The controller that grants the syncer its permissions for Secrets ("grants") must not have any itself. So it runs with
+the projector, which watches the same sets and bindings and has none either, or alone if no controller of profiles runs.
 */}}
 {{- define "hub-addons.components" -}}
 {{- $gates := .Values.featureGates -}}
@@ -34,12 +33,12 @@ which watches the same sets and bindings and has none either; where nothing of p
 {{- toJson $running -}}
 {{- end }}
 
-{{/* The gates of one component, every gate named, so that a later default changes nothing here. */}}
+{{/* The gates of one component: all gates are listed, so that later defaults have no effect. */}}
 {{- define "hub-addons.gates" -}}
 ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileDirectAccessProvider={{ .direct }}
 {{- end }}
 
-{{/* The names of the Leases, one for each controller, as the program makes them. */}}
+{{/* The names of the Leases that the program creates, one for each controller. */}}
 {{- define "hub-addons.leases" -}}
 {{- $component := . -}}
 {{- $names := dict "projects" "profile-projector" "provisions" "access-provisioner" "direct" "direct-access" "syncs" "credential-syncer" "grants" "credential-rights" -}}
@@ -63,7 +62,7 @@ app.kubernetes.io/component: "{{ (index . 1).name }}"
 app.kubernetes.io/component: "{{ (index . 1).name }}"
 {{- end }}
 
-{{/* The volume with what a Pod reaches the hub by: a token of one hour, the hub's CA and the namespace. */}}
+{{/* The volume for access to the hub: a token that is valid for an hour, the hub's CA and the namespace. */}}
 {{- define "hub-addons.hubAccess" -}}
 - name: hub-access
   projected:

@@ -1,6 +1,6 @@
 {{/*
 Selects the series of components in PromQL, by the job that the monitors below give them: the component's Service.
-Takes a list of the root and the names of the components; nothing where there is none.
+Takes a list of the root and the names of the components; empty if there are none.
 */}}
 {{- define "hub-addons.series" -}}
 {{- $root := index . 0 -}}
@@ -26,7 +26,7 @@ namespace="{{ $root.Release.Namespace }}",job=~"{{ $job }}({{ join "|" $names }}
 {{- include "hub-addons.series" (list $root $names) -}}
 {{- end }}
 
-{{/* What both monitors scrape: every replica, under the name of its component's Service. */}}
+{{/* The targets of both monitors: every replica, with the name of its component's Service as job. */}}
 {{- define "hub-addons.endpoint" -}}
 port: metrics
 path: /metrics
@@ -43,7 +43,7 @@ tlsConfig:
       key: ca.crt
   serverName: "{{ include "hub-addons.fullname" $ }}.{{ $.Release.Namespace }}.svc"
   {{- else }}
-  # Each Pod has a certificate of its own making.
+  # Each Pod has its own self-signed certificate.
   insecureSkipVerify: true
   {{- end }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* The prefix of every name. Short enough that what comes behind it still fits a label value. */}}
+{{/* The prefix of every name, short enough that names with suffixes are valid label values. */}}
 {{- define "hub-addons.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" }}
@@ -28,7 +28,7 @@ app.kubernetes.io/part-of: hub-addons
 {{- end }}
 {{- end }}
 
-{{/* Annotations of every object, as a whole block or nothing. */}}
+{{/* Annotations of every object, as a block, or nothing. */}}
 {{- define "hub-addons.annotations" -}}
 {{- with .Values.commonAnnotations }}
 annotations:
@@ -49,24 +49,25 @@ annotations:
 {{ default (include "hub-addons.fullname" $root) $root.Values.serviceAccount.name }}-{{ index . 1 }}
 {{- end }}
 
-{{/* What the API server calls a component's ServiceAccount; takes a list of the root and the component's name. */}}
+{{/* The user name of a component's ServiceAccount; takes a list of the root and the component's name. */}}
 {{- define "hub-addons.username" -}}
 system:serviceaccount:{{ (index . 0).Release.Namespace }}:{{ include "hub-addons.account" . }}
 {{- end }}
 
 {{/*
-Whether there is a hub to ask: helm template, and so Argo CD, renders without one. Every hub has the namespace default.
+Whether the chart is rendered with access to a hub; helm template and Argo CD render without. Every hub has the
+namespace default.
 */}}
 {{- define "hub-addons.hasHub" -}}
 {{- if lookup "v1" "Namespace" "" "default" }}true{{ end -}}
 {{- end }}
 
-{{/* The ClusterRole by which the syncer may touch copies, where it is bound; the RoleBindings have its name, too. */}}
+{{/* The ClusterRole with the syncer's permissions for copies, where it is bound; the RoleBindings have the same name. */}}
 {{- define "hub-addons.copiesRole" -}}
 {{ include "hub-addons.fullname" . }}-credentials-copies
 {{- end }}
 
-{{/* The ClusterRole that names the tokens that the syncer may read. */}}
+{{/* The ClusterRole that lists the tokens that the syncer may read. */}}
 {{- define "hub-addons.tokensRole" -}}
 {{ include "hub-addons.fullname" . }}-credentials-tokens
 {{- end }}

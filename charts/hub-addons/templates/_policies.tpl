@@ -1,6 +1,6 @@
 {{/*
-The frame of a policy and its binding; takes a list of the root, the component (or what else the label says), the
-name and the spec as text. Whoever cannot be judged is refused: failurePolicy is Fail.
+A policy and its binding; takes a list of the root, the component (or another value of the label), the name and the
+spec as text. If a policy cannot be evaluated, it denies the request: failurePolicy is Fail.
 */}}
 {{- define "hub-addons.policy" -}}
 {{- $root := index . 0 }}
@@ -44,8 +44,8 @@ spec:
 {{- end }}
 
 {{/*
-CEL: that annotations and label of a Secret agree on what it is a copy of, and its name is made of that; a longer
-label is shortened and ends with a hash. Takes a list of the object and its labels and annotations.
+CEL: whether annotations, label and name of a Secret agree on its source; a long label is shortened and ends with a
+hash. Takes a list of the object and its labels and annotations.
 */}}
 {{- define "hub-addons.cel.isRecorded" -}}
 {{- $object := index . 0 -}}
@@ -59,7 +59,7 @@ label is shortened and ends with a hash. Takes a list of the object and its labe
     && {{ $object }}.metadata.name.startsWith({{ $label }}.substring(0, 52))))
 {{- end }}
 
-{{/* CEL variables: the status before and after, as maps, there or not. */}}
+{{/* CEL variables: the status before and after, as maps, empty if missing. */}}
 {{- define "hub-addons.cel.statusVariables" -}}
 - name: before
   expression: "oldObject != null && has(oldObject.status) ? dyn(oldObject.status) : dyn({})"
@@ -67,7 +67,7 @@ label is shortened and ends with a hash. Takes a list of the object and its labe
   expression: "object != null && has(object.status) ? dyn(object.status) : dyn({})"
 {{- end }}
 
-{{/* CEL: that of the status nothing but these fields differs; takes a list of names. */}}
+{{/* CEL: whether only these fields of the status differ; takes a list of names. */}}
 {{- define "hub-addons.cel.onlyFields" -}}
 {{- $fields := printf "['%s']" (join "', '" .) -}}
 variables.after.all(field, field in {{ $fields }}
@@ -75,7 +75,7 @@ variables.after.all(field, field in {{ $fields }}
 && variables.before.all(field, field in {{ $fields }} || field in variables.after)
 {{- end }}
 
-{{/* CEL: that of a list in the status nothing but our entries differs; takes a dict of field, key and ours. */}}
+{{/* CEL: whether only our entries of a list in the status differ; takes a dict of field, key and ours. */}}
 {{- define "hub-addons.cel.onlyEntries" -}}
 {{- $ours := printf "['%s']" (join "', '" .ours) -}}
 variables.after.?{{ .field }}.orValue([]).filter(entry, !(entry.{{ .key }} in {{ $ours }}))

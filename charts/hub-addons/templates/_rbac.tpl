@@ -1,6 +1,6 @@
 {{/*
-Which of a component's controllers need a right, in words; takes a list of the component and the controllers that
-would.
+Which of a component's controllers need a permission, as text; takes a list of the component and the controllers that
+may need it.
 */}}
 {{- define "hub-addons.who" -}}
 {{- $component := first . -}}
@@ -38,8 +38,8 @@ subjects:
 {{- end }}
 
 {{/*
-The namespace in which a Role lets the provisioner read trust anchors; nothing where a ClusterRole does. A Role in a
-namespace that the hub does not have would fail the installation.
+The namespace of the Role by which the provisioner reads trust anchors; empty if a ClusterRole is used. A Role in a
+namespace that does not exist would fail the installation.
 */}}
 {{- define "hub-addons.anchorsNamespace" -}}
 {{- $access := .Values.accessProvider -}}
@@ -48,7 +48,7 @@ namespace that the hub does not have would fail the installation.
 {{- if or (eq $access.source "static") (not $missing) -}}{{ $namespace }}{{- end -}}
 {{- end }}
 
-{{/* The consumers, a JSON object; a later file of values removes one by null. */}}
+{{/* The consumers, a JSON object; a later values file can remove one with null. */}}
 {{- define "hub-addons.consumers" -}}
 {{- $consumers := dict -}}
 {{- range $name, $consumer := .Values.consumers -}}
@@ -65,7 +65,7 @@ namespace that the hub does not have would fail the installation.
 {{ include "hub-addons.fullname" (index . 0) }}:cp-creds:{{ $consumer.serviceAccountName }}:{{ $consumer.managedServiceAccount }}
 {{- end }}
 
-{{/* Whether a Pod creates the CRD where it is missing, since nobody could be asked whether it is. */}}
+{{/* Whether a Pod creates a missing CRD, since the chart is rendered without access to a hub. */}}
 {{- define "hub-addons.createsCrd" -}}
 {{- if and (eq (toString .Values.crds.enabled) "auto") (not (include "hub-addons.hasHub" .)) }}true{{ end -}}
 {{- end }}

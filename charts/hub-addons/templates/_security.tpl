@@ -1,6 +1,6 @@
 {{/*
-A security context, without users and groups where OpenShift's restricted-v2 chooses them; takes a list of the root
-and the context. Nothing where none is left.
+A security context, without users and groups if OpenShift's restricted-v2 sets them; takes a list of the root and the
+context. Empty if no field is left.
 */}}
 {{- define "hub-addons.securityContext" -}}
 {{- $root := index . 0 -}}
