@@ -171,7 +171,7 @@ async fn plain_manifests_are_those_recorded() {
     let plain =
         ended.stdout.lines().filter(|line| !of_helm.iter().any(|of| line.trim_start().starts_with(of)));
     let mut text = concat!(
-        "# Rendered from charts/hub-addons with its default values; hack/render.sh renders it anew.\n",
+        "# Rendered from charts/hub-addons with its default values; hack/render.sh updates it.\n",
         "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: hub-addons\n  labels:\n",
         "    pod-security.kubernetes.io/enforce: restricted\n",
     )
