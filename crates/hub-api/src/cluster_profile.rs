@@ -197,7 +197,7 @@ pub struct NamedExtension {
 
 /// An owner reference that makes the profile of this name and uid the controller of another object.
 ///
-/// It does not set `blockOwnerDeletion`: the admission plugin OwnerReferencesPermissionEnforcement would require
+/// It does not set `blockOwnerDeletion`: the admission plugin `OwnerReferencesPermissionEnforcement` would require
 /// permission to update the finalizers of profiles, and foreground deletion of a profile need not wait for its
 /// dependents.
 #[must_use]

@@ -1,4 +1,4 @@
-//! A parser for the part of PromQL, and of exposed metrics, that identifies series. promtool checks whether an
+//! A parser for the part of `PromQL`, and of exposed metrics, that identifies series. promtool checks whether an
 //! expression is valid.
 
 use std::collections::{BTreeMap, BTreeSet};
