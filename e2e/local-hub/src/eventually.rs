@@ -155,6 +155,6 @@ mod tests {
     #[tokio::test]
     async fn a_check_that_blocks_times_out() {
         let outcome = try_eventually("it answers", SHORT, std::future::pending::<bool>).await;
-        assert!(outcome.unwrap_err().to_string().contains("no answer"));
+        assert!(outcome.unwrap_err().to_string().contains("no response"));
     }
 }
