@@ -166,7 +166,7 @@ impl Store {
     }
 
     fn after_inherited(self: &Arc<Self>) {
-        info!(overlap = ?self.overlap, "profiles publish trust anchors that were replaced while the provisioner did not run");
+        info!(overlap = ?self.overlap, "profiles publish trust anchors that were replaced while no provisioner ran");
         self.after_overlap(AccessIndex::end_inherited);
     }
 

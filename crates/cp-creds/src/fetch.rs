@@ -40,8 +40,8 @@ pub enum FetchError {
     /// The server's certificate is that of a certificate authority. client-go accepts one that is itself trusted;
     /// webpki rejects it before anything else is verified, and cp-creds would have to check its validity by itself.
     #[error(
-        "TLS handshake failed: the server presents the certificate of a certificate authority (CA:TRUE), which is rejected \
-         even if that authority is trusted: issue a server certificate with CA:FALSE"
+        "TLS handshake failed: the server presents the certificate of a certificate authority (CA:TRUE), which is \
+         rejected even if that authority is trusted: issue a server certificate with CA:FALSE"
     )]
     AuthorityAsServer,
     /// The request cannot be sent.

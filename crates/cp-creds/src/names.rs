@@ -22,8 +22,8 @@ pub enum InvalidName {
     },
     /// It is not a DNS name.
     #[error(
-        "the {what} {excerpt} is not a valid DNS name: it must be at most {max_length} lowercase letters, digits, '-'{dot}, \
-         with a letter or digit at both ends"
+        "the {what} {excerpt} is not a valid DNS name: it must be at most {max_length} lowercase letters, digits, \
+         '-'{dot}, with a letter or digit at both ends"
     )]
     NotDns {
         /// The kind of the name.

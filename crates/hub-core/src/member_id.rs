@@ -1,4 +1,5 @@
-//! The member ID: the label that correlates profiles of the same member cluster (KEP-4322).
+//! The member ID: the label that correlates profiles of the same member cluster (KEP-4322,
+//! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/4322-cluster-inventory>).
 //!
 //! It is the ManagedCluster's own label of that key, or the cluster's name if that label is absent or empty, and it
 //! does not change while the profile represents the same cluster. A different value on the profile is therefore either
@@ -181,8 +182,8 @@ impl MemberIds {
         Some(Note::new(
             Reason::MemberIdShared,
             format!(
-                "has the member ID {id:?}, which profiles of other clusters in this namespace also have: {}; set the label \
-                 {} of one of the ManagedClusters and delete its profile",
+                "has the member ID {id:?}, which profiles of other clusters in this namespace also have: {}; set the \
+                 label {} of one of the ManagedClusters and delete its profile",
                 shown.join(", "),
                 labels::MEMBER_ID
             ),

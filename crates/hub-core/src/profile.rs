@@ -6,8 +6,9 @@
 //! caches and reconnect on every write.
 //!
 //! Lists in the status are written whole, with a resourceVersion precondition, and entries of others are preserved:
-//! this is correct with both CRD flavours, while server-side apply of one entry is safe only with map lists. Unknown
-//! fields of other owners' entries are preserved, because entries are compared and kept as JSON.
+//! this is correct with both CRD flavours, while server-side apply of one entry is safe only with map lists
+//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>). Unknown fields of other owners'
+//! entries are preserved, because entries are compared and kept as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 

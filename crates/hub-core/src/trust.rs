@@ -14,7 +14,8 @@ use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer as _;
 
 /// Limit of the PEM text of a published bundle, in bytes. An exec plugin receives it in one environment variable, in
-/// base64, and the kernel limits a variable to 131072 bytes (`MAX_ARG_STRLEN`).
+/// base64, and the kernel limits a variable to 131072 bytes (`MAX_ARG_STRLEN`,
+/// <https://man7.org/linux/man-pages/man2/execve.2.html>).
 pub const BUNDLE_SIZE_LIMIT: usize = 64 * 1024;
 
 const CERTIFICATE: &str = "CERTIFICATE";

@@ -8,8 +8,9 @@ use crate::write::WriteError;
 
 /// Delay of a refused delete: the object should be gone, and the cause may end at any time.
 const REFUSED_DELETE_WAIT: Duration = Duration::from_secs(5);
-/// Delay after a 429 without a delay in its Status: what API Priority and Fairness sends in the `Retry-After` header,
-/// which kube's errors do not contain.
+/// Delay after a 429 without a delay in its Status: what API Priority and Fairness
+/// (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>) sends in the `Retry-After` header, which
+/// kube's errors do not contain.
 const THROTTLED_WAIT: Duration = Duration::from_secs(1);
 
 /// What follows from a failed write.

@@ -163,8 +163,8 @@ pub enum HubError {
 
     /// Too many hubs ran for too long.
     #[error(
-        "timed out after {within:?} waiting to start {wanted} more hub(s): at most {limit} can run at once (LOCAL_HUB_MAX). \
-         A test that needs several hubs must start them together, with LocalHub::start_many"
+        "timed out after {within:?} waiting to start {wanted} more hub(s): at most {limit} can run at once \
+         (LOCAL_HUB_MAX). A test that needs several hubs must start them together, with LocalHub::start_many"
     )]
     NoPlace {
         /// How many were requested.

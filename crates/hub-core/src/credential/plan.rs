@@ -258,8 +258,8 @@ fn keep_or_delete(
             plan.notes.push(Note::new(
                 Reason::CopyNameTaken,
                 format!(
-                    "contains the token of ManagedServiceAccount {holder}; the copy for {key} would have the same name and \
-                     is not created: rename one of the two"
+                    "contains the token of ManagedServiceAccount {holder}; the copy for {key} would have the same name \
+                     and is not created: rename one of the two"
                 ),
             ));
         }

@@ -155,17 +155,17 @@ impl fmt::Display for State {
             Self::TooManyNames => {
                 return write!(
                     f,
-                    "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster and \
-                     {MAX} in total; give accounts with the same purpose the same name in all clusters"
+                    "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster \
+                     and {MAX} in total; give accounts with the same purpose the same name in all clusters"
                 );
             }
             Self::ForeignToken => {
-                "the agent did not create the Secret with the name of the account: it must have type Opaque, the agent's label \
-                 and an ownerReference to the account"
+                "the agent did not create the Secret with the name of the account: it must have type Opaque, the \
+                 agent's label and an ownerReference to the account"
             }
             Self::EarlierToken => {
-                "the token was reported before the ManagedCluster was created, so it may belong to an earlier cluster of \
-                 the same name; it is synced once the agent reports a new one"
+                "the token was reported before the ManagedCluster was created, so it may belong to an earlier cluster \
+                 of the same name; it is synced once the agent reports a new one"
             }
             Self::UnusableToken(why) => {
                 return write!(f, "the reported Secret cannot be copied: {why}; an existing copy is kept");
