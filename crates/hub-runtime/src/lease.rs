@@ -108,7 +108,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Prepares to stand for election.
+    /// Prepares leader election.
     #[must_use]
     pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
         let claims = Claims { claims: RwLock::default(), suspended: suspended::so_far };

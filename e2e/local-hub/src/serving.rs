@@ -13,12 +13,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::HubError;
 
-/// A certificate authority, with a new key of its own.
+/// A certificate authority with its own key.
 #[derive(Debug)]
 pub struct ServingAuthority(CertifiedIssuer<'static, KeyPair>);
 
 impl ServingAuthority {
-    /// One of that name. Two of the same name are still two authorities.
+    /// An authority with this name. Two authorities of the same name are distinct.
     pub fn new(name: &str) -> Result<Self, HubError> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -59,7 +59,7 @@ impl ServingAuthority {
     }
 }
 
-/// What a server shows and the key to it, as a Secret of type `kubernetes.io/tls` holds them.
+/// The serving certificate and its key, as in a Secret of type `kubernetes.io/tls`.
 #[derive(Clone)]
 pub struct ServingCertificate {
     chain: String,
@@ -67,14 +67,13 @@ pub struct ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// From the contents of `tls.crt` and `tls.key`. Whether they are what they should be shows when a server is
-    /// started with them.
+    /// From the contents of `tls.crt` and `tls.key`, which are validated when a server starts with them.
     #[must_use]
     pub fn from_pem(tls_crt: impl Into<String>, tls_key: impl Into<String>) -> Self {
         Self { chain: tls_crt.into(), key: tls_key.into() }
     }
 
-    /// The server's certificate, and behind it the authority's.
+    /// The server's certificate, followed by the authority's.
     #[must_use]
     pub fn tls_crt(&self) -> &str {
         &self.chain
@@ -86,7 +85,7 @@ impl ServingCertificate {
         &self.key
     }
 
-    /// How a server shows it: to anybody, over HTTP/1.1 only.
+    /// The TLS configuration: for any client, over HTTP/1.1 only.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, HubError> {
         let unreadable = |what: &'static str| move |error| HubError::Pem { what, reason: format!("{error}") };
         let chain: Vec<_> = CertificateDer::pem_slice_iter(self.chain.as_bytes())
@@ -110,7 +109,7 @@ impl fmt::Debug for ServingCertificate {
     }
 }
 
-/// rcgen ends lines as the mail standard does.
+/// rcgen ends lines with CR LF.
 fn unix_lines(pem: &str) -> String {
     pem.replace('\r', "")
 }

@@ -1,5 +1,5 @@
-//! What `deploy/examples` shows is what the programs take: the names in it belong together, and on a real hub it leads to
-//! the copies that an application's plugin asks for.
+//! `deploy/examples`: the programs accept them, their names match, and on a real hub they produce the copies that an
+//! application's plugin requests.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! `docs`: every block of YAML in a guide is what it is said to be. Values render, manifests and patches are taken by a
-//! real API server, and the plugin takes the arguments.
+//! `docs`: every block of YAML in a guide is valid. Values render, a real API server accepts manifests and patches, and
+//! the plugin accepts the arguments.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! The chart on the hubs that people have: on `OpenShift`, where Argo CD renders without asking the hub, where addons come
-//! later, and where permissions and accounts are others' work.
+//! The chart on different hubs: on `OpenShift`, with Argo CD, which renders without access to the hub, where addons are
+//! installed later, and where others manage permissions and ServiceAccounts.
 
 #![allow(
     clippy::unwrap_used,

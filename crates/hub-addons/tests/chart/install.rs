@@ -265,7 +265,7 @@ async fn notes_warn_of_problems_on_the_hub() {
     assert!(install(&hub, &[PROXY]).await.contains(theirs));
     world::delete(&hub.ocm, &off).await;
 
-    // The same as the operator is told it.
+    // The same with the operator's configuration.
     let schema =
         json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
     let names = json!({

@@ -1,5 +1,5 @@
-//! What the chart's admission policies refuse, whoever has the right to it, and in which words; and what they let
-//! others do. Every attempt is made without effect, in a name that the policies know, with every right there is.
+//! The requests that the chart's admission policies deny, with which message, and those that they allow. Every request
+//! is a dry run, by users with all permissions.
 
 #![allow(
     clippy::unwrap_used,
@@ -212,7 +212,7 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
     let foreign = provider("theirs", "https://theirs.example");
     let our = entry("https://cluster-proxy-addon-user.proxy:9092/c1", "c1");
     let only_status = Some("this component may only write the status of profiles");
-    // As much as a profile can hold: to compare it costs no more than an API server lends a policy.
+    // The largest possible profile: its comparison must stay below the API server's cost limit for expressions.
     let much: Vec<_> =
         (0..700).map(|i| json!({ "name": format!("p{i}"), "value": "x".repeat(1024) })).collect();
     let projector = hub.client_like(&user("projector"), MASTERS).await.unwrap();
@@ -247,7 +247,7 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
     .await;
 }
 
-/// A Secret as the syncer makes it for an account of cluster `c1`, with its metadata edited.
+/// A Secret as the syncer creates it for an account of cluster `c1`, with edited metadata.
 fn copy(namespace: &str, account: &str, edit: impl FnOnce(&mut Value)) -> Object {
     let name = format!("c1-{account}");
     let mut metadata = json!({
@@ -274,7 +274,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
     let token = credentials::token("c1", "app");
     token.create(&hub.ocm).await.unwrap();
     let source = token.secret("");
-    // What the syncer has made, what looks like it but for its type, and what is others'.
+    // A copy of the syncer, one with another type, and Secrets of others.
     let mine = copy("default", "app", |_| {});
     let syncer = hub.client_like(&user("credentials"), MASTERS).await.unwrap();
     let by_syncer = Some("hub-addons-credential-syncer".to_owned());
@@ -354,7 +354,7 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
             (Patch(restored.clone(), json!({ "data": { "token": "Yg==" } })), None),
             (Delete(restored), None),
             (Delete(marked), None),
-            // One that was stripped of everything goes by what it holds.
+            // A copy without any metadata is recognized by its data.
             (Delete(stripped), None),
             (Patch(source.clone(), json!({ "data": { "token": "Yg==" } })), is_own),
             (Delete(source), is_own),
@@ -500,7 +500,7 @@ async fn no_other_user_creates_or_changes_a_synced_credential() {
             (Patch(mine.clone(), json!({ "data": { "token": "Yg==" } })), changes),
             (Patch(mine.clone(), json!({ "data": { "more": "Yg==" } })), changes),
             (Patch(mine.clone(), json!({ "immutable": true })), changes),
-            // What is nobody's in particular stays everybody's, where RBAC lets them.
+            // Unrelated fields can be changed by any user whom RBAC permits.
             (metadata(json!({ "labels": { "a": "b" }, "annotations": { "a": "b" } })), None),
             (Patch(theirs, json!({ "data": { "token": "Yg==" } })), None),
             (Delete(mine.clone()), None),
@@ -547,9 +547,9 @@ async fn no_other_user_claims_our_names(flavour: Flavour) {
             ("eve", Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), changes),
             ("eve", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), publishes),
             ("eve", PatchStatus(theirs.clone(), json!({ "accessProviders": [lure] })), publishes),
-            // The syncer is no cluster manager, and neither is who only has the right.
+            // The syncer is not a cluster manager, and neither is a user with only the permission.
             ("credentials", Create(credentials::profile("default", "c2")), claims),
-            // What is nobody's in particular stays everybody's, where RBAC lets them.
+            // Unrelated objects can be changed by any user whom RBAC permits.
             ("eve", Create(profile_of("somebody", "default", "c2")), None),
             ("eve", Patch(ours.clone(), marked), None),
             ("eve", Patch(ours.clone(), labels(&json!({ LABEL: null, "a": "b" }))), None),
@@ -570,7 +570,7 @@ async fn no_other_user_claims_our_names(flavour: Flavour) {
     .await;
     let group = hub.client_like("trent", &["system:masters", "restorers"]).await.unwrap();
     assert_eq!(Create(credentials::profile("default", "c2")).by(&group).await, Ok(()));
-    // A label that was stripped may be put back by hand.
+    // A label that was removed may be restored manually.
     merge(&hub.ocm, &ours, &labels(&json!({ LABEL: null }))).await;
     judged(&hub, vec![("eve", Patch(ours, labels(&json!({ LABEL: MANAGER }))), None)]).await;
 }
@@ -622,7 +622,7 @@ async fn no_expression_has_a_warning() {
     known.retain(|_, warnings| !warnings.is_empty());
     assert!(known.is_empty(), "{known:#?}");
 
-    // One that does not fit is told.
+    // An expression with a mistake has a warning.
     let gvk = ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
     let rule = json!({
         "apiGroups": ["multicluster.x-k8s.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"],
@@ -637,7 +637,7 @@ async fn no_expression_has_a_warning() {
     assert!(warnings(&hub).await["wrong"].contains("nme"));
 }
 
-/// What the policies of a hub are warned of, when all have been looked at.
+/// The warnings of a hub's policies, once all have been checked.
 async fn warnings(hub: &Hub) -> BTreeMap<String, String> {
     let api: Api<ValidatingAdmissionPolicy> = Api::all(hub.ocm.clone());
     eventually("every policy is checked", SOON, async || {

@@ -1,5 +1,5 @@
-//! `hack/release.sh`: one folder with all that a release publishes. The images are small ones made here, since what is
-//! in real ones is `hack/check-image.sh`'s to say.
+//! `hack/release.sh`: one folder with everything that a release publishes. The images are small ones built here;
+//! `hack/check-image.sh` checks the contents of real ones.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,7 @@
-//! What the chart renders, without a hub: which objects and rights for which gates, and what of the values arrives
-//! where.
+//! The rendered chart, without a hub: its objects and permissions for each combination of gates, and where values
+//! appear.
 //!
-//! What is rendered is recorded in `charts/hub-addons/tests/rendered.txt` and `deploy`; `hack/render.sh` records it
-//! anew.
+//! `charts/hub-addons/tests/rendered.txt` and `deploy` contain the recorded renderings; `hack/render.sh` updates them.
 
 #![allow(
     clippy::unwrap_used,
@@ -191,7 +190,7 @@ fn the_crds_of_the_chart_are_those_of_the_program() {
     }
 }
 
-/// Every combination of what decides which rights there are.
+/// Every combination of values that affects permissions.
 fn combinations() -> Vec<Vec<String>> {
     let switches = [
         "featureGates.clusterProfile",
@@ -344,7 +343,7 @@ async fn values_for_every_object_are_on_every_object() {
     }
 }
 
-/// The program takes what the Deployments say: what it complains of is the hub, which is not there.
+/// The program accepts the arguments of the Deployments: it only fails because there is no hub.
 #[tokio::test]
 async fn the_program_takes_the_arguments_of_every_deployment() {
     let more: &[&str] = &[

@@ -1,8 +1,9 @@
-//! What each right of the chart is for. One after the other is taken out of its role on a hub, and the program works on
-//! without it, as its Deployments say and by its ServiceAccounts: the API server refuses what needs the right and nothing
-//! else, one function is lost, and comes back with the right. A right that nothing misses is too much.
+//! The purpose of each permission of the chart. Each is removed in turn from its role on a hub, while the program runs
+//! with its Deployments' arguments and ServiceAccounts: the API server refuses exactly the requests that need the
+//! permission, one function is lost, and is restored with the permission. A permission without a lost function is
+//! unnecessary.
 //!
-//! With `--nocapture` it prints what is lost with each.
+//! With `--nocapture` it prints the lost functions.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! From the last chart that was packaged to this one: what has been granted and made stays, and values that are called
-//! otherwise now are refused before anything changes.
+//! The upgrade from the last packaged chart to this one: permissions and objects stay, and renamed values are refused
+//! before anything changes.
 //!
 //! `released` holds that package; a release replaces it (`hack/release.sh`).
 

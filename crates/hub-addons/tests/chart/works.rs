@@ -1,6 +1,5 @@
-//! The chart installed by helm into a hub, and the program as its Deployments say, with the rights that it rendered and
-//! under its policies: profiles, access providers and copies appear, follow their sources, are mended and go, and no
-//! write is refused.
+//! The chart installed by helm on a hub, and the program with its Deployments' arguments, permissions and policies:
+//! profiles, access providers and copies are created, updated, repaired and deleted, and no write is refused.
 
 #![allow(
     clippy::unwrap_used,
@@ -159,7 +158,7 @@ async fn copies_live(hub: &Hub) {
     }
     // A change that requires a new object.
     merge(&hub.ocm, &copy(TEAM, &app), &json!({ "immutable": true, "data": { "token": "ZnJvemVu" } })).await;
-    eventually("the copy is made anew", SOON, async || {
+    eventually("the copy is recreated", SOON, async || {
         get(&hub.ocm, &copy(TEAM, &app)).await.is_some_and(|copy| copy["immutable"].is_null())
     })
     .await;
@@ -204,8 +203,8 @@ async fn nothing_was_refused(hub: &Hub, components: &[&'static str]) {
     }
 }
 
-/// What no request of these tests shows, and `chart_rights` does: what is asked where the answer to a create was lost, a
-/// Lease that another process has made, and RBAC's own checks of what is handed out, without which no write of a right would have succeeded.
+/// Permissions that these tests do not show to be used, but `chart/rights` does: reads after a lost response or of an
+/// existing Lease, and RBAC's own checks of granted permissions, without which no grant would have succeeded.
 const UNSEEN: [&str; 4] = ["get clusterprofiles", "get leases", "bind clusterroles", "escalate clusterroles"];
 
 /// A permission that no request has used is unnecessary.
@@ -289,7 +288,7 @@ async fn works_as_installed(lists: Flavour) {
     eventually("one token is named", SOON, async || token_names(&hub).await == ["app"]).await;
     let binding = chart::role_binding(TEAM, &format!("{RELEASE}-credentials-copies"));
     merge(&hub.ocm, &binding, &json!({ "subjects": null })).await;
-    eventually("the RoleBinding is made anew", SOON, async || {
+    eventually("the RoleBinding is recreated", SOON, async || {
         get(&hub.ocm, &binding).await.is_some_and(|binding| binding["subjects"].is_array())
     })
     .await;

@@ -1,5 +1,5 @@
-//! Which entry a profile gets, and which trust anchors are in it: what is gone withdraws it, what is unknown
-//! keeps it, and what was replaced stays for its overlap.
+//! The entry and trust anchors of a profile: what is gone withdraws the entry, what is unknown keeps it, and what was
+//! replaced stays for its overlap.
 
 #![cfg(test)]
 
@@ -47,7 +47,7 @@ fn home() -> Known<Namespace> {
     Known::Present("proxy".into())
 }
 
-/// A proxy at home with these anchors, and the addon on c1.
+/// A proxy with these anchors in its default namespace, and the addon on c1.
 fn ready(pems: &[&str]) -> AccessIndex {
     let mut index = cluster_proxy(true);
     index.set_configuration(home());

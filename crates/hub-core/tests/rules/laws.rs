@@ -116,8 +116,8 @@ fn content(object: Option<Value>) -> Option<Value> {
 proptest! {
     #![proptest_config(config())]
 
-    /// One write for the object and one for its status. That each of them changes something, and that a plan
-    /// after them is empty, is what settling asks.
+    /// One write for the object and one for its status. Settling asserts that each of them makes a difference, and that
+    /// the plan after them is empty.
     #[test]
     fn no_profile_takes_more_than_two_writes(scene in scene()) {
         for key in keys() {

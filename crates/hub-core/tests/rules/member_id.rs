@@ -95,7 +95,8 @@ fn an_edit_of_every_label_by_the_same_hand_is_repaired_in_one_write() {
 
 #[test]
 fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
-    // Set by this project; by nobody known, as in a restored backup; by another projector that made the profile.
+    // Set by this project; by an unknown writer, as in a restored backup; by another projector that created the
+    // profile.
     let by_us = set_by("hub-addons", "hub-addons");
     for managed_fields in [by_us, json!(null), set_by("registration", "registration")] {
         let earlier = carrying(&json!("before"), &managed_fields, LATER);
@@ -170,8 +171,8 @@ fn clusters_with_one_id_in_one_namespace_are_named_and_those_in_two_are_not() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A finding is there exactly where two clusters of a namespace have one ID, and whoever's finding begins or ends is
-    /// among those that the change concerns.
+    /// A profile has a finding exactly if two clusters of its namespace have the same ID, and the profiles whose
+    /// finding begins or ends are among the returned ones.
     #[test]
     fn a_shared_id_is_known_after_any_changes(
         steps in proptest::collection::vec((0..2_usize, 0..4_usize, proptest::option::of(0..3_usize)), 0..40),

@@ -144,7 +144,7 @@ pub async fn follows_clusters(t: &mut Trial) {
     t.becomes_named(&name).await;
 }
 
-/// A RoleBinding that was changed by hand is mended.
+/// A RoleBinding that was changed manually is repaired.
 pub async fn follows_grants(t: &mut Trial) {
     let name = t.name.clone();
     t.binds(&name).await;

@@ -1,5 +1,5 @@
-//! What makes a copy of a token: a binding that grants the cluster, an account that asks, and the Secret that its
-//! own agent has written. The scene is account `kueue` of cluster `c1` and namespace `team`.
+//! The preconditions of a copy: a binding that grants the cluster, an account that opts in, and the Secret that its own
+//! agent has written. The scene is account `kueue` of cluster `c1` and namespace `team`.
 
 #![cfg(test)]
 
@@ -18,7 +18,7 @@ use crate::support::credential::{
 };
 use crate::support::{NOON, binding, broken, condition, exclusive, member, unreadable, with};
 
-/// How it stands with the scene's account in `team`; and whether a copy is made says the same.
+/// The state of the scene's account in `team`, which agrees with whether a copy is created.
 fn state(world: &World) -> State {
     let plan = world.plan(&scene_place());
     let state = world.state(&scene_place(), &account_key("c1", "kueue")).unwrap_or(State::NotAsked);

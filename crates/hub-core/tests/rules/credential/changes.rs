@@ -1,5 +1,5 @@
-//! No change goes unnoticed: whoever looks only at the places that the index names for a change sees every plan that
-//! the change has changed, and every account of which there is something else to say.
+//! No change is missed: the places that the index returns for a change include every plan that the change affects, and
+//! every account whose report it affects.
 
 #![cfg(test)]
 
@@ -48,8 +48,8 @@ struct Named {
     accounts: BTreeSet<AccountKey>,
 }
 
-/// Makes a change and asks the index what has to be looked at, as a controller does: for an account or its token
-/// before and after, for a profile after, for a copy that copy, for the fleet what it touches.
+/// Makes a change and collects the places that the index returns, as a controller does: for an account or its token
+/// before and after, for a profile after, for a copy its place, for the fleet what it touches.
 fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
     match change {
         Change::AccountsListed => {

@@ -172,8 +172,7 @@ fn contents(world: &World) -> BTreeMap<SecretKey, Value> {
 proptest! {
     #![proptest_config(config())]
 
-    /// That the writing comes to an end, that every write differs from what is there and is one that an API server
-    /// takes, is what settling asks.
+    /// Settling asserts that the writes come to an end, and that each of them makes a difference and is valid.
     #[test]
     fn after_what_is_planned_is_written_nothing_is_left_to_do(hub in hub()) {
         let mut world = hub.world();
@@ -193,8 +192,7 @@ proptest! {
         }
     }
 
-    /// What is there in the end is the copy of an account that may have it there, and of one piece; or it is as it
-    /// was, since it is not known what it should be.
+    /// The final Secret is a complete copy of a permitted account, or unchanged if the desired state is unknown.
     #[test]
     fn what_is_ours_is_right_or_as_it_was_where_something_is_not_known(hub in hub()) {
         let mut world = hub.world();

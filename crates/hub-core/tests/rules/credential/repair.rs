@@ -1,6 +1,5 @@
-//! What is done to a Secret that stands where a copy belongs: ours is repaired whatever was done to it, one that is
-//! not ours is never touched, and one that is being deleted is emptied where its token may not be. The scene is
-//! the copy of `c1/kueue` in `team`.
+//! Changes of a Secret at the place of a copy: a copy is repaired, a foreign Secret is never changed, and a terminating
+//! copy is emptied unless its token is granted. The scene is the copy of `c1/kueue` in `team`.
 
 #![cfg(test)]
 
