@@ -149,7 +149,7 @@ pub struct CrdsArgs {
     #[arg(long, value_enum, default_value_t = Lists::Map)]
     pub cluster_profile_lists: Lists,
 
-    /// Create the CustomResourceDefinition of ClusterProfile on the hub if it is missing, and print nothing else
+    /// Create the CustomResourceDefinition of ClusterProfile on the hub if it is missing, instead of printing
     ///
     /// An existing one is not changed.
     #[arg(long)]

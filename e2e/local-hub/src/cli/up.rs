@@ -14,6 +14,7 @@ use super::say;
 /// A hub is etcd, kube-apiserver and kube-controller-manager, with the CRDs of
 /// Open Cluster Management and ClusterProfile. The first start on a machine
 /// builds them, which takes minutes; later ones take seconds.
+///
 /// When the hub is ready, the last lines of the output are
 ///
 ///     export KUBECONFIG='DIR/admin.kubeconfig'
@@ -23,6 +24,7 @@ use super::say;
 ///
 /// and the file DIR/ready contains the exports. A bash script starts a hub that
 /// ends when the script does, waits for that file and sources it:
+///
 ///     exec 3> >(exec local-hub up --dir "$dir" --until-stdin-closes)
 ///     until [ -e "$dir/ready" ]; do kill -0 $! || exit 1; sleep 0.1; done
 ///     . "$dir/ready"
@@ -31,7 +33,8 @@ use super::say;
 /// permissions; projector, provisioner, syncer, addons and consumer have what RBAC
 /// grants them, initially nothing. DIR/audit.log has a line for each request.
 ///
-/// When the command ends, however it ends, all programs are killed and DIR is removed.
+/// When the command ends, however it ends, all programs are killed and DIR is
+/// removed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "flags are")]
