@@ -202,12 +202,8 @@ async fn invalid_certificates_keep_what_is_published_and_are_reported() {
     addons.logs("the Secret is gone", "it does not exist").await;
     eventually("every finding has its own Event", SOON, async || {
         let notes = world::events(&hub.ocm, &secret, "NoTrustAnchor").await;
-        let texts = [
-            "in key \"tls.crt\": it contains no certificate",
-            "without its issuer",
-            "is 65536",
-            "not exist",
-        ];
+        let texts =
+            ["in key \"tls.crt\": it contains no certificate", "without its issuer", "is 65536", "not exist"];
         texts.iter().all(|text| notes.iter().any(|note| note.contains(text)))
     })
     .await;

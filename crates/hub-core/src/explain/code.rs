@@ -1,4 +1,4 @@
-//! What steps find, as codes for scripts and sentences for people.
+//! The results of steps, as codes for scripts and texts for people.
 
 use std::fmt;
 
@@ -9,27 +9,27 @@ use crate::credential::state::State;
 use crate::grant::{Doubt, Refusal, Verdict};
 use crate::note::Reason;
 
-/// What a step finds. Its text is a contract with scripts: it is added to, and never changed. Where a controller reports
-/// the same as an Event or a condition, the code is that reason.
+/// The result of a step. The codes are an API for scripts: codes can be added, and never change. If a controller
+/// reports the same as an Event or a condition, the code is that reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Code {
-    /// The objects that the step rests on cannot be read.
+    /// The objects that the step depends on cannot be read.
     NotReadable,
     /// The controller leads.
     ControllerLeads,
     /// The controller has no Lease.
     ControllerNotFound,
-    /// No process leads as this controller.
+    /// No process holds the Lease of the controller.
     ControllerNotLeading,
-    /// OCM's own gate of the same name is on beside the projector.
+    /// OCM's own gate of the same name is enabled beside the projector.
     OcmGateEnabled,
     /// Another field manager overwrites the profile.
     OtherWriter,
     /// The namespace has no ManagedClusterSetBinding.
     NoBinding,
-    /// The bindings of the namespace are in force and grant no cluster.
+    /// The bindings of the namespace are in effect and grant no cluster.
     NothingSelected,
-    /// What a binding says of the cluster, or whatever the cluster.
+    /// The decision of a binding about the cluster, or about every cluster.
     Grant(Verdict),
     /// The profile shows its cluster.
     ProfileUpToDate,
@@ -37,7 +37,7 @@ pub enum Code {
     NoProfile,
     /// The projector has something left to write.
     ProfileOutdated,
-    /// What the projector reports of the profile.
+    /// The finding of the projector on the profile.
     Profile(Reason),
     /// The profile says how to reach the cluster.
     AccessPublished,
@@ -45,19 +45,19 @@ pub enum Code {
     AccessOutdated,
     /// A published trust anchor has expired.
     TrustAnchorExpired,
-    /// Why the profile does not say how to reach the cluster.
+    /// Why the profile has no access provider.
     Withheld(Withheld),
-    /// The account asks for copies in the namespace.
+    /// The account opts in to copies in the namespace.
     AccountAsks,
-    /// No account of the cluster asks for copies in the namespace.
+    /// No account of the cluster opts in to copies in the namespace.
     NoAccount,
     /// The agent has reported the token.
     TokenReported,
-    /// How it stands with the copy.
+    /// The state of the copy.
     Credential(State),
     /// The syncer has something left to write.
     CredentialOutdated,
-    /// What the syncer reports on the account.
+    /// The syncer's report on the account.
     Reported(String),
     /// The token has expired.
     TokenExpired,
@@ -65,11 +65,11 @@ pub enum Code {
     ConsumerMayRead,
     /// No ServiceAccount of the namespace may read the copy.
     NobodyMayRead,
-    /// An object on the hub gives the account permissions on the cluster.
+    /// An object on the hub grants the account permissions on the cluster.
     PermissionsApplied,
     /// Such an object has not been applied on the cluster yet.
     PermissionsNotApplied,
-    /// The hub has no object that gives the account permissions: they may have been given on the cluster.
+    /// The hub has no object that grants the account permissions: they may have been granted on the cluster.
     PermissionsUnknown,
 }
 
@@ -144,7 +144,7 @@ impl Serialize for Code {
     }
 }
 
-/// The sentence for a person.
+/// The text for people.
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,4 @@
-//! Whether the controllers work, and whether OCM's own do the same work beside them.
+//! Whether the controllers work, and whether OCM's own controllers write the same objects.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(super) const PROVISIONER: &str = "access-provisioner";
 /// The controller that copies tokens.
 pub(super) const SYNCER: &str = "credential-syncer";
 
-/// Where OCM's operator keeps its feature gates.
+/// The object with OCM's feature gates.
 const CLUSTER_MANAGER: &str = "cluster-manager";
 /// The gate of OCM's own projector.
 const OCM_GATE: &str = "ClusterProfile";
@@ -28,7 +28,7 @@ pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
     needed.collect()
 }
 
-/// The steps about the hub as a whole. A controller without a Lease is a problem where it has something left to write.
+/// The steps about the hub as a whole. A controller without a Lease is a problem if it has something left to write.
 pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
     for controller in [PROJECTOR, PROVISIONER, SYNCER] {
         let name = format!("hub-addons-{controller}");

@@ -14,10 +14,10 @@ use crate::grant::{self, Grant};
 
 const ACCOUNT: &str = "ManagedServiceAccount";
 const SECRET: &str = "Secret";
-/// The condition by which the agent says that it has reported a token.
+/// The condition by which the agent reports that it has written a token.
 const CONDITION_REPORTED: &str = "TokenReported";
 
-/// How it stands with the copy of an account in a namespace, as the syncer sees it.
+/// The state of the copy of an account in a namespace, as the syncer decides it.
 fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (CopyPlan, State) {
     let place = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
     let plan = plan(&hub.credentials, &hub.fleet, &place);
@@ -25,8 +25,8 @@ fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (Copy
     (plan, state.unwrap_or(State::NotAsked))
 }
 
-/// Whether an account of any of these clusters asks for copies in the namespace: then each that is granted should have
-/// one that does.
+/// Whether an account of any of these clusters opts in to the namespace: then every granted cluster should have one
+/// that does.
 pub(super) fn expected(hub: &Observed, namespace: &Namespace, keys: &[ProfileKey]) -> bool {
     let is_granted = |account: &AccountKey| {
         let key = ProfileKey { namespace: namespace.clone(), cluster: account.cluster.clone() };
@@ -37,7 +37,7 @@ pub(super) fn expected(hub: &Observed, namespace: &Namespace, keys: &[ProfileKey
         .any(|account| is_granted(&account) && is_meant(planned(hub, namespace, &account).1))
 }
 
-/// Whether the account asks for a copy in the namespace, one way or another.
+/// Whether the account opts in to the namespace, explicitly or not.
 fn is_meant(state: State) -> bool {
     !matches!(state, State::NotAsked | State::OutOfScope | State::ProtectedNamespace)
 }
@@ -54,7 +54,7 @@ impl Pair<'_> {
         self.finding(step, mark, code, object).of_account(account)
     }
 
-    /// From the accounts of the cluster to what the consumer may read.
+    /// The steps from the accounts of the cluster to the permissions of the consumer.
     pub(super) fn credential_steps(&self, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let is_named = |account: &AccountName| self.account.is_none_or(|asked| asked == account);
@@ -63,7 +63,7 @@ impl Pair<'_> {
         let mut found = false;
         for account in &accounts {
             let (plan, state) = planned(hub, &key.namespace, account);
-            // Only somebody who names an account expects it here.
+            // A copy is expected only if the question names an account.
             if !is_meant(state) && self.account.is_none() && state != State::ProtectedNamespace {
                 continue;
             }
@@ -96,7 +96,7 @@ impl Pair<'_> {
             .fix(format!("kubectl label managedserviceaccount {name} --namespace {cluster} {label}"))
     }
 
-    /// The accounts cannot be read: what the namespace has is all that there is to say.
+    /// The accounts cannot be read: only the copies in the namespace are known.
     fn copies_alone(&self, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let places = hub.credentials.places_at(&hub.fleet, key);
@@ -201,7 +201,7 @@ impl Pair<'_> {
             _ => copy(),
         };
         let code = if state == State::Synced { Code::CredentialOutdated } else { Code::Credential(state) };
-        // What is refused for a reason that the hub's own objects state is no doubt; what cannot be read is.
+        // A refusal because of the hub's own objects is known; an object that cannot be read is unknown.
         let mark = match state {
             State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown => {
                 Mark::Unknown
@@ -216,7 +216,7 @@ impl Pair<'_> {
         );
     }
 
-    /// The Secrets cannot be read: the agent and the syncer report on the account what they do with them.
+    /// The Secrets cannot be read: uses the reports of the agent and the syncer on the account.
     fn by_report(&self, account: &AccountKey, state: State, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let name = &account.account;
@@ -299,7 +299,7 @@ impl Pair<'_> {
     }
 }
 
-/// Where the agent of a cluster says what it does.
+/// The command that shows the state of a cluster's agent.
 fn agent_command(account: &AccountKey) -> String {
     let AccountKey { cluster, account } = account;
     format!(
@@ -315,7 +315,7 @@ fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, S
     Some((text("status"), text("reason"), text("message")))
 }
 
-/// Which step fails in this state.
+/// The step that fails in this state.
 fn step_of(state: State) -> Step {
     match state {
         State::NotAsked
@@ -344,7 +344,7 @@ fn step_of(state: State) -> Step {
     }
 }
 
-/// Field and value that a state rests on.
+/// The field and value that a state depends on.
 fn fact_of(state: State) -> (String, &'static str) {
     match state {
         State::NotAsked => (format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), "not true"),

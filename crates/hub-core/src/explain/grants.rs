@@ -15,7 +15,7 @@ const BINDING: &str = "ManagedClusterSetBinding";
 const SET: &str = "ManagedClusterSet";
 const CLUSTER: &str = "ManagedCluster";
 
-/// The steps about the bindings of a namespace, whatever the cluster.
+/// The steps about the bindings of a namespace, for every cluster.
 pub(super) fn namespace_steps(
     hub: &Observed,
     namespace: &Namespace,
@@ -28,7 +28,7 @@ pub(super) fn namespace_steps(
     }
     let bindings: Vec<_> = hub.fleet.bindings_in(namespace).collect();
     if bindings.is_empty() {
-        // A namespace that only has a profile is explained with the profile.
+        // A namespace with profiles only is explained with its profiles.
         if is_asked {
             findings.add(no_binding(hub, namespace, None));
         }
@@ -79,7 +79,7 @@ impl Pair<'_> {
     pub(super) fn grant_steps(&self, findings: &mut Findings) -> bool {
         let (hub, key) = (self.hub, self.key);
         if !hub.bindings_of.has(&key.namespace) {
-            // Of a namespace as a whole that was said before.
+            // For a namespace as a whole, this has already been reported.
             if self.is_asked {
                 findings.add(bindings_unread(&key.namespace).about(key));
             }
@@ -108,7 +108,7 @@ impl Pair<'_> {
             return true;
         }
         if !self.is_asked {
-            // Said once for the binding, for all clusters.
+            // Reported once for the binding, for all clusters.
             if granted == Grant::Unknown {
                 findings.worst = findings.worst.max(Mark::Problem);
             }
@@ -120,7 +120,7 @@ impl Pair<'_> {
         }
         for (name, binding) in hub.fleet.bindings_in(&key.namespace) {
             let verdict = verdicts.iter().find(|(judged, _)| *judged == name).map(|(_, verdict)| verdict);
-            // Where it is not known, only doubts count.
+            // If the grant is unknown, only unknown bindings count.
             let counts =
                 |verdict: &&Verdict| granted != Grant::Unknown || matches!(verdict, Verdict::Doubtful(_));
             if let Some(verdict) = verdict.filter(counts) {
@@ -131,7 +131,7 @@ impl Pair<'_> {
         granted != Grant::Refused
     }
 
-    /// What bindings say of themselves where clusters or sets cannot be read.
+    /// The bindings' own state, if clusters or sets cannot be read.
     fn own_terms(&self, findings: &mut Findings) -> bool {
         let (hub, key) = (self.hub, self.key);
         let mut may_grant = false;
@@ -229,7 +229,7 @@ fn bind(namespace: &Namespace, set: &str) -> String {
     )
 }
 
-/// The selector of a set next to the labels of a cluster that it reads.
+/// The selector of a set, and the labels of a cluster that it selects by.
 fn compared(selector: &ClusterSelector, set: &ClusterSetName, cluster: &ObservedCluster) -> String {
     if selector.keys().next().is_none() {
         return selector.to_string();
@@ -245,7 +245,7 @@ fn compared(selector: &ClusterSelector, set: &ClusterSetName, cluster: &Observed
     format!("{wanted}; the cluster has {shown}")
 }
 
-/// What a binding that does not grant a cluster rests on.
+/// The fact that a binding's refusal depends on.
 fn judged(
     hub: &Observed,
     namespace: &Namespace,

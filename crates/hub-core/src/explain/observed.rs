@@ -1,4 +1,4 @@
-//! What has been read of a hub to explain it, and what could not be read.
+//! The objects of a hub that were read to explain it, and those that could not be read.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::project::ProjectionSettings;
 
 pub use super::permission::{AccountPermission, Rbac, Readers};
 
-/// What has been read of a hub.
+/// The state of a hub.
 #[derive(Debug)]
 pub struct Observed {
-    /// When it was read, by the hub's clock.
+    /// When it was read, according to the hub's clock.
     pub now: Timestamp,
-    /// How profiles are made.
+    /// The settings of profiles.
     pub settings: ProjectionSettings,
     /// Its clusters, sets and bindings.
     pub fleet: Fleet,
@@ -35,26 +35,26 @@ pub struct Observed {
     pub profiles_of: Listed<Namespace>,
     /// The ClusterProfiles.
     pub profiles: BTreeMap<ProfileKey, Profile>,
-    /// The IDs that the profiles carry.
+    /// The member IDs of the profiles.
     pub member_ids: MemberIds,
-    /// What decides their access providers.
+    /// The state that decides their access providers.
     pub access: AccessIndex,
-    /// Whether the serving certificate of the proxy could be looked for.
+    /// Whether the serving certificate of the proxy could be read.
     pub knows_anchors: bool,
-    /// What decides the copies of tokens.
+    /// The state that decides the copies of tokens.
     pub credentials: CredentialIndex,
-    /// The Leases of the controllers by the controllers' names, or nothing where they cannot be read.
+    /// The Leases of the controllers by the controllers' names; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// The feature gates that OCM's ClusterManager switches on, or nothing where that cannot be read.
+    /// The enabled feature gates of OCM's ClusterManager; `None` if they cannot be read.
     pub ocm_gates: Option<Vec<String>>,
-    /// Who may read which Secrets in a namespace.
+    /// The readers of Secrets, by namespace.
     pub readers: BTreeMap<Namespace, Readers>,
-    /// What is known to give permissions on a cluster to its accounts.
+    /// The objects that grant permissions on a cluster to its accounts.
     pub permissions: BTreeMap<ClusterName, Vec<AccountPermission>>,
 }
 
 impl Observed {
-    /// Nothing is known of the hub yet.
+    /// An empty state.
     #[must_use]
     pub fn new(
         now: Timestamp,
@@ -83,8 +83,8 @@ impl Observed {
         }
     }
 
-    /// Takes in a ClusterProfile. Anchors that it publishes and the source no longer has count as replaced, as they do
-    /// for a controller that starts: the trust anchors come before the profiles.
+    /// Records a ClusterProfile. Anchors that it publishes and the source lacks count as replaced, as for a controller
+    /// that starts: apply trust anchors before profiles.
     pub fn apply_profile(&mut self, key: ProfileKey, metadata: &ObjectMeta, object: &Value) {
         let observed = ObservedProfile::read(metadata, object);
         if access::is_ours(&observed, &self.settings.manager)
@@ -112,13 +112,13 @@ impl Observed {
 /// A ClusterProfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What plans read of it.
+    /// The fields that plans read.
     pub observed: ObservedProfile,
-    /// The field manager whose write to fields of the projector was the last, where it is not this project's.
+    /// The field manager of the last write to the projector's fields, if it is not this project's.
     pub last_writer: Option<String>,
 }
 
-/// Who wrote the projector's fields last, where that was another.
+/// The field manager of the last write to the projector's fields, if it is another.
 fn last_writer(metadata: &ObjectMeta) -> Option<String> {
     let projects = |fields: &Value| {
         let status = &fields["f:status"];
@@ -151,7 +151,7 @@ pub struct Lease {
     pub seconds: i64,
 }
 
-/// How it stands with a controller.
+/// Whether a controller leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leading<'a> {
     /// The Leases cannot be read.
@@ -167,7 +167,7 @@ pub enum Leading<'a> {
 }
 
 impl Observed {
-    /// How it stands with the controller of that name.
+    /// Whether the controller of this name leads.
     #[must_use]
     pub fn leading(&self, controller: &str) -> Leading<'_> {
         let Some(leases) = &self.leases else { return Leading::Unknown };

@@ -1,5 +1,5 @@
-//! Whether the application may read the credential, and what the account may do on its cluster, from what the hub shows
-//! today: RBAC of the namespace, and ManifestWorks and ClusterPermissions of the cluster.
+//! Whether the application may read the copy, and which permissions the account has on its cluster, from what the hub
+//! shows: RBAC of the namespace, and ManifestWorks and ClusterPermissions of the cluster.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use serde_json::Value;
 
 use super::{Code, Findings, Mark, Object, Pair, Step};
 
-/// Who of a namespace may read which of its Secrets.
+/// The readers of Secrets in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readers {
     /// The permissions.
     permissions: Vec<Permission>,
-    /// Whether every Role and binding that can give one was read.
+    /// Whether every Role and binding that can grant a permission was read.
     is_complete: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Permission {
     subject: String,
-    /// The binding that gives it.
+    /// The binding that grants it.
     binding: Object,
-    /// The names of the Secrets, or all of them.
+    /// The names of the Secrets; `None` for all.
     names: Option<BTreeSet<String>>,
 }
 
-/// The objects that give permissions in a namespace; nothing where they cannot be read.
+/// The objects that grant permissions in a namespace; `None` if they cannot be read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rbac<'a> {
     /// The Roles of the namespace.
@@ -43,8 +43,8 @@ pub struct Rbac<'a> {
 }
 
 impl Readers {
-    /// Who may get Secrets of a namespace among the ServiceAccounts in it: an application finds its profiles and
-    /// credentials in its own namespace.
+    /// The ServiceAccounts of the namespace that may get Secrets in it: applications read profiles and copies in their
+    /// own namespace.
     #[must_use]
     pub fn of(namespace: &Namespace, rbac: &Rbac<'_>) -> Self {
         let rules = |role: &RoleRef| -> Option<Vec<&PolicyRule>> {
@@ -97,7 +97,7 @@ impl Readers {
     }
 }
 
-/// Who of the namespace a subject stands for, if anybody.
+/// The ServiceAccounts of the namespace that a subject includes, if any.
 fn in_namespace(namespace: &Namespace, subject: &Subject) -> Option<String> {
     let group = format!("system:serviceaccounts:{namespace}");
     match subject.kind.as_str() {
@@ -128,7 +128,7 @@ fn names(rule: &PolicyRule) -> Option<BTreeSet<String>> {
     Some(names.iter().cloned().collect())
 }
 
-/// An object on the hub that gives an account permissions on its cluster.
+/// An object on the hub that grants an account permissions on its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountPermission {
     /// The object.
@@ -142,7 +142,7 @@ pub struct AccountPermission {
 }
 
 impl AccountPermission {
-    /// Those that a ManifestWork gives: RoleBindings and ClusterRoleBindings to ServiceAccounts in it.
+    /// The permissions in a ManifestWork: its RoleBindings and ClusterRoleBindings to ServiceAccounts.
     #[must_use]
     pub fn of_manifest_work(work: &Value) -> Vec<Self> {
         let manifests = work["spec"]["workload"]["manifests"].as_array().into_iter().flatten();
@@ -163,7 +163,7 @@ impl AccountPermission {
             .collect()
     }
 
-    /// Those that a ClusterPermission gives.
+    /// The permissions in a ClusterPermission.
     #[must_use]
     pub fn of_cluster_permission(permission: &Value) -> Vec<Self> {
         let spec = &permission["spec"];
@@ -210,7 +210,7 @@ fn is_true(object: &Value, kind: &str) -> bool {
 }
 
 impl Pair<'_> {
-    /// Whether the application may read the copy, and what the account may do on the cluster.
+    /// Whether the application may read the copy, and which permissions the account has on the cluster.
     pub(super) fn consumer_steps(&self, place: &SecretKey, account: &AccountName, findings: &mut Findings) {
         let copy = || Object::namespaced("Secret", &place.namespace, &place.name);
         let step = |mark, code, object| {

@@ -1,4 +1,4 @@
-//! Whether the profile shows the cluster and says how to reach it.
+//! Whether the profile is up to date and has an access provider.
 
 use super::controllers::{PROJECTOR, PROVISIONER};
 use super::observed::{Leading, Profile};
@@ -10,7 +10,7 @@ use crate::profile::{ProfileAction, ProfilePlan, plan};
 use crate::project;
 
 const PROFILE: &str = "ClusterProfile";
-/// The most of a published bundle's end is shown to the second.
+/// The label of the expiry of a published bundle, in the value of a fact.
 const EXPIRES: &str = "expires";
 
 impl Pair<'_> {
@@ -22,7 +22,7 @@ impl Pair<'_> {
         self.hub.profiles.get(self.key)
     }
 
-    /// What the projector has left to do, where it is known what it reads.
+    /// The projector's next write, if its inputs are known.
     fn projection(&self) -> Option<ProfilePlan> {
         let (hub, key) = (self.hub, self.key);
         if !hub.knows_clusters || !hub.knows_sets || !hub.bindings_of.has(&key.namespace) {
@@ -33,7 +33,7 @@ impl Pair<'_> {
         Some(plan(key, &hub.settings.manager, observed, [share]))
     }
 
-    /// Whether the profile is as the projector writes it. Returns whether there is one.
+    /// Whether the profile is up to date. Returns whether it exists.
     pub(super) fn profile_steps(&self, findings: &mut Findings) -> bool {
         let (hub, key) = (self.hub, self.key);
         let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
@@ -48,7 +48,7 @@ impl Pair<'_> {
                 && hub.knows_sets
                 && grant::decide(&hub.fleet, key) == Grant::Refused
             {
-                // That is why, and it was said.
+                // The reason has already been reported.
             } else {
                 self.missing_profile(findings);
             }
@@ -99,7 +99,7 @@ impl Pair<'_> {
         let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
         let is_known = hub.knows_clusters && hub.knows_sets && hub.bindings_of.has(&key.namespace);
         if !is_known {
-            // It may be that the cluster is not granted.
+            // The cluster may not be granted.
             findings.add(step(Mark::Unknown, Code::NoProfile).field("metadata.name", "not found"));
             return;
         }
@@ -138,7 +138,7 @@ impl Pair<'_> {
             .fix(fix)
     }
 
-    /// The command that shows what a controller does.
+    /// The command that shows the logs of a controller.
     pub(super) fn controller_command(&self, controller: &str) -> String {
         match self.hub.leading(controller) {
             Leading::Leads(lease) | Leading::Nobody(lease) | Leading::Expired(lease) => format!(
@@ -152,7 +152,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Whether the profile says how to reach the cluster, and by which trust anchors.
+    /// Whether the profile has an access provider with valid trust anchors.
     pub(super) fn access_steps(&self, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let Some(profile) = self.profile().filter(|it| access::is_ours(&it.observed, &hub.settings.manager))
@@ -165,7 +165,7 @@ impl Pair<'_> {
         let entry = observed.access_provider(provider).and_then(|entry| entry.cluster);
         let offer = hub.access.offer(key, observed);
         let step = |mark, code| self.finding(Step::AccessProvider, mark, code, self.profile_object());
-        // A hub whose projector works and that has no provisioner does without.
+        // A hub with a projector and without a provisioner does not use it.
         let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease)
             && matches!(hub.leading(PROJECTOR), Leading::Leads(_));
         match (&offer, &entry) {
