@@ -46,7 +46,7 @@ impl TlsListener {
                     match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
                         Ok(Ok(stream)) => _ = sender.send((stream, peer)).await,
                         Ok(Err(error)) => {
-                            tracing::debug!(%peer, %error, "TLS handshake with a metrics client failed")
+                            tracing::debug!(%peer, %error, "TLS handshake with a metrics client failed");
                         }
                         Err(_) => tracing::debug!(%peer, "TLS handshake with a metrics client timed out"),
                     }
