@@ -1,6 +1,7 @@
 //! Compares two CRDs path by path. The order of keys, of `required` and of `enum` does not count, nor do descriptions.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -16,7 +17,11 @@ pub(crate) fn equal(ours: &Value, theirs: &Value) -> Vec<String> {
 pub(crate) fn digest(value: &Value) -> String {
     let mut text = String::new();
     canonical(&without_descriptions(value), &mut text);
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::new();
+    for byte in Sha256::digest(text) {
+        write!(hex, "{byte:02x}").unwrap();
+    }
+    hex
 }
 
 /// JSON with the keys in order and every number as a float, which compares `0` and `0.0` as equal.
@@ -26,7 +31,7 @@ fn canonical(value: &Value, text: &mut String) {
             let fields: BTreeMap<_, _> = fields.iter().collect();
             text.push('{');
             for (key, value) in fields {
-                text.push_str(&format!("{key:?}:"));
+                write!(text, "{key:?}:").unwrap();
                 canonical(value, text);
                 text.push(',');
             }
@@ -40,7 +45,7 @@ fn canonical(value: &Value, text: &mut String) {
             }
             text.push(']');
         }
-        Value::Number(number) => text.push_str(&format!("{:?}", number.as_f64())),
+        Value::Number(number) => write!(text, "{:?}", number.as_f64()).unwrap(),
         Value::String(_) | Value::Bool(_) | Value::Null => text.push_str(&value.to_string()),
     }
 }
