@@ -99,9 +99,9 @@ impl CopyWriter {
 
     /// Plans, and updates metrics and findings accordingly.
     fn plan(&self, place: &SecretKey) -> (CopyPlan, Option<Version>) {
-        let served = self.store.host.served.current();
+        let served = self.store.host.served.versions();
         let (plan, version, expires) = self.store.change(|fleet, index| {
-            index.set_profile_version(served);
+            index.set_served_versions(served);
             let plan = plan(index, fleet, place);
             let version = index.copy(place).map(|observed| observed.version.clone());
             if let (true, Some(version), Some(account)) = (plan.is_exact, &version, &plan.holder) {

@@ -30,8 +30,13 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
     watches.watch(accounts, AccountSink(Arc::clone(store)));
     let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
-    let profiles = profiles.served_in(watches.served_version());
-    watches.watch_metadata(profiles, ProfileSink(Arc::clone(store)));
+    let served = watches.served_version();
+    watches.watch_metadata(profiles.served_in(served.clone()), ProfileSink(Arc::clone(store)));
+    // A copy may name its profile in a version that is no longer served.
+    let this = Arc::clone(store);
+    watches.spawn("the versions of clusterprofiles", async move {
+        served.follow(|| this.queue_everything()).await;
+    });
     match &store.access {
         SecretAccess::Cluster => {
             watches.watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });

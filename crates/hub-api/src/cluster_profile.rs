@@ -58,6 +58,45 @@ impl ProfileVersion {
     }
 }
 
+/// The versions of ClusterProfile that a hub serves and this project supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServedVersions {
+    latest: ProfileVersion,
+    is_served: [bool; ProfileVersion::ALL.len()],
+}
+
+impl ServedVersions {
+    /// Parses the names of the served versions; `None` if no supported one is among them.
+    #[must_use]
+    pub fn read(served: &[&str]) -> Option<Self> {
+        let latest = ProfileVersion::latest(served.iter().copied())?;
+        let is_served = ProfileVersion::ALL.map(|version| served.contains(&version.as_str()));
+        Some(Self { latest, is_served })
+    }
+
+    /// The latest version, which is the one to use.
+    #[must_use]
+    pub fn latest(self) -> ProfileVersion {
+        self.latest
+    }
+
+    /// Whether the hub serves a version, as far as is known.
+    #[must_use]
+    pub fn has(self, version: ProfileVersion) -> bool {
+        ProfileVersion::ALL
+            .into_iter()
+            .zip(self.is_served)
+            .any(|(known, is_served)| known == version && is_served)
+    }
+}
+
+impl Default for ServedVersions {
+    /// Before the served versions are known: v1alpha1 is used, and every version counts as served.
+    fn default() -> Self {
+        Self { latest: ProfileVersion::default(), is_served: [true; ProfileVersion::ALL.len()] }
+    }
+}
+
 /// The cluster that the profile represents, and its manager (KEP-4322).
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
@@ -210,6 +249,13 @@ pub fn owner_reference(version: ProfileVersion, name: &str, uid: &str) -> OwnerR
         controller: Some(true),
         block_owner_deletion: None,
     }
+}
+
+/// The version of ClusterProfile in an owner reference, if it is a supported one.
+#[must_use]
+pub fn version_of(reference: &OwnerReference) -> Option<ProfileVersion> {
+    let (_, name) = reference.api_version.split_once('/')?;
+    ProfileVersion::ALL.into_iter().find(|version| version.as_str() == name)
 }
 
 /// Whether an owner reference names a ClusterProfile, in any version of the API, as the controller of an object.

@@ -3,12 +3,12 @@
 //! Watches the CRD of ClusterProfile by its name. Writes nothing. Guarantees that every request about profiles uses the
 //! latest version that both the hub serves and this project supports, as of the last event: a version that is added or
 //! removed needs no restart. A CRD that is missing, cannot be read or serves no supported version changes nothing. A
-//! process without permission to watch the CRD uses v1alpha1.
+//! process without permission to watch the CRD uses v1alpha1, and takes every version for served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hub_api::cluster_profile::{CRD, ProfileVersion};
+use hub_api::cluster_profile::{CRD, ProfileVersion, ServedVersions};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::sync::watch as channel;
 use tracing::info;
@@ -21,7 +21,7 @@ pub struct ServedVersion(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    version: channel::Sender<Option<ProfileVersion>>,
+    versions: channel::Sender<Option<ServedVersions>>,
     begun: AtomicBool,
 }
 
@@ -29,15 +29,30 @@ impl ServedVersion {
     /// The version in use; v1alpha1 until the served versions are known.
     #[must_use]
     pub fn current(&self) -> ProfileVersion {
-        self.0.version.borrow().unwrap_or_default()
+        self.versions().latest()
+    }
+
+    /// The versions that the hub serves; all as long as none is known.
+    #[must_use]
+    pub fn versions(&self) -> ServedVersions {
+        self.0.versions.borrow().unwrap_or_default()
+    }
+
+    /// Calls `react` whenever the hub serves other versions than before, for as long as the process lives.
+    pub async fn follow(&self, react: impl Fn()) {
+        let mut changes = self.0.versions.subscribe();
+        // The sender lives in `self`.
+        while changes.changed().await.is_ok() {
+            react();
+        }
     }
 
     /// Waits until a version is known, and returns the one in use.
     pub async fn known(&self) -> ProfileVersion {
-        let mut changes = self.0.version.subscribe();
+        let mut changes = self.0.versions.subscribe();
         // `self` owns the sender, so the wait cannot fail.
         match changes.wait_for(Option::is_some).await {
-            Ok(version) => version.unwrap_or_default(),
+            Ok(versions) => versions.unwrap_or_default().latest(),
             Err(_) => ProfileVersion::default(),
         }
     }
@@ -53,17 +68,21 @@ impl ServedVersion {
 
     /// Stops waiting: v1alpha1 is in use until the served versions are known.
     fn settle(&self) {
-        self.0.version.send_if_modified(|current| {
+        self.0.versions.send_if_modified(|current| {
             let is_first = current.is_none();
             current.get_or_insert_default();
             is_first
         });
     }
 
-    fn set(&self, version: ProfileVersion) {
-        let is_news = self.0.version.send_if_modified(|current| current.replace(version) != Some(version));
-        if is_news {
-            info!(version = version.as_str(), "using this version of ClusterProfile");
+    fn set(&self, versions: ServedVersions) {
+        let mut before = None;
+        self.0.versions.send_if_modified(|current| {
+            before = current.replace(versions);
+            before != Some(versions)
+        });
+        if before.map(ServedVersions::latest) != Some(versions.latest()) {
+            info!(version = versions.latest().as_str(), "using this version of ClusterProfile");
         }
     }
 }
@@ -73,9 +92,10 @@ struct Versions(ServedVersion);
 impl Sink<CustomResourceDefinition> for Versions {
     fn apply(&mut self, _: &ObjectKey, object: Result<CustomResourceDefinition, Unreadable>) {
         let Ok(crd) = object else { return };
-        let versions = crd.spec.versions.iter().filter(|version| version.served);
-        if let Some(version) = ProfileVersion::latest(versions.map(|version| version.name.as_str())) {
-            self.0.set(version);
+        let served = crd.spec.versions.iter().filter(|version| version.served);
+        let served: Vec<&str> = served.map(|version| version.name.as_str()).collect();
+        if let Some(versions) = ServedVersions::read(&served) {
+            self.0.set(versions);
         }
     }
 
@@ -119,8 +139,10 @@ mod tests {
         assert_eq!(seen(&versions, &both), ProfileVersion::V1alpha2);
         let first = [("v1alpha1", true), ("v1alpha2", false)];
         assert_eq!(seen(&versions, &first), ProfileVersion::V1alpha1);
+        assert!(!versions.versions().has(ProfileVersion::V1alpha2));
         let second = [("v1alpha1", false), ("v1alpha2", true)];
         assert_eq!(seen(&versions, &second), ProfileVersion::V1alpha2);
+        assert!(!versions.versions().has(ProfileVersion::V1alpha1));
         assert_eq!(seen(&versions, &[("v1beta1", true)]), ProfileVersion::V1alpha2);
     }
 
@@ -133,6 +155,18 @@ mod tests {
         });
         seen(&versions, &[("v1alpha2", true)]);
         assert_eq!(waiting.await.unwrap(), ProfileVersion::V1alpha2);
+    }
+
+    #[tokio::test]
+    async fn a_version_that_is_not_in_use_and_disappears_is_noticed_too() {
+        let versions = ServedVersion::default();
+        seen(&versions, &[("v1alpha1", true), ("v1alpha2", true)]);
+        let (noticed, mut changes) = tokio::sync::mpsc::unbounded_channel();
+        let following = versions.clone();
+        tokio::spawn(async move { following.follow(|| noticed.send(()).unwrap()).await });
+        tokio::task::yield_now().await;
+        seen(&versions, &[("v1alpha1", false), ("v1alpha2", true)]);
+        assert_eq!(changes.recv().await, Some(()));
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hub_api::cluster_profile::ProfileVersion;
+use hub_api::cluster_profile::{ProfileVersion, ServedVersions};
 use hub_api::names::{AccountKey, AccountName, ClusterName, LABEL_VALUE_MAX_LENGTH, SecretKey};
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use hub_api::{cluster_profile, labels};
@@ -60,6 +60,8 @@ pub struct ObservedCopy {
 struct Owner {
     name: String,
     uid: String,
+    /// The version in which it is named; nothing for an unknown one.
+    version: Option<ProfileVersion>,
 }
 
 /// The account recorded on a copy.
@@ -114,7 +116,8 @@ impl ObservedCopy {
             owner: match metadata.owner_references.as_deref() {
                 Some([owner]) if cluster_profile::controls(owner) && key.name.starts_with(&owner.name) => {
                     let uid = Some(&owner.uid).filter(|uid| uid.len() <= UID_MAX_LENGTH);
-                    uid.map(|uid| Owner { name: owner.name.clone(), uid: uid.clone() })
+                    let version = cluster_profile::version_of(owner);
+                    uid.map(|uid| Owner { name: owner.name.clone(), uid: uid.clone(), version })
                 }
                 _ => None,
             },
@@ -153,12 +156,20 @@ impl ObservedCopy {
             .is_some_and(|owner| owner.uid == wanted.owner && owner.name == wanted.account.cluster.as_str())
     }
 
+    /// Whether the hub serves the version in its owner reference. The garbage collector cannot look up an owner in any
+    /// other version, so the copy may outlive its profile.
+    fn names_a_served_version(&self, wanted: &Wanted<'_>) -> bool {
+        let version = self.owner.as_ref().and_then(|owner| owner.version);
+        version.is_none_or(|version| wanted.owner_versions.has(version))
+    }
+
     /// Whether it is the copy of this credential. Additional metadata of others is ignored.
     #[must_use]
     pub fn is(&self, wanted: &Wanted<'_>) -> bool {
         self.holds(wanted.credential)
             && self.record.as_ref().is_some_and(|it| it.account == *wanted.account && it.uid == wanted.uid)
             && self.is_owned_by(wanted)
+            && self.names_a_served_version(wanted)
     }
 
     /// Whether it is exactly as we write a copy of this credential, including all labels.
@@ -201,8 +212,9 @@ pub struct Wanted<'a> {
     pub uid: &'a str,
     /// The `metadata.uid` of the profile that owns it.
     pub owner: &'a str,
-    /// The version of ClusterProfile in its owner reference, when it is written. An existing copy keeps its version.
-    pub owner_version: ProfileVersion,
+    /// The served versions of ClusterProfile. Its owner reference has the latest when it is written; an existing copy keeps
+    /// its version as long as that is served.
+    pub owner_versions: ServedVersions,
     /// The data.
     pub credential: &'a Credential,
 }
@@ -258,7 +270,11 @@ impl Wanted<'_> {
     }
 
     fn owner_reference(&self) -> OwnerReference {
-        cluster_profile::owner_reference(self.owner_version, self.account.cluster.as_str(), self.owner)
+        cluster_profile::owner_reference(
+            self.owner_versions.latest(),
+            self.account.cluster.as_str(),
+            self.owner,
+        )
     }
 }
 

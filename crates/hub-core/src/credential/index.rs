@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use hub_api::cluster_profile::ProfileVersion;
+use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey, SecretKey};
 use jiff::Timestamp;
@@ -103,7 +103,7 @@ pub struct CredentialIndex {
     copies: BTreeMap<Namespace, BTreeMap<Arc<str>, Slot>>,
     listed_copies: Listed<Namespace>,
     profiles: BTreeMap<ProfileKey, Profile>,
-    profile_version: ProfileVersion,
+    served_versions: ServedVersions,
 }
 
 /// The lists that are complete, so that a missing object does not exist.
@@ -156,14 +156,14 @@ impl CredentialIndex {
         Self { settings, ..Self::default() }
     }
 
-    /// The version of ClusterProfile in owner references.
-    pub(super) fn profile_version(&self) -> ProfileVersion {
-        self.profile_version
+    /// The served versions of ClusterProfile.
+    pub(super) fn served_versions(&self) -> ServedVersions {
+        self.served_versions
     }
 
-    /// Sets the version of ClusterProfile in use. This alone causes no write to copies.
-    pub fn set_profile_version(&mut self, version: ProfileVersion) {
-        self.profile_version = version;
+    /// Sets the served versions of ClusterProfile. Only copies whose owner reference has another version are rewritten.
+    pub fn set_served_versions(&mut self, versions: ServedVersions) {
+        self.served_versions = versions;
     }
 
     /// Records that every ManagedServiceAccount is known; returns whether that is new.

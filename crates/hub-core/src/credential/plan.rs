@@ -372,9 +372,9 @@ fn standing<'a>(
         Grant::Granted => None,
         Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
     };
-    let owner_version = index.profile_version();
+    let owner_versions = index.served_versions();
     let (uid, owner) = (&account.uid, &profile.uid);
-    Standing::Offered(Wanted { account: key, uid, owner, owner_version, credential }, obstacle)
+    Standing::Offered(Wanted { account: key, uid, owner, owner_versions, credential }, obstacle)
 }
 
 /// Whether an account opts in to a namespace, as far as is known.

@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-use hub_api::cluster_profile::ProfileVersion;
+use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels::{
     IS_MANAGED_SERVICE_ACCOUNT, SYNCED_ACCOUNT, SYNCED_ACCOUNT_UID, SYNCED_CLUSTER, SYNCED_FROM,
 };
@@ -127,7 +127,7 @@ fn a_later_version_of_the_profiles_api_in_the_owner_reference_costs_no_write() {
 #[test]
 fn a_version_that_the_hub_begins_to_serve_is_named_in_the_next_write_and_costs_none() {
     let mut world = World::settled_scene();
-    world.index.set_profile_version(ProfileVersion::V1alpha2);
+    world.index.set_served_versions(ServedVersions::read(&["v1alpha1", "v1alpha2"]).unwrap());
     assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
     world.edit(&scene_place(), &json!({ "data": { "token": base64("by hand") } }));
     let action = world.plan(&scene_place()).action;
@@ -135,6 +135,22 @@ fn a_version_that_the_hub_begins_to_serve_is_named_in_the_next_write_and_costs_n
     let owner = &world.secret(&scene_place())["metadata"]["ownerReferences"][0];
     assert_eq!(owner["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
     assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn a_version_that_the_hub_no_longer_serves_is_replaced_in_one_write() {
+    let mut world = World::settled_scene();
+    let before = world.secret(&scene_place()).clone();
+    world.index.set_served_versions(ServedVersions::read(&["v1alpha2"]).unwrap());
+    let action = world.plan(&scene_place()).action;
+    world.write(&scene_place(), &action);
+    let after = world.secret(&scene_place()).clone();
+    let owner = |copy: &Value| copy["metadata"]["ownerReferences"][0].clone();
+    assert_eq!(owner(&after)["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
+    assert_eq!((&owner(&after)["uid"], &after["data"]), (&owner(&before)["uid"], &before["data"]));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.index.set_served_versions(ServedVersions::read(&["v1alpha1"]).unwrap());
+    assert!(matches!(world.plan(&scene_place()).action, CopyAction::Patch(_)));
 }
 
 #[test]
