@@ -5,13 +5,24 @@
 use crate::support::credentials::{
     cluster, copied, label, narrow, profile, scene, secrets, strict_scene, team, token, withdrawn,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::world::{create, delete, get, merge, merge_status};
+use local_hub::Flavour;
 use local_hub::ocm;
 use serde_json::json;
 
-#[tokio::test]
-async fn a_profile_made_by_hand_in_a_namespace_without_a_binding_gets_nothing() {
-    let scene = scene().await;
+on_each_version!(
+    a_profile_made_by_hand_in_a_namespace_without_a_binding_gets_nothing,
+    a_cluster_that_no_bound_set_picks_is_copied_nowhere,
+    a_binding_grants_when_it_is_bound_and_not_before,
+    a_token_goes_to_every_namespace_that_its_cluster_is_granted_to,
+    an_account_asks_with_the_value_true_and_no_other,
+    an_annotation_narrows_where_a_token_goes_and_can_change,
+    two_clusters_that_swap_namespaces_take_their_tokens_with_them,
+);
+
+async fn a_profile_made_by_hand_in_a_namespace_without_a_binding_gets_nothing(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "hand", &["hand-1"]).await;
     // It has every label, and exists beside the right one.
     create(&scene.ocm, [ocm::namespace("hand-none"), profile("hand-none", "hand-1")]).await;
@@ -28,9 +39,8 @@ async fn a_profile_made_by_hand_in_a_namespace_without_a_binding_gets_nothing() 
     assert!(secrets(&scene.ocm, "hand-none").await.is_empty());
 }
 
-#[tokio::test]
-async fn a_cluster_that_no_bound_set_picks_is_copied_nowhere() {
-    let scene = scene().await;
+async fn a_cluster_that_no_bound_set_picks_is_copied_nowhere(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "picked", &["picked-1"]).await;
     create(&scene.ocm, [cluster("picked-2", "another"), profile("picked", "picked-2")]).await;
     let [picked, not] = ["picked-1", "picked-2"].map(|cluster| token(cluster, "app"));
@@ -43,9 +53,8 @@ async fn a_cluster_that_no_bound_set_picks_is_copied_nowhere() {
     copied(&scene.ocm, "picked", &not).await;
 }
 
-#[tokio::test]
-async fn a_binding_grants_when_it_is_bound_and_not_before() {
-    let scene = scene().await;
+async fn a_binding_grants_when_it_is_bound_and_not_before(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let unbound = ocm::unbound("unbound", "unbound");
     create(&scene.ocm, [ocm::namespace("unbound"), ocm::cluster_set("unbound"), unbound.clone()]).await;
     create(&scene.ocm, [cluster("unbound-1", "unbound"), profile("unbound", "unbound-1")]).await;
@@ -60,9 +69,8 @@ async fn a_binding_grants_when_it_is_bound_and_not_before() {
     copied(&scene.ocm, "unbound", &token).await;
 }
 
-#[tokio::test]
-async fn a_token_goes_to_every_namespace_that_its_cluster_is_granted_to() {
-    let scene = scene().await;
+async fn a_token_goes_to_every_namespace_that_its_cluster_is_granted_to(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "every", &["every-1"]).await;
     let token = token("every-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -81,9 +89,8 @@ async fn a_token_goes_to_every_namespace_that_its_cluster_is_granted_to() {
     assert_eq!(secrets(&scene.ocm, "every-b").await, ["every-1-app", "every-1-other"]);
 }
 
-#[tokio::test]
-async fn an_account_asks_with_the_value_true_and_no_other() {
-    let scene = scene().await;
+async fn an_account_asks_with_the_value_true_and_no_other(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "asks", &["asks-1"]).await;
     let silent = ocm::ServiceAccountToken::of("asks-1", "silent");
     let said = ["false", "", "True", "yes"].map(|value| {
@@ -106,9 +113,8 @@ async fn an_account_asks_with_the_value_true_and_no_other() {
     withdrawn(&scene.ocm, "asks", &said[0]).await;
 }
 
-#[tokio::test]
-async fn an_annotation_narrows_where_a_token_goes_and_can_change() {
-    let scene = scene().await;
+async fn an_annotation_narrows_where_a_token_goes_and_can_change(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let namespaces = ["narrow", "narrow-a", "narrow-b"];
     team(&scene.ocm, "narrow", &["narrow-1"]).await;
     for namespace in &namespaces[1..] {
@@ -162,9 +168,8 @@ async fn where_accounts_must_name_their_namespaces_one_that_does_not_is_copied_n
     withdrawn(&scene.ocm, "strict", &named).await;
 }
 
-#[tokio::test]
-async fn two_clusters_that_swap_namespaces_take_their_tokens_with_them() {
-    let scene = scene().await;
+async fn two_clusters_that_swap_namespaces_take_their_tokens_with_them(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "swap-a", &["swap-1"]).await;
     team(&scene.ocm, "swap-b", &["swap-2"]).await;
     create(&scene.ocm, [profile("swap-a", "swap-2"), profile("swap-b", "swap-1")]).await;

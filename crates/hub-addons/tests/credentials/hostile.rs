@@ -9,14 +9,25 @@ use crate::support::credentials::{
     MANAGER, OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, caught_up, cluster, content, copied, copy, hub,
     name_of, profile, rotated, scene, secret, secrets, source, syncer, team, token, withdrawn, withheld,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::world::{create, delete, get, gone, merge, merge_status};
 use crate::support::{SOON, world};
 use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::{DeleteParams, PatchParams, PostParams};
+use local_hub::Flavour;
 use local_hub::eventually;
 use local_hub::ocm::{self, Object, ServiceAccountToken};
 use serde_json::{Value, json};
+
+on_each_version!(
+    a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it,
+    a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room,
+    a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds,
+    a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token,
+    the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_reports_the_reason,
+    a_copy_is_never_owned_by_a_profile_of_another_cluster_manager,
+);
 
 /// Removes everything that identifies a copy, including the API server's record of its writer.
 fn stripped() -> Value {
@@ -29,9 +40,8 @@ async fn unbind(client: &Client, name: &str) {
     delete(client, &ocm::bound(name, name)).await;
 }
 
-#[tokio::test]
-async fn a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it() {
-    let scene = scene().await;
+async fn a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let more = json!({ "data": { "more": "eA==" } });
     for (name, patch) in [("strip", json!({})), ("strip-more", more)] {
         let cluster = format!("{name}-1");
@@ -131,9 +141,8 @@ async fn fill_quota(client: &Client, namespace: &str) -> Object {
     quota
 }
 
-#[tokio::test]
-async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room() {
-    let scene = scene().await;
+async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is_room(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "full", &["full-1"]).await;
     let quota = fill_quota(&scene.ocm, "full").await;
     let token = token("full-1", "app");
@@ -146,9 +155,8 @@ async fn a_create_that_a_quota_refuses_is_reported_and_made_up_for_when_there_is
     content(&scene.ocm, &token).await;
 }
 
-#[tokio::test]
-async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds() {
-    let scene = scene().await;
+async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_seconds(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "sticky", &["sticky-1"]).await;
     let token = token("sticky-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -185,9 +193,8 @@ async fn a_delete_that_a_policy_refuses_is_reported_and_made_up_for_within_secon
     withdrawn(&scene.ocm, "sticky", &token).await;
 }
 
-#[tokio::test]
-async fn a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token() {
-    let scene = scene().await;
+async fn a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "heir", &["heir-1"]).await;
     let token = token("heir-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -212,9 +219,10 @@ async fn a_cluster_imported_under_the_name_of_another_does_not_inherit_its_token
     content(&scene.ocm, &token).await;
 }
 
-#[tokio::test]
-async fn the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_reports_the_reason() {
-    let scene = scene().await;
+async fn the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names_one_reports_the_reason(
+    flavour: Flavour,
+) {
+    let scene = scene(flavour).await;
     let protected = "open-cluster-management-addon";
     team(&scene.ocm, "own", &["own-1"]).await;
     create(&scene.ocm, [ocm::namespace(protected), ocm::bound(protected, "own")]).await;
@@ -231,9 +239,8 @@ async fn the_hubs_own_namespaces_receive_no_credential_and_an_account_that_names
     content(&scene.ocm, &silent).await;
 }
 
-#[tokio::test]
-async fn a_copy_is_never_owned_by_a_profile_of_another_cluster_manager() {
-    let scene = scene().await;
+async fn a_copy_is_never_owned_by_a_profile_of_another_cluster_manager(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "hands", &["hands-1"]).await;
     let token = token("hands-1", "app");
     token.create(&scene.ocm).await.unwrap();

@@ -8,12 +8,23 @@ use crate::support::credentials::{
     OF_ACCOUNT, OF_CLUSTER, SYNCED_FROM, Scene, caught_up, content, copied, copy, hub, label, name_of,
     profile, rotated, scene, secret, secrets, syncer, team, token, withdrawn, withheld,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::world::{create, delete, events, get, merge, told};
 use crate::support::{SOON, USER};
 use kube::Client;
+use local_hub::Flavour;
 use local_hub::eventually;
 use local_hub::ocm::{self, Object, ServiceAccountToken};
 use serde_json::json;
+
+on_each_version!(
+    a_secret_of_another_owner_is_never_changed_and_replaced_by_the_copy_when_it_is_deleted,
+    a_secret_in_the_way_that_is_deleted_soon_gives_way_soon,
+    a_secret_that_comes_before_the_grant_and_one_that_is_labelled_later_are_left_alone,
+    of_two_accounts_with_one_name_the_first_stays_whichever_it_is,
+    a_name_too_long_for_a_label_is_shortened_there_and_whole_in_the_annotations,
+    a_name_too_long_for_a_secret_is_refused_and_affects_no_other_account,
+);
 
 const FOREIGN: &str = "hub_addons_findings{reason=\"ForeignSecret\"}";
 
@@ -57,9 +68,10 @@ async fn takes_its_place(client: &Client, namespace: &str, token: &ServiceAccoun
     copied(client, namespace, token).await;
 }
 
-#[tokio::test]
-async fn a_secret_of_another_owner_is_never_changed_and_replaced_by_the_copy_when_it_is_deleted() {
-    let scene = scene().await;
+async fn a_secret_of_another_owner_is_never_changed_and_replaced_by_the_copy_when_it_is_deleted(
+    flavour: Flavour,
+) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "foreign", &["foreign-1"]).await;
     let mut theirs = Vec::new();
     for (name, guise) in GUISES {
@@ -107,9 +119,8 @@ async fn a_secret_of_another_owner_is_never_changed_and_replaced_by_the_copy_whe
     }
 }
 
-#[tokio::test]
-async fn a_secret_in_the_way_that_is_deleted_soon_gives_way_soon() {
-    let scene = scene().await;
+async fn a_secret_in_the_way_that_is_deleted_soon_gives_way_soon(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "soon", &["soon-1"]).await;
     let token = token("soon-1", "app");
     let theirs = foreign("soon", &name_of(&token));
@@ -120,9 +131,10 @@ async fn a_secret_in_the_way_that_is_deleted_soon_gives_way_soon() {
     copied(&scene.ocm, "soon", &token).await;
 }
 
-#[tokio::test]
-async fn a_secret_that_comes_before_the_grant_and_one_that_is_labelled_later_are_left_alone() {
-    let scene = scene().await;
+async fn a_secret_that_comes_before_the_grant_and_one_that_is_labelled_later_are_left_alone(
+    flavour: Flavour,
+) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "late", &["late-1"]).await;
     let token = token("late-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -187,9 +199,8 @@ async fn first_stays(scene: &Scene, first: &ServiceAccountToken, second: &Servic
     copied(&scene.ocm, name, second).await;
 }
 
-#[tokio::test]
-async fn of_two_accounts_with_one_name_the_first_stays_whichever_it_is() {
-    let scene = scene().await;
+async fn of_two_accounts_with_one_name_the_first_stays_whichever_it_is(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let [shorter, longer] = twins(&scene.ocm, "twin").await;
     first_stays(&scene, &shorter, &longer, "twin").await;
     let [shorter, longer] = twins(&scene.ocm, "niwt").await;
@@ -236,9 +247,8 @@ async fn of_two_accounts_with_one_name_the_older_gets_the_copy_at_a_fresh_start(
     addons.stop().await;
 }
 
-#[tokio::test]
-async fn a_name_too_long_for_a_label_is_shortened_there_and_whole_in_the_annotations() {
-    let scene = scene().await;
+async fn a_name_too_long_for_a_label_is_shortened_there_and_whole_in_the_annotations(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let cluster = format!("long-{}", "x".repeat(40));
     team(&scene.ocm, "long", &[&cluster]).await;
     let accounts = ["a", "b"].map(|end| format!("{}{end}", "y".repeat(100)));
@@ -267,9 +277,8 @@ async fn a_name_too_long_for_a_label_is_shortened_there_and_whole_in_the_annotat
     }
 }
 
-#[tokio::test]
-async fn a_name_too_long_for_a_secret_is_refused_and_affects_no_other_account() {
-    let scene = scene().await;
+async fn a_name_too_long_for_a_secret_is_refused_and_affects_no_other_account(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let cluster = format!("longer-{}", "x".repeat(50));
     team(&scene.ocm, "longer", &[&cluster]).await;
     let fits = 253 - cluster.len() - 1;

@@ -6,15 +6,21 @@ use crate::support::credentials::{
     QUEUE, caught_up, cluster, content, copied, copy, hub, label, profile, rotated, scene, secrets, syncer,
     team, token, withdrawn, withheld,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, told};
 use crate::support::{Addons, USER, rights, syncer_user};
+use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster};
 use serde_json::json;
 
-#[tokio::test]
-async fn a_set_whose_selector_does_not_parse_keeps_its_copies_and_rotates_them() {
-    let scene = scene().await;
+on_each_version!(
+    a_set_whose_selector_does_not_parse_keeps_its_copies_and_rotates_them,
+    a_namespace_that_ends_gets_no_copy_and_is_not_asked_hot,
+);
+
+async fn a_set_whose_selector_does_not_parse_keeps_its_copies_and_rotates_them(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let set = |operator: &str| {
         let expression = json!({ "key": "picked", "operator": operator, "values": ["yes"] });
         ocm::selecting_cluster_set("doubt", &json!({ "matchExpressions": [expression] }))
@@ -91,10 +97,9 @@ async fn without_the_kind_of_accounts_the_others_work_and_nothing_is_deleted() {
     addons.stop().await;
 }
 
-#[tokio::test]
-async fn a_namespace_that_ends_gets_no_copy_and_is_not_asked_hot() {
+async fn a_namespace_that_ends_gets_no_copy_and_is_not_asked_hot(flavour: Flavour) {
     // Without the namespace controller, it stays terminating.
-    let scene = scene().await;
+    let scene = scene(flavour).await;
     let clusters: Vec<String> = (0..30).map(|number| format!("end-{number}")).collect();
     let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
     team(&scene.ocm, "end", &clusters).await;

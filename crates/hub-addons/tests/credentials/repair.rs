@@ -6,12 +6,21 @@ use crate::support::credentials::{
     OF_ACCOUNT, OF_CLUSTER, OF_UID, SYNCED_FROM, copied, copy, hub, profile, rotated, scene, syncer, team,
     token, withdrawn,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::world::{delete, get, merge};
 use futures::future::join_all;
 use k8s_openapi::ByteString;
 use kube::Client;
+use local_hub::Flavour;
 use local_hub::ocm::{self, ServiceAccountToken};
 use serde_json::{Value, json};
+
+on_each_version!(
+    a_copy_edited_or_deleted_by_hand_is_restored,
+    what_others_put_on_a_copy_stays,
+    an_unchangeable_copy_stays_until_its_token_changes,
+    a_profile_recreated_at_once_owns_the_copy_again,
+);
 
 /// A change of a copy.
 enum Edit {
@@ -118,9 +127,8 @@ async fn are_mended(client: &Client, accounts: &[(Edit, ServiceAccountToken, Val
     }
 }
 
-#[tokio::test]
-async fn a_copy_edited_or_deleted_by_hand_is_restored() {
-    let scene = scene().await;
+async fn a_copy_edited_or_deleted_by_hand_is_restored(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let accounts = accounts(&scene.ocm).await;
     for (edit, token, _) in &accounts {
         edit.make(&scene.ocm, token).await;
@@ -142,9 +150,8 @@ async fn a_copy_edited_or_deleted_while_no_syncer_ran_is_restored() {
     addons.stop().await;
 }
 
-#[tokio::test]
-async fn what_others_put_on_a_copy_stays() {
-    let scene = scene().await;
+async fn what_others_put_on_a_copy_stays(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "kept", &["kept-1"]).await;
     let token = token("kept-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -160,9 +167,8 @@ async fn what_others_put_on_a_copy_stays() {
     assert_eq!(shown["metadata"]["annotations"]["example.com/note"], "theirs");
 }
 
-#[tokio::test]
-async fn an_unchangeable_copy_stays_until_its_token_changes() {
-    let scene = scene().await;
+async fn an_unchangeable_copy_stays_until_its_token_changes(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "frozen", &["frozen-1"]).await;
     let token = token("frozen-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -181,9 +187,8 @@ async fn an_unchangeable_copy_stays_until_its_token_changes() {
     assert_eq!(now["immutable"], json!(null));
 }
 
-#[tokio::test]
-async fn a_profile_recreated_at_once_owns_the_copy_again() {
-    let scene = scene().await;
+async fn a_profile_recreated_at_once_owns_the_copy_again(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "again", &["again-1"]).await;
     let token = token("again-1", "app");
     token.create(&scene.ocm).await.unwrap();

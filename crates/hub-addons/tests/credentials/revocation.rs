@@ -6,11 +6,19 @@
 use crate::support::credentials::{
     caught_up, copied, copy, hub, label, narrow, profile, scene, source, syncer, team, token, withdrawn,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::world::{HOLD, create, delete, get, hold, let_go, merge_status, told};
 use futures::future::join_all;
 use kube::Client;
+use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use serde_json::{Value, json};
+
+on_each_version!(
+    a_copy_is_deleted_when_a_precondition_ends,
+    a_copy_that_a_finalizer_holds_loses_its_token_at_least,
+    a_copy_that_another_client_deletes_and_a_finalizer_delays_is_emptied_when_its_token_is_withdrawn,
+);
 
 /// Everything that can end a copy.
 #[derive(Clone, Copy, Debug)]
@@ -170,9 +178,8 @@ async fn worlds(client: &Client) -> Vec<World> {
     worlds
 }
 
-#[tokio::test]
-async fn a_copy_is_deleted_when_a_precondition_ends() {
-    let scene = scene().await;
+async fn a_copy_is_deleted_when_a_precondition_ends(flavour: Flavour) {
+    let scene = scene(flavour).await;
     for world in worlds(&scene.ocm).await {
         let rest = world.rest(&scene.ocm).await;
         world.make(&scene.ocm).await;
@@ -223,9 +230,8 @@ async fn a_copy_is_deleted_after_an_outage_in_which_a_precondition_ended() {
     addons.stop().await;
 }
 
-#[tokio::test]
-async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least() {
-    let scene = scene().await;
+async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "held", &["held-1"]).await;
     let token = token("held-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -250,9 +256,10 @@ async fn a_copy_that_a_finalizer_holds_loses_its_token_at_least() {
     copied(&scene.ocm, "held", &token).await;
 }
 
-#[tokio::test]
-async fn a_copy_that_another_client_deletes_and_a_finalizer_delays_is_emptied_when_its_token_is_withdrawn() {
-    let scene = scene().await;
+async fn a_copy_that_another_client_deletes_and_a_finalizer_delays_is_emptied_when_its_token_is_withdrawn(
+    flavour: Flavour,
+) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "ending", &["ending-1"]).await;
     let token = token("ending-1", "app");
     token.create(&scene.ocm).await.unwrap();

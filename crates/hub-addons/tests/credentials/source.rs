@@ -6,10 +6,22 @@ use crate::support::credentials::{
     Scene, content, copied, copy, narrow, profile, rotated, scene, secret, secrets, source, team, token,
     withdrawn, withheld,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::world::{create, delete, get, merge, merge_status};
 use k8s_openapi::ByteString;
+use local_hub::Flavour;
 use local_hub::ocm::{self, ServiceAccountToken};
 use serde_json::json;
+
+on_each_version!(
+    a_secret_that_the_agent_has_not_made_for_the_account_is_not_copied,
+    a_status_that_names_another_secret_is_refused,
+    nothing_but_token_and_authority_is_copied,
+    an_invalid_token_keeps_the_copy_and_the_next_one_replaces_it,
+    an_invalid_token_creates_no_copy_and_keeps_none_that_is_not_granted,
+    a_new_token_reaches_every_namespace,
+    a_recreated_account_is_another_account,
+);
 
 /// A token as the agent reports it, except for a test's change.
 async fn reported(scene: &Scene, token: &ServiceAccountToken, change: impl Fn(ocm::Object) -> ocm::Object) {
@@ -20,9 +32,8 @@ async fn reported(scene: &Scene, token: &ServiceAccountToken, change: impl Fn(oc
     change(token.secret(&uid)).create(&scene.ocm).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_secret_that_the_agent_has_not_made_for_the_account_is_not_copied() {
-    let scene = scene().await;
+async fn a_secret_that_the_agent_has_not_made_for_the_account_is_not_copied(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let clusters = ["src-label", "src-type", "src-owner", "src-uid", "src-right"];
     team(&scene.ocm, "src", &clusters).await;
     let tokens = clusters.map(|cluster| token(cluster, "app"));
@@ -53,9 +64,8 @@ async fn a_secret_that_the_agent_has_not_made_for_the_account_is_not_copied() {
     }
 }
 
-#[tokio::test]
-async fn a_status_that_names_another_secret_is_refused() {
-    let scene = scene().await;
+async fn a_status_that_names_another_secret_is_refused(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "ref", &["ref-1"]).await;
     let [token, other] = ["app", "other"].map(|account| token("ref-1", account));
     ocm::create_tokens(&scene.ocm, [token.clone(), other.clone()]).await.unwrap();
@@ -77,9 +87,8 @@ async fn a_status_that_names_another_secret_is_refused() {
     copied(&scene.ocm, "ref", &token).await;
 }
 
-#[tokio::test]
-async fn nothing_but_token_and_authority_is_copied() {
-    let scene = scene().await;
+async fn nothing_but_token_and_authority_is_copied(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "more", &["more-1", "more-2"]).await;
     let [token, bare] = ["more-1", "more-2"].map(|cluster| token(cluster, "app"));
     let more = json!({ "data": { "kubeconfig": "eA==", "huge": ByteString(vec![b'x'; 900_000]) } });
@@ -103,9 +112,8 @@ async fn nothing_but_token_and_authority_is_copied() {
     .await;
 }
 
-#[tokio::test]
-async fn an_invalid_token_keeps_the_copy_and_the_next_one_replaces_it() {
-    let scene = scene().await;
+async fn an_invalid_token_keeps_the_copy_and_the_next_one_replaces_it(flavour: Flavour) {
+    let scene = scene(flavour).await;
     let long = vec![b'a'; 65 * 1024];
     let broken: [(&str, &[u8]); 6] = [
         ("no-utf8", &[0xff, 0xfe, b'a']),
@@ -144,9 +152,8 @@ async fn an_invalid_token_keeps_the_copy_and_the_next_one_replaces_it() {
     }
 }
 
-#[tokio::test]
-async fn an_invalid_token_creates_no_copy_and_keeps_none_that_is_not_granted() {
-    let scene = scene().await;
+async fn an_invalid_token_creates_no_copy_and_keeps_none_that_is_not_granted(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "none", &["none-1"]).await;
     let [empty, huge] = ["empty", "huge"].map(|account| token("none-1", account));
     // The maximum size of a Secret.
@@ -167,9 +174,8 @@ async fn an_invalid_token_creates_no_copy_and_keeps_none_that_is_not_granted() {
     withdrawn(&scene.ocm, "none", &good).await;
 }
 
-#[tokio::test]
-async fn a_new_token_reaches_every_namespace() {
-    let scene = scene().await;
+async fn a_new_token_reaches_every_namespace(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "rot", &["rot-1"]).await;
     let others: Vec<String> = (0..6).map(|number| format!("rot-{number}")).collect();
     for namespace in &others {
@@ -196,9 +202,8 @@ async fn a_new_token_reaches_every_namespace() {
     }
 }
 
-#[tokio::test]
-async fn a_recreated_account_is_another_account() {
-    let scene = scene().await;
+async fn a_recreated_account_is_another_account(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "anew", &["anew-1"]).await;
     let first = token("anew-1", "app");
     first.create(&scene.ocm).await.unwrap();

@@ -6,12 +6,20 @@ use crate::support::credentials::{
     CONDITION, QUEUE, SYNCER, cluster, condition, content, copied, hub, label, narrow, profile, rotated,
     scene, source, syncer, team, token, withdrawn, withheld,
 };
+use crate::support::flavours::on_each_version;
 use crate::support::world::{create, delete, events, get, merge, merge_status, profile_of, told};
 use crate::support::{Addons, Hub, SOON, rights};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::{LocalHub, eventually, ocm};
+use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::json;
+
+on_each_version!(
+    an_account_says_why_its_token_is_missing_until_it_is_there,
+    conditions_of_others_on_an_account_are_preserved,
+    a_problem_that_is_resolved_soon_is_not_reported,
+    the_profile_of_another_cluster_manager_carries_no_copy,
+);
 
 const EXPIRY: &str = "hub_addons_next_token_expiry_seconds{}";
 const SYNCS: &str = "hub_addons_credential_sync_seconds_count";
@@ -20,9 +28,8 @@ fn counted(state: &str) -> String {
     format!("hub_addons_credentials{{state=\"{state}\"}}")
 }
 
-#[tokio::test]
-async fn an_account_says_why_its_token_is_missing_until_it_is_there() {
-    let scene = scene().await;
+async fn an_account_says_why_its_token_is_missing_until_it_is_there(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "why", &["why-1", "why-2"]).await;
     let [granted, silent, elsewhere, invalid] =
         ["granted", "silent", "elsewhere", "invalid"].map(|account| token("why-1", account));
@@ -69,9 +76,8 @@ async fn an_account_says_why_its_token_is_missing_until_it_is_there() {
     }
 }
 
-#[tokio::test]
-async fn conditions_of_others_on_an_account_are_preserved() {
-    let scene = scene().await;
+async fn conditions_of_others_on_an_account_are_preserved(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "said", &["said-1"]).await;
     let token = token("said-1", "app");
     token.create(&scene.ocm).await.unwrap();
@@ -100,9 +106,8 @@ async fn conditions_of_others_on_an_account_are_preserved() {
     assert_eq!(others().await, before);
 }
 
-#[tokio::test]
-async fn a_problem_that_is_resolved_soon_is_not_reported() {
-    let scene = scene().await;
+async fn a_problem_that_is_resolved_soon_is_not_reported(flavour: Flavour) {
+    let scene = scene(flavour).await;
     // In the usual order: the account, then its token, then the grant, then the profile.
     create(&scene.ocm, [ocm::namespace("brief"), ocm::cluster_set("brief"), cluster("brief-1", "brief")])
         .await;
@@ -118,9 +123,8 @@ async fn a_problem_that_is_resolved_soon_is_not_reported() {
     assert!(condition(&scene.ocm, &token).await.is_null());
 }
 
-#[tokio::test]
-async fn the_profile_of_another_cluster_manager_carries_no_copy() {
-    let scene = scene().await;
+async fn the_profile_of_another_cluster_manager_carries_no_copy(flavour: Flavour) {
+    let scene = scene(flavour).await;
     team(&scene.ocm, "theirs", &["theirs-1"]).await;
     delete(&scene.ocm, &profile("theirs", "theirs-1")).await;
     let theirs = profile_of("another", "theirs", "theirs-1").label("x-k8s.io/cluster-manager", "another");

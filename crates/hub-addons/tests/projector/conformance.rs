@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::shared::{Stage, v1alpha2_stage};
+use crate::support::shared::{Stage, stage};
 use crate::support::shown::{condition, profile};
 use hub_api::cluster_profile::ProfileVersion;
 use hub_api::labels::{CLUSTER_MANAGER, MEMBER_ID};
 use kube::api::{Api, DynamicObject, ListParams};
+use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ const CLUSTERS: [&str; 3] = ["first", "second", "third"];
 
 /// The profiles of an inventory with this name and these registered clusters.
 async fn inventory(name: &str) -> (Stage, Vec<Value>) {
-    let stage = v1alpha2_stage().await;
+    let stage = stage(Flavour::V1alpha2).await;
     let cluster = |cluster: &str| ManagedCluster::named(&format!("{name}-{cluster}")).in_set(name);
     let [first, second, third] = CLUSTERS.map(cluster);
     let third = third.label(MEMBER_ID, &format!("{name}-member"));
@@ -50,7 +51,7 @@ async fn listed(stage: &Stage, namespace: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn the_resource_is_served_in_v1alpha2_and_namespaced() {
-    let stage = v1alpha2_stage().await;
+    let stage = stage(Flavour::V1alpha2).await;
     let known = stage.ocm.list_api_group_resources("multicluster.x-k8s.io/v1alpha2").await.unwrap();
     let resource = known.resources.iter().find(|resource| resource.name == "clusterprofiles").unwrap();
     assert!(resource.namespaced);

@@ -2,11 +2,27 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use crate::support::flavours::on_each_flavour;
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::names;
 use crate::support::world::{HOLD, delete, events, get, hold, let_go, merge_status, told};
+use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::json;
+
+on_each_flavour!(
+    an_exclusive_set_shows_the_clusters_whose_label_names_it,
+    a_label_selector_shows_the_clusters_that_it_picks,
+    no_label_selector_picks_nothing_and_an_empty_one_everything,
+    only_a_binding_that_is_bound_grants,
+    a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_reported,
+    a_set_that_is_missing_grants_nothing_until_it_exists,
+    several_bindings_make_a_union_and_each_cluster_is_there_once,
+    a_cluster_that_is_being_deleted_leaves_at_once,
+    two_clusters_that_swap_sets_are_both_right,
+    a_set_with_a_new_selector_changes_what_its_namespaces_see,
+    a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set,
+);
 
 fn in_set(name: &str, set: &str) -> Object {
     ManagedCluster::named(name).in_set(set).into()
@@ -27,9 +43,8 @@ async fn write_bound(stage: &Stage, binding: &Object, status: &str) {
     merge_status(&stage.ocm, binding, &json!({ "conditions": [condition] })).await;
 }
 
-#[tokio::test]
-async fn an_exclusive_set_shows_the_clusters_whose_label_names_it() {
-    let stage = stage().await;
+async fn an_exclusive_set_shows_the_clusters_whose_label_names_it(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let unsaid = ocm::cluster_set("exclusive-unsaid").field("spec", json!({ "clusterSelector": {} }));
     stage
         .create([
@@ -55,9 +70,8 @@ async fn an_exclusive_set_shows_the_clusters_whose_label_names_it() {
     stage.sees("exclusive", &[]).await;
 }
 
-#[tokio::test]
-async fn a_label_selector_shows_the_clusters_that_it_picks() {
-    let stage = stage().await;
+async fn a_label_selector_shows_the_clusters_that_it_picks(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let selector = json!({
         "matchLabels": { "picked/by": "label" },
         "matchExpressions": [{ "key": "picked/not", "operator": "NotIn", "values": ["this"] }],
@@ -84,9 +98,8 @@ async fn a_label_selector_shows_the_clusters_that_it_picks() {
     stage.sees("selector", &["selector-2"]).await;
 }
 
-#[tokio::test]
-async fn no_label_selector_picks_nothing_and_an_empty_one_everything() {
-    let stage = stage().await;
+async fn no_label_selector_picks_nothing_and_an_empty_one_everything(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let nil = ocm::cluster_set("nil")
         .field("spec", json!({ "clusterSelector": { "selectorType": "LabelSelector" } }));
     stage
@@ -113,9 +126,8 @@ async fn no_label_selector_picks_nothing_and_an_empty_one_everything() {
     stage.sees("everything", &[]).await;
 }
 
-#[tokio::test]
-async fn only_a_binding_that_is_bound_grants() {
-    let stage = stage().await;
+async fn only_a_binding_that_is_bound_grants(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let silent = ocm::binding("bound-absent", "bound");
     let refused = ocm::unbound("bound-false", "bound");
     stage
@@ -142,9 +154,8 @@ async fn only_a_binding_that_is_bound_grants() {
     stage.sees("bound-absent", &[]).await;
 }
 
-#[tokio::test]
-async fn a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_reported() {
-    let stage = stage().await;
+async fn a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_reported(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let mismatch =
         ocm::bound("mismatch", "mismatch-alias").field("spec", json!({ "clusterSet": "mismatch" }));
     stage
@@ -163,9 +174,8 @@ async fn a_binding_that_does_not_have_its_sets_name_grants_nothing_and_is_report
     assert!(names(&stage.ocm, "mismatch").await.is_empty());
 }
 
-#[tokio::test]
-async fn a_set_that_is_missing_grants_nothing_until_it_exists() {
-    let stage = stage().await;
+async fn a_set_that_is_missing_grants_nothing_until_it_exists(flavour: Flavour) {
+    let stage = stage(flavour).await;
     stage
         .create([
             ocm::namespace("missing"),
@@ -182,9 +192,8 @@ async fn a_set_that_is_missing_grants_nothing_until_it_exists() {
     stage.sees("missing", &[]).await;
 }
 
-#[tokio::test]
-async fn several_bindings_make_a_union_and_each_cluster_is_there_once() {
-    let stage = stage().await;
+async fn several_bindings_make_a_union_and_each_cluster_is_there_once(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let by_label = json!({ "matchLabels": { "union": "yes" } });
     stage
         .create([
@@ -211,9 +220,8 @@ async fn several_bindings_make_a_union_and_each_cluster_is_there_once() {
     stage.sees("union", &[]).await;
 }
 
-#[tokio::test]
-async fn a_cluster_that_is_being_deleted_leaves_at_once() {
-    let stage = stage().await;
+async fn a_cluster_that_is_being_deleted_leaves_at_once(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let leaving = in_set("leaving-1", "leaving");
     stage
         .create([
@@ -237,9 +245,8 @@ async fn a_cluster_that_is_being_deleted_leaves_at_once() {
     stage.sees("leaving", &["leaving-1", "leaving-2"]).await;
 }
 
-#[tokio::test]
-async fn two_clusters_that_swap_sets_are_both_right() {
-    let stage = stage().await;
+async fn two_clusters_that_swap_sets_are_both_right(flavour: Flavour) {
+    let stage = stage(flavour).await;
     stage
         .create([
             ocm::namespace("swap-a"),
@@ -261,9 +268,8 @@ async fn two_clusters_that_swap_sets_are_both_right() {
     }
 }
 
-#[tokio::test]
-async fn a_set_with_a_new_selector_changes_what_its_namespaces_see() {
-    let stage = stage().await;
+async fn a_set_with_a_new_selector_changes_what_its_namespaces_see(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let set = |value: &str| {
         ocm::selecting_cluster_set("reselect", &json!({ "matchLabels": { "reselect": value } }))
     };
@@ -289,9 +295,8 @@ async fn a_set_with_a_new_selector_changes_what_its_namespaces_see() {
     assert_eq!(names(&stage.ocm, "reselect-a").await, ["reselect-2"]);
 }
 
-#[tokio::test]
-async fn a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set() {
-    let stage = stage().await;
+async fn a_broken_selector_neither_adds_nor_removes_and_affects_no_other_set(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let set = |operator: &str| {
         let expression = json!({ "key": "broken", "operator": operator, "values": ["yes"] });
         ocm::selecting_cluster_set("broken", &json!({ "matchExpressions": [expression] }))

@@ -4,14 +4,22 @@
 
 use std::cell::Cell;
 
+use crate::support::flavours::on_each_flavour;
 use crate::support::shared::{Stage, caught_up, stage};
 use crate::support::shown::profile;
 use crate::support::world::{self, delete, events, get, merge, profile_of, told};
 use crate::support::{Hub, SOON, user};
 use hub_api::labels::MEMBER_ID;
+use local_hub::Flavour;
 use local_hub::eventually;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
+
+on_each_flavour!(
+    an_id_is_repaired_when_it_is_removed_and_when_it_is_edited,
+    a_profile_without_an_id_costs_one_write_with_whatever_else_drifted,
+    two_clusters_with_one_id_in_one_namespace_are_reported_until_they_differ,
+);
 
 const CHANGED: &str = "MemberIdChanged";
 const SHARED: &str = "MemberIdShared";
@@ -51,9 +59,8 @@ async fn created_later(hub: &Hub, than: &Value) {
     .await;
 }
 
-#[tokio::test]
-async fn an_id_is_repaired_when_it_is_removed_and_when_it_is_edited() {
-    let stage = stage().await;
+async fn an_id_is_repaired_when_it_is_removed_and_when_it_is_edited(flavour: Flavour) {
+    let stage = stage(flavour).await;
     stage.create(bound("repaired-id")).await;
     stage.create([cluster("repaired-id", "repaired-member").into()]).await;
     let key = ("repaired-id", "repaired-id");
@@ -109,9 +116,8 @@ async fn a_changed_id_is_kept_and_reported_through_a_restart_and_applied_where_t
     profile(&hub.ocm, key, "has the ID of the new cluster", |profile| id_of(profile) == "another").await;
 }
 
-#[tokio::test]
-async fn a_profile_without_an_id_costs_one_write_with_whatever_else_drifted() {
-    let stage = stage().await;
+async fn a_profile_without_an_id_costs_one_write_with_whatever_else_drifted(flavour: Flavour) {
+    let stage = stage(flavour).await;
     stage.create(bound("older")).await;
     // As an earlier release has written it. Without the label of its manager, it is not deleted before its cluster
     // exists.
@@ -126,9 +132,8 @@ async fn a_profile_without_an_id_costs_one_write_with_whatever_else_drifted() {
     assert_eq!(of_the_object.len(), 1, "{writes}");
 }
 
-#[tokio::test]
-async fn two_clusters_with_one_id_in_one_namespace_are_reported_until_they_differ() {
-    let stage = stage().await;
+async fn two_clusters_with_one_id_in_one_namespace_are_reported_until_they_differ(flavour: Flavour) {
+    let stage = stage(flavour).await;
     stage.create(bound("twins")).await;
     let twin = |name: &str, id: &str| ManagedCluster::named(name).in_set("twins").label(MEMBER_ID, id);
     stage.create([twin("twin-1", "twin").into(), twin("twin-2", "twin").into()]).await;

@@ -2,15 +2,27 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use crate::support::flavours::on_each_flavour;
 use crate::support::shared::{Stage, stage};
 use crate::support::shown::{names, profile, sees};
 use crate::support::world::{
     self, delete, events, get, gone, hold, let_go, merge, merge_status, profile_of, told,
 };
 use crate::support::{Addons, Hub, SOON, rights, user};
+use local_hub::Flavour;
 use local_hub::eventually;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
+
+on_each_flavour!(
+    a_profile_of_another_manager_is_never_changed_and_is_reported_once,
+    a_profile_is_deleted_only_where_label_and_spec_are_ours,
+    a_label_that_is_removed_manually_is_restored_while_the_cluster_is_granted,
+    a_profile_that_was_created_manually_as_ours_is_reconciled,
+    a_profile_that_is_deleted_manually_is_recreated,
+    a_terminating_profile_is_reported_and_recreated_once_it_is_gone,
+    a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_comes_back_with_the_grant,
+);
 
 const OURS: &str = "open-cluster-management";
 const LABEL: &str = "x-k8s.io/cluster-manager";
@@ -40,9 +52,8 @@ async fn finished(stage: &Stage, name: &str) -> Value {
         .await
 }
 
-#[tokio::test]
-async fn a_profile_of_another_manager_is_never_changed_and_is_reported_once() {
-    let stage = stage().await;
+async fn a_profile_of_another_manager_is_never_changed_and_is_reported_once(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let foreign = profile_of("another-manager", "foreign", "foreign").label(LABEL, "another-manager");
     bind(&stage, "foreign").await;
     stage.create([foreign.clone()]).await;
@@ -76,9 +87,8 @@ async fn a_profile_of_another_manager_is_never_changed_and_is_reported_once() {
     stage.shared.addons.measures(finding, 0.0).await;
 }
 
-#[tokio::test]
-async fn a_profile_is_deleted_only_where_label_and_spec_are_ours() {
-    let stage = stage().await;
+async fn a_profile_is_deleted_only_where_label_and_spec_are_ours(flavour: Flavour) {
+    let stage = stage(flavour).await;
     stage.create([ocm::namespace("mine"), cluster("mine-cluster")]).await;
     let unlabelled = profile_of(OURS, "mine", "unlabelled");
     let other_label = profile_of(OURS, "mine", "other-label").label(LABEL, "another-manager");
@@ -96,9 +106,8 @@ async fn a_profile_is_deleted_only_where_label_and_spec_are_ours() {
     stage.sees("mine", &["other-label", "other-spec"]).await;
 }
 
-#[tokio::test]
-async fn a_label_that_is_removed_manually_is_restored_while_the_cluster_is_granted() {
-    let stage = stage().await;
+async fn a_label_that_is_removed_manually_is_restored_while_the_cluster_is_granted(flavour: Flavour) {
+    let stage = stage(flavour).await;
     bind(&stage, "stripped").await;
     stage.create([cluster("stripped")]).await;
     let before = finished(&stage, "stripped").await;
@@ -112,9 +121,8 @@ async fn a_label_that_is_removed_manually_is_restored_while_the_cluster_is_grant
     stage.sees("stripped", &[]).await;
 }
 
-#[tokio::test]
-async fn a_profile_that_was_created_manually_as_ours_is_reconciled() {
-    let stage = stage().await;
+async fn a_profile_that_was_created_manually_as_ours_is_reconciled(flavour: Flavour) {
+    let stage = stage(flavour).await;
     bind(&stage, "adopted").await;
     stage.create([ours("adopted")]).await;
     let before = get(&stage.ocm, &ours("adopted")).await.unwrap();
@@ -125,9 +133,8 @@ async fn a_profile_that_was_created_manually_as_ours_is_reconciled() {
     assert_eq!(after["metadata"]["labels"][LABEL], OURS);
 }
 
-#[tokio::test]
-async fn a_profile_that_is_deleted_manually_is_recreated() {
-    let stage = stage().await;
+async fn a_profile_that_is_deleted_manually_is_recreated(flavour: Flavour) {
+    let stage = stage(flavour).await;
     bind(&stage, "deleted").await;
     stage.create([cluster("deleted")]).await;
     for _ in 0..5 {
@@ -140,9 +147,8 @@ async fn a_profile_that_is_deleted_manually_is_recreated() {
     assert_eq!(stage.asked_in("deleted").await.count(|request| request.code >= 400), 0);
 }
 
-#[tokio::test]
-async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone() {
-    let stage = stage().await;
+async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone(flavour: Flavour) {
+    let stage = stage(flavour).await;
     stage.create([cluster("held")]).await;
     bind(&stage, "held").await;
     let first = finished(&stage, "held").await;
@@ -169,9 +175,10 @@ async fn a_terminating_profile_is_reported_and_recreated_once_it_is_gone() {
     stage.shared.addons.measures("hub_addons_findings{reason=\"ProfileTerminating\"}", 0.0).await;
 }
 
-#[tokio::test]
-async fn a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_comes_back_with_the_grant() {
-    let stage = stage().await;
+async fn a_profile_that_a_finalizer_keeps_after_its_grant_is_deleted_once_and_comes_back_with_the_grant(
+    flavour: Flavour,
+) {
+    let stage = stage(flavour).await;
     bind(&stage, "kept").await;
     stage.create([cluster("kept")]).await;
     let first = finished(&stage, "kept").await;

@@ -2,15 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use crate::support::shared::{Stage, atomic_stage, stage, v1alpha2_stage};
+use crate::support::flavours::on_each_flavour;
+use crate::support::shared::{Stage, stage};
 use crate::support::shown::{condition, profile, provider};
 use crate::support::world::{events, get, merge, merge_status, profile_of, told};
+use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
+on_each_flavour!(
+    labels_and_display_name_are_repaired_and_what_is_not_ours_is_kept,
+    the_label_of_the_exclusive_set_follows_the_cluster_and_goes_with_it,
+    labels_on_the_allow_list_come_change_and_go_with_the_cluster,
+);
+
 /// Every flavour in turn.
 async fn stages() -> [Stage; 3] {
-    [stage().await, atomic_stage().await, v1alpha2_stage().await]
+    [stage(Flavour::Map).await, stage(Flavour::Atomic).await, stage(Flavour::V1alpha2).await]
 }
 
 /// A namespace with one granted cluster, both with this name.
@@ -235,9 +243,8 @@ async fn a_status_that_is_edited_by_hand_is_repaired() {
     }
 }
 
-#[tokio::test]
-async fn labels_and_display_name_are_repaired_and_what_is_not_ours_is_kept() {
-    let stage = stage().await;
+async fn labels_and_display_name_are_repaired_and_what_is_not_ours_is_kept(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let profile = show(&stage, cluster("metadata").in_set("its-set")).await;
     stage.caught_up().await;
     let good = get(&stage.ocm, &profile).await.unwrap();
@@ -276,9 +283,8 @@ async fn labels_and_display_name_are_repaired_and_what_is_not_ours_is_kept() {
     crate::support::world::let_go(&stage.ocm, &profile).await;
 }
 
-#[tokio::test]
-async fn the_label_of_the_exclusive_set_follows_the_cluster_and_goes_with_it() {
-    let stage = stage().await;
+async fn the_label_of_the_exclusive_set_follows_the_cluster_and_goes_with_it(flavour: Flavour) {
+    let stage = stage(flavour).await;
     show(&stage, cluster("set-label").in_set("one")).await;
     let label = |profile: &Value| profile["metadata"]["labels"]["multicluster.x-k8s.io/clusterset"].clone();
     shown(&stage, "set-label", "names its set", |profile| label(profile) == "one").await;
@@ -288,9 +294,8 @@ async fn the_label_of_the_exclusive_set_follows_the_cluster_and_goes_with_it() {
     shown(&stage, "set-label", "names none", |profile| label(profile).is_null()).await;
 }
 
-#[tokio::test]
-async fn labels_on_the_allow_list_come_change_and_go_with_the_cluster() {
-    let stage = stage().await;
+async fn labels_on_the_allow_list_come_change_and_go_with_the_cluster(flavour: Flavour) {
+    let stage = stage(flavour).await;
     let labelled = |region: &str| {
         cluster("propagate")
             .label("region", region)

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::ListParams;
 use local_hub::ocm::{self, ManagedCluster, Object, SYNC_LABEL, ServiceAccountToken};
-use local_hub::{HubBuilder, LocalHub, eventually};
+use local_hub::{Flavour, HubBuilder, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use super::shared::{Shared, share};
@@ -37,10 +37,11 @@ pub struct Scene {
     pub ocm: Client,
 }
 
-/// The hub that the tests of a file share, with a running syncer.
-pub async fn scene() -> Scene {
-    static SHARED: OnceLock<Shared> = OnceLock::new();
-    scene_of(&SHARED, LocalHub::builder().without_controller_manager(), &[]).await
+/// The hub of a flavour of the ClusterProfile CRD that the tests of a program share, with the syncer at work.
+pub async fn scene(flavour: Flavour) -> Scene {
+    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] = [const { OnceLock::new() }; Flavour::ALL.len()];
+    let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
+    scene_of(&SHARED[flavour as usize], builder, &[]).await
 }
 
 /// A shared hub with the controllers for garbage collection and namespaces. With it, a file shares two hubs, which

@@ -13,6 +13,7 @@ pub mod chart;
 pub mod command;
 pub mod credentials;
 pub mod examples;
+pub mod flavours;
 pub mod installed;
 pub mod inventory;
 pub mod plugin;

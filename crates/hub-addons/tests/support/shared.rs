@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::Client;
-use local_hub::{LocalHub, Requests, ocm};
+use local_hub::{Flavour, LocalHub, Requests, ocm};
 use serde_json::json;
 
 use super::shown::{profile, sees};
@@ -27,27 +27,11 @@ pub struct Stage {
     pub ocm: Client,
 }
 
-/// The hub's own ClusterProfile, with lists that are maps.
-pub async fn stage() -> Stage {
-    static SHARED: OnceLock<Shared> = OnceLock::new();
-    stage_of(&SHARED, local_hub::Flavour::Map).await
-}
-
-/// A hub whose ClusterProfile has atomic lists.
-pub async fn atomic_stage() -> Stage {
-    static SHARED: OnceLock<Shared> = OnceLock::new();
-    stage_of(&SHARED, local_hub::Flavour::Atomic).await
-}
-
-/// A hub that serves v1alpha2 of ClusterProfile beside v1alpha1.
-pub async fn v1alpha2_stage() -> Stage {
-    static SHARED: OnceLock<Shared> = OnceLock::new();
-    stage_of(&SHARED, local_hub::Flavour::V1alpha2).await
-}
-
-async fn stage_of(shared: &'static OnceLock<Shared>, lists: local_hub::Flavour) -> Stage {
-    let (shared, ocm) = share(shared, move || async move {
-        let builder = LocalHub::builder().without_controller_manager().flavour(lists);
+/// The hub of a flavour of the ClusterProfile CRD that the tests of a program share, with the projector at work.
+pub async fn stage(flavour: Flavour) -> Stage {
+    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] = [const { OnceLock::new() }; Flavour::ALL.len()];
+    let (shared, ocm) = share(&SHARED[flavour as usize], move || async move {
+        let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
         let hub = Hub::start(builder, rights::projector()).await;
         let addons = hub.projector(&[PROPAGATED]).await;
         (hub, addons)
