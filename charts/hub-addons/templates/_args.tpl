@@ -16,8 +16,11 @@
 {{- if $component.projects }}
 - --follow-member-id={{ $values.followMemberId }}
 {{- end }}
-{{- if $component.syncs }}
+{{- $followers := include "hub-addons.followers" $root | fromJsonArray }}
+{{- if or $component.syncs (and $component.grants $followers) }}
 - --require-sync-namespaces={{ $values.credentials.requireSyncNamespaces }}
+{{- end }}
+{{- if $component.syncs }}
 - --credential-secret-access={{ $values.credentials.secretAccess }}
 - --trust-restored-tokens={{ $values.credentials.trustRestoredTokens }}
 {{- end }}
@@ -31,6 +34,9 @@
 - --credential-rights-subject={{ $root.Release.Namespace }}/{{ include "hub-addons.account" (list $root "credentials") }}
 - --credential-rights-copies-role={{ include "hub-addons.copiesRole" $root }}
 - --credential-rights-tokens-role={{ include "hub-addons.tokensRole" $root }}
+{{- with $followers }}
+- {{ printf "--credential-rights-follow=%s" (join "," .) | quote }}
+{{- end }}
 {{- end }}
 {{- if $component.provisions }}
 - --access-provider-name={{ $access.name }}

@@ -52,7 +52,10 @@ impl Controller for CredentialRights {
         match touched {
             Touched::Nothing => {}
             Touched::Cluster(cluster) => self.store.cluster_changed(cluster),
-            Touched::Namespaces(namespaces) => self.store.namespaces_changed(namespaces),
+            Touched::Namespaces(namespaces) => {
+                self.store.namespaces_changed(namespaces);
+                self.store.queue_consumers(|role| namespaces.contains(&role.namespace));
+            }
         }
     }
 

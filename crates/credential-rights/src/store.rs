@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
+use hub_core::consumer_role::{ConsumerAction, ConsumerRole, ObservedConsumerRole};
+use hub_core::credential::account::Scope;
 use hub_core::grant;
 use hub_core::rights::{Need, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
 use hub_core::token_names::token_names;
@@ -26,6 +28,8 @@ pub(crate) enum Key {
     Tokens,
     /// The permission for copies in a namespace.
     Copies(Namespace),
+    /// A consumer's permission for the copies that its namespace is granted.
+    Consumer(ConsumerRole),
 }
 
 impl hub_runtime::queue::Key for Key {
@@ -33,6 +37,7 @@ impl hub_runtime::queue::Key for Key {
         match self {
             Self::Tokens => "".into(),
             Self::Copies(namespace) => namespace.clone(),
+            Self::Consumer(role) => role.namespace.clone(),
         }
     }
 }
@@ -42,6 +47,7 @@ impl fmt::Display for Key {
         match self {
             Self::Tokens => f.write_str("tokens"),
             Self::Copies(namespace) => write!(f, "copies in {namespace}"),
+            Self::Consumer(role) => role.subject().fmt(f),
         }
     }
 }
@@ -57,13 +63,15 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct State {
-    /// The accounts that opt in, and whether the list is complete.
-    accounts: BTreeSet<AccountKey>,
+    /// The accounts that opt in, with the namespaces, and whether the list is complete.
+    accounts: BTreeMap<AccountKey, Scope>,
     all_accounts: bool,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
+    /// The Roles of consumers that follow the grant; what is not here is unknown.
+    consumer_roles: BTreeMap<ConsumerRole, Known<ObservedConsumerRole>>,
     needs: Needs,
     /// When `needs` was last advanced.
     advanced: Option<Instant>,
@@ -74,6 +82,9 @@ impl Store {
         let host = Arc::clone(&shared.host);
         host.metrics.declare_written("rolebindings");
         host.metrics.declare_written("clusterroles");
+        if !settings.consumer_roles.is_empty() {
+            host.metrics.declare_written("roles");
+        }
         let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
         Arc::new(Self { host, settings, work, fleet, state: Mutex::default() })
     }
@@ -84,6 +95,13 @@ impl Store {
         let bound: Vec<Namespace> = self.fleet.read().namespaces().cloned().collect();
         self.namespaces_changed(&bound);
         self.queue_bindings();
+        self.queue_consumers(|_| true);
+    }
+
+    /// Queues the Roles of consumers that are concerned.
+    pub(crate) fn queue_consumers(&self, concerned: impl Fn(&ConsumerRole) -> bool) {
+        let roles = self.settings.consumer_roles.iter().filter(|role| concerned(role));
+        self.work.add_all(roles.cloned().map(Key::Consumer));
     }
 
     /// Records that the bindings of these namespaces, or their sets, have changed.
@@ -99,17 +117,25 @@ impl Store {
     pub(crate) fn cluster_changed(&self, cluster: &ClusterName) {
         let state = self.state.lock();
         let first = AccountKey { cluster: cluster.clone(), account: "".into() };
-        if state.accounts.range(first..).next().is_some_and(|account| account.cluster == *cluster) {
+        let asks =
+            state.accounts.range(first..).next().is_some_and(|(account, _)| account.cluster == *cluster);
+        drop(state);
+        if asks {
             self.work.add(Key::Tokens);
         }
         // Its namespace is protected while it exists.
         self.work.add(Key::Copies(cluster.as_str().into()));
+        self.queue_consumers(|role| asks || role.namespace.as_str() == cluster.as_str());
     }
 
-    /// Records an account that opts in.
-    pub(crate) fn add_account(&self, account: AccountKey) {
-        if self.state.lock().accounts.insert(account) {
+    /// Records an account that opts in, with the namespaces.
+    pub(crate) fn add_account(&self, account: AccountKey, scope: Scope) {
+        let before = self.state.lock().accounts.insert(account, scope.clone());
+        if before.is_none() {
             self.work.add(Key::Tokens);
+        }
+        if before != Some(scope) {
+            self.queue_consumers(|_| true);
         }
     }
 
@@ -117,12 +143,14 @@ impl Store {
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
         self.work.add(Key::Tokens);
+        self.queue_consumers(|_| true);
     }
 
     /// Records that the list of accounts is complete.
     pub(crate) fn accounts_listed(&self) {
         self.state.lock().all_accounts = true;
         self.work.add(Key::Tokens);
+        self.queue_consumers(|_| true);
     }
 
     /// Records the RoleBinding of a namespace, or that there is none.
@@ -154,6 +182,30 @@ impl Store {
         self.queue_bindings();
     }
 
+    /// Records a consumer's Role.
+    pub(crate) fn set_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
+        self.keep_consumer_role(role, observed);
+        self.work.add(Key::Consumer(role.clone()));
+    }
+
+    /// Records a consumer's Role as returned by our own write.
+    pub(crate) fn keep_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
+        self.state.lock().consumer_roles.insert(role.clone(), observed);
+    }
+
+    /// Plans the next write to a consumer's Role; returns the uid of the observed Role, too.
+    pub(crate) fn plan_consumer(&self, role: &ConsumerRole) -> (ConsumerAction, Option<String>) {
+        let fleet = self.fleet.read();
+        let state = self.state.lock();
+        let observed = state.consumer_roles.get(role).unwrap_or(&Known::Unknown);
+        let uid = match observed {
+            Known::Present(observed) => Some(observed.version.uid.clone()),
+            Known::Absent | Known::Unknown => None,
+        };
+        let accounts = state.all_accounts.then_some(&state.accounts);
+        (role.plan(&self.settings, &fleet, accounts, observed), uid)
+    }
+
     /// The role for tokens.
     pub(crate) fn tokens_role(&self) -> Known<ObservedTokensRole> {
         self.state.lock().tokens_role.clone()
@@ -163,7 +215,7 @@ impl Store {
     pub(crate) fn token_names(&self) -> Option<BTreeSet<AccountName>> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        state.all_accounts.then(|| token_names(&fleet, &state.accounts).names)
+        state.all_accounts.then(|| token_names(&fleet, state.accounts.keys()).names)
     }
 
     /// The RoleBinding of a namespace.

@@ -1,15 +1,19 @@
-//! The watches: accounts that opt in, our RoleBindings, the role that they bind, and the role for tokens.
+//! The watches: accounts that opt in, our RoleBindings, the role that they bind, the role for tokens, and the Roles of
+//! consumers that follow the grant.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
+use hub_core::consumer_role::ConsumerRole;
+use hub_core::credential::account::Scope;
 use hub_core::rights::{COMPONENT, MANAGED_BY, ObservedRoleBinding};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
 
 use crate::store::Store;
@@ -27,13 +31,34 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false });
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
     watches.watch_metadata(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
+    // The namespace of a consumer is somebody else's, and with it the permission for its Role can go: nothing waits for it.
+    let held = settings.consumer_roles.iter().map(|role| {
+        let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
+        let sink = ConsumerRoleSink { store: Arc::clone(store), role: role.clone(), seen: false };
+        watches.watch_while_held(Some(role.namespace.as_str()), watch, sink)
+    });
+    let held: Vec<_> = held.collect();
+    watches.spawn("the watches on consumers' Roles", async move {
+        let _held = held;
+        pending::<()>().await;
+    });
 }
 
 struct AccountNameSink(Arc<Store>);
 
 impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
-    fn apply(&mut self, key: &ObjectKey, _: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>) {
-        self.0.add_account(AccountKey::from(key));
+    fn apply(
+        &mut self,
+        key: &ObjectKey,
+        object: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>,
+    ) {
+        let metadata = object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
+        let annotation = metadata.annotations.as_ref().and_then(|all| all.get(labels::SYNC_TO_NAMESPACES));
+        let scope = match metadata.deletion_timestamp {
+            None => Scope::read(annotation.map(String::as_str)),
+            Some(_) => Scope::nowhere(),
+        };
+        self.0.add_account(AccountKey::from(key), scope);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
@@ -81,6 +106,31 @@ impl Sink<ClusterRole> for TokensRoleSink {
     fn listed(&mut self) {
         if !self.seen {
             self.store.set_tokens_role(Known::Absent);
+        }
+    }
+}
+
+struct ConsumerRoleSink {
+    store: Arc<Store>,
+    role: ConsumerRole,
+    seen: bool,
+}
+
+impl Sink<Role> for ConsumerRoleSink {
+    fn apply(&mut self, _: &ObjectKey, object: Result<Role, Unreadable>) {
+        self.seen = true;
+        let observed = object.map_or(Known::Unknown, |role| Known::Present(role.into()));
+        self.store.set_consumer_role(&self.role, observed);
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.seen = false;
+        self.store.set_consumer_role(&self.role, Known::Absent);
+    }
+
+    fn listed(&mut self) {
+        if !self.seen {
+            self.store.set_consumer_role(&self.role, Known::Absent);
         }
     }
 }

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use hub_api::names::Namespace;
 use hub_core::access::Known;
+use hub_core::consumer_role::{ConsumerAction, ConsumerRole};
+use hub_core::note::{Note, Reason};
 use hub_core::rights::{BindingAction, TokensAction, plan_tokens};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, WriteError, delete_exactly};
-use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -45,6 +47,7 @@ impl PermissionWriter {
         let result = match key {
             Key::Tokens => self.give_tokens().await,
             Key::Copies(namespace) => self.give_copies(namespace).await,
+            Key::Consumer(role) => self.follow(role).await,
         };
         result.unwrap_or_else(|error| self.failed(key, &error))
     }
@@ -65,10 +68,7 @@ impl PermissionWriter {
         };
         let host = &self.store.host;
         let api: Api<ClusterRole> = Api::all(host.client.clone());
-        let patch = Patch::Merge(json!({
-            "metadata": { "uid": version.uid, "resourceVersion": version.resource_version },
-            "rules": rules,
-        }));
+        let patch = rules_patch(&version, &rules);
         let request = Request { verb: "patch", resource: "clusterroles", name };
         let patched = host.writer.send(request, api.patch(name, &PatchParams::default(), &patch)).await?;
         info!(role = name, accounts = names.map_or(0, |names| names.len()), "updated");
@@ -100,6 +100,33 @@ impl PermissionWriter {
         }
     }
 
+    async fn follow(&self, role: &ConsumerRole) -> Result<Outcome, WriteError> {
+        let host = &self.store.host;
+        let (action, uid) = self.store.plan_consumer(role);
+        let (version, rules) = match action {
+            ConsumerAction::Nothing => {
+                host.reporter.forget(&role.subject());
+                return Ok(Outcome::Done);
+            }
+            ConsumerAction::Report(note) => {
+                host.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
+                return Ok(Outcome::Done);
+            }
+            ConsumerAction::Patch(version, rules) => (version, rules),
+        };
+        let name = format!("{}/{}", role.namespace, role.name);
+        let api: Api<Role> = Api::namespaced(host.client.clone(), role.namespace.as_str());
+        let patch = rules_patch(&version, &rules);
+        let request = Request { verb: "patch", resource: "roles", name: &name };
+        let patched =
+            host.writer.send(request, api.patch(&role.name, &PatchParams::default(), &patch)).await?;
+        host.reporter.forget(&role.subject());
+        let copies = rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).count();
+        info!(role = name, copies, "updated");
+        self.store.keep_consumer_role(role, Known::Present(patched.into()));
+        Ok(Outcome::Done)
+    }
+
     async fn create(&self, namespace: &Namespace, binding: &RoleBinding) -> Result<Outcome, WriteError> {
         let name = format!("{namespace}/{}", self.store.settings.copies_role);
         let request = Request { verb: "create", resource: "rolebindings", name: &name };
@@ -129,17 +156,36 @@ impl PermissionWriter {
         let namespace = match key {
             Key::Tokens => None,
             Key::Copies(namespace) => Some(namespace),
+            Key::Consumer(role) => Some(&role.namespace),
         };
         let failed = self.store.work.failed(key, namespace, error);
         if failed.gone {
             match key {
                 Key::Tokens => self.store.set_tokens_role(Known::Absent),
                 Key::Copies(namespace) => self.store.set_binding(namespace, None),
+                Key::Consumer(role) => self.store.keep_consumer_role(role, Known::Absent),
             }
         }
         if failed.refused {
-            warn!("{error}; the syncer lacks a permission until this is resolved");
+            match key {
+                Key::Tokens | Key::Copies(_) => {
+                    warn!("{error}; the syncer lacks a permission until this is resolved");
+                }
+                Key::Consumer(role) => {
+                    let uid = self.store.plan_consumer(role).1;
+                    let note = Note::new(Reason::WriteRefused, error.to_string());
+                    self.store.host.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
+                }
+            }
         }
         failed.outcome
     }
+}
+
+/// Gives a role exactly these rules, if it is still of this version.
+fn rules_patch(version: &Version, rules: &[PolicyRule]) -> Patch<Value> {
+    Patch::Merge(json!({
+        "metadata": { "uid": version.uid, "resourceVersion": version.resource_version },
+        "rules": rules,
+    }))
 }

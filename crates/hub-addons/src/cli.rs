@@ -17,6 +17,7 @@ use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
 use hub_api::crds::Flavour;
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
 use hub_core::access;
+use hub_core::consumer_role::ConsumerRole;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::fleet::BoundSource;
 use hub_core::label_allow_list::LabelAllowList;
@@ -329,6 +330,11 @@ pub struct RightsArgs {
         default_value = "hub-addons-tokens"
     )]
     pub credential_rights_tokens_role: String,
+
+    /// Roles of consumers whose one rule names the copies of a ManagedServiceAccount that are granted to their namespace,
+    /// as the grant changes: NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT,...; they have to exist, with the labels of the chart
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_FOLLOW", value_name = "LIST", value_delimiter = ',')]
+    pub credential_rights_follow: Vec<ConsumerRole>,
 }
 
 /// A ServiceAccount.
@@ -442,6 +448,8 @@ impl RunArgs {
             copies_role: self.rights.credential_rights_copies_role.clone(),
             tokens_role: self.rights.credential_rights_tokens_role.clone(),
             protected: self.protected_namespaces.clone(),
+            require_namespaces: self.require_sync_namespaces,
+            consumer_roles: self.rights.credential_rights_follow.clone(),
         })
     }
 

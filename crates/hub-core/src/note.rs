@@ -25,6 +25,8 @@ pub enum Subject {
     Secret(Namespace, String),
     /// A ConfigMap, which may not exist.
     ConfigMap(Namespace, String),
+    /// A Role, there or not.
+    Role(Namespace, String),
 }
 
 impl fmt::Display for Subject {
@@ -38,6 +40,7 @@ impl fmt::Display for Subject {
             Self::Account(key) => write!(f, "ManagedServiceAccount {key}"),
             Self::Secret(namespace, name) => write!(f, "Secret {namespace}/{name}"),
             Self::ConfigMap(namespace, name) => write!(f, "ConfigMap {namespace}/{name}"),
+            Self::Role(namespace, name) => write!(f, "Role {namespace}/{name}"),
         }
     }
 }
@@ -71,6 +74,8 @@ pub enum Reason {
     NoProxyConfiguration,
     /// There are no valid trust anchors; published entries are kept.
     NoTrustAnchor,
+    /// The access providers of others fill the list of a profile.
+    TooManyAccessProviders,
     /// A cluster's own endpoint may not be published.
     EndpointRefused,
     /// An account's token is not copied to a namespace that it opts in to.
@@ -81,11 +86,15 @@ pub enum Reason {
     CopyNameTaken,
     /// A copy is being deleted and waits for a finalizer.
     CopyTerminating,
+    /// A Role of another owner has the name of a consumer's Role that follows the grant.
+    ForeignRole,
+    /// A consumer's Role that follows the grant does not exist.
+    MissingRole,
 }
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -99,11 +108,14 @@ impl Reason {
         Self::WriteRefused,
         Self::NoProxyConfiguration,
         Self::NoTrustAnchor,
+        Self::TooManyAccessProviders,
         Self::EndpointRefused,
         Self::CredentialWithheld,
         Self::ForeignSecret,
         Self::CopyNameTaken,
         Self::CopyTerminating,
+        Self::ForeignRole,
+        Self::MissingRole,
     ];
 
     /// The Event's `reason`, in CamelCase.
@@ -123,11 +135,14 @@ impl Reason {
             Self::WriteRefused => "WriteRefused",
             Self::NoProxyConfiguration => "NoProxyConfiguration",
             Self::NoTrustAnchor => "NoTrustAnchor",
+            Self::TooManyAccessProviders => "TooManyAccessProviders",
             Self::EndpointRefused => "EndpointRefused",
             Self::CredentialWithheld => "CredentialWithheld",
             Self::ForeignSecret => "ForeignSecret",
             Self::CopyNameTaken => "CopyNameTaken",
             Self::CopyTerminating => "CopyTerminating",
+            Self::ForeignRole => "ForeignRole",
+            Self::MissingRole => "MissingRole",
         }
     }
 }

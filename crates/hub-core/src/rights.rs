@@ -14,6 +14,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::access::Known;
+use crate::consumer_role::ConsumerRole;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
@@ -40,6 +41,10 @@ pub struct PermissionSettings {
     pub tokens_role: String,
     /// The namespaces that receive no permission, even if a set is bound there.
     pub protected: ProtectedNamespaces,
+    /// Whether an account without the annotation that names namespaces asks for no copy, as the syncer is set up.
+    pub require_namespaces: bool,
+    /// The Roles of consumers that follow the grant.
+    pub consumer_roles: Vec<ConsumerRole>,
 }
 
 impl PermissionSettings {
@@ -297,6 +302,8 @@ mod tests {
             copies_role: "copies".to_owned(),
             tokens_role: "tokens".to_owned(),
             protected: ProtectedNamespaces::default(),
+            require_namespaces: false,
+            consumer_roles: Vec::new(),
         }
     }
 

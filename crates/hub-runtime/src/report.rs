@@ -20,6 +20,7 @@ use hub_core::note::{Note, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
@@ -283,8 +284,7 @@ fn event(finding: &Finding, controller: &str, instance: &str, now: Timestamp) ->
     let name = about.name.as_deref().unwrap_or(controller);
     Event {
         metadata: ObjectMeta {
-            // With a dash: the API server rejects a prefix that ends with a dot, as in client-go's names.
-            generate_name: Some(format!("{name}-")),
+            generate_name: Some(name_prefix(name)),
             namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".to_owned())),
             ..ObjectMeta::default()
         },
@@ -298,6 +298,14 @@ fn event(finding: &Finding, controller: &str, instance: &str, now: Timestamp) ->
         reporting_instance: Some(instance.to_owned()),
         ..Event::default()
     }
+}
+
+/// The beginning of the name of an Event about an object. It ends with a dash, because the API server refuses a prefix that
+/// ends with the dot of client-go's names. What only names of some kinds contain, such as the colons of a Role's, is replaced.
+fn name_prefix(name: &str) -> String {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.';
+    let name: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();
+    format!("{}-", name.trim_start_matches(['-', '.']))
 }
 
 fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> ObjectReference {
@@ -326,6 +334,7 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
         }
         Subject::Secret(namespace, name) => to::<Secret>(Some(namespace.as_str()), name),
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
+        Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
     };
     ObjectReference { uid: uid.map(str::to_owned), ..reference }
 }
@@ -480,6 +489,15 @@ mod tests {
         assert_eq!(regarding.api_version.as_deref(), Some("multicluster.x-k8s.io/v1alpha2"));
         assert_eq!(on(Subject::Profile(profile)).metadata.namespace.as_deref(), Some("app"));
         assert_eq!(on(Subject::Cluster("c1".into())).metadata.namespace.as_deref(), Some("default"));
+    }
+
+    #[test]
+    fn an_event_has_a_valid_name_whatever_its_object_is_called() {
+        for (name, prefix) in
+            [("c1", "c1-"), ("a.b-c", "a.b-c-"), ("hub:cp:App", "hub-cp--pp-"), (":x", "x-")]
+        {
+            assert_eq!(name_prefix(name), prefix);
+        }
     }
 
     #[test]

@@ -99,6 +99,8 @@ fn build(setup: Setup, gates: Gates) -> Process {
         copies_role: "copies".to_owned(),
         tokens_role: "tokens".to_owned(),
         protected: ProtectedNamespaces::default(),
+        require_namespaces: false,
+        consumer_roles: Vec::new(),
     };
     Process::builder(setup)
         .add(gates.projector.then(projector), Projector::new)

@@ -225,6 +225,7 @@ async fn values_that_contradict_each_other_are_explained() {
         "consumers.app.namespace=a,consumers.app.serviceAccountName=a,consumers.app.managedServiceAccount=a";
     let listed = format!("{app},consumers.app.clusters={{c1}}");
     let twice = listed.replace(".app.", ".other.");
+    let follows = format!("{app},consumers.app.follow=true");
     let two_ways = format!("{listed},consumers.app.allSecretsInNamespace=true");
     for (values, words) in [
         (&["rbac.create=false", &listed][..], "consumers (app) requires Roles, and rbac.create is false"),
@@ -248,6 +249,12 @@ async fn values_that_contradict_each_other_are_explained() {
         (&[&listed, &twice], "consumers.other repeats consumers.app (a/a/a)"),
         (&[&two_ways], "sets clusters and allSecretsInNamespace: choose one"),
         (&[app], "names no clusters"),
+        (&[&listed, "consumers.app.follow=true"], "sets clusters and follow: choose one"),
+        (&[&follows, "credentials.secretAccess=cluster"], "follow needs credential rights"),
+        (&[&follows, "featureGates.clusterProfileCredSyncer=false"], "follow needs credential rights"),
+        (&[&follows, "rbac.create=false"], "requires Roles, and rbac.create is false"),
+        (&[&follows, "consumers.app.namespace=kube-app"], "receives no credentials"),
+        (&[&follows, "policies.protectedNamespaces={a}"], "receives no credentials"),
         // As values were called before.
         (&["replicas=3"], "write replicaCount"),
         (&["consumers[0].namespace=a"], "write consumers as a map"),

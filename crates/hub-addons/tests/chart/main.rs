@@ -6,6 +6,7 @@
 mod support;
 
 mod examples;
+mod follow;
 mod guides;
 mod helm_test;
 mod hubs;

@@ -614,11 +614,13 @@ async fn no_other_user_claims_our_names_where_v1alpha2_alone_is_served() {
 #[tokio::test]
 async fn no_expression_has_a_warning() {
     let direct = "featureGates.clusterProfileDirectAccessProvider=true";
-    let hub = installed(LocalHub::builder(), &[direct], &[]).await;
+    let follows = "consumers.app.namespace=default,consumers.app.serviceAccountName=app,\
+                   consumers.app.managedServiceAccount=app,consumers.app.follow=true";
+    let hub = installed(LocalHub::builder(), &[direct, follows], &[]).await;
     let mut known = warnings(&hub).await;
     install(&hub, &["accessProvider.clusterProxy.namespace=proxy", "profiles.split=true", direct]).await;
     known.extend(warnings(&hub).await);
-    assert!(known.len() > 8, "{known:?}");
+    assert!(known.len() > 10, "{known:?}");
     known.retain(|_, warnings| !warnings.is_empty());
     assert!(known.is_empty(), "{known:#?}");
 

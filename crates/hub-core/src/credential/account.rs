@@ -54,6 +54,12 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Opts in to no namespace.
+    #[must_use]
+    pub fn nowhere() -> Self {
+        Self::Only { namespaces: BTreeSet::new(), invalid: BTreeSet::new() }
+    }
+
     /// Parses the annotation. Empty entries are ignored; an annotation without a namespace opts in to none, since its
     /// author intended a limit.
     #[must_use]

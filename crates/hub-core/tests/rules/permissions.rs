@@ -26,6 +26,8 @@ fn settings() -> PermissionSettings {
         copies_role: "copies".to_owned(),
         tokens_role: "tokens".to_owned(),
         protected: ProtectedNamespaces::default(),
+        require_namespaces: false,
+        consumer_roles: Vec::new(),
     }
 }
 

@@ -1,0 +1,186 @@
+//! What a consumer may read whose Role follows the grant: each copy of its ManagedServiceAccount that its namespace is
+//! granted, by name.
+//!
+//! A clear "no" removes a name from the Role, and a doubt keeps one that is there, as with the copies themselves. A name
+//! that the copies of two accounts share is in no Role: which of the two tokens the Secret holds is recorded on the Secret,
+//! and whoever writes the Role has no permission to read it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, is_dns_label, is_dns_subdomain};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+
+use crate::access::Known;
+use crate::credential::account::{self, Scope};
+use crate::fleet::Fleet;
+use crate::grant::{self, Grant};
+use crate::note::{Note, Reason, Subject};
+use crate::rights::PermissionSettings;
+use crate::version::Version;
+
+/// The labels of the Roles that the chart makes for consumers. A Role without them has another owner.
+pub const CONSUMER_LABELS: [(&str, &str); 2] =
+    [("app.kubernetes.io/part-of", "hub-addons"), ("app.kubernetes.io/component", "consumer")];
+
+/// A Role that follows the grant of its namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerRole {
+    /// The Role's namespace.
+    pub namespace: Namespace,
+    /// The Role's name.
+    pub name: String,
+    /// The account whose copies it names.
+    pub account: AccountName,
+}
+
+impl FromStr for ConsumerRole {
+    type Err = String;
+
+    /// Reads `NAMESPACE/ROLE/ACCOUNT`. The name of a Role can be any path segment: anything but `.`, `..`, `/` and `%`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let is_role = |role: &str| !["", ".", ".."].contains(&role) && !role.contains('%');
+        match parts[..] {
+            [namespace, role, account]
+                if is_dns_label(namespace) && is_role(role) && is_dns_subdomain(account) =>
+            {
+                Ok(Self { namespace: namespace.into(), name: role.to_owned(), account: account.into() })
+            }
+            _ => Err(format!("expected NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT, got {text:?}")),
+        }
+    }
+}
+
+/// A consumer's Role, as the API server has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservedConsumerRole {
+    /// Its version.
+    pub version: Version,
+    /// Its rules.
+    pub rules: Vec<PolicyRule>,
+    /// Whether it carries [`CONSUMER_LABELS`].
+    pub is_ours: bool,
+}
+
+impl From<Role> for ObservedConsumerRole {
+    fn from(role: Role) -> Self {
+        let labels = role.metadata.labels.as_ref();
+        let has =
+            |(key, value): &(&str, &str)| labels.and_then(|all| all.get(*key)).is_some_and(|it| it == value);
+        Self {
+            version: Version::of(&role.metadata),
+            is_ours: CONSUMER_LABELS.iter().all(has),
+            rules: role.rules.unwrap_or_default(),
+        }
+    }
+}
+
+/// The next write to a consumer's Role.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ConsumerAction {
+    /// Nothing differs, or too little is known.
+    Nothing,
+    /// Nothing can be done, and a person has to know.
+    Report(Note),
+    /// Give the Role of exactly this version these rules.
+    Patch(Version, Vec<PolicyRule>),
+}
+
+impl ConsumerRole {
+    /// The Role, for the person who reads a finding.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        Subject::Role(self.namespace.clone(), self.name.clone())
+    }
+
+    /// Plans the next write to the Role. `accounts` are those that ask for copies, with where they do, and unknown until
+    /// their list is complete.
+    #[must_use]
+    pub fn plan(
+        &self,
+        settings: &PermissionSettings,
+        fleet: &Fleet,
+        accounts: Option<&BTreeMap<AccountKey, Scope>>,
+        role: &Known<ObservedConsumerRole>,
+    ) -> ConsumerAction {
+        let role = match role {
+            Known::Unknown => return ConsumerAction::Nothing,
+            Known::Absent => {
+                let message =
+                    "does not exist, so the consumer cannot read its credentials: install the chart again";
+                return ConsumerAction::Report(Note::new(Reason::MissingRole, message));
+            }
+            Known::Present(role) => role,
+        };
+        if !role.is_ours {
+            let [part_of, component] = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}"));
+            let message = format!(
+                "is left alone, since it does not have the labels {part_of} and {component} of the chart's Roles for \
+                 consumers: delete it and install the chart again"
+            );
+            return ConsumerAction::Report(Note::new(Reason::ForeignRole, message));
+        }
+        match accounts.map(|accounts| self.rules(settings, fleet, accounts, &role.rules)) {
+            Some(rules) if rules != role.rules => ConsumerAction::Patch(role.version.clone(), rules),
+            _ => ConsumerAction::Nothing,
+        }
+    }
+
+    /// The rules of the Role. Without a name there is no rule: a rule without names is one for all Secrets.
+    fn rules(
+        &self,
+        settings: &PermissionSettings,
+        fleet: &Fleet,
+        accounts: &BTreeMap<AccountKey, Scope>,
+        observed: &[PolicyRule],
+    ) -> Vec<PolicyRule> {
+        let before: BTreeSet<&str> = observed
+            .iter()
+            .flat_map(|rule| rule.resource_names.iter().flatten())
+            .map(String::as_str)
+            .collect();
+        let grant = |key: &AccountKey, scope: &Scope| self.grant(settings, fleet, key, scope);
+        let mut names = BTreeMap::new();
+        for (key, scope) in accounts.iter().filter(|(key, _)| key.account == self.account) {
+            names.insert(key.copy_name(), grant(key, scope));
+        }
+        for (key, scope) in accounts.iter().filter(|(key, _)| key.account != self.account) {
+            if let Some(own) = names.get_mut(&key.copy_name()) {
+                *own = match (*own, grant(key, scope)) {
+                    (Grant::Refused, _) | (_, Grant::Granted) => Grant::Refused,
+                    (_, Grant::Unknown) => Grant::Unknown,
+                    (own, Grant::Refused) => own,
+                };
+            }
+        }
+        names.retain(|name, grant| match grant {
+            Grant::Granted => true,
+            Grant::Refused => false,
+            Grant::Unknown => before.contains(name.as_str()),
+        });
+        if names.is_empty() {
+            return Vec::new();
+        }
+        vec![PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["secrets".to_owned()]),
+            verbs: vec!["get".to_owned()],
+            resource_names: Some(names.into_keys().collect()),
+            ..PolicyRule::default()
+        }]
+    }
+
+    /// Whether the namespace is granted the copy of an account that asks for copies.
+    fn grant(&self, settings: &PermissionSettings, fleet: &Fleet, key: &AccountKey, scope: &Scope) -> Grant {
+        let is_offered = match scope {
+            Scope::EveryGrantedNamespace => !settings.require_namespaces,
+            Scope::Only { namespaces, .. } => namespaces.contains(&self.namespace),
+        };
+        let is_protected = || settings.protected.protection(fleet, &self.namespace).is_some();
+        if !is_offered || !account::can_have_copies(key) || is_protected() {
+            return Grant::Refused;
+        }
+        grant::decide(fleet, &ProfileKey { namespace: self.namespace.clone(), cluster: key.cluster.clone() })
+    }
+}
