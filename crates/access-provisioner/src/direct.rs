@@ -63,7 +63,7 @@ impl Owner for Direct {
         let offer = observed.map(|observed| {
             access::offer_direct(&self.shared.fleet.read(), provider, observed, *allow_local)
         });
-        self.tally.set(key, offer.as_ref());
+        self.tally.set(key, observed.zip(offer.as_ref()));
         offer.map(|offer| offer.into_share(provider)).unwrap_or_default()
     }
 }

@@ -60,7 +60,7 @@ impl Store {
         let index = self.index.lock();
         let offer =
             observed.filter(|observed| self.is_ours(observed)).map(|observed| index.offer(key, observed));
-        self.tally.set(key, offer.as_ref());
+        self.tally.set(key, observed.zip(offer.as_ref()));
         offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use hub_api::names::ProfileKey;
 use hub_core::access::{Offer, Withheld};
+use hub_core::profile::ObservedProfile;
 use hub_runtime::metrics::Metrics;
 use parking_lot::Mutex;
 
@@ -25,9 +26,10 @@ impl Tally {
     }
 
     /// Records the decision for a profile; `None` if the profile is gone or not ours.
-    pub(crate) fn set(&self, key: &ProfileKey, offer: Option<&Offer>) {
-        let now = offer.map(|offer| match offer {
-            Offer::Publish(_) => PUBLISHED,
+    pub(crate) fn set(&self, key: &ProfileKey, decided: Option<(&ObservedProfile, &Offer)>) {
+        let now = decided.map(|(observed, offer)| match offer {
+            Offer::Publish(entry) if observed.has_room_for(&entry.name) => PUBLISHED,
+            Offer::Publish(_) => Withheld::NoRoom.as_str(),
             Offer::Withdraw(why) | Offer::Keep(why) => why.as_str(),
         });
         let mut states = self.states.lock();

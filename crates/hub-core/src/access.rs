@@ -84,11 +84,13 @@ pub enum Withheld {
     NoCluster,
     /// The cluster reports no endpoint that may be published.
     NoEndpoint,
+    /// Entries of others fill the list.
+    NoRoom,
 }
 
 impl Withheld {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NoConfiguration,
         Self::ConfigurationUnknown,
         Self::NoAddon,
@@ -97,6 +99,7 @@ impl Withheld {
         Self::InvalidClusterName,
         Self::NoCluster,
         Self::NoEndpoint,
+        Self::NoRoom,
     ];
 
     /// The reason as a metric's label.
@@ -111,6 +114,7 @@ impl Withheld {
             Self::InvalidClusterName => "invalid_cluster_name",
             Self::NoCluster => "no_cluster",
             Self::NoEndpoint => "no_endpoint",
+            Self::NoRoom => "no_room",
         }
     }
 }

@@ -26,6 +26,10 @@ use crate::member_id::{MemberId, MemberIdDecision, MemberIdRecord};
 use crate::note::{Note, Reason};
 use crate::version::Version;
 
+/// The maximum number of `status.accessProviders` in v1alpha2. It applies to every version, so that our entry stays valid
+/// when the hub begins to serve v1alpha2.
+const MAX_ACCESS_PROVIDERS: usize = 64;
+
 /// The desired state of one owner's part of a profile.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Share {
@@ -204,6 +208,17 @@ impl ObservedProfile {
         AccessProvider::deserialize(entry).ok()
     }
 
+    /// Whether `status.accessProviders` has an entry of that name, or room for one.
+    #[must_use]
+    pub fn has_room_for(&self, name: &str) -> bool {
+        let status = self.status();
+        let entries = status.get("accessProviders").and_then(Value::as_array);
+        entries.is_none_or(|entries| {
+            let others = entries.iter().filter(|entry| entry["name"] != name).count();
+            others < MAX_ACCESS_PROVIDERS
+        })
+    }
+
     fn version(&self) -> Version {
         Version { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
     }
@@ -264,7 +279,9 @@ pub fn plan(
             let member_id = share.presence.identity().and_then(|identity| {
                 identity.member_id.note(observed.member_id(), observed.member_id_record)
             });
-            let notes = unreadable.into_iter().chain(member_id).collect();
+            let status = observed.status();
+            let no_room = Providers::of(&entries(&status, "accessProviders"), &share.status).note();
+            let notes = unreadable.into_iter().chain(member_id).chain(no_room).collect();
             ProfilePlan { action: difference(observed, &share), notes }
         }
         Guard::HandsOff(notes) => ProfilePlan { action: ProfileAction::Nothing, notes },
@@ -421,14 +438,63 @@ fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Va
         list("conditions", &|shown| with_entries(shown, "type", &conditions));
     }
 
-    let providers = share.access_providers.iter();
-    let providers: BTreeMap<_, _> =
-        providers.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
-    if !providers.is_empty() {
-        list("accessProviders", &|shown| with_entries(shown, "name", &providers));
+    if !share.access_providers.is_empty() {
+        list("accessProviders", &|shown| Providers::of(shown, share).wanted);
     }
 
     (!patch.is_empty()).then(|| json!({ "status": patch }))
+}
+
+/// The desired `status.accessProviders`, within the limit of the API.
+struct Providers<'a> {
+    wanted: Vec<Value>,
+    /// The number of existing entries.
+    shown: usize,
+    /// Our entries that are not as desired, because there is no room.
+    left: Vec<&'a str>,
+}
+
+impl<'a> Providers<'a> {
+    /// Adds no entry of ours to a full list, and changes nothing in a list beyond the limit, since the API server refuses
+    /// every change of it. Entries of others are never removed.
+    fn of(shown: &[Value], share: &'a StatusShare) -> Self {
+        let ours = share.access_providers.iter();
+        let mut ours: BTreeMap<_, _> =
+            ours.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
+        let mut left = Vec::new();
+        let mut wanted = with_entries(shown, "name", &ours);
+        while wanted.len() > MAX_ACCESS_PROVIDERS && wanted != shown {
+            let is_new = |name: &&String| !shown.iter().any(|entry| entry["name"] == name.as_str());
+            // The entry that was added last; else every change.
+            let last = ours.keys().rev().copied().find(|name| is_new(name) && ours[name].is_some());
+            let Some(last) = last else {
+                let there = |name: &str| shown.iter().find(|entry| entry["name"] == name);
+                let differ = ours.iter().filter(|(name, entry)| there(name) != entry.as_ref());
+                left.extend(differ.map(|(name, _)| name.as_str()));
+                wanted = shown.to_vec();
+                break;
+            };
+            ours.remove(last);
+            left.push(last.as_str());
+            wanted = with_entries(shown, "name", &ours);
+        }
+        Self { wanted, shown: shown.len(), left }
+    }
+
+    fn note(&self) -> Option<Note> {
+        let names = self.left.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "status.accessProviders has {} entries and the API takes at most {MAX_ACCESS_PROVIDERS}: the entry {names} is \
+             not written until another entry is removed",
+            self.shown
+        );
+        (!self.left.is_empty()).then(|| Note::new(Reason::TooManyAccessProviders, message))
+    }
+}
+
+/// The entries of a list in a status.
+fn entries(status: &Map<String, Value>, field: &str) -> Vec<Value> {
+    status.get(field).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 /// The list with our entries set or removed and the others' preserved, in the existing order. A duplicate entry of ours

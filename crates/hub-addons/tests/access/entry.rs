@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 use crate::support::command::hub_addons;
+use crate::support::flavours::on_each_flavour;
 use crate::support::proxy::{
     self, Authority, HOME, NAME, TEAM, addon, configuration, entry, hub, hub_for_both, install, project,
     projected, provisioner, publishes, publishes_nothing, serving,
@@ -11,6 +12,10 @@ use crate::support::shown::{condition, profile, provider};
 use crate::support::{Addons, Hub, PROFILES, SOON, USER, rights, world};
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
+
+on_each_flavour!(a_list_that_others_have_filled_gets_our_entry_when_there_is_room);
+
+const FULL: &str = "hub_addons_findings{reason=\"TooManyAccessProviders\"}";
 
 /// Whether there is a null, an empty string or an empty list anywhere.
 fn has_nothing_empty(value: &Value) -> bool {
@@ -211,6 +216,56 @@ async fn entries_of_others_keep_every_field_in_an_atomic_list() {
 #[tokio::test]
 async fn entries_of_others_keep_every_field_where_v1alpha2_is_served() {
     entries_of_others_keep_every_field(Flavour::V1alpha2).await;
+}
+
+/// Entries of others, of which v1alpha2 would take neither the first nor the second. It lets those be that are there.
+fn others(count: usize) -> Vec<Value> {
+    let entry = |number: usize| match number {
+        0 => json!({ "name": "p0" }),
+        1 => json!({ "name": "p1", "cluster": { "server": "nowhere" } }),
+        _ => json!({ "name": format!("p{number}"), "cluster": { "server": "https://other.example" } }),
+    };
+    (0..count).map(entry).collect()
+}
+
+async fn a_list_that_others_have_filled_gets_our_entry_when_there_is_room(flavour: Flavour) {
+    let hub = hub(flavour).await;
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    install(&hub, &old, &["c1"]).await;
+    ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
+    let made = projected(TEAM, "c1").status("accessProviders", json!(others(64)));
+    made.create(&hub.ocm).await.unwrap();
+    let before = world::get(&hub.ocm, &made).await.unwrap();
+    let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
+    let note = world::told(&hub.ocm, &made, "TooManyAccessProviders").await;
+    assert!(note.contains("has 64 entries and takes 64") && note.contains(NAME), "{note}");
+    addons.measures(FULL, 1.0).await;
+    addons.measures(&proxy::state("cluster_proxy", "no_room"), 1.0).await;
+    addons.measures(&proxy::state("cluster_proxy", "published"), 0.0).await;
+    assert_eq!(world::get(&hub.ocm, &made).await.unwrap(), before);
+
+    // There is room, and everybody else's entry stays as it is.
+    world::merge_status(&hub.ocm, &made, &json!({ "accessProviders": others(63) })).await;
+    let shown = publishes(&hub, "c1", HOME, &[&old]).await;
+    let list = shown["status"]["accessProviders"].as_array().unwrap();
+    assert_eq!(list[..63], others(63));
+    let ours = list[63].clone();
+    addons.measures(FULL, 0.0).await;
+    addons.measures(&proxy::state("cluster_proxy", "published"), 1.0).await;
+
+    // Others go on past the limit, which v1alpha1 does not have: no change of the list is taken, and none is tried.
+    let too_many = [vec![ours], others(65)].concat();
+    world::merge_status(&hub.ocm, &made, &json!({ "accessProviders": too_many })).await;
+    serving(HOME, &new.chain()).update(&hub.ocm).await.unwrap();
+    addons.measures(FULL, 1.0).await;
+    let full = world::get(&hub.ocm, &made).await.unwrap();
+    assert_eq!(full["status"]["accessProviders"], json!(too_many));
+    world::merge_status(&hub.ocm, &made, &json!({ "accessProviders": too_many[..64] })).await;
+    let shown = publishes(&hub, "c1", HOME, &[&new]).await;
+    assert_eq!(shown["status"]["accessProviders"].as_array().unwrap()[1..], others(63));
+    addons.measures(FULL, 0.0).await;
+    proxy::has_written(&addons, 2).await;
+    has_said_nothing_of_the_profile(&addons);
 }
 
 #[tokio::test]

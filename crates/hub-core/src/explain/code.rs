@@ -135,6 +135,7 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::InvalidClusterName => "InvalidClusterName",
         Withheld::NoCluster => "NoSuchCluster",
         Withheld::NoEndpoint => "NoEndpoint",
+        Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
     }
 }
 
@@ -197,5 +198,6 @@ fn withheld_text(why: Withheld) -> &'static str {
         Withheld::InvalidClusterName => "the label of the profile names no cluster",
         Withheld::NoCluster => "the hub has no such ManagedCluster",
         Withheld::NoEndpoint => "the cluster reports no usable endpoint",
+        Withheld::NoRoom => "other access providers fill the list of the profile",
     }
 }

@@ -183,6 +183,10 @@ impl Pair<'_> {
                 findings.add(super::Finding { mark, ..finding });
                 return;
             }
+            (Offer::Publish(_), None) if !observed.has_room_for(provider) => {
+                findings.add(self.withheld(Withheld::NoRoom));
+                return;
+            }
             // Without cluster-proxy an entry comes from a static source, which no object of the hub shows.
             (Offer::Keep(_) | Offer::Withdraw(Withheld::NoConfiguration), Some(_)) => {}
             (Offer::Publish(_) | Offer::Withdraw(_), _) => {
@@ -244,6 +248,13 @@ impl Pair<'_> {
             Withheld::InvalidClusterName | Withheld::NoCluster | Withheld::NoEndpoint => (
                 Object::cluster_scoped("ManagedCluster", cluster),
                 format!("kubectl get managedcluster {cluster} --output yaml"),
+            ),
+            Withheld::NoRoom => (
+                self.profile_object(),
+                format!(
+                    "kubectl get clusterprofile --namespace {} {cluster} --output yaml",
+                    self.key.namespace
+                ),
             ),
         };
         self.finding(Step::AccessProvider, Mark::Problem, Code::Withheld(why), object)

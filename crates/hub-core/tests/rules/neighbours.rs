@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_core::fleet::Fleet;
-use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
+use hub_core::note::Reason;
+use hub_core::profile::{Field, ProfileAction, ProfilePlan, Share, StatusShare};
 use hub_core::project::{self, ProjectionSettings};
 use serde_json::{Value, json};
 
-use crate::support::api::{Settled, plan_of, settle, settle_projection};
+use crate::support::api::{Settled, observe, plan_of, settle, settle_projection};
 use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
 
 /// A fleet that grants `c1` to `team`.
@@ -250,4 +251,81 @@ fn a_refused_profile_is_deleted_with_the_parts_of_all_owners() {
     let gone = settle(&key, &settings.manager, Some(settled()), &shares);
     assert_eq!(gone.object, None);
     assert_eq!(gone.writes.len(), 1);
+}
+
+/// A settled profile with so many access providers of others.
+fn with_others(count: usize) -> Value {
+    let others = (0..count).map(|number| provider(&format!("p{number}"), "https://other"));
+    with(settled(), &json!({ "status": { "accessProviders": others.collect::<Vec<_>>() } }))
+}
+
+fn reasons(plan: &ProfilePlan) -> Vec<Reason> {
+    plan.notes.iter().map(|note| note.reason).collect()
+}
+
+#[test]
+fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
+    let ours = || provisioner("ours", Some("https://ours"));
+    for count in [64, 65] {
+        let full = with_others(count);
+        let plan = provision(Some(&full), ours());
+        assert_eq!(
+            (&plan.action, reasons(&plan)),
+            (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
+        );
+        assert!(plan.notes[0].message.contains(&format!("has {count} entries")), "{:?}", plan.notes);
+        assert!(!observe(&full).has_room_for("ours"));
+        // Another owner in the process is not held up.
+        let share = Share {
+            status: StatusShare { version: Field::Mine(Some("v9".to_owned())), ..ours().status },
+            ..ours()
+        };
+        let Settled { object, writes } = provisioned(full.clone(), share);
+        let after = object.unwrap();
+        assert_eq!((after["status"]["version"]["kubernetes"].as_str(), writes.len()), (Some("v9"), 1));
+        assert_eq!(after["status"]["accessProviders"], full["status"]["accessProviders"]);
+    }
+    let after = provisioned(with_others(63), ours()).object.unwrap();
+    assert_eq!(after["status"]["accessProviders"].as_array().unwrap().len(), 64);
+    let plan = provision(Some(&after), ours());
+    assert_eq!((plan.action, plan.notes), (ProfileAction::Nothing, Vec::new()));
+}
+
+#[test]
+fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
+    let mut share = provisioner("a", Some("https://a"));
+    share.status.access_providers.append(&mut provisioner("b", Some("https://b")).status.access_providers);
+    let after = provisioned(with_others(63), share.clone()).object.unwrap();
+    assert_eq!(after["status"]["accessProviders"][63]["name"], "a");
+    let plan = provision(Some(&after), share);
+    assert!(
+        plan.notes[0].message.contains("\"b\"") && !plan.notes[0].message.contains("\"a\""),
+        "{:?}",
+        plan.notes
+    );
+}
+
+#[test]
+fn an_entry_of_ours_in_a_list_that_is_too_long_follows_when_the_list_is_shorter() {
+    let profile = |others: usize| {
+        let mut profile =
+            provisioned(with_others(63), provisioner("ours", Some("https://old"))).object.unwrap();
+        let list = profile["status"]["accessProviders"].as_array_mut().unwrap();
+        list.extend((63..others).map(|number| provider(&format!("p{number}"), "https://other")));
+        profile
+    };
+    for server in [Some("https://new"), None] {
+        let long = provision(Some(&profile(65)), provisioner("ours", server));
+        assert_eq!(
+            (&long.action, reasons(&long)),
+            (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
+        );
+    }
+    let same = provision(Some(&profile(65)), provisioner("ours", Some("https://old")));
+    assert_eq!((same.action, same.notes), (ProfileAction::Nothing, Vec::new()));
+    // Without ours it is as long as the API takes.
+    let withdrawn = provisioned(profile(64), provisioner("ours", None)).object.unwrap();
+    assert_eq!(withdrawn["status"]["accessProviders"].as_array().unwrap().len(), 64);
+    let changed = provisioned(profile(63), provisioner("ours", Some("https://new"))).object.unwrap();
+    assert_eq!(changed["status"]["accessProviders"][63]["cluster"]["server"], "https://new");
 }
