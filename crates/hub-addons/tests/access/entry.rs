@@ -238,7 +238,7 @@ async fn a_list_that_others_have_filled_gets_our_entry_when_there_is_room(flavou
     let before = world::get(&hub.ocm, &made).await.unwrap();
     let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
     let note = world::told(&hub.ocm, &made, "TooManyAccessProviders").await;
-    assert!(note.contains("has 64 entries and takes 64") && note.contains(NAME), "{note}");
+    assert!(note.contains("has 64 entries and the API takes at most 64") && note.contains(NAME), "{note}");
     addons.measures(FULL, 1.0).await;
     addons.measures(&proxy::state("cluster_proxy", "no_room"), 1.0).await;
     addons.measures(&proxy::state("cluster_proxy", "published"), 0.0).await;
