@@ -294,8 +294,8 @@ show_profiles() {
 }
 
 why() {
-  "$programs/hub-addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" \
-    --namespace "${prefix}argocd" --namespace "${prefix}kueue"
+  "$programs/hub-addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" --all \
+    --namespace "${prefix}argocd" --namespace "${prefix}kueue" || true
 }
 
 a=${prefix}argocd/$prefix k=${prefix}kueue/$prefix

@@ -13,6 +13,8 @@ use access_provisioner::{
 };
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use clusterprofile_cli::args;
 use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
 use hub_api::crds::Flavour;
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
@@ -46,11 +48,22 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers whose feature gate is enabled
     Run(Box<RunArgs>),
-    /// Print which namespaces see which clusters, and why
+    /// List the clusters that namespaces see
+    List(OnHub<args::ListArgs>),
+    /// Print why a namespace does not see, or not reach, a cluster
     ///
-    /// Lists the hub's objects once and evaluates the same decisions as the profile projector, for every namespace with
-    /// a ManagedClusterSetBinding.
+    /// Follows the way of an application, and the decisions of the controllers. Without --all it prints problems only.
+    ///
+    /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
+    /// there is no problem as far as can be seen, and something cannot be seen.
     Explain(ExplainArgs),
+    /// Print a kubeconfig for the clusters that a namespace sees, without any secret
+    Kubeconfig(OnHub<args::KubeconfigArgs>),
+    /// Print a completion script for a shell
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
     /// Withdraw the entries of access providers that no controller writes any more
     ///
     /// If an access provider is renamed or its feature gate is disabled, its entries stay in the ClusterProfiles of
@@ -65,30 +78,31 @@ pub enum Command {
     Version,
 }
 
+/// A command about a hub.
+#[derive(Debug, Args)]
+pub struct OnHub<A: Args> {
+    /// Kubeconfig of the hub; without it the Pod's own account, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Its own arguments
+    #[command(flatten)]
+    pub args: A,
+}
+
 /// What to explain.
 ///
-/// With --expect-deployments or --expect-leases the exit status is 1 if an expectation is not met.
+/// With --expect-deployments or --expect-leases nothing is explained: the exit status is 1 if what is expected does not
+/// work.
 #[derive(Debug, Default, Args)]
 pub struct ExplainArgs {
     /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Show only this namespace; can be repeated
-    #[arg(long, short)]
-    pub namespace: Vec<String>,
-
-    /// Show only this cluster; can be repeated
-    #[arg(long, short)]
-    pub cluster: Vec<String>,
-
-    /// Namespaces that receive no credentials, as in the same flag of `run`
-    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
-    pub protected_namespaces: ProtectedNamespaces,
-
-    /// Treat a ManagedClusterSetBinding as bound if its set exists, as in the same flag of `run`
-    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub compute_bound: bool,
+    /// What to explain
+    #[command(flatten)]
+    pub explain: args::ExplainArgs,
 
     /// What has to work
     #[command(flatten)]
@@ -109,11 +123,11 @@ pub struct WorkingArgs {
     pub expect_leases: Vec<ObjectName>,
 }
 
-impl ExplainArgs {
-    /// How to determine whether bindings are in effect.
+impl WorkingArgs {
+    /// Whether nothing has to work.
     #[must_use]
-    pub fn bound_source(&self) -> BoundSource {
-        bound_source(self.compute_bound)
+    pub fn is_empty(&self) -> bool {
+        self.expect_deployments.is_empty() && self.expect_leases.is_empty()
     }
 }
 

@@ -12,30 +12,33 @@ mod working;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use clusterprofile_cli::{CommandError, args};
 use tracing::error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
-use crate::cli::{Cli, Command, LogFormat, RunArgs};
+use crate::cli::{Cli, Command, LogFormat, OnHub, RunArgs};
+use crate::explain::ExplainError;
 
 /// Two threads: while one decodes a long list, the other serves probes and renews the lease.
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => return run(*args).await,
-        Command::Explain(args) => match explain::explain(&args).await {
-            Ok((table, report)) => {
-                let printed = print(&format!("{table}{report}"));
-                if !report.works() {
-                    let _ = writeln!(std::io::stderr(), "error: {}", report.complaint());
-                    return ExitCode::FAILURE;
-                }
-                printed
-            }
-            Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
-        },
+        Command::Explain(args) => return ended(explain::explain(args).await),
+        Command::List(OnHub { kubeconfig, args }) => {
+            return ended(explain::run(&args::Command::List(args), kubeconfig.as_deref()).await);
+        }
+        Command::Kubeconfig(OnHub { kubeconfig, args }) => {
+            return ended(explain::run(&args::Command::Kubeconfig(args), kubeconfig.as_deref()).await);
+        }
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "hub-addons", &mut script);
+            std::io::stdout().lock().write_all(&script)
+        }
         Command::Crds(args) => match crds::crds(&args).await {
             Ok(text) => print(&text),
             Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
@@ -53,6 +56,20 @@ async fn main() -> ExitCode {
         Err(error) => {
             clap::Error::raw(ErrorKind::Io, format!("cannot write to standard output: {error}\n")).exit()
         }
+    }
+}
+
+/// How a command ends that has its own exit status.
+fn ended(result: Result<ExitCode, ExplainError>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        // Whoever reads our output has enough of it.
+        Err(ExplainError::Command(CommandError::Print(error)))
+            if error.kind() == std::io::ErrorKind::BrokenPipe =>
+        {
+            ExitCode::SUCCESS
+        }
+        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
     }
 }
 

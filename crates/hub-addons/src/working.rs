@@ -78,7 +78,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.0.iter().map(|finding| finding.what.chars().count()).max().unwrap_or(0);
         if !self.0.is_empty() {
-            writeln!(f, "\n{:width$}  WORKS  WHY", "EXPECTED")?;
+            writeln!(f, "{:width$}  WORKS  WHY", "EXPECTED")?;
         }
         self.0.iter().try_for_each(|Finding { what, result }| {
             let (works, why) = match result {

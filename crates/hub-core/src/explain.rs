@@ -221,7 +221,7 @@ impl Finding {
 pub struct Question {
     /// These namespaces; every one that has a binding or a profile where none is named.
     pub namespaces: Vec<Namespace>,
-    /// These clusters. With a namespace, each pair is explained to its end, granted or not.
+    /// These clusters, each to its end, granted or not; every one that is granted or has a profile where none is named.
     pub clusters: Vec<ClusterName>,
     /// This account; every one that asks for copies where none is named.
     pub account: Option<AccountName>,
@@ -232,7 +232,7 @@ pub struct Question {
 impl Question {
     /// Whether single pairs are named.
     fn is_about_pairs(&self) -> bool {
-        !self.namespaces.is_empty() && !self.clusters.is_empty()
+        !self.clusters.is_empty()
     }
 }
 

@@ -12,19 +12,20 @@ use super::building;
 /// the first call builds it, which only checks timestamps if it is up to date.
 pub fn cp_creds() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(build)
+    PROGRAM.get_or_init(|| program("cp-creds"))
 }
 
-fn build() -> PathBuf {
+/// Where the program is that a package of the same name has.
+pub fn program(name: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = building::command(cargo)
-        .args(["build", "--locked", "--quiet", "--package=cp-creds", "--bin=cp-creds"])
+        .args(["build", "--locked", "--quiet", "--package", name, "--bin", name])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
         .output()
         .unwrap();
-    assert!(output.status.success(), "cp-creds does not build: {}", output.status);
+    assert!(output.status.success(), "{name} does not build: {}", output.status);
     // Cargo prints the path: its environment or configuration may set a target directory, a target or a profile.
     let messages = String::from_utf8(output.stdout).unwrap();
     let executable = messages.lines().find_map(|line| {

@@ -1,0 +1,228 @@
+//! The command line that `kubectl clusterprofile` and `hub-addons` share.
+#![allow(
+    clippy::doc_markdown,
+    reason = "these comments are the text of --help, where backticks only disturb"
+)]
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Subcommand, ValueEnum};
+use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
+use hub_core::access;
+use hub_core::protected::{self, ProtectedNamespaces};
+
+/// Service and port of cluster-proxy's user server.
+const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the clusters that namespaces see
+    List(ListArgs),
+    /// Print why a namespace does not see, or not reach, a cluster
+    ///
+    /// Follows the way of an application: binding, set, profile, access provider, account, token, credential,
+    /// permissions. Without --all it prints problems only, equal ones once. A step that you are not permitted to see is
+    /// marked with "?", and the others are explained.
+    ///
+    /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
+    /// there is no problem as far as can be seen, and something cannot be seen.
+    Explain(ExplainArgs),
+    /// Print a kubeconfig for the clusters that a namespace sees
+    ///
+    /// It runs the exec plugin cp-creds, which reads the token on the hub, and holds no secret itself.
+    Kubeconfig(KubeconfigArgs),
+}
+
+/// How a result is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// For people with wide terminals.
+    Wide,
+    /// For programs.
+    Json,
+    /// For programs and people.
+    Yaml,
+}
+
+/// What the controllers are set up with, where it is not what they do by default.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "As the controllers are set up")]
+pub struct SetupArgs {
+    /// Name of the cluster manager in ClusterProfiles
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", value_name = "NAME", default_value = ManagerName::DEFAULT)]
+    pub cluster_manager_name: ManagerName,
+
+    /// Name of the access provider in ClusterProfiles
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
+    pub access_provider_name: String,
+
+    /// Name of the user server's Service of cluster-proxy
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE", value_name = "NAME", default_value = USER_SERVER.0)]
+    pub cluster_proxy_service: String,
+
+    /// Port of that Service
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = USER_SERVER.1)]
+    pub cluster_proxy_port: u16,
+
+    /// Expect access providers only for clusters that have the ManagedClusterAddOn cluster-proxy
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
+    pub cluster_proxy_require_addon: bool,
+
+    /// The namespaces that receive no credentials
+    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
+    pub protected_namespaces: ProtectedNamespaces,
+
+    /// Take a ManagedClusterSetBinding as bound when its set exists
+    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
+    pub compute_bound: bool,
+}
+
+impl Default for SetupArgs {
+    fn default() -> Self {
+        Self {
+            cluster_manager_name: ManagerName::default(),
+            access_provider_name: access::DEFAULT_PROVIDER.to_owned(),
+            cluster_proxy_service: USER_SERVER.0.to_owned(),
+            cluster_proxy_port: USER_SERVER.1,
+            cluster_proxy_require_addon: true,
+            protected_namespaces: ProtectedNamespaces::default(),
+            compute_bound: false,
+        }
+    }
+}
+
+/// What to list.
+#[derive(Debug, Default, Args)]
+pub struct ListArgs {
+    /// The namespace; by default that of the context
+    #[arg(value_parser = namespace)]
+    pub namespace: Option<String>,
+
+    /// The namespace, as kubectl takes it
+    #[arg(long = "namespace", short, value_name = "NAMESPACE", conflicts_with = "namespace", value_parser = namespace)]
+    pub in_namespace: Option<String>,
+
+    /// Every namespace
+    #[arg(long, short = 'A', conflicts_with_all = ["namespace", "in_namespace"])]
+    pub all_namespaces: bool,
+
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+
+    /// Print changes as they happen, until interrupted
+    #[arg(long, short)]
+    pub watch: bool,
+}
+
+/// What to explain.
+#[derive(Debug, Default, Args)]
+#[group(skip)]
+pub struct ExplainArgs {
+    /// A namespace, or a namespace and a cluster; by default every namespace that has a binding or a profile
+    #[arg(value_name = "NAMESPACE[/CLUSTER]")]
+    pub target: Option<Target>,
+
+    /// Only this namespace; can be repeated
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace, conflicts_with = "target")]
+    pub namespace: Vec<String>,
+
+    /// Only this cluster; can be repeated
+    #[arg(long, short, value_name = "CLUSTER", conflicts_with = "target")]
+    pub cluster: Vec<String>,
+
+    /// Only this ManagedServiceAccount
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+
+    /// Print every step, also those that are in order
+    #[arg(long)]
+    pub all: bool,
+
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
+
+    /// How the controllers are set up
+    #[command(flatten)]
+    pub setup: SetupArgs,
+}
+
+/// Which kubeconfig to print.
+#[derive(Debug, Args)]
+pub struct KubeconfigArgs {
+    /// The namespace that sees the clusters
+    #[arg(value_parser = namespace)]
+    pub namespace: String,
+
+    /// Only this cluster
+    pub cluster: Option<String>,
+
+    /// The ManagedServiceAccount whose token is used
+    #[arg(long, value_name = "NAME")]
+    pub account: String,
+
+    /// Name of the access provider in ClusterProfiles
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
+    pub access_provider_name: String,
+
+    /// The exec plugin
+    #[arg(long, value_name = "COMMAND", default_value = "cp-creds")]
+    pub plugin: String,
+
+    /// Kubeconfig of the hub for the exec plugin; by default the one that this command uses
+    #[arg(long, value_name = "FILE")]
+    pub hub_kubeconfig: Option<PathBuf>,
+
+    /// Reach the clusters through a port that kubectl forwards from the hub; the command for that is in a comment
+    #[arg(long)]
+    pub port_forward: bool,
+
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t = Output::Yaml)]
+    pub output: Output,
+}
+
+/// A namespace, and perhaps a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The namespace.
+    pub namespace: String,
+    /// The cluster.
+    pub cluster: Option<String>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cluster {
+            Some(cluster) => write!(f, "{}/{cluster}", self.namespace),
+            None => f.write_str(&self.namespace),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, cluster) = match text.split_once('/') {
+            Some((name, cluster)) => (name, Some(cluster)),
+            None => (text, None),
+        };
+        if cluster.is_some_and(|cluster| !is_dns_subdomain(cluster)) {
+            return Err(format!("expected NAMESPACE/CLUSTER, got {text:?}"));
+        }
+        Ok(Self { namespace: namespace(name)?, cluster: cluster.map(str::to_owned) })
+    }
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid namespace")) }
+}

@@ -1,0 +1,176 @@
+//! `explain`: the steps of an application to its clusters, with the problems first and equal ones once.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use hub_api::names::{AccountName, ClusterName, Namespace};
+use hub_core::explain::{self, Explanation, Finding, Mark, Question, Step};
+
+use crate::args::{ExplainArgs, Output};
+use crate::hub::Hub;
+use crate::read::Reading;
+use crate::{CommandError, Outcome};
+
+/// How many namespaces and clusters a line names.
+const NAMED: usize = 3;
+
+/// Explains what the arguments ask for.
+pub async fn explain(hub: &Hub, args: &ExplainArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
+    let question = question(args);
+    let observed = Reading::new(hub, &question).observe(&args.setup).await?;
+    let explanation = explain::explain(&observed, &question);
+    match args.output {
+        Output::Json => print_json(&explanation, out)?,
+        Output::Yaml => print_yaml(&explanation, out)?,
+        Output::Table | Output::Wide => {
+            let is_wide = args.output == Output::Wide;
+            if question.all {
+                every_step(&explanation, is_wide, out)?;
+            } else {
+                problems(&explanation, is_wide, out)?;
+            }
+        }
+    }
+    Ok(match explanation.mark() {
+        Mark::Ok => Outcome::Fine,
+        Mark::Problem => Outcome::Problem,
+        Mark::Unknown => Outcome::Unknown,
+    })
+}
+
+fn question(args: &ExplainArgs) -> Question {
+    let (mut namespaces, mut clusters) = (args.namespace.clone(), args.cluster.clone());
+    if let Some(target) = &args.target {
+        namespaces.push(target.namespace.clone());
+        clusters.extend(target.cluster.clone());
+    }
+    // Somebody who asks about one cluster in one namespace sees every step.
+    let is_one = namespaces.len() == 1 && clusters.len() == 1;
+    Question {
+        namespaces: namespaces.iter().map(|it| Namespace::from(it.as_str())).collect(),
+        clusters: clusters.iter().map(|it| ClusterName::from(it.as_str())).collect(),
+        account: args.account.as_deref().map(AccountName::from),
+        all: args.all || is_one,
+    }
+}
+
+fn print_json(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, explanation)?;
+    writeln!(out)
+}
+
+fn print_yaml(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
+    let text = serde_saphyr::to_string(explanation).map_err(io::Error::other)?;
+    out.write_all(text.as_bytes())
+}
+
+/// The character of a mark, and how it looks where there are colours.
+fn shown(mark: Mark) -> String {
+    let (character, colour) = match mark {
+        Mark::Ok => ("✓", AnsiColor::Green),
+        Mark::Unknown => ("?", AnsiColor::Yellow),
+        Mark::Problem => ("✗", AnsiColor::Red),
+    };
+    let style = Style::new().fg_color(Some(colour.into()));
+    format!("{style}{character}{style:#}")
+}
+
+fn fact(finding: &Finding) -> String {
+    match (finding.field.as_str(), finding.value.as_str()) {
+        ("", _) => finding.object.to_string(),
+        (field, "") => format!("{} {field}", finding.object),
+        (field, value) => format!("{} {field}: {value}", finding.object),
+    }
+}
+
+/// Every step, under the namespace and cluster that it is about.
+fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
+    let bold = Style::new().bold();
+    let mut before = None;
+    for finding in &explanation.findings {
+        let about = (&finding.namespace, &finding.cluster);
+        if before != Some(about) {
+            let heading = match about {
+                (Some(namespace), Some(cluster)) => format!("{namespace}/{cluster}"),
+                (Some(namespace), None) => namespace.clone(),
+                _ => "hub".to_owned(),
+            };
+            writeln!(out, "{bold}{heading}{bold:#}")?;
+            before = Some(about);
+        }
+        let account = finding.account.as_ref().map(|account| format!(" ({account})")).unwrap_or_default();
+        let step = format!("{}{account}", finding.step.title());
+        let code = if is_wide { format!("{:24}", finding.code.as_str()) } else { String::new() };
+        writeln!(out, "  {} {step:24} {code}{}", shown(finding.mark), finding.message)?;
+        writeln!(out, "      {}", fact(finding))?;
+        if finding.mark != Mark::Ok {
+            fix(finding, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn fix(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
+    let dim = Style::new().dimmed();
+    match &finding.fix {
+        Some(command) => writeln!(out, "      {dim}${dim:#} {command}"),
+        None => Ok(()),
+    }
+}
+
+/// Problems, and what is not known; equal ones are one entry, however many clusters they are about.
+fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
+    let mut groups: BTreeMap<(Step, std::cmp::Reverse<Mark>, &str), Vec<&Finding>> = BTreeMap::new();
+    for finding in &explanation.findings {
+        let key = (finding.step, std::cmp::Reverse(finding.mark), finding.code.as_str());
+        groups.entry(key).or_default().push(finding);
+    }
+    for findings in groups.values() {
+        let Some(first) = findings.first() else { continue };
+        let code = if is_wide { format!(" [{}]", first.code.as_str()) } else { String::new() };
+        writeln!(out, "{} {:24} {}{code}", shown(first.mark), first.step.title(), first.message)?;
+        if first.namespace.is_some() {
+            writeln!(out, "      {}", places(findings, is_wide))?;
+        }
+        writeln!(out, "      {}", fact(first))?;
+        fix(first, out)?;
+    }
+    let summary = &explanation.summary;
+    let unknown = match summary.unknown {
+        0 => String::new(),
+        unknown => format!(", {unknown} with something that cannot be seen"),
+    };
+    writeln!(
+        out,
+        "{} in {}: {} in order, {} with problems{unknown}",
+        counted(summary.pairs, "cluster"),
+        counted(summary.namespaces, "namespace"),
+        summary.ok,
+        summary.problem
+    )
+}
+
+fn counted(number: usize, what: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{ending}")
+}
+
+/// What findings are about: the first few by name, and how many there are.
+fn places(findings: &[&Finding], is_wide: bool) -> String {
+    let shown = if is_wide { usize::MAX } else { NAMED };
+    let mut names: Vec<String> = findings
+        .iter()
+        .map(|finding| {
+            let parts = [&finding.namespace, &finding.cluster].into_iter().flatten();
+            let place = parts.map(String::as_str).collect::<Vec<_>>().join("/");
+            let account = finding.account.as_ref().map(|account| format!(" ({account})"));
+            format!("{place}{}", account.unwrap_or_default())
+        })
+        .collect();
+    names.dedup();
+    let more = names.len().saturating_sub(shown);
+    names.truncate(shown);
+    let list = names.join(", ");
+    if more == 0 { list } else { format!("{list} and {more} more") }
+}

@@ -1,0 +1,74 @@
+//! The hub, as the commands reach it.
+
+use std::error::Error as _;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+
+/// The hub and what is known of whoever asks.
+#[derive(Clone)]
+pub struct Hub {
+    /// A client with the permissions of whoever asks.
+    pub client: Client,
+    /// The namespace that is meant where none is named.
+    pub namespace: String,
+    /// The kubeconfig that the client was made of, where there is one.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Why a request to the hub failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {verb} {resource}: {}", describe(.source))]
+pub struct HubError {
+    /// What was to be done.
+    pub verb: &'static str,
+    /// With what.
+    pub resource: String,
+    /// What went wrong.
+    pub source: kube::Error,
+}
+
+impl Hub {
+    /// A hub that this client talks to.
+    #[must_use]
+    pub fn new(client: Client, kubeconfig: Option<PathBuf>) -> Self {
+        let namespace = client.default_namespace().to_owned();
+        Self { client, namespace, kubeconfig }
+    }
+
+    /// The time by the hub's clock, which Leases are renewed by; by this machine's where the hub does not say.
+    pub(crate) async fn now(&self) -> Result<Timestamp, HubError> {
+        let failed = |source| HubError { verb: "reach", resource: "the hub".to_owned(), source };
+        let request = http::Request::get("/version").body(Body::empty());
+        let request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
+        let response = self.client.send(request).await.map_err(failed)?;
+        let date = response.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+        Ok(date.map_or_else(Timestamp::now, |date| date.timestamp()))
+    }
+}
+
+/// An error of the client in one line.
+#[must_use]
+pub fn describe(error: &kube::Error) -> String {
+    let mut text = match error {
+        kube::Error::Api(status) if !status.message.is_empty() => return one_line(&status.message),
+        kube::Error::Api(status) => return format!("{} ({})", status.reason, status.code),
+        error => error.to_string(),
+    };
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    one_line(&text)
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}

@@ -1,0 +1,181 @@
+//! `kubeconfig`: what ClusterProfiles publish, as a kubeconfig that runs the exec plugin. It holds no secret.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hub_api::cluster_profile::{AccessProvider, Cluster};
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, ResourceExt as _};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::args::{KubeconfigArgs, Output};
+use crate::hub::{Hub, HubError};
+use crate::{CommandError, Outcome, read};
+
+/// Prints a kubeconfig for the clusters that a namespace sees.
+pub async fn kubeconfig(
+    hub: &Hub,
+    args: &KubeconfigArgs,
+    out: &mut impl Write,
+) -> Result<Outcome, CommandError> {
+    let providers =
+        providers(hub, &args.namespace, args.cluster.as_deref(), &args.access_provider_name).await?;
+    let mut forwards: Vec<String> = Vec::new();
+    let mut entries = Vec::new();
+    for (name, mut cluster) in providers {
+        if args.port_forward {
+            let forward = forward(&mut cluster).ok_or_else(|| {
+                CommandError::NotFound(format!("{:?} is not a Service on the hub", cluster.server))
+            })?;
+            forwards.push(forward);
+        }
+        entries.push((name, cluster));
+    }
+    forwards.sort();
+    forwards.dedup();
+    let config = config(hub, args, &entries);
+    if args.output == Output::Json {
+        serde_json::to_writer_pretty(&mut *out, &config).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        for forward in forwards {
+            writeln!(out, "# Needs: {forward}")?;
+        }
+        let text = serde_saphyr::to_string(&config).map_err(std::io::Error::other)?;
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(Outcome::Fine)
+}
+
+/// How the profiles of a namespace say that their clusters are reached, by the names of the profiles.
+pub(crate) async fn providers(
+    hub: &Hub,
+    namespace: &str,
+    cluster: Option<&str>,
+    provider: &str,
+) -> Result<Vec<(String, Cluster)>, CommandError> {
+    let version = read::served_version(&hub.client).await?;
+    let api: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), namespace, &version.resource());
+    let failed =
+        |verb, source| HubError { verb, resource: format!("clusterprofiles in {namespace}"), source };
+    let profiles = match cluster {
+        Some(cluster) => {
+            api.get_opt(cluster).await.map_err(|source| failed("get", source))?.into_iter().collect()
+        }
+        None => api.list(&ListParams::default()).await.map_err(|source| failed("list", source))?.items,
+    };
+    let entries: Vec<_> = profiles
+        .iter()
+        .filter_map(|profile| {
+            let providers = profile.data["status"]["accessProviders"].as_array()?;
+            let entry = providers.iter().find(|entry| entry["name"] == provider)?;
+            Some((profile.name_any(), AccessProvider::deserialize(entry).ok()?.cluster?))
+        })
+        .collect();
+    if entries.is_empty() {
+        let what = cluster.map_or_else(|| namespace.to_owned(), |cluster| format!("{namespace}/{cluster}"));
+        return Err(CommandError::NotFound(format!(
+            "no ClusterProfile of {what} has the access provider {provider:?}; \
+             to find out why: kubectl clusterprofile explain {what}"
+        )));
+    }
+    Ok(entries)
+}
+
+/// Leads a cluster stanza to this machine; returns the command that forwards the port from there.
+fn forward(cluster: &mut Cluster) -> Option<String> {
+    let uri: http::Uri = cluster.server.parse().ok()?;
+    let (host, port) = (uri.host()?.to_owned(), uri.port_u16().unwrap_or(443));
+    let mut labels = host.split('.');
+    let (service, namespace) = (labels.next()?, labels.next()?);
+    // SERVICE.NAMESPACE, SERVICE.NAMESPACE.svc or with the cluster's domain behind.
+    if labels.next().is_some_and(|label| label != "svc") {
+        return None;
+    }
+    let command = format!("kubectl port-forward --namespace {namespace} service/{service} {port}:{port}");
+    cluster.server = format!("https://localhost:{port}{}", uri.path());
+    cluster.tls_server_name.get_or_insert(host);
+    Some(command)
+}
+
+fn config(hub: &Hub, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Value {
+    let clusters: Vec<_> =
+        entries.iter().map(|(name, cluster)| json!({ "name": name, "cluster": stanza(cluster) })).collect();
+    let user = &args.account;
+    let contexts: Vec<_> = entries
+        .iter()
+        .map(|(name, _)| json!({ "name": name, "context": { "cluster": name, "user": user } }))
+        .collect();
+    let mut config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": clusters,
+        "contexts": contexts,
+        "users": [{ "name": user, "user": { "exec": exec(hub, args) } }],
+    });
+    if let [(name, _)] = entries {
+        config["current-context"] = name.as_str().into();
+    }
+    config
+}
+
+/// A cluster of a kubeconfig, with the certificates in base64 as they are published.
+fn stanza(cluster: &Cluster) -> Value {
+    let mut stanza = serde_json::to_value(cluster).unwrap_or_default();
+    if let Some(ca) = &cluster.certificate_authority_data {
+        stanza["certificate-authority-data"] = STANDARD.encode(&ca.0).into();
+    }
+    stanza
+}
+
+/// The exec plugin. It reads the copy of the token on the hub, so it needs the hub's kubeconfig and not this one.
+fn exec(hub: &Hub, args: &KubeconfigArgs) -> Value {
+    let mut env = vec![json!({ "name": "NAMESPACE", "value": args.namespace })];
+    let kubeconfig = args.hub_kubeconfig.clone().or_else(|| hub.kubeconfig.clone());
+    if let Some(path) = kubeconfig.map(absolute) {
+        env.push(json!({ "name": "KUBECONFIG", "value": path.display().to_string() }));
+    }
+    json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": args.plugin,
+        "args": [format!("--managed-serviceaccount={}", args.account)],
+        "env": env,
+        "provideClusterInfo": true,
+        "interactiveMode": "Never",
+        "installHint": "cp-creds is the exec plugin of the hub addons for the ClusterProfile API",
+    })
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(server: &str) -> Cluster {
+        Cluster { server: server.to_owned(), ..Cluster::default() }
+    }
+
+    #[test]
+    fn a_service_is_reached_through_a_forwarded_port_under_its_own_name() {
+        for host in ["proxy.addons", "proxy.addons.svc", "proxy.addons.svc.cluster.local"] {
+            let mut stanza = cluster(&format!("https://{host}:9092/berlin"));
+            let command = "kubectl port-forward --namespace addons service/proxy 9092:9092";
+            assert_eq!(forward(&mut stanza).as_deref(), Some(command));
+            assert_eq!(stanza.server, "https://localhost:9092/berlin");
+            assert_eq!(stanza.tls_server_name.as_deref(), Some(host));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_service_of_the_hub_is_not_forwarded() {
+        for server in ["https://proxy:9092/berlin", "https://proxy.example.com/berlin", "berlin"] {
+            assert_eq!(forward(&mut cluster(server)), None, "{server}");
+        }
+    }
+}

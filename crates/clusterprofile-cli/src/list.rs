@@ -1,0 +1,385 @@
+//! `list`: what the printer columns of ClusterProfile cannot show: providers, credentials and when these expire.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use hub_api::cluster_profile::ProfileVersion;
+use hub_api::labels;
+use hub_core::credential::account::Scope;
+use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::args::{ListArgs, Output};
+use crate::hub::{Hub, HubError};
+use crate::read::{self, Listing};
+use crate::{CommandError, Outcome, table};
+
+/// What is shown where it is not known.
+const UNKNOWN: &str = "?";
+/// What is shown where there is none.
+const NONE: &str = "<none>";
+
+/// A cluster that a namespace sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    namespace: String,
+    name: String,
+    manager: String,
+    set: Option<String>,
+    version: Option<String>,
+    healthy: Option<String>,
+    joined: Option<String>,
+    access_providers: Vec<Access>,
+    /// Nothing where neither copies nor accounts can be read.
+    credentials: Option<Vec<Credential>>,
+    created: Option<String>,
+    #[serde(skip)]
+    age: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Access {
+    name: String,
+    server: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Credential {
+    account: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    #[serde(skip)]
+    seconds: Option<i64>,
+}
+
+/// What is known of credentials.
+struct Credentials {
+    now: Timestamp,
+    /// The accounts with a copy by namespace and cluster, where copies can be listed.
+    copies: Option<BTreeMap<(String, String), Vec<String>>>,
+    /// The accounts of a cluster, where they can be listed.
+    accounts: Option<BTreeMap<String, Vec<Account>>>,
+}
+
+struct Account {
+    name: String,
+    scope: Scope,
+    expires: Option<Timestamp>,
+}
+
+/// Lists what the arguments ask for.
+pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
+    let version = read::served_version(&hub.client).await?;
+    let namespace = args.namespace.as_ref().or(args.in_namespace.as_ref()).unwrap_or(&hub.namespace);
+    let namespace = (!args.all_namespaces).then_some(namespace.as_str());
+    let profiles = profiles(hub, version, namespace);
+    let credentials = Credentials::read(hub, namespace).await?;
+    let failed = |source| HubError {
+        verb: "list",
+        resource: "clusterprofiles.multicluster.x-k8s.io".to_owned(),
+        source,
+    };
+    let mut page = ListParams::default().limit(500);
+    let mut rows = Vec::new();
+    let resource_version = loop {
+        let list = profiles.list(&page).await.map_err(failed)?;
+        rows.extend(list.items.iter().map(|object| Row::read(object, &credentials)));
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => break list.metadata.resource_version.unwrap_or_default(),
+        }
+    };
+    print(&rows, args, namespace, out)?;
+    if args.watch {
+        watch(&profiles, &resource_version, &credentials, args, out).await?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn profiles(hub: &Hub, version: ProfileVersion, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &version.resource()),
+        None => Api::all_with(hub.client.clone(), &version.resource()),
+    }
+}
+
+/// Prints changes until the hub ends the watch for good.
+async fn watch(
+    profiles: &Api<DynamicObject>,
+    from: &str,
+    credentials: &Credentials,
+    args: &ListArgs,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    let failed = |source| HubError {
+        verb: "watch",
+        resource: "clusterprofiles.multicluster.x-k8s.io".to_owned(),
+        source,
+    };
+    let mut version = from.to_owned();
+    loop {
+        let stream = profiles.watch(&WatchParams::default(), &version).await.map_err(failed)?;
+        let mut stream = stream.boxed();
+        while let Some(event) = stream.try_next().await.map_err(failed)? {
+            let (object, gone) = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
+                WatchEvent::Deleted(object) => (object, true),
+                WatchEvent::Bookmark(bookmark) => {
+                    version = bookmark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) => return Err(failed(kube::Error::Api(status)).into()),
+            };
+            version = object.resource_version().unwrap_or_default();
+            let row = Row::read(&object, credentials);
+            match args.output {
+                Output::Json | Output::Yaml => {
+                    serde_json::to_writer(&mut *out, &row).map_err(io::Error::from)?;
+                    writeln!(out)?;
+                }
+                Output::Table | Output::Wide => {
+                    let mut cells = row.cells(args.output == Output::Wide);
+                    cells.push(if gone { "deleted".to_owned() } else { String::new() });
+                    table::print(&[cells], out)?;
+                }
+            }
+            out.flush()?;
+        }
+    }
+}
+
+fn print(
+    rows: &[Row],
+    args: &ListArgs,
+    namespace: Option<&str>,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    let items = serde_json::json!({ "items": rows });
+    match args.output {
+        Output::Json if args.watch => {
+            for row in rows {
+                serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
+                writeln!(out)?;
+            }
+        }
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut *out, &items).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        Output::Yaml => {
+            let text = serde_saphyr::to_string(&items).map_err(io::Error::other)?;
+            out.write_all(text.as_bytes())?;
+        }
+        Output::Table | Output::Wide if rows.is_empty() => {
+            let place =
+                namespace.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
+            let target = namespace.unwrap_or_default();
+            writeln!(
+                out,
+                "No ClusterProfiles found in {place}. To find out why: kubectl clusterprofile explain {target}"
+            )?;
+        }
+        Output::Table | Output::Wide => {
+            let is_wide = args.output == Output::Wide;
+            let mut all = vec![heads(is_wide)];
+            all.extend(rows.iter().map(|row| row.cells(is_wide)));
+            table::print(&all, out)?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn heads(is_wide: bool) -> Vec<String> {
+    let heads =
+        ["NAMESPACE", "CLUSTER", "MANAGER", "VERSION", "HEALTHY", "JOINED", "ACCESS", "CREDENTIALS", "AGE"];
+    let more = if is_wide { &["SET", "SERVER"][..] } else { &[] };
+    heads.iter().chain(more).map(ToString::to_string).collect()
+}
+
+impl Row {
+    fn read(profile: &DynamicObject, credentials: &Credentials) -> Self {
+        let (spec, status) = (&profile.data["spec"], &profile.data["status"]);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let condition = |kind: &str| {
+            let mut conditions = status["conditions"].as_array().into_iter().flatten();
+            text(&conditions.find(|condition| condition["type"] == kind)?["status"])
+        };
+        let providers = status["accessProviders"].as_array().into_iter().flatten();
+        let providers = providers.map(|provider| Access {
+            name: text(&provider["name"]).unwrap_or_default(),
+            server: text(&provider["cluster"]["server"]).unwrap_or_default(),
+        });
+        let labels = profile.labels();
+        let namespace = profile.namespace().unwrap_or_default();
+        let cluster = labels.get(labels::CLUSTER_NAME).cloned().unwrap_or_else(|| profile.name_any());
+        let created = profile.creation_timestamp().map(|time| time.0);
+        Self {
+            name: profile.name_any(),
+            manager: text(&spec["clusterManager"]["name"]).unwrap_or_default(),
+            set: labels.get(labels::CLUSTER_SET).cloned(),
+            version: text(&status["version"]["kubernetes"]),
+            healthy: condition(CONTROL_PLANE_HEALTHY),
+            joined: condition(JOINED),
+            access_providers: providers.collect(),
+            credentials: credentials.of(&namespace, &cluster),
+            created: created.map(|time| time.to_string()),
+            age: created.map(|time| credentials.now.as_second() - time.as_second()),
+            namespace,
+        }
+    }
+
+    fn cells(&self, is_wide: bool) -> Vec<String> {
+        let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "Unknown".to_owned());
+        let or_none = |list: Vec<String>| if list.is_empty() { NONE.to_owned() } else { list.join(",") };
+        let names = self.access_providers.iter().map(|provider| provider.name.clone()).collect();
+        let credentials = match &self.credentials {
+            None => UNKNOWN.to_owned(),
+            Some(credentials) => or_none(credentials.iter().map(Credential::cell).collect()),
+        };
+        let mut cells = vec![
+            self.namespace.clone(),
+            self.name.clone(),
+            self.manager.clone(),
+            self.version.clone().unwrap_or_else(|| NONE.to_owned()),
+            or_unknown(&self.healthy),
+            or_unknown(&self.joined),
+            or_none(names),
+            credentials,
+            self.age.map_or_else(|| UNKNOWN.to_owned(), table::span),
+        ];
+        if is_wide {
+            cells.push(self.set.clone().unwrap_or_else(|| NONE.to_owned()));
+            cells.push(or_none(
+                self.access_providers.iter().map(|provider| provider.server.clone()).collect(),
+            ));
+        }
+        cells
+    }
+}
+
+impl Credential {
+    fn cell(&self) -> String {
+        match self.seconds {
+            Some(seconds) if seconds <= 0 => format!("{}(expired)", self.account),
+            Some(seconds) => format!("{}({})", self.account, table::span(seconds)),
+            None => self.account.clone(),
+        }
+    }
+}
+
+impl Credentials {
+    /// Reads the metadata of copies, and the accounts: no token leaves the hub.
+    async fn read(hub: &Hub, namespace: Option<&str>) -> Result<Self, HubError> {
+        let secrets: Api<Secret> = match namespace {
+            Some(namespace) => Api::namespaced(hub.client.clone(), namespace),
+            None => Api::all(hub.client.clone()),
+        };
+        let kind = GroupVersionKind::gvk(
+            "authentication.open-cluster-management.io",
+            "v1beta1",
+            "ManagedServiceAccount",
+        );
+        let accounts: Api<DynamicObject> = Api::all_with(hub.client.clone(), &ApiResource::from_gvk(&kind));
+        let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
+        let (now, copies, accounts) = futures::try_join!(
+            hub.now(),
+            metadata(&secrets, ListParams::default().labels(labels::SYNCED_FROM)),
+            async { read::list(&accounts, &ListParams::default().labels(&asking)).await },
+        )?;
+        let copies = copies.map(|copies| {
+            let mut by_cluster: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+            for copy in copies {
+                let annotation = |key: &str| copy.annotations().get(key).cloned();
+                let (cluster, account) =
+                    (annotation(labels::SYNCED_CLUSTER), annotation(labels::SYNCED_ACCOUNT));
+                if let Some((cluster, account)) = cluster.zip(account) {
+                    by_cluster
+                        .entry((copy.namespace().unwrap_or_default(), cluster))
+                        .or_default()
+                        .push(account);
+                }
+            }
+            by_cluster
+        });
+        let accounts = match accounts {
+            Listing::Refused => None,
+            Listing::All(accounts) => {
+                let mut by_cluster: BTreeMap<String, Vec<Account>> = BTreeMap::new();
+                for account in accounts {
+                    let expires = account.data["status"]["expirationTimestamp"].as_str();
+                    let scope = account.annotations().get(labels::SYNC_TO_NAMESPACES);
+                    let read = Account {
+                        name: account.name_any(),
+                        scope: Scope::read(scope.map(String::as_str)),
+                        expires: expires.and_then(|time| time.parse().ok()),
+                    };
+                    by_cluster.entry(account.namespace().unwrap_or_default()).or_default().push(read);
+                }
+                Some(by_cluster)
+            }
+        };
+        Ok(Self { now, copies, accounts })
+    }
+
+    fn of(&self, namespace: &str, cluster: &str) -> Option<Vec<Credential>> {
+        let accounts = self.accounts.as_ref().map(|accounts| accounts.get(cluster));
+        let expiry = |name: &str| {
+            let account = accounts.flatten()?.iter().find(|account| account.name == name)?;
+            account.expires
+        };
+        let names: Vec<String> = match (&self.copies, accounts) {
+            (Some(copies), _) => {
+                copies.get(&(namespace.to_owned(), cluster.to_owned())).cloned().unwrap_or_default()
+            }
+            (None, Some(accounts)) => {
+                let here = |account: &&Account| match &account.scope {
+                    Scope::EveryGrantedNamespace => true,
+                    Scope::Only { namespaces, .. } => namespaces.iter().any(|it| it.as_str() == namespace),
+                };
+                accounts.into_iter().flatten().filter(here).map(|account| account.name.clone()).collect()
+            }
+            (None, None) => return None,
+        };
+        let credential = |account: String| {
+            let expires = expiry(&account);
+            Credential {
+                account,
+                expires: expires.map(|time| time.to_string()),
+                seconds: expires.map(|time| time.as_second() - self.now.as_second()),
+            }
+        };
+        Some(names.into_iter().map(credential).collect())
+    }
+}
+
+/// Lists metadata, page by page; nothing where that is refused.
+async fn metadata(
+    api: &Api<Secret>,
+    params: ListParams,
+) -> Result<Option<Vec<PartialObjectMeta<Secret>>>, HubError> {
+    let mut page = params.limit(500);
+    let mut objects = Vec::new();
+    loop {
+        match api.list_metadata(&page).await {
+            Ok(list) => {
+                objects.extend(list.items);
+                match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page = page.continue_token(&token),
+                    None => return Ok(Some(objects)),
+                }
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+            Err(source) => return Err(HubError { verb: "list", resource: "secrets".to_owned(), source }),
+        }
+    }
+}

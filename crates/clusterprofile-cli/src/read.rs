@@ -1,0 +1,552 @@
+//! Reads the hub once. What is refused stays unknown; what the hub does not serve is known to be absent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use hub_api::cluster_profile::ProfileVersion;
+use hub_api::labels;
+use hub_api::managed_cluster::ManagedCluster;
+use hub_api::managed_cluster_addon::ManagedClusterAddOn;
+use hub_api::managed_cluster_set::ManagedClusterSet;
+use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::names::{
+    AccountKey, AccountName, ClusterName, ClusterSetName, Namespace, ProfileKey, SecretKey,
+};
+use hub_api::secret::Secret;
+use hub_core::access::{
+    AccessIndex, AccessSource, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET,
+};
+use hub_core::credential::account::Account;
+use hub_core::credential::copy::ObservedCopy;
+use hub_core::credential::index::{CredentialIndex, SyncSettings};
+use hub_core::credential::source::TokenSource;
+use hub_core::explain::Question;
+use hub_core::explain::observed::{AccountPermission, Lease, Observed, Rbac, Readers};
+use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
+use hub_core::project::ProjectionSettings;
+use hub_core::trust::{TrustBundle, TrustError};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::{DeserializeGuard, GroupVersionKind};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::CommandError;
+use crate::args::SetupArgs;
+use crate::hub::{Hub, HubError};
+
+/// How many objects are in one response to a list.
+const PAGE: u32 = 500;
+/// The controllers whose Leases are read.
+const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
+
+/// What a list came to.
+pub(crate) enum Listing<T> {
+    /// Every object. A kind that the hub does not serve has none.
+    All(Vec<T>),
+    /// Whoever asks may not read them.
+    Refused,
+}
+
+impl<T> Listing<T> {
+    /// The objects, if they could be read.
+    pub(crate) fn objects(self) -> Option<Vec<T>> {
+        match self {
+            Self::All(objects) => Some(objects),
+            Self::Refused => None,
+        }
+    }
+}
+
+/// Lists, page by page.
+pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<Listing<K>, HubError>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut page = params.clone().limit(PAGE);
+    let mut objects = Vec::new();
+    loop {
+        match api.list(&page).await {
+            Ok(list) => {
+                objects.extend(list.items);
+                match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page = page.continue_token(&token),
+                    None => return Ok(Listing::All(objects)),
+                }
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Listing::All(Vec::new())),
+            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(Listing::Refused),
+            Err(source) => {
+                let resource = plural(api.resource_url());
+                return Err(HubError { verb: "list", resource, source });
+            }
+        }
+    }
+}
+
+/// Which version of ClusterProfile the hub serves.
+pub(crate) async fn profile_version(client: &Client) -> Result<Option<ProfileVersion>, HubError> {
+    let group = "multicluster.x-k8s.io";
+    let failed = |source| HubError { verb: "discover", resource: group.to_owned(), source };
+    let groups = client.list_api_groups().await.map_err(failed)?.groups;
+    let versions = groups.iter().filter(|it| it.name == group).flat_map(|it| &it.versions);
+    Ok(ProfileVersion::latest(versions.map(|version| version.version.as_str())))
+}
+
+/// The same, for commands that are about nothing else.
+pub(crate) async fn served_version(client: &Client) -> Result<ProfileVersion, CommandError> {
+    let missing =
+        "the hub does not serve ClusterProfiles: `hub-addons crds` prints the CustomResourceDefinition";
+    profile_version(client).await?.ok_or_else(|| CommandError::NotFound(missing.to_owned()))
+}
+
+/// An object that may have been refused.
+enum Got<T> {
+    Found(T),
+    Absent,
+    Refused,
+}
+
+async fn get<K>(api: &Api<K>, name: &str) -> Result<Got<K>, HubError>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    match api.get(name).await {
+        Ok(object) => Ok(Got::Found(object)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Got::Absent),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Got::Refused),
+        // An object that does not have its shape cannot be judged.
+        Err(kube::Error::SerdeError(_)) => Ok(Got::Refused),
+        Err(source) => {
+            let resource = plural(api.resource_url());
+            Err(HubError { verb: "get", resource: format!("{resource} {name}"), source })
+        }
+    }
+}
+
+/// Objects that were read in namespaces, and the namespaces of which all were.
+struct Spread<K> {
+    objects: Vec<K>,
+    /// `None`: in every namespace.
+    complete: Option<BTreeSet<String>>,
+}
+
+/// What reads, for whom.
+pub(crate) struct Reading<'a> {
+    hub: &'a Hub,
+    question: &'a Question,
+}
+
+impl<'a> Reading<'a> {
+    pub(crate) fn new(hub: &'a Hub, question: &'a Question) -> Self {
+        Self { hub, question }
+    }
+
+    fn client(&self) -> Client {
+        self.hub.client.clone()
+    }
+
+    /// The namespaces that are read where those of the whole hub may not be.
+    fn namespaces(&self) -> BTreeSet<String> {
+        let asked: BTreeSet<_> = self.question.namespaces.iter().map(ToString::to_string).collect();
+        if asked.is_empty() { [self.hub.namespace.clone()].into() } else { asked }
+    }
+
+    async fn all<K>(&self) -> Result<Listing<DeserializeGuard<K>>, HubError>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        list(&Api::<DeserializeGuard<K>>::all(self.client()), &ListParams::default()).await
+    }
+
+    /// Lists a namespaced kind in the namespaces that are named, or in all; where that is refused, in each.
+    async fn spread<K>(
+        &self,
+        named: Option<BTreeSet<String>>,
+        fallback: &BTreeSet<String>,
+        api: impl Fn(Option<&str>) -> Api<K>,
+        params: &ListParams,
+    ) -> Result<Spread<K>, HubError>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        if named.is_none()
+            && let Listing::All(objects) = list(&api(None), params).await?
+        {
+            return Ok(Spread { objects, complete: None });
+        }
+        let mut spread = Spread { objects: Vec::new(), complete: Some(BTreeSet::new()) };
+        for namespace in named.as_ref().unwrap_or(fallback) {
+            if let Listing::All(objects) = list(&api(Some(namespace)), params).await? {
+                spread.objects.extend(objects);
+                spread.complete.get_or_insert_default().insert(namespace.clone());
+            }
+        }
+        Ok(spread)
+    }
+
+    /// The namespaces that the question is limited to.
+    fn named(&self) -> Option<BTreeSet<String>> {
+        (!self.question.namespaces.is_empty()).then(|| self.namespaces())
+    }
+
+    /// The namespaces of the clusters that the question is limited to.
+    fn of_clusters(&self) -> Option<BTreeSet<String>> {
+        let clusters = &self.question.clusters;
+        (!clusters.is_empty()).then(|| clusters.iter().map(ToString::to_string).collect())
+    }
+
+    /// Reads what the question is about.
+    pub(crate) async fn observe(&self, setup: &SetupArgs) -> Result<Observed, HubError> {
+        let now = self.hub.now().await?;
+        let bound = if setup.compute_bound { BoundSource::Computed } else { BoundSource::Status };
+        let manager = setup.cluster_manager_name.clone();
+        let settings = ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
+        let sync = SyncSettings {
+            manager,
+            protected: setup.protected_namespaces.clone(),
+            ..SyncSettings::default()
+        };
+        let source = AccessSource::ClusterProxy {
+            service: setup.cluster_proxy_service.clone(),
+            port: setup.cluster_proxy_port,
+            require_addon: setup.cluster_proxy_require_addon,
+        };
+        let access = AccessIndex::new(&setup.access_provider_name, source, true);
+        let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
+        self.fleet(&mut hub).await?;
+        self.leases(&mut hub).await?;
+        self.ocm(&mut hub).await?;
+        self.proxy(&mut hub).await?;
+        self.profiles(&mut hub).await?;
+        self.accounts(&mut hub).await?;
+        self.secrets(&mut hub).await?;
+        self.permissions(&mut hub).await?;
+        Ok(hub)
+    }
+
+    async fn fleet(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let api = |namespace: Option<&str>| {
+            namespaced::<DeserializeGuard<ManagedClusterSetBinding>>(self.client(), namespace)
+        };
+        let (params, fallback) = (ListParams::default(), self.namespaces());
+        let (clusters, sets, bindings) = futures::try_join!(
+            self.all::<ManagedCluster>(),
+            self.all::<ManagedClusterSet>(),
+            self.spread(None, &fallback, api, &params),
+        )?;
+        hub.knows_clusters = matches!(clusters, Listing::All(_));
+        for object in clusters.objects().into_iter().flatten() {
+            let name = ClusterName::new(object.name_any());
+            let cluster = match object.0 {
+                Ok(object) => ObservedCluster::read(&object),
+                Err(invalid) => ObservedCluster::unreadable(&invalid.metadata, invalid.error),
+            };
+            hub.fleet.apply_cluster(name, cluster);
+        }
+        hub.knows_sets = matches!(sets, Listing::All(_));
+        for object in sets.objects().into_iter().flatten() {
+            let name = ClusterSetName::new(object.name_any());
+            let set = match object.0 {
+                Ok(object) => ObservedClusterSet::read(&object),
+                Err(invalid) => ObservedClusterSet::unreadable(&invalid.metadata, &invalid.error),
+            };
+            hub.fleet.apply_set(name, set);
+        }
+        mark_listed(bindings.complete.as_ref(), |namespace| {
+            hub.bindings_of.add(namespace);
+        });
+        for object in bindings.objects {
+            let name = ClusterSetName::new(object.name_any());
+            let namespace = Namespace::new(object.namespace().unwrap_or_default());
+            let binding = match object.0 {
+                Ok(object) => ObservedBinding::read(&object),
+                Err(invalid) => ObservedBinding::unreadable(&invalid.metadata, invalid.error),
+            };
+            hub.fleet.apply_binding(namespace, name, binding);
+        }
+        Ok(())
+    }
+
+    async fn leases(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let api: Api<LeaseObject> = Api::all(self.client());
+        let mut leases = BTreeMap::new();
+        for controller in CONTROLLERS {
+            let params = ListParams::default().fields(&format!("metadata.name=hub-addons-{controller}"));
+            let Listing::All(found) = list(&api, &params).await? else { return Ok(()) };
+            let found = found.into_iter().map(|lease| {
+                let spec = lease.spec.unwrap_or_default();
+                Lease {
+                    namespace: lease.metadata.namespace.unwrap_or_default(),
+                    holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+                    renewed: spec.renew_time.map(|time| time.0),
+                    seconds: spec.lease_duration_seconds.map_or(15, i64::from),
+                }
+            });
+            // Of several installations the one that works.
+            if let Some(lease) = found.max_by_key(|lease| (lease.holder.is_some(), lease.renewed)) {
+                leases.insert(controller.to_owned(), lease);
+            }
+        }
+        hub.leases = Some(leases);
+        Ok(())
+    }
+
+    /// The feature gates of OCM's registration controller.
+    async fn ocm(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let kind = GroupVersionKind::gvk("operator.open-cluster-management.io", "v1", "ClusterManager");
+        let api: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::from_gvk(&kind));
+        hub.ocm_gates = match get(&api, "cluster-manager").await? {
+            Got::Found(object) => {
+                let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
+                let enabled = gates.as_array().into_iter().flatten().filter(|gate| gate["mode"] == "Enable");
+                Some(enabled.filter_map(|gate| gate["feature"].as_str().map(str::to_owned)).collect())
+            }
+            Got::Absent => Some(Vec::new()),
+            Got::Refused => None,
+        };
+        Ok(())
+    }
+
+    /// What decides access providers. Its trust anchors come before the profiles.
+    async fn proxy(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let configurations: Api<ManagedProxyConfiguration> = Api::all(self.client());
+        let addons: Api<ManagedClusterAddOn> = Api::all(self.client());
+        let params = ListParams::default().fields(&format!("metadata.name={CLUSTER_PROXY}"));
+        let (configuration, addons) =
+            futures::try_join!(get(&configurations, CLUSTER_PROXY), list(&addons, &params))?;
+        if let Listing::All(addons) = addons {
+            for addon in addons {
+                hub.access.set_addon(&ClusterName::new(addon.namespace().unwrap_or_default()), true);
+            }
+            hub.access.addons_listed();
+        }
+        let namespace = match configuration {
+            Got::Found(configuration) => Namespace::from(configuration.spec.proxy_server.namespace()),
+            Got::Absent => {
+                hub.access.set_configuration(Known::Absent);
+                return Ok(());
+            }
+            Got::Refused => return Ok(()),
+        };
+        hub.access.set_configuration(Known::Present(namespace.clone()));
+        let secrets: Api<k8s_openapi::api::core::v1::Secret> =
+            Api::namespaced(self.client(), namespace.as_str());
+        let reading = match get(&secrets, SERVING_CERT_SECRET).await? {
+            Got::Found(secret) => {
+                let text = secret.data.as_ref().and_then(|data| data.get(SERVING_CERT_KEY));
+                text.map_or(Err(TrustError::NoCertificate), |text| TrustBundle::from_pem(&text.0))
+            }
+            Got::Absent => Err(TrustError::NoCertificate),
+            Got::Refused => return Ok(()),
+        };
+        hub.knows_anchors = true;
+        let place = hub.access.place();
+        hub.access.set_anchors(place, reading);
+        Ok(())
+    }
+
+    async fn profiles(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let Some(version) = profile_version(&self.hub.client).await? else {
+            hub.profiles_of.add(None);
+            return Ok(());
+        };
+        let kind = version.resource();
+        let api = |namespace: Option<&str>| match namespace {
+            Some(namespace) => Api::<DynamicObject>::namespaced_with(self.client(), namespace, &kind),
+            None => Api::all_with(self.client(), &kind),
+        };
+        let params = ListParams::default();
+        let profiles = self.spread(self.named(), &self.namespaces(), api, &params).await?;
+        mark_listed(profiles.complete.as_ref(), |namespace| {
+            hub.profiles_of.add(namespace);
+        });
+        for object in profiles.objects {
+            let key = ProfileKey {
+                namespace: Namespace::new(object.namespace().unwrap_or_default()),
+                cluster: ClusterName::new(object.name_any()),
+            };
+            hub.apply_profile(key, &object.metadata, &object.data);
+        }
+        Ok(())
+    }
+
+    async fn accounts(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let api = |namespace: Option<&str>| {
+            namespaced::<DeserializeGuard<ManagedServiceAccount>>(self.client(), namespace)
+        };
+        let clusters: BTreeSet<String> = hub.profiles.keys().map(|key| key.cluster.to_string()).collect();
+        let accounts = self.spread(self.of_clusters(), &BTreeSet::new(), api, &ListParams::default()).await?;
+        let is_complete = match &accounts.complete {
+            None => true,
+            Some(complete) => {
+                self.of_clusters().is_some_and(|asked| complete.is_superset(&asked)) && !clusters.is_empty()
+            }
+        };
+        for object in accounts.objects {
+            let key = AccountKey {
+                cluster: ClusterName::new(object.namespace().unwrap_or_default()),
+                account: AccountName::new(object.name_any()),
+            };
+            let account = match object.0 {
+                Ok(object) => Account::read(&object),
+                Err(invalid) => Account::unreadable(&invalid.metadata, invalid.error),
+            };
+            hub.credentials.apply_account(key, account);
+        }
+        if is_complete {
+            hub.credentials.accounts_listed();
+        }
+        Ok(())
+    }
+
+    /// Tokens and their copies: nothing of them is shown.
+    async fn secrets(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let api = |namespace: Option<&str>| namespaced::<Secret>(self.client(), namespace);
+        let agents = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
+        let tokens = ListParams::default().labels(&agents);
+        let copies = ListParams::default().labels(labels::SYNCED_FROM);
+        let (nowhere, fallback) = (BTreeSet::new(), self.namespaces());
+        let (tokens, copies) = futures::try_join!(
+            self.spread(self.of_clusters(), &nowhere, api, &tokens),
+            self.spread(self.named(), &fallback, api, &copies),
+        )?;
+        let knows_tokens = tokens
+            .complete
+            .as_ref()
+            .is_none_or(|complete| self.of_clusters().is_some_and(|asked| complete.is_superset(&asked)));
+        for secret in &tokens.objects {
+            let key = AccountKey {
+                cluster: ClusterName::new(secret.namespace().unwrap_or_default()),
+                account: AccountName::new(secret.name_any()),
+            };
+            hub.credentials.apply_source(key, TokenSource::read(secret));
+        }
+        if knows_tokens {
+            hub.credentials.sources_listed(None);
+        }
+        let mut seen = BTreeSet::new();
+        for secret in &copies.objects {
+            let key = secret_key(secret);
+            hub.credentials.apply_copy(&key, ObservedCopy::read(&key, secret));
+            seen.insert(key);
+        }
+        mark_listed(copies.complete.as_ref(), |namespace| {
+            hub.credentials.copies_listed(namespace);
+        });
+        self.unlabelled(hub, &seen).await
+    }
+
+    /// What stands in the place of a copy without its label, where single clusters are asked about.
+    async fn unlabelled(&self, hub: &mut Observed, seen: &BTreeSet<SecretKey>) -> Result<(), HubError> {
+        if self.question.clusters.is_empty() {
+            return Ok(());
+        }
+        let accounts: Vec<_> = hub.credentials.accounts().collect();
+        for namespace in &self.question.namespaces {
+            for account in accounts.iter().filter(|it| self.question.clusters.contains(&it.cluster)) {
+                let place = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
+                if seen.contains(&place) || !hub.credentials.knows_copies(namespace) {
+                    continue;
+                }
+                let api: Api<Secret> = Api::namespaced(self.client(), namespace.as_str());
+                if let Got::Found(secret) = get(&api, &place.name).await? {
+                    hub.credentials.apply_copy(&place, ObservedCopy::read(&place, &secret));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn permissions(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let namespaces: BTreeSet<Namespace> = if self.question.namespaces.is_empty() {
+            hub.fleet.namespaces().chain(hub.profiles.keys().map(|key| &key.namespace)).cloned().collect()
+        } else {
+            self.question.namespaces.iter().cloned().collect()
+        };
+        let params = ListParams::default();
+        let (cluster_roles, cluster_role_bindings) = (Api::all(self.client()), Api::all(self.client()));
+        let (cluster_roles, cluster_role_bindings) = futures::try_join!(
+            list::<ClusterRole>(&cluster_roles, &params),
+            list::<ClusterRoleBinding>(&cluster_role_bindings, &params),
+        )?;
+        let (cluster_roles, cluster_role_bindings) =
+            (cluster_roles.objects(), cluster_role_bindings.objects());
+        for namespace in namespaces {
+            let roles: Api<Role> = Api::namespaced(self.client(), namespace.as_str());
+            let bindings: Api<RoleBinding> = Api::namespaced(self.client(), namespace.as_str());
+            let (roles, bindings) = futures::try_join!(list(&roles, &params), list(&bindings, &params))?;
+            let (roles, bindings) = (roles.objects(), bindings.objects());
+            let rbac = Rbac {
+                roles: roles.as_deref(),
+                role_bindings: bindings.as_deref(),
+                cluster_roles: cluster_roles.as_deref(),
+                cluster_role_bindings: cluster_role_bindings.as_deref(),
+            };
+            let readers = Readers::of(&namespace, &rbac);
+            hub.readers.insert(namespace, readers);
+        }
+        // They are many, and large.
+        for cluster in &self.question.clusters {
+            let kinds = [
+                ("work.open-cluster-management.io", "v1", "ManifestWork"),
+                ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
+            ];
+            let mut permissions = Vec::new();
+            let mut refused = false;
+            for (group, version, kind) in kinds {
+                let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+                let api: Api<DynamicObject> =
+                    Api::namespaced_with(self.client(), cluster.as_str(), &resource);
+                let Listing::All(objects) = list(&api, &params).await? else {
+                    refused = true;
+                    continue;
+                };
+                for object in objects {
+                    let value = serde_json::to_value(&object).unwrap_or(Value::Null);
+                    permissions.extend(match kind {
+                        "ManifestWork" => AccountPermission::of_manifest_work(&value),
+                        _ => AccountPermission::of_cluster_permission(&value),
+                    });
+                }
+            }
+            if !refused || !permissions.is_empty() {
+                hub.permissions.insert(cluster.clone(), permissions);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn namespaced<K>(client: Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    }
+}
+
+fn plural(url: &str) -> String {
+    url.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn mark_listed(complete: Option<&BTreeSet<String>>, mut mark: impl FnMut(Option<Namespace>)) {
+    match complete {
+        None => mark(None),
+        Some(namespaces) => namespaces.iter().for_each(|it| mark(Some(Namespace::from(it.as_str())))),
+    }
+}
+
+fn secret_key(secret: &Secret) -> SecretKey {
+    SecretKey {
+        namespace: Namespace::new(secret.namespace().unwrap_or_default()),
+        name: secret.name_any().into(),
+    }
+}

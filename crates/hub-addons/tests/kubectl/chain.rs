@@ -1,0 +1,134 @@
+//! A hub on which applications reach their clusters: everything is in order, and the kubeconfig that is printed works.
+
+#![cfg(test)]
+
+use local_hub::eventually;
+use serde_json::Value;
+
+use super::plugin::{kubectl, run};
+use crate::support::chain::{CLUSTERS, in_one_process, lists};
+use crate::support::plugin::cp_creds;
+use crate::support::{SOON, chart};
+
+#[tokio::test]
+async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application("explained", &CLUSTERS).await;
+    application.reaches("one").await;
+    application.reaches("two").await;
+    let hub = &stage.chain.hub;
+    let kubectl = kubectl(hub, &hub.kubeconfig_for("admin").unwrap());
+    let ended = run(&kubectl, &["explain", "explained/one", "--output=json"]).await;
+    assert!(ended.problems().is_empty(), "{ended:#?}");
+    let explanation = ended.json();
+    let marks: Vec<(&str, &str)> = explanation["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| (finding["step"].as_str().unwrap(), finding["mark"].as_str().unwrap()))
+        .collect();
+    for step in [
+        "Binding",
+        "ClusterSet",
+        "Profile",
+        "AccessProvider",
+        "Account",
+        "Token",
+        "Credential",
+        "ConsumerPermission",
+    ] {
+        assert!(marks.contains(&(step, "ok")), "{step}: {marks:?}");
+    }
+    // No ManifestWork says what the account may do.
+    assert_eq!(marks.last(), Some(&("AccountPermission", "unknown")), "{marks:?}");
+    assert_eq!(ended.code, Some(3));
+    let ended = run(&kubectl, &["explain", "explained"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout, "2 clusters in 1 namespace: 2 in order, 0 with problems\n");
+
+    let ended = run(&kubectl, &["list", "--namespace=explained", "--output=json"]).await;
+    let items = ended.json()["items"].clone();
+    let names: Vec<&Value> = items.as_array().unwrap().iter().map(|item| &item["name"]).collect();
+    assert_eq!(names, CLUSTERS);
+    assert_eq!(items[0]["credentials"][0]["account"], application.account(), "{items:#}");
+    assert_eq!(items[0]["accessProviders"][0]["name"], "open-cluster-management");
+
+    // What goes wrong while a watch runs is seen: a row for each change.
+    let mut watch = kubectl.start(&["clusterprofile", "list", "explained", "--watch"]).await.unwrap();
+    watch.line("what is there", SOON, |line| line.contains("two")).await.unwrap();
+    let set = local_hub::ocm::cluster_set("explained");
+    let only_one = serde_json::json!({ "spec": { "clusterSelector": { "labelSelector": {
+        "matchExpressions": null, "matchLabels": { "name": "one" } } } } });
+    crate::support::world::merge(&stage.ocm, &set, &only_one).await;
+    watch
+        .line("the end of a grant", SOON, |line| line.contains("two") && line.ends_with("deleted"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_kubeconfig_that_is_printed_reaches_the_cluster_and_holds_no_secret() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application("configured", &CLUSTERS).await;
+    application.reaches("one").await;
+    let hub = &stage.chain.hub;
+    let plugin = kubectl(hub, &hub.kubeconfig_for("admin").unwrap());
+    let account = format!("--account={}", application.account());
+    let creds = format!("--plugin={}", cp_creds().display());
+    let of_application = format!("--hub-kubeconfig={}", application.access.kubeconfig().display());
+    let arguments = ["kubeconfig", "configured", "one", &account, &creds, &of_application];
+    let ended = run(&plugin, &arguments).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!ended.stdout.contains("token:") && !ended.stdout.contains("eyJ"), "{}", ended.stdout);
+    let file = hub.directory().join("printed.kubeconfig");
+    std::fs::write(&file, &ended.stdout).unwrap();
+    let application_kubectl = hub.kubectl_with(&file).unwrap();
+    lists(&application_kubectl, "one").await;
+    // Every cluster is a context.
+    let ended = run(&plugin, &["kubeconfig", "configured", &account, "--output=json"]).await;
+    let contexts = ended.json()["contexts"].clone();
+    let names: Vec<&Value> = contexts.as_array().unwrap().iter().map(|context| &context["name"]).collect();
+    assert_eq!(names, CLUSTERS);
+    // An address is no Service that a port could be forwarded from.
+    eventually("the way through a forwarded port is refused", SOON, async || {
+        let ended = run(&plugin, &["kubeconfig", "configured", "one", &account, "--port-forward"]).await;
+        if ended.code == Some(2) && ended.stderr.contains("is not a Service") {
+            Ok(())
+        } else {
+            Err(format!("{ended:?}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application("viewed", &CLUSTERS).await;
+    application.reaches("one").await;
+    application.reaches("two").await;
+    let hub = &stage.chain.hub;
+    let chart = chart::chart().display().to_string();
+    let arguments =
+        ["template", "it", &chart, "--set=rbac.viewer.create=true", "--show-only=templates/rbac-viewer.yaml"];
+    let rendered = chart::run(chart::helm(), None, &arguments).await;
+    assert_eq!(rendered.code, Some(0), "{}", rendered.stderr);
+    let file = hub.directory().join("viewer.yaml");
+    std::fs::write(&file, rendered.stdout).unwrap();
+    let applied = hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    let bind =
+        ["create", "clusterrolebinding", "viewer", "--clusterrole=it-hub-addons-viewer", "--user=consumer"];
+    let bound = hub.kubectl(&bind).await.unwrap();
+    assert!(bound.status.success(), "{}", String::from_utf8_lossy(&bound.stderr));
+
+    let viewer = kubectl(hub, &hub.kubeconfig_for("consumer").unwrap());
+    let ended = eventually("the viewer sees that everything is in order", SOON, async || {
+        let ended = run(&viewer, &["explain", "viewed"]).await;
+        if ended.code == Some(0) { Ok(Some(ended)) } else { Err(format!("{ended:?}")) }
+    })
+    .await;
+    assert_eq!(ended.stdout, "2 clusters in 1 namespace: 2 in order, 0 with problems\n");
+    let ended = run(&viewer, &["list", "viewed"]).await;
+    assert!(ended.stdout.lines().nth(1).unwrap().contains(application.account()), "{ended:?}");
+}

@@ -1,0 +1,197 @@
+//! What an operator gets to read about a hub on which something is wrong.
+
+#![cfg(test)]
+
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use local_hub::{CrdSet, LocalHub, ocm};
+use serde_json::{Value, json};
+
+use super::plugin::{kubectl, run};
+use crate::support::command::hub_addons;
+use crate::support::{Hub, world};
+
+/// A hub without controllers, where `team` is granted `berlin`.
+async fn hub() -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let objects = [
+        ocm::namespace("team"),
+        ocm::namespace("empty"),
+        ocm::namespace("berlin"),
+        ocm::cluster_set("prod"),
+        ocm::bound("team", "prod"),
+        ocm::ManagedCluster::named("berlin").in_set("prod").into(),
+    ];
+    world::create(&hub.ocm, objects).await;
+    hub
+}
+
+fn lease(holder: &str, renewed: &str) -> ocm::Object {
+    let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed });
+    let gvk = ("coordination.k8s.io", "v1", "Lease");
+    ocm::Object::new(gvk, "leases", Some("team"), "hub-addons-profile-projector").field("spec", spec)
+}
+
+#[tokio::test]
+async fn each_misconfiguration_has_its_code_and_the_command_that_fixes_it() {
+    let hub = hub().await;
+    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    let explain = async |target: &str| run(&kubectl, &["explain", target, "--output=json"]).await;
+
+    // Nobody writes profiles.
+    let ended = explain("team/berlin").await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.problems(), ["ControllerNotFound", "NoProfile"]);
+    // The controllers were stopped, or do not come to lead.
+    let stopped = lease("pod-1", "2026-01-01T00:00:00.000000Z");
+    stopped.create(&hub.ocm).await.unwrap();
+    assert_eq!(explain("team/berlin").await.problems(), ["ControllerNotLeading", "NoProfile"]);
+    let now = Timestamp::now().to_string();
+    world::merge(&hub.ocm, &stopped, &json!({ "spec": { "renewTime": format!("{}.000000Z", &now[..19]) } }))
+        .await;
+    assert_eq!(explain("team/berlin").await.problems(), ["NoProfile"]);
+
+    // A namespace without a binding, and a misspelt one.
+    let ended = explain("empty").await;
+    assert_eq!((ended.code, ended.problems()), (Some(1), vec!["NoBinding".to_owned()]));
+    let finding = &ended.json()["findings"][0];
+    assert_eq!((&finding["namespace"], &finding["step"]), (&json!("empty"), &json!("Binding")));
+    assert!(finding["fix"].as_str().unwrap().contains("kubectl apply -f -"), "{finding:#}");
+    let ended = explain("teams").await;
+    assert!(ended.stdout.contains("did you mean the namespace team?"), "{ended:?}");
+    // A misspelt cluster, and a misspelt set.
+    let ended = explain("team/berlni").await;
+    assert_eq!(ended.problems(), ["NoSuchCluster"]);
+    assert!(ended.stdout.contains("did you mean berlin?"), "{ended:?}");
+    ocm::bound("empty", "pord").create(&hub.ocm).await.unwrap();
+    let ended = explain("empty").await;
+    assert_eq!(ended.problems(), ["NoSuchSet"]);
+    assert!(ended.stdout.contains("did you mean prod?"), "{ended:?}");
+    // A cluster that the set does not select.
+    ocm::ManagedCluster::named("paris").create(&hub.ocm).await.unwrap();
+    let ended = explain("team/paris").await;
+    assert_eq!(ended.problems(), ["NotSelected"]);
+    let label =
+        "kubectl label --overwrite managedcluster paris cluster.open-cluster-management.io/clusterset=prod";
+    assert!(ended.stdout.contains(label), "{ended:?}");
+    // A binding that OCM does not accept.
+    world::merge_status(&hub.ocm, &ocm::binding("team", "prod"), &json!({ "conditions": null })).await;
+    assert_eq!(explain("team/berlin").await.problems(), ["NotBound"]);
+    let ended = run(&kubectl, &["explain", "team/berlin", "--compute-bound", "--output=json"]).await;
+    assert_eq!(ended.problems(), ["NoProfile"]);
+
+    // The other program has the same commands, and the tables are for people.
+    let kubeconfig = hub.kubeconfig_for("admin").unwrap();
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let ended = hub_addons(&["explain", &kubeconfig, "team/berlin"], &[]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.contains("team/berlin\n") && ended.stdout.contains("✗ binding"), "{ended:?}");
+    assert!(!ended.stdout.contains('\u{1b}'), "no colour where no terminal is: {ended:?}");
+    let ended = hub_addons(&["list", &kubeconfig, "team"], &[]).await;
+    assert!(ended.stdout.contains("kubectl clusterprofile explain team"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn ocms_own_gate_beside_ours_is_found() {
+    let hub = hub().await;
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "clustermanagers.operator.open-cluster-management.io" },
+        "spec": {
+            "group": "operator.open-cluster-management.io", "scope": "Cluster",
+            "names": { "kind": "ClusterManager", "plural": "clustermanagers" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            } } }],
+        },
+    });
+    hub.install_crd(&serde_json::from_value(crd).unwrap()).await.unwrap();
+    let gates = json!({ "featureGates": [{ "feature": "ClusterProfile", "mode": "Enable" }] });
+    let gvk = ("operator.open-cluster-management.io", "v1", "ClusterManager");
+    ocm::Object::new(gvk, "clustermanagers", None, "cluster-manager")
+        .field("spec", json!({ "registrationConfiguration": gates }))
+        .create(&hub.ocm)
+        .await
+        .unwrap();
+    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    // Without ours there is nothing wrong with it.
+    let ended = run(&kubectl, &["explain", "--output=json"]).await;
+    assert!(!ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
+    let now = Timestamp::now().to_string();
+    lease("pod-1", &format!("{}.000000Z", &now[..19])).create(&hub.ocm).await.unwrap();
+    let ended = run(&kubectl, &["explain", "--output=json"]).await;
+    assert!(ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
+}
+
+#[tokio::test]
+async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
+    let hub = hub().await;
+    let profile = world::profile_of("open-cluster-management", "team", "berlin")
+        .label("x-k8s.io/cluster-manager", "open-cluster-management")
+        .label("open-cluster-management.io/cluster-name", "berlin");
+    profile.create(&hub.ocm).await.unwrap();
+    let account = hub.service_account("team", "viewer").await.unwrap();
+    let rule = |group: &str, resource: &str| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: vec!["list".to_owned()],
+        ..PolicyRule::default()
+    };
+    let kubectl = kubectl(&hub, account.kubeconfig());
+    // With no permission at all.
+    let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.problems().is_empty(), "{ended:?}");
+
+    let rules = vec![
+        rule("cluster.open-cluster-management.io", "managedclustersetbindings"),
+        rule("multicluster.x-k8s.io", "clusterprofiles"),
+    ];
+    account.grant_in_namespace(rules).await.unwrap();
+    let marks = local_hub::eventually("the permissions are in force", crate::support::SOON, async || {
+        let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
+        let marks: Vec<(Value, Value)> = ended.json()["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| (finding["step"].clone(), finding["mark"].clone()))
+            .collect();
+        let has = |step: &str, mark: &str| marks.contains(&(json!(step), json!(mark)));
+        if has("Profile", "ok") && has("ClusterSet", "unknown") && has("Controllers", "unknown") {
+            Ok(Some((ended.code, marks)))
+        } else {
+            Err(format!("{marks:?}"))
+        }
+    })
+    .await;
+    // That the profile does not say how to reach the cluster can be seen.
+    assert!(marks.0 == Some(1) || marks.0 == Some(3), "{marks:?}");
+    let ended = run(&kubectl, &["list", "team"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let row: Vec<_> = ended.stdout.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..3], ["team", "berlin", "open-cluster-management"], "{ended:?}");
+    assert_eq!(row[7], "?", "whether there are credentials is not known: {ended:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_carried_out_ends_with_status_2_and_one_line() {
+    let hub =
+        Hub::start(LocalHub::builder().crds(CrdSet::None).without_controller_manager(), Vec::new()).await;
+    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    for (arguments, text) in [
+        (&["list"][..], "does not serve ClusterProfiles"),
+        (&["explain", "a/b/c"], "expected NAMESPACE/CLUSTER"),
+        (&["explain", "Team"], "is not a valid namespace"),
+        (&["list", "--context=gone"], "no hub to talk to"),
+        (&["kubeconfig", "team", "--account=kueue"], "does not serve ClusterProfiles"),
+    ] {
+        let ended = run(&kubectl, arguments).await;
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(text), "{arguments:?}: {ended:?}");
+    }
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let ended = run(&kubectl, &["completion", shell]).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.contains("explain") && ended.stdout.contains("kubeconfig"), "{shell}");
+    }
+}
