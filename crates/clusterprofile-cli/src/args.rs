@@ -31,6 +31,12 @@ pub enum Command {
     /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
     /// there is no problem as far as can be seen, and something cannot be seen.
     Explain(ExplainArgs),
+    /// Reach a cluster as an application does, and print every hop with its duration
+    ///
+    /// Runs the exec plugin and asks the cluster for its version through the endpoint that the profile publishes.
+    ///
+    /// Exit status: 0 if the cluster responds, 1 if a hop fails, 2 if the command cannot be carried out.
+    Test(TestArgs),
     /// Print a kubeconfig for the clusters that a namespace sees
     ///
     /// It runs the exec plugin cp-creds, which reads the token on the hub, and holds no secret itself.
@@ -153,6 +159,34 @@ pub struct ExplainArgs {
     /// How the controllers are set up
     #[command(flatten)]
     pub setup: SetupArgs,
+}
+
+/// What to reach.
+#[derive(Debug, Args)]
+pub struct TestArgs {
+    /// The namespace of the application, and the cluster
+    #[arg(value_name = "NAMESPACE/CLUSTER")]
+    pub target: Target,
+
+    /// The ManagedServiceAccount whose token is used
+    #[arg(long, value_name = "NAME")]
+    pub account: String,
+
+    /// Name of the access provider in ClusterProfiles
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
+    pub access_provider_name: String,
+
+    /// The exec plugin
+    #[arg(long, value_name = "COMMAND", default_value = "cp-creds")]
+    pub plugin: String,
+
+    /// Kubeconfig of the hub for the exec plugin; by default the one that this command uses
+    #[arg(long, value_name = "FILE")]
+    pub hub_kubeconfig: Option<PathBuf>,
+
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    pub output: Output,
 }
 
 /// Which kubeconfig to print.

@@ -66,7 +66,7 @@ fn print_yaml(explanation: &Explanation, out: &mut impl Write) -> io::Result<()>
 }
 
 /// The character of a mark, and how it looks where there are colours.
-fn shown(mark: Mark) -> String {
+pub(crate) fn shown(mark: Mark) -> String {
     let (character, colour) = match mark {
         Mark::Ok => ("✓", AnsiColor::Green),
         Mark::Unknown => ("?", AnsiColor::Yellow),

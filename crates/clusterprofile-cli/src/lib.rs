@@ -11,6 +11,7 @@ mod kubeconfig;
 mod list;
 mod read;
 mod table;
+mod trial;
 
 use std::io::{self, Write};
 
@@ -18,6 +19,7 @@ pub use crate::explain::explain;
 pub use crate::hub::{Hub, HubError, describe};
 pub use crate::kubeconfig::kubeconfig;
 pub use crate::list::list;
+pub use crate::trial::test;
 
 /// How a command ends, where it could be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +63,7 @@ pub async fn run(command: &args::Command, hub: &Hub, out: &mut impl Write) -> Re
     match command {
         args::Command::List(args) => list(hub, args, out).await,
         args::Command::Explain(args) => explain(hub, args, out).await,
+        args::Command::Test(args) => test(hub, args, out).await,
         args::Command::Kubeconfig(args) => kubeconfig(hub, args, out).await,
     }
 }

@@ -57,6 +57,8 @@ pub enum Command {
     /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
     /// there is no problem as far as can be seen, and something cannot be seen.
     Explain(ExplainArgs),
+    /// Reach a cluster as an application does, and print every hop with its duration
+    Test(OnHub<args::TestArgs>),
     /// Print a kubeconfig for the clusters that a namespace sees, without any secret
     Kubeconfig(OnHub<args::KubeconfigArgs>),
     /// Print a completion script for a shell

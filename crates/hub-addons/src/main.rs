@@ -31,6 +31,9 @@ async fn main() -> ExitCode {
         Command::List(OnHub { kubeconfig, args }) => {
             return ended(explain::run(&args::Command::List(args), kubeconfig.as_deref()).await);
         }
+        Command::Test(OnHub { kubeconfig, args }) => {
+            return ended(explain::run(&args::Command::Test(args), kubeconfig.as_deref()).await);
+        }
         Command::Kubeconfig(OnHub { kubeconfig, args }) => {
             return ended(explain::run(&args::Command::Kubeconfig(args), kubeconfig.as_deref()).await);
         }

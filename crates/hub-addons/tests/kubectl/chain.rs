@@ -2,13 +2,15 @@
 
 #![cfg(test)]
 
-use local_hub::eventually;
-use serde_json::Value;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use local_hub::{eventually, ocm};
+use serde_json::{Value, json};
 
 use super::plugin::{kubectl, run};
-use crate::support::chain::{CLUSTERS, in_one_process, lists};
+use crate::support::chain::{CLUSTERS, LOST, in_one_process, lists};
 use crate::support::plugin::cp_creds;
-use crate::support::{SOON, chart};
+use crate::support::{SOON, chart, world};
 
 #[tokio::test]
 async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
@@ -56,10 +58,10 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
     // What goes wrong while a watch runs is seen: a row for each change.
     let mut watch = kubectl.start(&["clusterprofile", "list", "explained", "--watch"]).await.unwrap();
     watch.line("what is there", SOON, |line| line.contains("two")).await.unwrap();
-    let set = local_hub::ocm::cluster_set("explained");
-    let only_one = serde_json::json!({ "spec": { "clusterSelector": { "labelSelector": {
+    let set = ocm::cluster_set("explained");
+    let only_one = json!({ "spec": { "clusterSelector": { "labelSelector": {
         "matchExpressions": null, "matchLabels": { "name": "one" } } } } });
-    crate::support::world::merge(&stage.ocm, &set, &only_one).await;
+    world::merge(&stage.ocm, &set, &only_one).await;
     watch
         .line("the end of a grant", SOON, |line| line.contains("two") && line.ends_with("deleted"))
         .await
@@ -131,4 +133,58 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     assert_eq!(ended.stdout, "2 clusters in 1 namespace: 2 in order, 0 with problems\n");
     let ended = run(&viewer, &["list", "viewed"]).await;
     assert!(ended.stdout.lines().nth(1).unwrap().contains(application.account()), "{ended:?}");
+}
+
+#[tokio::test]
+async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application("tried", &CLUSTERS).await;
+    application.reaches("one").await;
+    let hub = &stage.chain.hub;
+    let kubectl = kubectl(hub, &hub.kubeconfig_for("admin").unwrap());
+    let creds = format!("--plugin={}", cp_creds().display());
+    let of_application = format!("--hub-kubeconfig={}", application.access.kubeconfig().display());
+    let test = async |target: &str, account: &str| {
+        let account = format!("--account={account}");
+        run(&kubectl, &["test", target, &account, &creds, &of_application, "--output=json"]).await
+    };
+    let ended = test("tried/one", application.account()).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let hops = ended.json()["hops"].as_array().unwrap().clone();
+    let names: Vec<_> = hops.iter().map(|hop| hop["hop"].as_str().unwrap()).collect();
+    let expected =
+        ["endpoint", "name resolution", "TCP", "TLS", "credential", "request", "authentication", "response"];
+    assert_eq!(names, expected);
+    assert!(hops.iter().all(|hop| hop["mark"] == "ok" && hop["milliseconds"].is_u64()), "{hops:#?}");
+    assert!(hops[7]["detail"].as_str().unwrap().starts_with("Kubernetes v1."), "{hops:#?}");
+    assert!(!ended.stdout.contains("eyJ"), "no token is printed: {}", ended.stdout);
+
+    let last = async |target: &str, account: &str| {
+        let ended = test(target, account).await;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let hop = ended.json()["hops"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(hop["mark"], "problem");
+        (hop["hop"].as_str().unwrap().to_owned(), hop["detail"].as_str().unwrap().to_owned())
+    };
+    let (hop, detail) = last("tried/one", "nobody").await;
+    assert!(hop == "credential" && detail.contains(LOST), "{hop}: {detail}");
+
+    // Profiles that somebody else writes, beside a namespace that ours are in.
+    ocm::namespace("forged").create(&stage.ocm).await.unwrap();
+    let server = application.stanza("one").await["server"].clone();
+    let authority = STANDARD.encode(hub.ca_pem());
+    for (name, server, expected) in [
+        ("one", server, "TLS"),
+        ("two", json!("https://no-such-host.invalid/two"), "name resolution"),
+        ("three", json!("https://127.0.0.1:1/three"), "TCP"),
+    ] {
+        let profile = world::profile_of("karmada", "forged", name);
+        profile.create(&stage.ocm).await.unwrap();
+        let cluster = json!({ "server": server, "certificate-authority-data": authority });
+        let entry = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
+        world::merge_status(&stage.ocm, &profile, &json!({ "accessProviders": entry })).await;
+        let (hop, detail) = last(&format!("forged/{name}"), application.account()).await;
+        assert_eq!(hop, expected, "{detail}");
+        assert!(hop != "TLS" || detail.contains("published CA: certificate"), "{detail}");
+    }
 }

@@ -27,7 +27,7 @@ async fn hub() -> Hub {
 }
 
 fn lease(holder: &str, renewed: &str) -> ocm::Object {
-    let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed });
+    let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed });
     let gvk = ("coordination.k8s.io", "v1", "Lease");
     ocm::Object::new(gvk, "leases", Some("team"), "hub-addons-profile-projector").field("spec", spec)
 }

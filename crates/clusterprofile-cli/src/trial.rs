@@ -1,0 +1,328 @@
+//! `test`: the way of an application to one cluster, hop by hop, as client-go goes it.
+//!
+//! Runs the exec plugin by its protocol (`KUBERNETES_EXEC_INFO`,
+//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#input-and-output-formats>) and asks the
+//! cluster for its version through the published endpoint. The token goes to that endpoint and nowhere else.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hub_api::cluster_profile::Cluster;
+use hub_api::secret::SecretBytes;
+use hub_core::access::EXEC_EXTENSION;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::args::{Output, TestArgs};
+use crate::explain::shown;
+use crate::hub::Hub;
+use crate::{CommandError, Outcome, kubeconfig, table};
+use hub_core::explain::Mark;
+
+/// Longest wait for one hop.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest response that is read.
+const RESPONSE_MAX: usize = 64 * 1024;
+/// The protocol of exec plugins.
+const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
+
+/// A part of the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Hop {
+    #[serde(rename = "hop")]
+    name: &'static str,
+    mark: Mark,
+    milliseconds: u128,
+    /// What was found, or what is wrong.
+    detail: String,
+}
+
+/// The hops so far.
+#[derive(Debug, Default)]
+struct Way(Vec<Hop>);
+
+/// The way ends here: the last hop failed.
+struct Ends;
+
+impl Way {
+    /// Goes a hop: for at most [`PATIENCE`], and on only if it succeeds.
+    async fn go<T>(
+        &mut self,
+        hop: &'static str,
+        step: impl Future<Output = Result<(T, String), String>>,
+    ) -> Result<T, Ends> {
+        let begun = Instant::now();
+        let result = tokio::time::timeout(PATIENCE, step).await;
+        let result = result.unwrap_or_else(|_| Err(format!("no result within {PATIENCE:?}")));
+        let milliseconds = begun.elapsed().as_millis();
+        let (mark, detail, result) = match result {
+            Ok((value, detail)) => (Mark::Ok, detail, Ok(value)),
+            Err(detail) => (Mark::Problem, detail, Err(Ends)),
+        };
+        self.0.push(Hop { name: hop, mark, milliseconds, detail });
+        result
+    }
+}
+
+/// Tests the way to a cluster and prints its hops.
+pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
+    let Some(cluster) = &args.target.cluster else {
+        return Err(CommandError::NotFound(format!(
+            "expected NAMESPACE/CLUSTER, got {:?}",
+            args.target.namespace
+        )));
+    };
+    let namespace = &args.target.namespace;
+    let providers = kubeconfig::providers(hub, namespace, Some(cluster), &args.access_provider_name).await?;
+    let Some((_, stanza)) = providers.into_iter().next() else {
+        return Err(CommandError::NotFound(format!("no ClusterProfile {namespace}/{cluster}")));
+    };
+    let mut way = Way::default();
+    let result = walk(hub, args, &stanza, &mut way).await;
+    print(&way.0, args, out)?;
+    Ok(if result.is_ok() { Outcome::Fine } else { Outcome::Problem })
+}
+
+async fn walk(hub: &Hub, args: &TestArgs, stanza: &Cluster, way: &mut Way) -> Result<(), Ends> {
+    let (uri, host, port) = way.go("endpoint", async { endpoint(stanza) }).await?;
+    let addresses = way
+        .go("name resolution", async {
+            let found = tokio::net::lookup_host((host.as_str(), port)).await;
+            let found: Vec<_> = found.map_err(|error| format!("{host}: {error}"))?.collect();
+            let list: Vec<_> = found.iter().map(|address| address.ip().to_string()).collect();
+            if found.is_empty() {
+                Err(format!("{host} has no address"))
+            } else {
+                Ok((found, list.join(", ")))
+            }
+        })
+        .await?;
+    let stream = way
+        .go("TCP", async {
+            let stream = TcpStream::connect(&*addresses).await.map_err(|error| error.to_string())?;
+            let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+            Ok((stream, peer))
+        })
+        .await?;
+    let stream = way.go("TLS", handshake(stanza, &host, stream)).await?;
+    let token = way.go("credential", credential(hub, args, stanza)).await?;
+    let (status, body) = way.go("request", request(&uri, &host, stream, &token)).await?;
+    way.go("authentication", async {
+        match status {
+            StatusCode::UNAUTHORIZED => Err("the cluster does not accept the token".to_owned()),
+            _ => Ok(((), "the cluster accepts the token".to_owned())),
+        }
+    })
+    .await?;
+    way.go("response", async {
+        let version = body["gitVersion"].as_str().filter(|_| status == StatusCode::OK);
+        match version {
+            Some(version) => Ok(((), format!("Kubernetes {version}"))),
+            None => Err(format!("{status}: {}", body["message"].as_str().unwrap_or_default())),
+        }
+    })
+    .await
+}
+
+type Endpoint = (Uri, String, u16);
+
+fn endpoint(stanza: &Cluster) -> Result<(Endpoint, String), String> {
+    if stanza.proxy_url.is_some() {
+        return Err("the profile names a proxy-url, through which this command does not go".to_owned());
+    }
+    let uri: Uri = stanza.server.parse().map_err(|error| format!("{:?}: {error}", stanza.server))?;
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+    if uri.scheme_str() != Some("https") || host.is_empty() {
+        return Err(format!("expected https://HOST, got {:?}", stanza.server));
+    }
+    let port = uri.port_u16().unwrap_or(443);
+    Ok(((uri, host, port), stanza.server.clone()))
+}
+
+/// Runs the exec plugin as client-go does.
+async fn credential(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<(SecretBytes, String), String> {
+    let config = stanza.extensions.iter().find(|it| it.name == EXEC_EXTENSION).map(|it| &it.extension);
+    let ca = stanza.certificate_authority_data.as_ref().map(|ca| STANDARD.encode(&ca.0));
+    let info = json!({
+        "apiVersion": EXEC_VERSION, "kind": "ExecCredential",
+        "spec": { "interactive": false, "cluster": {
+            "server": stanza.server, "tls-server-name": stanza.tls_server_name,
+            "certificate-authority-data": ca, "config": config,
+        } },
+    });
+    let mut command = tokio::process::Command::new(&args.plugin);
+    command
+        .arg(format!("--managed-serviceaccount={}", args.account))
+        .env("KUBERNETES_EXEC_INFO", info.to_string())
+        .env("NAMESPACE", &args.target.namespace)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    if let Some(path) = args.hub_kubeconfig.as_ref().or(hub.kubeconfig.as_ref()) {
+        command.env("KUBECONFIG", path);
+    }
+    let output = command.output().await.map_err(|error| format!("cannot run {:?}: {error}", args.plugin))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {}", output.status, text.lines().last().unwrap_or_default()));
+    }
+    // Not with the error, which may quote the token.
+    let answer: Value =
+        serde_json::from_slice(&output.stdout).map_err(|_| "the plugin does not print an ExecCredential")?;
+    let status = &answer["status"];
+    let token = status["token"].as_str().filter(|token| !token.is_empty());
+    let token = token.ok_or("the ExecCredential of the plugin has no token")?;
+    let expires = status["expirationTimestamp"].as_str().map(|time| format!(", expires {time}"));
+    Ok((SecretBytes::from(token.as_bytes()), format!("{}{}", args.plugin, expires.unwrap_or_default())))
+}
+
+/// Checks the server's certificate, and remembers it.
+#[derive(Debug)]
+struct Recorder {
+    inner: Arc<WebPkiServerVerifier>,
+    presented: Mutex<Option<String>>,
+}
+
+impl ServerCertVerifier for Recorder {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        *self.presented.lock().unwrap_or_else(PoisonError::into_inner) = described(end_entity);
+        self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Subject, issuer and end of a certificate.
+fn described(certificate: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let (subject, issuer) = (certificate.subject(), certificate.issuer());
+    Some(format!("certificate {subject} of {issuer}, expires {}", certificate.validity().not_after))
+}
+
+async fn handshake(
+    stanza: &Cluster,
+    host: &str,
+    stream: TcpStream,
+) -> Result<(TlsStream<TcpStream>, String), String> {
+    let ca = stanza.certificate_authority_data.as_ref().ok_or("the profile publishes no CA")?;
+    let blocks = pem::parse_many(&ca.0).map_err(|error| format!("the published CA: {error}"))?;
+    let mut roots = RootCertStore::empty();
+    let mut names = Vec::new();
+    for block in &blocks {
+        names.extend(described(block.contents()));
+        let certificate = CertificateDer::from(block.contents().to_vec());
+        roots.add(certificate).map_err(|error| format!("the published CA: {error}"))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let inner = inner.build().map_err(|error| format!("the published CA: {error}"))?;
+    let recorder = Arc::new(Recorder { inner, presented: Mutex::default() });
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?;
+    let verifier: Arc<dyn ServerCertVerifier> = recorder.clone();
+    let mut config = config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let name = stanza.tls_server_name.as_deref().unwrap_or(host);
+    let server = ServerName::try_from(name.to_owned()).map_err(|error| format!("{name:?}: {error}"))?;
+    let result = TlsConnector::from(Arc::new(config)).connect(server, stream).await;
+    let presented = recorder.presented.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let presented = presented.unwrap_or_else(|| "no certificate".to_owned());
+    let detail = format!("{presented}; published CA: {}", names.join(", "));
+    match result {
+        Ok(stream) => Ok((stream, detail)),
+        Err(error) => Err(format!("{error}: {detail}")),
+    }
+}
+
+async fn request(
+    uri: &Uri,
+    host: &str,
+    stream: TlsStream<TcpStream>,
+    token: &SecretBytes,
+) -> Result<((StatusCode, Value), String), String> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    tokio::spawn(connection);
+    let path = format!("{}/version", uri.path().trim_end_matches('/'));
+    let bearer = [b"Bearer ", token.expose()].concat();
+    let mut authorization =
+        http::HeaderValue::from_bytes(&bearer).map_err(|_| "the token is not valid in a header")?;
+    authorization.set_sensitive(true);
+    let request = http::Request::get(&path)
+        .header(http::header::HOST, uri.authority().map_or(host, |authority| authority.as_str()))
+        .header(http::header::AUTHORIZATION, authorization)
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), RESPONSE_MAX).collect().await;
+    let body = body.map_err(|error| error.to_string())?.to_bytes();
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    Ok(((status, body), format!("GET {path}: {status}")))
+}
+
+fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), CommandError> {
+    match args.output {
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut *out, &json!({ "hops": hops }))
+                .map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+        Output::Yaml => {
+            let text = serde_saphyr::to_string(&json!({ "hops": hops })).map_err(std::io::Error::other)?;
+            out.write_all(text.as_bytes())?;
+        }
+        Output::Table | Output::Wide => {
+            let row = |hop: &Hop| {
+                let time = format!("{} ms", hop.milliseconds);
+                vec![shown(hop.mark), hop.name.to_owned(), time, hop.detail.clone()]
+            };
+            table::print(&hops.iter().map(row).collect::<Vec<_>>(), out)?;
+        }
+    }
+    Ok(())
+}
