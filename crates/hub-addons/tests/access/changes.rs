@@ -17,6 +17,23 @@ use kube::api::{DynamicObject, WatchEvent, WatchParams};
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
+/// The chart's policy allows only entries for the cluster that the profile is named after, so this is not for what is
+/// installed.
+#[tokio::test]
+async fn the_label_and_not_the_name_of_a_profile_identifies_its_cluster() {
+    let hub = hub(Flavour::Map).await;
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1", "c2"]).await;
+    let _addons = provisioner(&hub, &[]).await;
+    ocm::namespace(TEAM).create(&hub.ocm).await.unwrap();
+    let named_otherwise = projected(TEAM, "c1").label("open-cluster-management.io/cluster-name", "c2");
+    named_otherwise.create(&hub.ocm).await.unwrap();
+    profile(&hub.ocm, (TEAM, "c1"), "leads to c2", |profile| {
+        proxy::has_entry(profile, &proxy::server(HOME, "c2"), "c2", &[&authority])
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_configuration_that_is_deleted_takes_every_entry_with_it() {
     let hub = hub(Flavour::Map).await;
