@@ -90,14 +90,21 @@ impl Access {
         token: &str,
         namespace: Option<&str>,
     ) -> Result<(), HubError> {
-        let yaml = serde_saphyr::to_string(&self.kubeconfig(user, token, namespace)).map_err(|error| {
-            HubError::io(format!("write {}", path.display()), std::io::Error::other(error))
-        })?;
-        // An existing file keeps its mode and may be readable by others; a new one is private from the start.
-        let draft = path.with_extension(format!("draft-{}", random::hex()?));
-        write_private(&draft, &yaml)?;
-        std::fs::rename(&draft, path)
-            .map_err(|source| HubError::io(format!("write {}", path.display()), source))
+        write_kubeconfig(path, &self.kubeconfig(user, token, namespace))
+    }
+
+    /// Writes a kubeconfig for a user who reaches the API server at another address, without TLS.
+    pub(crate) fn write_kubeconfig_through(
+        &self,
+        directory: &Path,
+        user: &str,
+        server: &str,
+    ) -> Result<PathBuf, HubError> {
+        let path = directory.join(format!("{user}-{}.kubeconfig", random::hex()?));
+        let mut kubeconfig = self.kubeconfig(user, &self.users.get(user)?.token, None);
+        kubeconfig["clusters"][0]["cluster"] = json!({ "server": server });
+        write_kubeconfig(&path, &kubeconfig)?;
+        Ok(path)
     }
 
     /// Self-contained, so that the file can be copied elsewhere.
@@ -119,6 +126,15 @@ impl Access {
             "current-context": "local-hub",
         })
     }
+}
+
+fn write_kubeconfig(path: &Path, kubeconfig: &serde_json::Value) -> Result<(), HubError> {
+    let failed = |source| HubError::io(format!("write {}", path.display()), source);
+    let yaml = serde_saphyr::to_string(kubeconfig).map_err(|error| failed(std::io::Error::other(error)))?;
+    // A file that is there may be open to others, and keeps its mode; a new one is ours from the start.
+    let draft = path.with_extension(format!("draft-{}", random::hex()?));
+    write_private(&draft, &yaml)?;
+    std::fs::rename(&draft, path).map_err(failed)
 }
 
 fn connect(config: Config) -> Result<Client, HubError> {

@@ -17,10 +17,10 @@ use super::upstream::Unreachable;
 use super::{Clusters, Upstream, headers};
 
 /// A response of the proxy or of the cluster.
-type Answer = Response<Either<Full<Bytes>, FromUpstream>>;
+pub(crate) type Answer = Response<Either<Full<Bytes>, FromUpstream>>;
 
 #[derive(Debug, thiserror::Error)]
-enum NotPassedOn {
+pub(crate) enum NotPassedOn {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     #[error("{0}")]
@@ -55,7 +55,8 @@ fn split(uri: &Uri) -> (&str, String) {
     (cluster, if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") })
 }
 
-async fn pass_on(
+/// Passes a request on to this path and query of a server.
+pub(crate) async fn pass_on(
     upstream: &Upstream,
     target: Uri,
     mut request: Request<Incoming>,
@@ -125,7 +126,7 @@ impl Drop for Connection {
 
 /// A response body, forwarded piece by piece.
 #[derive(Debug)]
-pub(super) struct FromUpstream {
+pub(crate) struct FromUpstream {
     body: Incoming,
     _connection: Connection,
 }

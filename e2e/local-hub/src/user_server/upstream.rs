@@ -30,7 +30,7 @@ pub struct Upstream {
 
 /// Why an API server was not reached. It contains nothing of the request.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unreachable {
+pub(crate) enum Unreachable {
     #[error("{0}")]
     Connection(io::Error),
     #[error("TLS: {0}")]
