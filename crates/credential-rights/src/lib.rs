@@ -2,16 +2,16 @@
 //!
 //! - **Watches** ManagedClusterSet and ManagedClusterSetBinding (through
 //!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), the metadata of ManagedServiceAccounts that opt in, its own
-//!   RoleBindings, and each ClusterRole that it grants, by name; and the Role of each consumer that follows the grant, by
-//!   name and in its namespace.
+//!   RoleBindings, each ClusterRole that it grants, by name, and the Lease of the syncer; and the Role of each consumer
+//!   that follows the grant, by name and in its namespace.
 //! - **Writes** a RoleBinding of one role in each namespace with a binding in effect, and the names in the only rule of
 //!   the other role. The RoleBindings are garbage-collected with their role. To the Role of a consumer that follows the
 //!   grant it writes the names of the copies that the namespace is granted, unless the Role has another owner.
 //! - **Guarantees** that it needs no permission for Secrets itself (it has `bind` on one role and `escalate` on the
 //!   other, and on the Role of each consumer that follows the grant:
 //!   <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>),
-//!   that an incomplete list removes no permission, and that a permission which is no longer needed stays long enough
-//!   for the syncer to clean up. [`hub_core::rights`] and [`hub_core::consumer_role`] make the
+//!   that an incomplete list removes no permission, and that a permission which is no longer needed stays until the
+//!   syncer has run for long enough to clean up. [`hub_core::rights`] and [`hub_core::consumer_role`] make the
 //!   decisions.
 
 mod controller;
@@ -20,4 +20,4 @@ mod watches;
 mod writes;
 
 pub use controller::{CredentialRights, GATE};
-pub use hub_core::rights::PermissionSettings;
+pub use hub_core::rights::{GRACE, PermissionSettings};

@@ -9,12 +9,14 @@ use hub_core::access::Known;
 use hub_core::consumer_role::{ConsumerAction, ConsumerRole, ObservedConsumerRole};
 use hub_core::credential::account::Scope;
 use hub_core::grant;
-use hub_core::rights::{Need, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
+use hub_core::observed_lease::ObservedLease;
+use hub_core::rights::{Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
 use hub_core::token_names::token_names;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
 use hub_runtime::work::Work;
+use k8s_openapi::api::coordination::v1::LeaseSpec;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -73,8 +75,9 @@ struct State {
     /// The Roles of consumers that follow the grant; what is not here is unknown.
     consumer_roles: BTreeMap<ConsumerRole, Known<ObservedConsumerRole>>,
     needs: Needs,
-    /// When `needs` was last advanced.
-    advanced: Option<Instant>,
+    /// The syncer's Lease, and when it was last shown.
+    lease: ObservedLease,
+    lease_shown: Option<Instant>,
 }
 
 impl Store {
@@ -228,18 +231,27 @@ impl Store {
         self.state.lock().copies_role.clone()
     }
 
-    /// Whether the syncer needs its permission in a namespace.
-    pub(crate) fn need(&self, namespace: &Namespace) -> Need {
+    /// The syncer's Lease, or that there is none that can be read. The grace of permissions passes while it is renewed.
+    pub(crate) fn set_lease(&self, lease: Option<&LeaseSpec>) {
+        let over = {
+            let (now, mut state) = (Instant::now(), self.state.lock());
+            let passed = state.lease_shown.replace(now).map(|before| now - before).unwrap_or_default();
+            let Some(ran) = state.lease.observe(lease, passed) else { return };
+            state.needs.advance(ran, self.settings.grace)
+        };
+        self.work.add_all(over.into_iter().map(Key::Copies));
+    }
+
+    /// Whether the syncer has its permission in a namespace.
+    pub(crate) fn has_permission(&self, namespace: &Namespace) -> bool {
         let is_needed = {
             let fleet = self.fleet.read();
             grant::is_bound(&fleet, namespace)
                 && self.settings.protected.protection(&fleet, namespace).is_none()
         };
-        let (now, mut state) = (Instant::now(), self.state.lock());
-        let passed = state.advanced.replace(now).map(|before| now - before).unwrap_or_default();
-        state.needs.advance(passed, true);
+        let mut state = self.state.lock();
         let exists = state.bindings.contains_key(namespace);
-        state.needs.need(namespace, is_needed, exists)
+        state.needs.has(namespace, is_needed, exists, self.settings.grace)
     }
 
     fn queue_bindings(&self) {

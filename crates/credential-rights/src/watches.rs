@@ -1,5 +1,5 @@
-//! The watches: accounts that opt in, our RoleBindings, the role that they bind, the role for tokens, and the Roles of
-//! consumers that follow the grant.
+//! The watches: accounts that opt in, our RoleBindings, the role that they bind, the role for tokens, the Lease of the
+//! syncer, and the Roles of consumers that follow the grant.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,10 +13,14 @@ use hub_core::credential::account::Scope;
 use hub_core::rights::{COMPONENT, MANAGED_BY, ObservedRoleBinding};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
 
 use crate::store::Store;
+
+/// The syncer's Lease.
+const LEASE: &str = "hub-addons-credential-syncer";
 
 /// Starts the watches.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
@@ -31,6 +35,9 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false });
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
     watches.watch_metadata(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
+    // Without it no permission is withdrawn, and everything else works.
+    let lease = Watch::<Lease>::all("leases (syncer)").named(LEASE).optional();
+    watches.watch_in(settings.namespace.as_str(), lease, LeaseSink(Arc::clone(store)));
     // The namespace of a consumer is somebody else's, and with it the permission for its Role can go: nothing waits for it.
     let held = settings.consumer_roles.iter().map(|role| {
         let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
@@ -42,6 +49,18 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
         let _held = held;
         pending::<()>().await;
     });
+}
+
+struct LeaseSink(Arc<Store>);
+
+impl Sink<Lease> for LeaseSink {
+    fn apply(&mut self, _: &ObjectKey, object: Result<Lease, Unreadable>) {
+        self.0.set_lease(object.ok().and_then(|lease| lease.spec).as_ref());
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.0.set_lease(None);
+    }
 }
 
 struct AccountNameSink(Arc<Store>);

@@ -77,9 +77,9 @@ impl PermissionWriter {
     }
 
     async fn give_copies(&self, namespace: &Namespace) -> Result<Outcome, WriteError> {
-        let (need, observed) = (self.store.need(namespace), self.store.binding(namespace));
+        let (has, observed) = (self.store.has_permission(namespace), self.store.binding(namespace));
         let role = self.store.copies_role();
-        let action = self.store.settings.plan_binding(namespace, need, &role, observed.as_ref());
+        let action = self.store.settings.plan_binding(namespace, has, &role, observed.as_ref());
         if matches!(action, BindingAction::Create(_) | BindingAction::Delete(_))
             && let Some(pause) = self.store.work.pause(namespace, observed.is_none())
         {
@@ -87,7 +87,6 @@ impl PermissionWriter {
         }
         match action {
             BindingAction::Nothing => Ok(Outcome::Done),
-            BindingAction::LookAgainAfter(left) => Ok(Outcome::RetryAfter(left)),
             BindingAction::MissingRole => {
                 warn!(
                     role = self.store.settings.copies_role,

@@ -324,7 +324,7 @@ pub struct MetricsArgs {
 #[command(next_help_heading = "Permissions of the credential syncer (gate ClusterProfileCredRights)")]
 #[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
 pub struct RightsArgs {
-    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME
+    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME; its Lease is expected in the same namespace
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_SUBJECT", value_name = "NAMESPACE/NAME")]
     pub credential_rights_subject: Option<ServiceAccount>,
 
@@ -351,6 +351,11 @@ pub struct RightsArgs {
     /// as the grant changes: NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT,...; they have to exist, with the labels of the chart
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_FOLLOW", value_name = "LIST", value_delimiter = ',')]
     pub credential_rights_follow: Vec<ConsumerRole>,
+
+    /// For how long the syncer has to run, as its Lease shows, before a permission that it no longer needs is withdrawn:
+    /// time to delete its copies. Without --leader-elect it has no Lease, and the permission stays
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_GRACE", value_name = "DURATION", default_value = "5m")]
+    pub credential_rights_grace: Period,
 }
 
 /// A ServiceAccount.
@@ -466,6 +471,7 @@ impl RunArgs {
             protected: self.protected_namespaces.clone(),
             require_namespaces: self.require_sync_namespaces,
             consumer_roles: self.rights.credential_rights_follow.clone(),
+            grace: self.rights.credential_rights_grace.0,
         })
     }
 

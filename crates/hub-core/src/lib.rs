@@ -30,6 +30,7 @@ pub mod grant;
 pub mod label_allow_list;
 pub mod member_id;
 pub mod note;
+pub mod observed_lease;
 pub mod priority;
 pub mod profile;
 pub mod project;

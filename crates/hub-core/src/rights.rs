@@ -18,7 +18,7 @@ use crate::consumer_role::ConsumerRole;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
-/// How long the permission in a namespace outlives its need: the syncer still has copies to delete there.
+/// How long the permission in a namespace outlives its need by default: the syncer has copies to delete there.
 pub const GRACE: Duration = Duration::from_mins(5);
 
 /// The label of our RoleBindings.
@@ -45,6 +45,8 @@ pub struct PermissionSettings {
     pub require_namespaces: bool,
     /// The Roles of consumers that follow the grant.
     pub consumer_roles: Vec<ConsumerRole>,
+    /// For how long the syncer has to run before a permission that it no longer needs is withdrawn.
+    pub grace: Duration,
 }
 
 impl PermissionSettings {
@@ -94,41 +96,37 @@ impl PermissionSettings {
             && wanted.metadata.labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// Plans the next write to the RoleBinding of a namespace. `role_uid` is the uid of the role that it binds.
+    /// Plans the next write to the RoleBinding of a namespace, where the syncer has the permission or not
+    /// ([`Needs::has`]). `role_uid` is the uid of the role that it binds.
     ///
     /// A RoleBinding with another role or subject is deleted and recreated, because `roleRef` is immutable
     /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding that
-    /// cannot be read is kept as long as a permission is needed there.
+    /// cannot be read is kept as long as the syncer has the permission.
     #[must_use]
     pub fn plan_binding(
         &self,
         namespace: &Namespace,
-        need: Need,
+        has: bool,
         role_uid: &Known<String>,
         observed: Option<&ObservedRoleBinding>,
     ) -> BindingAction {
-        let left = match need {
-            Need::Never => None,
-            Need::Needed => Some(GRACE),
-            Need::Idle(idle) => GRACE.checked_sub(idle).filter(|left| !left.is_zero()),
-        };
         let role_uid = match role_uid {
             Known::Present(uid) => uid,
-            Known::Absent if observed.is_some() || left.is_some() => return BindingAction::MissingRole,
+            Known::Absent if observed.is_some() || has => return BindingAction::MissingRole,
             Known::Absent | Known::Unknown => return BindingAction::Nothing,
         };
         let Some(observed) = observed else {
-            return match left {
-                Some(_) => BindingAction::Create(Box::new(self.binding(namespace, role_uid))),
-                None => BindingAction::Nothing,
+            return if has {
+                BindingAction::Create(Box::new(self.binding(namespace, role_uid)))
+            } else {
+                BindingAction::Nothing
             };
         };
         let is_wrong = observed.object.as_ref().is_some_and(|object| !self.is_right(object, role_uid));
-        match left {
-            _ if is_wrong => BindingAction::Delete(observed.version.clone()),
-            None => BindingAction::Delete(observed.version.clone()),
-            Some(_) if need == Need::Needed => BindingAction::Nothing,
-            Some(left) => BindingAction::LookAgainAfter(left),
+        if is_wrong || !has {
+            BindingAction::Delete(observed.version.clone())
+        } else {
+            BindingAction::Nothing
         }
     }
 }
@@ -150,55 +148,66 @@ impl ObservedRoleBinding {
     }
 }
 
-/// Whether the syncer needs its permission in a namespace.
+/// Which namespaces need the permission, and for how long the syncer has run since the others did.
+///
+/// It has no clock: its owner says for how long the syncer has run ([`Self::advance`]).
+#[derive(Debug, Default)]
+pub struct Needs(BTreeMap<Namespace, Need>);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// It does: a cluster may be granted to the namespace.
-    Needed,
-    /// It no longer does, for this long.
+enum Need {
+    /// A cluster may be granted to the namespace.
+    Now,
+    /// The need has ended since the syncer was last seen to run.
+    Ended,
+    /// It has ended, and the syncer has run for this long since.
     Idle(Duration),
-    /// It does not, and as far as is known has not for longer than [`GRACE`].
-    Never,
 }
 
-/// The namespaces that need the permission, and for how long the others have not needed it.
-///
-/// It has no clock: its owner passes the elapsed time ([`Self::advance`]).
-#[derive(Debug, Default)]
-pub struct Needs {
-    /// How long a namespace has not needed it; `None` while it does.
-    idle: BTreeMap<Namespace, Option<Duration>>,
+impl Need {
+    fn is_over(self, grace: Duration) -> bool {
+        matches!(self, Self::Idle(idle) if idle >= grace)
+    }
 }
 
 impl Needs {
-    /// Adds elapsed time, which counts only while the syncer runs: copies are not deleted without it, and cannot be
-    /// deleted after the permission has been removed.
-    pub fn advance(&mut self, passed: Duration, syncer_runs: bool) {
-        if syncer_runs {
-            for idle in self.idle.values_mut().flatten() {
-                *idle = idle.saturating_add(passed);
+    /// The syncer has run for this long until now. No other time counts: a syncer that does not run deletes no copy, and
+    /// one that has lost the permission cannot. Returns the namespaces whose grace is over.
+    pub fn advance(&mut self, ran: Duration, grace: Duration) -> Vec<Namespace> {
+        let mut over = Vec::new();
+        for (namespace, need) in &mut self.0 {
+            let before = *need;
+            *need = match before {
+                Need::Now => Need::Now,
+                Need::Ended => Need::Idle(Duration::ZERO),
+                Need::Idle(idle) => Need::Idle(idle.saturating_add(ran)),
+            };
+            if need.is_over(grace) && !before.is_over(grace) {
+                over.push(namespace.clone());
             }
         }
+        over
     }
 
-    /// Records whether a namespace needs the permission and whether its RoleBinding exists. Call [`Self::advance`]
-    /// first.
-    pub fn need(&mut self, namespace: &Namespace, is_needed: bool, exists: bool) -> Need {
+    /// Takes in whether a namespace needs the permission now and whether its RoleBinding exists. Returns whether the
+    /// syncer has the permission there: it is needed, or its grace is not over.
+    pub fn has(&mut self, namespace: &Namespace, is_needed: bool, exists: bool, grace: Duration) -> bool {
         if is_needed {
-            self.idle.insert(namespace.clone(), None);
-            return Need::Needed;
+            self.0.insert(namespace.clone(), Need::Now);
+            return true;
         }
-        let idle = match self.idle.get(namespace) {
-            Some(idle) => idle.unwrap_or_default(),
-            None if exists => Duration::ZERO,
-            None => return Need::Never,
+        let need = match self.0.get(namespace) {
+            Some(Need::Now) => Need::Ended,
+            Some(need) => *need,
+            None if exists => Need::Ended,
+            None => return false,
         };
-        if idle >= GRACE && !exists {
-            self.idle.remove(namespace);
-            return Need::Never;
+        if need.is_over(grace) && !exists {
+            self.0.remove(namespace);
+        } else {
+            self.0.insert(namespace.clone(), need);
         }
-        self.idle.insert(namespace.clone(), Some(idle));
-        Need::Idle(idle)
+        !need.is_over(grace)
     }
 }
 
@@ -207,8 +216,6 @@ impl Needs {
 pub enum BindingAction {
     /// Nothing differs, or too little is known.
     Nothing,
-    /// Not yet: the permission is no longer needed, and is removed after this time.
-    LookAgainAfter(Duration),
     /// The role to bind does not exist.
     MissingRole,
     /// Create this RoleBinding.
@@ -304,6 +311,7 @@ mod tests {
             protected: ProtectedNamespaces::default(),
             require_namespaces: false,
             consumer_roles: Vec::new(),
+            grace: GRACE,
         }
     }
 

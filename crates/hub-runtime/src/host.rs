@@ -124,6 +124,22 @@ impl Watches {
         self.host.spawn(resource, watch::objects(api, watch, sync, metrics, sink).instrument(span));
     }
 
+    /// Like [`Self::watch`], in one namespace.
+    pub fn watch_in<K>(&self, namespace: &str, watch: Watch<K>, sink: impl Sink<K>)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let (span, resource) = (self.span(&watch), watch.resource());
+        let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
+        let api = Api::namespaced(self.host.client.clone(), namespace);
+        self.host.spawn(resource, watch::objects(api, watch, sync, metrics, sink).instrument(span));
+    }
+
     /// Like [`Self::watch`], for the metadata of the objects only.
     pub fn watch_metadata<K>(&self, watch: Watch<K>, sink: impl Sink<PartialObjectMeta<K>>)
     where

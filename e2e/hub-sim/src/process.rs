@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access_provisioner::{Provisioner, ProvisionerSettings, SourceSettings};
-use credential_rights::{CredentialRights, PermissionSettings};
+use credential_rights::{CredentialRights, GRACE, PermissionSettings};
 use credential_syncer::{SecretAccess, SyncSettings, Syncer, SyncerSettings};
 use hub_api::names::ManagerName;
 use hub_core::label_allow_list::LabelAllowList;
@@ -13,9 +13,11 @@ use hub_core::protected::ProtectedNamespaces;
 use hub_runtime::process::{Process, Setup};
 use jiff::Timestamp;
 use profile_projector::Projector;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::MANAGER;
+use crate::hub::{Actor, MANAGER};
+use crate::model::Request;
 use crate::service::client;
 use crate::world::{ProcessId, World};
 
@@ -24,6 +26,9 @@ pub const AGENT: &str = "hub-addons/0.1.0";
 
 /// How long replaced trust anchors stay.
 pub const OVERLAP: Duration = Duration::from_mins(1);
+
+/// How often a syncer renews its Lease.
+const RENEWAL: Duration = Duration::from_secs(20);
 
 /// Which controllers a process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,9 +68,33 @@ pub fn start(world: &World, gates: Gates) -> ProcessId {
     };
     debug_assert_eq!(setup.manager.as_str(), MANAGER);
     let running = build(setup, gates).run(CancellationToken::new());
-    let task = tokio::spawn(async move { drop(running.await) });
+    let world_of_lease = world.clone();
+    let task = tokio::spawn(async move {
+        tokio::select! {
+            ended = running => drop(ended),
+            () = renew_lease(world_of_lease), if gates.syncer => {}
+        }
+    });
     world.set_task(process, task.abort_handle());
     process
+}
+
+/// Renews the Lease of the syncer for as long as its process runs, without an election: several may lead at once.
+async fn renew_lease(world: World) {
+    const LEASE: &str =
+        "/apis/coordination.k8s.io/v1/namespaces/hub-addons/leases/hub-addons-credential-syncer";
+    let actor = Actor::new(&world, "the syncer's election");
+    loop {
+        let now = Timestamp::from_second(world.lock().server.now).unwrap_or_default();
+        let spec =
+            json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 60, "renewTime": now.to_string() });
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": "hub-addons-credential-syncer" }, "spec": spec,
+        });
+        actor.send(&Request::new("PUT", LEASE).with(&lease));
+        tokio::time::sleep(RENEWAL).await;
+    }
 }
 
 fn build(setup: Setup, gates: Gates) -> Process {
@@ -101,6 +130,7 @@ fn build(setup: Setup, gates: Gates) -> Process {
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
         consumer_roles: Vec::new(),
+        grace: GRACE,
     };
     Process::builder(setup)
         .add(gates.projector.then(projector), Projector::new)

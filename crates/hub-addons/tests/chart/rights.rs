@@ -212,6 +212,8 @@ const GRANTER: &[Line] = &[
     ("patch clusterroles tokens", "the syncer may read no token of another name", |t| {
         Box::pin(granter::names(t))
     }),
+    ("list leases", "a permission that is no longer needed stays", |t| Box::pin(granter::withdraws(t))),
+    ("watch leases", "a permission that is no longer needed stays", |t| Box::pin(granter::withdraws(t))),
     ("watch clusterroles tokens", "names that are taken out of the role by hand stay out", |t| {
         Box::pin(granter::follows_tokens_role(t))
     }),

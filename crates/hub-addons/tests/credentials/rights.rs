@@ -17,7 +17,8 @@ use local_hub::ocm::ServiceAccountToken;
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
-const SUBJECT: (&str, &str) = ("addons", "syncer");
+/// The ServiceAccount of the syncer.
+pub const SUBJECT: (&str, &str) = ("addons", "syncer");
 const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                         ClusterProfileCredRights=true";
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
@@ -30,7 +31,7 @@ async fn role(client: &Client, name: &str, rules: Value) {
 }
 
 /// The objects of an installation: the two roles, one of them bound and without rules.
-async fn install(hub: &Hub) {
+pub async fn install(hub: &Hub) {
     let verbs = ["create", "delete", "get", "list", "patch", "watch"];
     role(
         &hub.ocm,
@@ -210,4 +211,70 @@ async fn a_permission_that_was_changed_manually_is_restored() {
     let all = json!({ "rules": [{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] }] });
     world::merge(&hub.ocm, &role, &all).await;
     tokens_are(&hub.ocm, &[]).await;
+}
+
+/// The RoleBinding of a namespace.
+pub fn permission(namespace: &str) -> ocm::Object {
+    let gvk = ("rbac.authorization.k8s.io", "v1", "RoleBinding");
+    ocm::Object::new(gvk, "rolebindings", Some(namespace), "hub-addons-copies")
+}
+
+/// The Lease of the syncer, renewed by a process that does not delete anything.
+fn lease(renewed: &str) -> ocm::Object {
+    let gvk = ("coordination.k8s.io", "v1", "Lease");
+    let spec = json!({ "holderIdentity": "another", "leaseDurationSeconds": 1, "renewTime": renewed });
+    ocm::Object::new(gvk, "leases", Some(SUBJECT.0), "hub-addons-credential-syncer").field("spec", spec)
+}
+
+#[tokio::test]
+async fn a_permission_outlives_its_need_until_the_syncer_has_run_and_deleted_its_copies() {
+    let mut rules = rights::projector();
+    rules.extend(rights::credential_rights());
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    install(&hub).await;
+    let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
+    hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
+    cluster_with_token(&hub.ocm, "c1", "app").await;
+    ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
+    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
+    let _profiles = Addons::beside(&hub, &[PROFILES, &subject, "--credential-rights-grace=1s"]).await;
+    let namespace = format!("--leader-election-namespace={}", SUBJECT.0);
+    let granted = [SYNCER, "--credential-secret-access=granted", &namespace];
+    let syncer = Addons::launch_with(&hub, "syncer", account.kubeconfig(), &granted).await;
+    has_copies(&hub.ocm, "team", &["c1-app"]).await;
+    syncer.stop().await;
+
+    // A finalizer holds the profile, so that no garbage collector would take the copy.
+    world::hold(&hub.ocm, &world::profile_of("open-cluster-management", "team", "c1"), world::HOLD).await;
+    let mark = hub.audit().mark().await.unwrap();
+    world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
+    // Neither a process that has held the Lease and is gone makes the time pass, nor does time alone.
+    lease("2026-01-01T00:00:00.000000Z").update(&hub.ocm).await.unwrap();
+    let later = async |set: &str| {
+        world::create(&hub.ocm, [ocm::cluster_set(set), ocm::bound("other", set)]).await;
+        eventually("later work is done", SOON, async || {
+            world::get(&hub.ocm, &permission("other")).await.is_some()
+        })
+        .await;
+        world::delete(&hub.ocm, &permission("other")).await;
+    };
+    later("s1").await;
+    assert!(world::get(&hub.ocm, &permission("team")).await.is_some());
+    world::delete(&hub.ocm, &permission("team")).await;
+    eventually("it is restored", SOON, async || world::get(&hub.ocm, &permission("team")).await.is_some())
+        .await;
+    later("s2").await;
+    assert!(world::get(&hub.ocm, &permission("team")).await.is_some());
+
+    let _syncer = Addons::launch_with(&hub, "syncer-again", account.kubeconfig(), &granted).await;
+    world::gone(&hub.ocm, &permission("team")).await;
+    let requests = hub.audit().since(&mark).await.unwrap();
+    // The first of the RoleBinding is the hand above.
+    let deletes = requests.matching(|request| {
+        let is_of_team = request.namespace == "team" && request.resource != "clusterprofiles";
+        request.verb == "delete" && is_of_team && request.code == 200
+    });
+    let deletes: Vec<&str> = deletes.iter().map(|request| &*request.resource).collect();
+    assert_eq!(deletes, ["managedclustersetbindings", "rolebindings", "secrets", "rolebindings"]);
 }

@@ -108,6 +108,11 @@ pub fn user(component: &str) -> String {
 ///
 /// Without what only a Pod has: ports of its own, and in-cluster configuration.
 pub async fn start(hub: &Hub, component: &'static str) -> Addons {
+    start_with(hub, component, &[]).await
+}
+
+/// The same with more arguments.
+pub async fn start_with(hub: &Hub, component: &'static str, more: &[&str]) -> Addons {
     let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
     let deployment = api.get(&format!("{RELEASE}-{component}")).await.unwrap();
     let pod = deployment.spec.unwrap().template.spec.unwrap();
@@ -118,6 +123,7 @@ pub async fn start(hub: &Hub, component: &'static str) -> Addons {
         .iter()
         .map(String::as_str)
         .filter(|argument| *argument != own[0] && !own[1..].iter().any(|flag| argument.starts_with(flag)))
+        .chain(more.iter().copied())
         .collect();
     Addons::launch_with(hub, component, account.kubeconfig(), &arguments).await
 }

@@ -113,6 +113,7 @@ pub fn credential_rights() -> Vec<PolicyRule> {
         named(rule(RBAC, &["rolebindings"], &["delete", "list", "watch"]), "hub-addons-copies"),
         named(rule(RBAC, &["clusterroles"], &["bind", "list", "watch"]), "hub-addons-copies"),
         named(rule(RBAC, &["clusterroles"], &["escalate", "list", "patch", "watch"]), "hub-addons-tokens"),
+        named(rule("coordination.k8s.io", &["leases"], &["list", "watch"]), "hub-addons-credential-syncer"),
     ]);
     rules
 }

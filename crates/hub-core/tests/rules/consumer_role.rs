@@ -11,7 +11,7 @@ use hub_core::credential::account::Scope;
 use hub_core::fleet::Fleet;
 use hub_core::note::Reason;
 use hub_core::protected::ProtectedNamespaces;
-use hub_core::rights::PermissionSettings;
+use hub_core::rights::{GRACE, PermissionSettings};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -36,6 +36,7 @@ fn settings() -> PermissionSettings {
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
         consumer_roles: Vec::new(),
+        grace: GRACE,
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use hub_core::access::Known;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{
-    BindingAction, GRACE, Need, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings,
-    TokensAction, plan_tokens, token_rules,
+    BindingAction, GRACE, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, TokensAction,
+    plan_tokens, token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -28,6 +28,7 @@ fn settings() -> PermissionSettings {
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
         consumer_roles: Vec::new(),
+        grace: GRACE,
     }
 }
 
@@ -47,40 +48,43 @@ fn observed(object: Option<RoleBinding>) -> ObservedRoleBinding {
     ObservedRoleBinding { version: version(), object }
 }
 
-fn plan(need: Need, role: &Known<String>, observed: Option<&ObservedRoleBinding>) -> BindingAction {
-    settings().plan_binding(&"team".into(), need, role, observed)
+fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRoleBinding>) -> BindingAction {
+    settings().plan_binding(&"team".into(), has, role, observed)
+}
+
+/// What is known of one namespace.
+#[derive(Default)]
+struct Team(Needs);
+
+impl Team {
+    fn has(&mut self, is_needed: bool, exists: bool) -> bool {
+        self.0.has(&"team".into(), is_needed, exists, GRACE)
+    }
+
+    /// Whether the grace is over by that.
+    fn advance(&mut self, ran: Duration) -> bool {
+        !self.0.advance(ran, GRACE).is_empty()
+    }
 }
 
 #[test]
-fn a_namespace_that_needs_the_permission_gets_it_once() {
-    assert_eq!(plan(Need::Needed, &role(), None), BindingAction::Create(Box::new(ours())));
-    assert_eq!(plan(Need::Needed, &role(), Some(&observed(Some(ours())))), BindingAction::Nothing);
+fn a_namespace_that_has_the_permission_gets_its_role_binding_once() {
+    assert_eq!(plan(true, &role(), None), BindingAction::Create(Box::new(ours())));
+    assert_eq!(plan(true, &role(), Some(&observed(Some(ours())))), BindingAction::Nothing);
 }
 
 #[test]
 fn a_namespace_that_never_needed_the_permission_gets_none() {
+    assert!(!Team::default().has(false, false));
     for role in [role(), Known::Absent, Known::Unknown] {
-        assert_eq!(plan(Need::Never, &role, None), BindingAction::Nothing, "{role:?}");
+        assert_eq!(plan(false, &role, None), BindingAction::Nothing, "{role:?}");
     }
 }
 
 #[test]
-fn an_unneeded_permission_is_withdrawn_after_its_grace() {
-    let binding = observed(Some(ours()));
-    let idle = |idle| plan(Need::Idle(idle), &role(), Some(&binding));
-    assert_eq!(idle(Duration::ZERO), BindingAction::LookAgainAfter(GRACE));
-    assert_eq!(idle(ALMOST_GRACE), BindingAction::LookAgainAfter(MINUTE));
-    for over in [GRACE, GRACE + MINUTE] {
-        assert_eq!(idle(over), BindingAction::Delete(version()));
-        assert_eq!(plan(Need::Idle(over), &role(), Some(&observed(None))), BindingAction::Delete(version()));
-        assert_eq!(plan(Need::Idle(over), &role(), None), BindingAction::Nothing);
-    }
-}
-
-#[test]
-fn a_role_binding_that_is_deleted_early_is_restored_while_it_is_needed_and_in_its_grace() {
-    for need in [Need::Needed, Need::Idle(Duration::ZERO), Need::Idle(ALMOST_GRACE)] {
-        assert_eq!(plan(need, &role(), None), BindingAction::Create(Box::new(ours())), "{need:?}");
+fn a_role_binding_without_a_permission_is_deleted() {
+    for binding in [Some(ours()), None] {
+        assert_eq!(plan(false, &role(), Some(&observed(binding))), BindingAction::Delete(version()));
     }
 }
 
@@ -88,68 +92,85 @@ fn a_role_binding_that_is_deleted_early_is_restored_while_it_is_needed_and_in_it
 fn a_role_binding_that_gives_something_else_is_deleted_whether_needed_or_not() {
     let mut other = ours();
     other.role_ref.name = "cluster-admin".to_owned();
-    for need in [Need::Needed, Need::Idle(MINUTE), Need::Idle(GRACE), Need::Never] {
-        let action = plan(need, &role(), Some(&observed(Some(other.clone()))));
-        assert_eq!(action, BindingAction::Delete(version()), "{need:?}");
+    for has in [true, false] {
+        let action = plan(has, &role(), Some(&observed(Some(other.clone()))));
+        assert_eq!(action, BindingAction::Delete(version()), "{has}");
     }
 }
 
 #[test]
-fn a_role_binding_that_cannot_be_read_is_kept_while_it_is_needed_and_in_its_grace() {
-    assert_eq!(plan(Need::Needed, &role(), Some(&observed(None))), BindingAction::Nothing);
-    let action = plan(Need::Idle(MINUTE), &role(), Some(&observed(None)));
-    assert_eq!(action, BindingAction::LookAgainAfter(ALMOST_GRACE));
+fn a_role_binding_that_cannot_be_read_is_kept_while_the_namespace_has_the_permission() {
+    assert_eq!(plan(true, &role(), Some(&observed(None))), BindingAction::Nothing);
 }
 
 #[test]
 fn without_knowledge_of_the_role_no_role_binding_is_created_or_deleted() {
-    for need in [Need::Needed, Need::Idle(MINUTE), Need::Idle(GRACE), Need::Never] {
+    for has in [true, false] {
         for binding in [None, Some(observed(Some(ours()))), Some(observed(None))] {
-            assert_eq!(plan(need, &Known::Unknown, binding.as_ref()), BindingAction::Nothing, "{need:?}");
+            assert_eq!(plan(has, &Known::Unknown, binding.as_ref()), BindingAction::Nothing, "{has}");
         }
     }
-    assert_eq!(plan(Need::Needed, &Known::Absent, None), BindingAction::MissingRole);
+    assert_eq!(plan(true, &Known::Absent, None), BindingAction::MissingRole);
 }
 
 #[test]
-fn the_grace_begins_when_the_need_ends_also_where_the_role_binding_is_missing_then() {
-    let (mut needs, team) = (Needs::default(), "team".into());
-    assert_eq!(needs.need(&team, true, true), Need::Needed);
-    needs.advance(MINUTE, true);
-    assert_eq!(needs.need(&team, false, false), Need::Idle(Duration::ZERO));
-    needs.advance(MINUTE, true);
-    assert_eq!(needs.need(&team, false, false), Need::Idle(MINUTE));
-    needs.advance(GRACE, true);
-    assert_eq!(needs.need(&team, false, false), Need::Never);
+fn a_permission_that_is_no_longer_needed_is_withdrawn_when_the_syncer_has_run_for_its_grace() {
+    let mut team = Team::default();
+    assert!(team.has(true, true));
+    assert!(team.has(false, true));
+    assert!(!team.advance(MINUTE), "what the syncer ran before the end of the need does not count");
+    assert!(!team.advance(ALMOST_GRACE));
+    assert!(team.has(false, true));
+    assert!(team.advance(MINUTE));
+    assert!(!team.has(false, true));
+    assert!(!team.advance(MINUTE), "its end is said once");
+    assert!(!team.has(false, false), "and it is forgotten with the RoleBinding");
+    assert!(!team.advance(GRACE));
+}
+
+#[test]
+fn no_time_passes_for_a_permission_while_the_syncer_does_not_run() {
+    let mut team = Team::default();
+    assert!(team.has(true, true));
+    assert!(team.has(false, true));
+    for _ in 0..100 {
+        assert!(!team.advance(Duration::ZERO));
+        assert!(team.has(false, true));
+    }
+}
+
+#[test]
+fn a_role_binding_that_is_deleted_within_its_grace_is_restored() {
+    let mut team = Team::default();
+    for (is_needed, ran) in [(true, GRACE), (false, MINUTE), (false, ALMOST_GRACE)] {
+        assert!(team.has(is_needed, false), "{ran:?}");
+        team.advance(ran);
+    }
 }
 
 #[test]
 fn a_role_binding_from_before_a_restart_has_its_whole_grace() {
-    let (mut needs, team) = (Needs::default(), "team".into());
-    needs.advance(GRACE, true);
-    assert_eq!(needs.need(&team, false, true), Need::Idle(Duration::ZERO));
-    needs.advance(GRACE, true);
-    assert_eq!(needs.need(&team, false, true), Need::Idle(GRACE));
+    let mut team = Team::default();
+    team.advance(GRACE);
+    assert!(team.has(false, true));
+    team.advance(GRACE);
+    team.advance(ALMOST_GRACE);
+    assert!(team.has(false, true));
+    team.advance(MINUTE);
+    assert!(!team.has(false, true));
 }
 
 #[test]
-fn the_grace_counts_only_while_the_syncer_runs() {
-    let (mut needs, team) = (Needs::default(), "team".into());
-    needs.need(&team, false, true);
-    needs.advance(GRACE, false);
-    assert_eq!(needs.need(&team, false, true), Need::Idle(Duration::ZERO));
-    needs.advance(MINUTE, true);
-    assert_eq!(needs.need(&team, false, true), Need::Idle(MINUTE));
-}
-
-#[test]
-fn a_need_that_returns_restarts_the_grace() {
-    let (mut needs, team) = (Needs::default(), "team".into());
-    needs.need(&team, false, true);
-    needs.advance(ALMOST_GRACE, true);
-    assert_eq!(needs.need(&team, true, true), Need::Needed);
-    needs.advance(GRACE, true);
-    assert_eq!(needs.need(&team, false, true), Need::Idle(Duration::ZERO));
+fn a_need_that_returns_starts_the_grace_anew() {
+    let mut team = Team::default();
+    assert!(team.has(false, true));
+    team.advance(MINUTE);
+    team.advance(ALMOST_GRACE);
+    assert!(team.has(true, true));
+    assert!(team.has(false, true));
+    team.advance(MINUTE);
+    team.advance(ALMOST_GRACE);
+    assert!(team.has(false, true));
 }
 
 fn tokens_role(names: &[&str]) -> ObservedTokensRole {
@@ -185,26 +206,43 @@ fn a_role_that_cannot_be_read_is_not_missing() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever users do to the RoleBinding, it exists whenever it is needed, and is finally deleted.
+    /// Whatever people do to the RoleBinding, the syncer has it until it has run for the grace since it was needed, and
+    /// no longer.
     #[test]
     fn the_plan_ends_where_the_need_says(
         steps in proptest::collection::vec((any::<bool>(), any::<bool>(), 0_u64..400, any::<bool>()), 1..20),
     ) {
-        let (mut needs, team) = (Needs::default(), "team".into());
+        let mut team = Team::default();
         let mut binding: Option<RoleBinding> = None;
-        for (is_needed, deleted, passed, syncer_runs) in steps {
+        // How long the syncer has run since the need was last seen, from its first sign of life on.
+        let (mut idle, mut has_ended, mut is_known) = (None, false, false);
+        for (is_needed, deleted, ran, renews) in steps {
+            if renews {
+                team.advance(Duration::from_secs(ran));
+                if has_ended {
+                    idle = Some(idle.map_or(0, |idle: u64| idle + ran));
+                }
+            }
             if deleted {
                 binding = None;
             }
-            needs.advance(Duration::from_secs(passed), syncer_runs);
-            let need = needs.need(&team, is_needed, binding.is_some());
-            match plan(need, &role(), binding.clone().map(|object| observed(Some(object))).as_ref()) {
+            let exists = binding.is_some();
+            if is_needed {
+                (idle, has_ended, is_known) = (None, false, true);
+            } else if is_known || exists {
+                (has_ended, is_known) = (true, true);
+            }
+            let has = team.has(is_needed, exists);
+            prop_assert_eq!(has, is_known && idle.is_none_or(|idle| idle < GRACE.as_secs()), "{:?}", idle);
+            match plan(has, &role(), binding.clone().map(|object| observed(Some(object))).as_ref()) {
                 BindingAction::Create(object) => binding = Some(*object),
                 BindingAction::Delete(_) => binding = None,
                 _ => {}
             }
-            let idle_for_long = !matches!(need, Need::Needed) && !matches!(need, Need::Idle(idle) if idle < GRACE);
-            prop_assert_eq!(binding.is_some(), !idle_for_long, "{:?}", need);
+            prop_assert_eq!(binding.is_some(), has);
+            if !has && !exists {
+                (idle, has_ended, is_known) = (None, false, false);
+            }
         }
     }
 }

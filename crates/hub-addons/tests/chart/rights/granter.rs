@@ -176,6 +176,32 @@ pub async fn follows_copies_role(t: &mut Trial) {
     eventually("the RoleBinding goes with the new role", SOON, async || owner(t).await == uid).await;
 }
 
+/// A permission that is no longer needed is withdrawn, as soon as the syncer had time to delete its copies.
+pub async fn withdraws(t: &mut Trial) {
+    let name = t.name.clone();
+    t.binds(&name).await;
+    t.is_granted(&name).await;
+    t.stop().await;
+    t.take().await;
+    t.start_with(&["--credential-rights-grace=1s"]).await;
+    t.process().works().await;
+    t.is_refused().await;
+    world::delete(&t.hub.ocm, &ocm::bound(&name, &name)).await;
+    t.later_names().await;
+    t.syncer_runs().await;
+    t.later_names().await;
+    assert!(get(&t.hub.ocm, &grant(&name)).await.is_some(), "it cannot know that the syncer runs");
+    t.give().await;
+    eventually("the permission is withdrawn", SOON, async || {
+        t.syncer_renews().await;
+        get(&t.hub.ocm, &grant(&name)).await.is_none()
+    })
+    .await;
+    t.stop().await;
+    t.start_with(&[]).await;
+    t.process().works().await;
+}
+
 /// The owner of the RoleBinding of the first namespace.
 async fn owner(t: &Trial) -> Value {
     let grant = get(&t.hub.ocm, &grant(TEAM)).await.unwrap_or_default();

@@ -1,8 +1,11 @@
 //! A hub with the chart and its programs running, from whose roles one permission after the other is removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use local_hub::ocm::ServiceAccountToken;
 use local_hub::{Flavour, LocalHub, Mark, eventually, ocm};
 use serde_json::{Value, json};
@@ -109,6 +112,34 @@ impl Trial {
         ocm::Object::new(("coordination.k8s.io", "v1", "Lease"), "leases", Some(NAMESPACE), &name)
     }
 
+    /// The syncer renews its Lease, or another process does where none runs. Returns when the renewal was.
+    pub async fn syncer_renews(&self) -> Value {
+        const NAME: &str = "hub-addons-credential-syncer";
+        let lease = ("coordination.k8s.io", "v1", "Lease");
+        let lease = ocm::Object::new(lease, "leases", Some(NAMESPACE), NAME);
+        if !self.runs("credentials") {
+            let now = MicroTime(Timestamp::now());
+            let spec = json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 15, "renewTime": now });
+            match get(&self.hub.ocm, &lease).await {
+                Some(_) => merge(&self.hub.ocm, &lease, &json!({ "spec": spec })).await,
+                None => lease.clone().field("spec", spec).create(&self.hub.ocm).await.unwrap(),
+            }
+        }
+        get(&self.hub.ocm, &lease).await.unwrap_or_default()["spec"]["renewTime"].clone()
+    }
+
+    /// Waits until the syncer has renewed its Lease several times.
+    pub async fn syncer_runs(&self) {
+        let renewals = Mutex::new(BTreeSet::new());
+        eventually("the syncer runs", SOON, async || {
+            let renewal = self.syncer_renews().await.to_string();
+            let mut renewals = renewals.lock().unwrap();
+            renewals.insert(renewal);
+            renewals.len() > 3
+        })
+        .await;
+    }
+
     /// Whether a component runs.
     fn runs(&self, component: &str) -> bool {
         self.installation.components.contains(&component)
@@ -151,7 +182,12 @@ impl Trial {
     pub async fn take_before_start(&mut self) {
         self.stop().await;
         self.take().await;
-        let addons = chart::start(&self.hub, self.component).await;
+        self.start_with(&[]).await;
+    }
+
+    /// Starts the process with more arguments than the chart gives it.
+    pub async fn start_with(&mut self, more: &[&str]) {
+        let addons = chart::start_with(&self.hub, self.component, more).await;
         self.running.insert(self.component, addons);
     }
 
