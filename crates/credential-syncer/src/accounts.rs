@@ -10,14 +10,13 @@ use hub_core::credential::account::Account;
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::note::{Note, Reason, Subject};
 use hub_runtime::queue::Outcome;
-use hub_runtime::write::{Request, WriteError};
+use hub_runtime::write::Request;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::store::{ACCOUNTS, Store};
 
@@ -28,8 +27,6 @@ const WORKERS: usize = 4;
 const GRACE: Duration = Duration::from_secs(3);
 /// How long a copy may be missing because profiles are still being created.
 const LONGEST_WORK: Duration = Duration::from_mins(30);
-/// How long an account is paused whose condition the API server refuses.
-const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 
 /// Writes the conditions. Cheap to clone; clones share their state.
 #[derive(Clone)]
@@ -81,16 +78,19 @@ impl ConditionWriter {
                 return Outcome::RetryAfter(left);
             }
         }
-        self.troubles.lock().remove(key);
         let note = |report: &Report| {
             Note::new(Reason::CredentialWithheld, format!("{}: {}", report.reason, report.message))
         };
-        let notes = look.report.iter().map(note).collect();
-        self.store.host.reporter.report(&subject, Some(&look.account.uid), notes);
-        match wanted.flatten() {
-            Some(list) => self.write_conditions(key, &look.account, list).await,
+        let mut notes: Vec<Note> = look.report.iter().map(note).collect();
+        let outcome = match wanted.flatten() {
+            Some(list) => self.write_conditions(key, &look.account, list, &mut notes).await,
             None => Outcome::Done,
+        };
+        if outcome == Outcome::Done {
+            self.troubles.lock().remove(key);
         }
+        self.store.host.reporter.report(&subject, Some(&look.account.uid), notes);
+        outcome
     }
 
     fn look(&self, key: &AccountKey) -> Option<Look> {
@@ -100,7 +100,14 @@ impl ConditionWriter {
         })
     }
 
-    async fn write_conditions(&self, key: &AccountKey, account: &Account, list: Vec<Value>) -> Outcome {
+    /// Writes the conditions. A refusal is one more thing to report.
+    async fn write_conditions(
+        &self,
+        key: &AccountKey,
+        account: &Account,
+        list: Vec<Value>,
+        notes: &mut Vec<Note>,
+    ) -> Outcome {
         let host = &self.store.host;
         let api: Api<ManagedServiceAccount> = Api::namespaced(host.client.clone(), key.cluster.as_str());
         // An empty list is written as null, so that the status returns to its initial state.
@@ -117,18 +124,15 @@ impl ConditionWriter {
                 self.store.change(|_, index| index.apply_account(key.clone(), Account::read(&patched)));
                 Outcome::Done
             }
-            Err(error) => self.report_failed(key, &error),
+            // One that is gone or has changed is seen by its event, which queues the account again.
+            Err(error) => {
+                // Of the cause, whichever namespace it shows in: mostly a permission that is missing in all.
+                let failed = self.store.accounts.failed(key, None, &error);
+                if failed.refused {
+                    notes.push(Note::new(Reason::WriteRefused, error.to_string()));
+                }
+                failed.outcome
+            }
         }
-    }
-
-    /// Decides what follows from a failed write.
-    fn report_failed(&self, key: &AccountKey, error: &WriteError) -> Outcome {
-        // An account that is gone or has changed has an event, which queues it again.
-        let failed = self.store.accounts.failed(key, None, error);
-        if !failed.refused {
-            return failed.outcome;
-        }
-        warn!(account = %key, "{error}; the Event and the metrics still report it");
-        Outcome::RetryAfter(REFUSED_PAUSE)
     }
 }

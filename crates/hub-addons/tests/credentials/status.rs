@@ -203,7 +203,7 @@ async fn without_permission_to_report_tokens_are_copied_all_the_same() {
     create(&hub.ocm, [ocm::namespace("mute-1"), silent.account()]).await;
     let refused =
         "hub_addons_reconcile_errors_total{controller=\"managedserviceaccounts\",category=\"forbidden\"}";
-    addons.measures(refused, 1.0).await;
+    addons.measures_at_least(refused, 1.0).await;
     addons.measures_at_least("hub_addons_events_total{result=\"failed\"}", 1.0).await;
     token.create(&hub.ocm).await.unwrap();
     copied(&hub.ocm, "mute", &token).await;
@@ -214,6 +214,20 @@ async fn without_permission_to_report_tokens_are_copied_all_the_same() {
     withdrawn(&hub.ocm, "mute", &token).await;
     addons.measures(&counted("no_token"), 2.0).await;
     assert_eq!(addons.lines_with("mute-1/silent"), 2, "an Event's line and a refusal's: {}", addons.log());
+    addons.stop().await;
+}
+
+#[tokio::test]
+async fn a_condition_that_the_api_server_refuses_is_written_soon_after_it_no_longer_does() {
+    let builder = LocalHub::builder().without_controller_manager();
+    let hub = Hub::start(builder, without(&["managedserviceaccounts/status"])).await;
+    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    let silent = token("late-1", "silent");
+    create(&hub.ocm, [ocm::namespace("late-1"), silent.account()]).await;
+    addons.logs("refused", "cannot patch_status managedserviceaccounts late-1/silent").await;
+    assert!(condition(&hub.ocm, &silent).await.is_null());
+    hub.grant(crate::support::USER, rights::syncer()).await.unwrap();
+    withheld(&hub.ocm, &silent, "NotGranted").await;
     addons.stop().await;
 }
 
