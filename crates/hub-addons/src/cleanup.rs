@@ -8,10 +8,11 @@ use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::ProfileKey;
 use hub_core::access;
 use hub_core::profile::{ObservedProfile, ProfileAction, Share, StatusShare, plan};
+use hub_core::status_request::status_request;
 use hub_runtime::error::summary;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use hub_runtime::profiles::patch_status;
+use kube::api::{ApiResource, DynamicObject, ListParams, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
 
 use crate::cli::CleanupArgs;
 use crate::connect::{self, ConnectError};
@@ -79,11 +80,11 @@ async fn withdraw(
     let status = StatusShare { access_providers, ..StatusShare::default() };
     let share = Share { status, ..Share::default() };
     let plan = plan(&profile, &args.cluster_manager_name, Some(&observed), [share]);
-    let ProfileAction::PatchStatus(version, mut patch) = plan.action else { return Ok(false) };
-    patch["metadata"] = json!({ "uid": version.uid, "resourceVersion": version.resource_version });
+    let ProfileAction::PatchStatus(version, patch) = plan.action else { return Ok(false) };
     let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, kind);
-    match api.patch_status(profile.cluster.as_str(), &params, &Patch::Merge(patch)).await {
+    let patch = status_request(&version, &patch);
+    match patch_status(client, &api, profile.cluster.as_str(), &params, patch).await {
         Ok(_) => Ok(true),
         Err(source) => Err(CleanupError::Patch { profile, source }),
     }

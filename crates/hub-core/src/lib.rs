@@ -37,6 +37,7 @@ pub mod project;
 pub mod protected;
 pub mod rights;
 pub mod selector;
+pub mod status_request;
 pub mod token_names;
 pub mod trust;
 pub mod version;

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::concerned::KnownProfiles;
@@ -16,7 +18,9 @@ use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::note::{Note, Reason, Subject};
 use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
+use hub_core::status_request::{StatusRequest, status_request};
 use hub_core::version::Version;
+use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -242,9 +246,9 @@ impl Profiles {
             }
             ProfileAction::PatchStatus(version, patch) => {
                 debug!(profile = %key, "writing the status");
-                let patch = Patch::Merge(under(version, patch));
-                let patched =
-                    writer.send(request("patch_status"), api.patch_status(name, &params, &patch)).await?;
+                let patch = status_request(version, patch);
+                let patching = patch_status(&self.host.client, &api, name, &params, patch);
+                let patched = writer.send(request("patch_status"), patching).await?;
                 self.observe_patched(key, &patched);
                 return Ok(patched.metadata.resource_version);
             }
@@ -435,6 +439,30 @@ fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicOb
         metadata: profile.metadata.clone(),
         data: json!({ "spec": profile.spec }),
     }
+}
+
+/// Changes the status of a profile.
+///
+/// # Errors
+///
+/// What the API server refuses, or what went wrong on the way to it.
+pub async fn patch_status(
+    client: &Client,
+    api: &Api<DynamicObject>,
+    name: &str,
+    params: &PatchParams,
+    patch: StatusRequest,
+) -> kube::Result<DynamicObject> {
+    let (body, content_type) = match patch {
+        StatusRequest::Merge(body) => (body, "application/merge-patch+json"),
+        StatusRequest::Json(body) => (body, "application/json-patch+json"),
+    };
+    let request = kube::api::Request::new(api.resource_url());
+    let mut request = request
+        .patch_subresource("status", name, params, &Patch::Merge(body))
+        .map_err(kube::Error::BuildRequest)?;
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    client.request(request).await
 }
 
 /// A merge patch that applies only to this version of the object.

@@ -10,7 +10,7 @@ use crate::support::proxy::{
 };
 use crate::support::shown::{condition, profile, provider};
 use crate::support::{Addons, Hub, SOON, rights, world};
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
@@ -217,4 +217,45 @@ async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
     assert!(has_entry(&shown, &proxy::server(HOME, "c1"), "c1", &[last]));
     assert_eq!(shown["status"]["properties"], json!([{ "name": "round", "value": rounds.to_string() }]));
     assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
+}
+
+#[tokio::test]
+async fn nulls_in_the_entries_of_others_survive_our_writes_to_map_lists() {
+    nulls_survive(Flavour::Map).await;
+}
+
+#[tokio::test]
+async fn nulls_in_the_entries_of_others_survive_our_writes_to_atomic_lists() {
+    nulls_survive(Flavour::Atomic).await;
+}
+
+#[tokio::test]
+async fn nulls_in_the_entries_of_others_survive_our_writes_where_v1alpha2_is_served() {
+    nulls_survive(Flavour::V1alpha2).await;
+}
+
+async fn nulls_survive(lists: Flavour) {
+    let hub = hub(lists).await;
+    let [first, second] = ["first", "second"].map(Authority::new);
+    install(&hub, &first, &["c1"]).await;
+    let extension = json!({ "a": null, "b": [null, { "c": null }], "d": { "e": null } });
+    let theirs = json!({ "name": "rival", "cluster": {
+        "server": "https://rival.example", "extensions": [{ "name": "rival", "extension": extension }],
+    } });
+    project(&hub, &["c1"]).await;
+    let api = projected(TEAM, "c1").api(&hub.ocm);
+    // Not by a merge patch, which would drop them.
+    let mut whole = api.get("c1").await.unwrap();
+    whole.data["status"]["accessProviders"] = json!([theirs]);
+    api.replace_status("c1", &PostParams::default(), &whole).await.unwrap();
+    let _addons = provisioner(&hub, &["--ca-overlap=0"]).await;
+    for authority in [&first, &second] {
+        serving(HOME, &authority.chain()).update(&hub.ocm).await.unwrap();
+        let shown = publishes(&hub, "c1", HOME, &[authority]).await;
+        assert_eq!(*provider(&shown, "rival"), theirs);
+    }
+    // Also where ours is withdrawn.
+    world::delete(&hub.ocm, &proxy::addon("c1")).await;
+    let shown = proxy::publishes_nothing(&hub, "c1").await;
+    assert_eq!(*provider(&shown, "rival"), theirs);
 }
