@@ -28,6 +28,15 @@ pub(crate) struct Store {
     tally: Tally,
     /// The watch on the trust anchors, whose location can change.
     anchor_watch: Mutex<Option<HeldWatch>>,
+    /// What was reported of the trust anchors last.
+    anchor_report: Mutex<Option<AnchorReport>>,
+}
+
+/// What is reported of the trust anchors beside what follows from the index.
+struct AnchorReport {
+    subject: Subject,
+    uid: Option<String>,
+    reading: Option<Note>,
 }
 
 impl Store {
@@ -52,6 +61,7 @@ impl Store {
             overlap: settings.overlap,
             tally: Tally::new(name, shared.host.metrics.clone()),
             anchor_watch: Mutex::default(),
+            anchor_report: Mutex::default(),
         })
     }
 
@@ -151,6 +161,19 @@ impl Store {
         self.host.reporter.report(subject, uid, notes);
     }
 
+    /// Reports what there is to say of a reading of the trust anchors, and of the overlap that it began.
+    pub(crate) fn report_anchors(&self, subject: &Subject, uid: Option<&str>, reading: Option<Note>) {
+        let reported = AnchorReport { subject: subject.clone(), uid: uid.map(str::to_owned), reading };
+        let mut last = self.anchor_report.lock();
+        self.report_again(last.insert(reported));
+    }
+
+    fn report_again(&self, last: &AnchorReport) {
+        let overlap = self.index.lock().overlap_note();
+        let notes = last.reading.iter().cloned().chain(overlap).collect();
+        self.report(&last.subject, last.uid.as_deref(), notes);
+    }
+
     /// Adds the trust anchors that our profiles publish and the source lacks to the index; returns whether there are
     /// any.
     fn inherit(&self, index: &mut AccessIndex) -> bool {
@@ -180,6 +203,9 @@ impl Store {
             tokio::time::sleep(this.overlap).await;
             info!("the overlap of trust anchors has ended");
             end(&mut this.index.lock());
+            if let Some(last) = &*this.anchor_report.lock() {
+                this.report_again(last);
+            }
             this.enqueue_all();
         });
     }

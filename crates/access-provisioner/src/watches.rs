@@ -172,14 +172,14 @@ struct CertificateSink {
 impl CertificateSink {
     fn read(&self, uid: Option<&str>, text: Option<&[u8]>) {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
-        let notes = reading.as_ref().err().map(|error| self.note(&error.to_string()));
-        self.store.report(&self.subject, uid, notes.into_iter().collect());
+        let note = reading.as_ref().err().map(|error| self.note(&error.to_string()));
         self.store.set_anchors(self.place, reading);
+        self.store.report_anchors(&self.subject, uid, note);
     }
 
     fn unknown(&self, why: &str) {
         self.store.anchors_unknown(self.place);
-        self.store.report(&self.subject, None, vec![self.note(why)]);
+        self.store.report_anchors(&self.subject, None, Some(self.note(why)));
     }
 
     fn note(&self, why: &str) -> Note {

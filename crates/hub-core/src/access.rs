@@ -433,6 +433,18 @@ impl AccessIndex {
         }
     }
 
+    /// What there is to report of an overlap: old and new anchors together are too large, so that the new ones alone are
+    /// published, and clients that reach a server with the old certificate fail until it is replaced.
+    #[must_use]
+    pub fn overlap_note(&self) -> Option<Note> {
+        let anchors = &self.anchors;
+        let why = anchors.current.as_ref()?.with(anchors.retiring.values().flatten()).err()?;
+        let message = format!(
+            "replaced trust anchors are not published beside the new ones until their overlap ends: together, {why}"
+        );
+        Some(Note::new(Reason::OverlapTooLarge, message))
+    }
+
     /// The anchors for one profile: the current ones, and those whose overlap has not ended. If the bundle would be too
     /// large for clients, only the current ones.
     fn published_to(&self, key: &ProfileKey) -> Option<TrustBundle> {

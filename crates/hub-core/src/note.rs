@@ -76,6 +76,8 @@ pub enum Reason {
     NoTrustAnchor,
     /// The access providers of others fill the list of a profile.
     TooManyAccessProviders,
+    /// Replaced trust anchors and the new ones are together too large to be published.
+    OverlapTooLarge,
     /// A cluster's own endpoint may not be published.
     EndpointRefused,
     /// An account's token is not copied to a namespace that it opts in to.
@@ -94,7 +96,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -109,6 +111,7 @@ impl Reason {
         Self::NoProxyConfiguration,
         Self::NoTrustAnchor,
         Self::TooManyAccessProviders,
+        Self::OverlapTooLarge,
         Self::EndpointRefused,
         Self::CredentialWithheld,
         Self::ForeignSecret,
@@ -136,6 +139,7 @@ impl Reason {
             Self::NoProxyConfiguration => "NoProxyConfiguration",
             Self::NoTrustAnchor => "NoTrustAnchor",
             Self::TooManyAccessProviders => "TooManyAccessProviders",
+            Self::OverlapTooLarge => "OverlapTooLarge",
             Self::EndpointRefused => "EndpointRefused",
             Self::CredentialWithheld => "CredentialWithheld",
             Self::ForeignSecret => "ForeignSecret",

@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use crate::support::proxy::{
-    self, Authority, HOME, LONG, TEAM, addon, configuration, cost_since, has_written, hub, install, project,
-    projected, provisioner, publishes, publishes_nothing, serving, state,
+    self, Authority, HOME, LONG, TEAM, addon, anchors_in, configuration, cost_since, has_written, hub,
+    install, project, projected, provisioner, publishes, publishes_nothing, serving, state,
 };
-use crate::support::shown::provider;
+use crate::support::shown::{profile, provider};
 use crate::support::{Addons, Hub, SOON, user, world};
 use local_hub::{Flavour, eventually};
 use serde_json::json;
@@ -163,6 +163,31 @@ async fn an_anchor_that_was_added_to_one_profile_reaches_no_other() {
     publishes(&hub, "c1", HOME, &[&a]).await;
     let untouched = world::get(&hub.ocm, &projected(TEAM, "c2")).await.unwrap();
     assert_eq!(untouched["metadata"]["resourceVersion"], other["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test]
+async fn an_overlap_that_is_too_large_to_be_published_is_reported_until_it_ends() {
+    let many = |name: &str| -> String {
+        (0..70).map(|number| Authority::new(&format!("{name} {number:0>50}")).pem()).collect()
+    };
+    let (old, new) = (many("old"), many("new"));
+    assert!(old.len() < 60_000 && new.len() < 60_000 && old.len() + new.len() > 65_536, "{}", old.len());
+    let hub = hub_with_one(&Authority::new("a")).await;
+    renew(&hub, &old).await;
+    let addons = provisioner(&hub, &["--ca-overlap=10s"]).await;
+    let published = async |text: &str| {
+        profile(&hub.ocm, (TEAM, "c1"), "has these anchors and no others", |shown| {
+            let anchors = anchors_in(shown);
+            anchors.len() == 70 && anchors.iter().all(|anchor| text.contains(anchor))
+        })
+        .await;
+    };
+    published(&old).await;
+    renew(&hub, &new).await;
+    published(&new).await;
+    let note = world::told(&hub.ocm, &serving(HOME, ""), "OverlapTooLarge").await;
+    assert!(note.contains("clients take less than 65536"), "{note}");
+    addons.measures("hub_addons_findings{reason=\"OverlapTooLarge\"}", 0.0).await;
 }
 
 async fn addon_on(hub: &Hub, cluster: &str) {

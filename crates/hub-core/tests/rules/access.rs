@@ -9,9 +9,12 @@ use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::{ManagerName, Namespace, ProfileKey};
 use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, Known, Offer, Withheld};
 use hub_core::fleet::{BoundSource, Fleet, ObservedCluster};
+use hub_core::note::Reason;
 use hub_core::profile::ObservedProfile;
 use hub_core::trust::{TrustBundle, TrustError};
 use serde_json::{Value, json};
+
+use crate::trust::large;
 
 const NAME: &str = "open-cluster-management";
 const RSA: &str = include_str!("certificates/rsa-root.crt");
@@ -226,6 +229,27 @@ fn without_an_overlap_replaced_anchors_leave_at_once() {
     assert!(!index.inherit(&key("c1"), &bundle(&[RSA])));
     assert_eq!(anchors(&index, "c1"), bundle(&[ECDSA]));
     assert_eq!(published(&index, "c1").cluster.unwrap().server, "https://c1.example");
+}
+
+#[test]
+fn an_overlap_that_is_too_large_to_be_published_is_reported_while_it_lasts() {
+    let (old, new) = (large(0..60), large(60..120));
+    let mut index = ready(&[&old]);
+    assert_eq!(index.overlap_note(), None);
+    let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[&new]))) else {
+        panic!("nothing overlaps");
+    };
+    assert_eq!(anchors(&index, "c1"), bundle(&[&new]));
+    let note = index.overlap_note().unwrap();
+    assert_eq!(note.reason, Reason::OverlapTooLarge);
+    assert!(note.message.contains("120 CA certificates"), "{}", note.message);
+    index.end_overlap(overlap);
+    assert_eq!(index.overlap_note(), None);
+
+    // One that fits is published, and nothing is to be said.
+    let mut index = ready(&[RSA]);
+    index.set_anchors(index.place(), Ok(bundle(&[ECDSA])));
+    assert_eq!(index.overlap_note(), None);
 }
 
 #[test]

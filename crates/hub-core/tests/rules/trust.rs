@@ -202,7 +202,7 @@ fn an_error_names_the_certificate_and_quotes_no_key() {
 
 /// A bundle as large as one asks for: the length of a certificate's text does not depend on its content, so
 /// that copies of one with other serial numbers do.
-fn large(count: u16) -> String {
+pub fn large(numbers: std::ops::Range<u16>) -> String {
     let certificate = pem("ecdsa-root");
     let block = ::pem::parse(certificate).unwrap();
     // The serial number is the first INTEGER of eight bytes.
@@ -214,18 +214,18 @@ fn large(count: u16) -> String {
         der[place..place + 2].copy_from_slice(&number.to_be_bytes());
         ::pem::encode_config(&::pem::Pem::new("CERTIFICATE", der), config)
     };
-    (0..count).map(numbered).collect()
+    numbers.map(numbered).collect()
 }
 
 #[test]
 fn a_bundle_stays_under_64_kib() {
     let length = pem("ecdsa-root").len();
     let most = u16::try_from((BUNDLE_SIZE_LIMIT - 1) / length).unwrap();
-    let fits = TrustBundle::from_pem(large(most).as_bytes()).unwrap();
+    let fits = TrustBundle::from_pem(large(0..most).as_bytes()).unwrap();
     assert_eq!(fits.anchors().count(), usize::from(most));
     assert!(fits.to_pem().len() < BUNDLE_SIZE_LIMIT);
 
-    let text = large(most + 1);
+    let text = large(0..most + 1);
     let too_large = TrustError::TooLarge { certificates: usize::from(most) + 1, size: text.len() };
     assert_eq!(TrustBundle::from_pem(text.as_bytes()), Err(too_large.clone()));
     assert_eq!(TrustBundle::from_published(text.as_bytes()), Err(too_large.clone()));
