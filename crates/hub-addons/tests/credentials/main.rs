@@ -9,6 +9,7 @@ mod authority;
 mod collected;
 mod cost;
 mod hostile;
+mod memory;
 mod names;
 mod outages;
 mod repair;
