@@ -16,6 +16,7 @@ pub mod examples;
 pub mod flavours;
 pub mod installed;
 pub mod inventory;
+pub mod oracle;
 pub mod plugin;
 pub mod pods;
 pub mod proxy;
