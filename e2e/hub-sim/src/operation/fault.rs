@@ -1,0 +1,75 @@
+//! What goes wrong between the processes and the API server, and in the API server.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Operation, Others, at};
+use crate::hub::NAMESPACES;
+use crate::model::{Refusal, Server};
+use crate::world::CrashPoint;
+
+/// The CRDs that can disappear.
+const MORTAL: [&str; 2] = ["clusterprofiles", "managedserviceaccounts"];
+
+impl Others {
+    pub(super) fn fault(&self, operation: Operation) {
+        use Operation as O;
+        match operation {
+            O::Disconnect => self.world.disconnect(),
+            O::Compact => {
+                self.world.change(Server::compact);
+                self.world.disconnect();
+            }
+            O::Stall(seconds) => {
+                let until = Instant::now() + Duration::from_secs(seconds.into());
+                self.world.lock().network.stalled_until = Some(until);
+            }
+            O::Lag(tenths) => self.world.lock().network.lag = Duration::from_millis(u64::from(tenths) * 100),
+            O::Fail(fault, count) => self.world.lock().network.failing = Some((count.into(), fault)),
+            O::Refuse(namespace, refused) => self.world.change(|server| {
+                server.refusals.clear();
+                if refused {
+                    server.refusals.push(Refusal {
+                        plural: "secrets".to_owned(),
+                        namespace: at(&NAMESPACES, namespace).to_owned(),
+                        why: "exceeded quota: secrets, requested: secrets=1, used: secrets=5, limited: secrets=5".to_owned(),
+                    });
+                }
+            }),
+            O::RemoveCrd(index) => self.world.change(|server| server.remove_crd(MORTAL[usize::from(index) % MORTAL.len()])),
+            O::RestoreCrds => self.restore_crds(),
+            O::Collect => self.world.change(|server| {
+                server.collect();
+            }),
+            _ => {}
+        }
+    }
+
+    /// Ends whatever is wrong: nothing is refused, lost or late any more, and every kind is served.
+    pub fn end_faults(&self) {
+        {
+            let mut state = self.world.lock();
+            state.network.failing = None;
+            state.network.lag = Duration::ZERO;
+            state.network.stalled_until = None;
+            state.network.forbidden.clear();
+            state.server.refusals.clear();
+        }
+        self.restore_crds();
+    }
+
+    fn restore_crds(&self) {
+        self.world.change(|server| {
+            for plural in MORTAL {
+                server.restore_crd(plural);
+            }
+        });
+    }
+}
+
+/// When a process dies, from an operation.
+#[must_use]
+pub fn crash_point(after: u8, committed: bool) -> CrashPoint {
+    CrashPoint { after: after.into(), committed }
+}
