@@ -1,14 +1,15 @@
 //! The writer of the copies: plans one write for every queued place and sends it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
-use hub_core::credential::index::{Made, Refused};
+use hub_core::credential::index::{CredentialIndex, Made, Refused};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
+use hub_core::fleet::Fleet;
 use hub_core::note::{Note, Reason, Subject};
+use hub_core::rights::GRACE;
 use hub_core::version::Version;
 use hub_runtime::error::Category;
 use hub_runtime::queue::Outcome;
@@ -55,19 +56,24 @@ impl CopyWriter {
             if let Some(wait) = self.store.memory.wait_for_end(place) {
                 return Outcome::RetryAfter(wait);
             }
-            let unwatched = self.wait_for_unwatched(place);
-            let (plan, version) = self.plan(place);
+            let unwatched = self.store.memory.unwatched(place);
+            let (plan, version) = self.plan(place, matches!(unwatched, Unwatched::Stale));
             let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
             let uid = version.as_ref().map(|version| version.uid.clone());
             if plan.action == CopyAction::Nothing {
-                if unwatched.is_none() {
-                    self.store.memory.end_of_unwatched(place);
-                }
+                let wait = match unwatched {
+                    Unwatched::There(left) => Some(left),
+                    Unwatched::None | Unwatched::Stale => {
+                        self.store.memory.end_of_unwatched(place);
+                        None
+                    }
+                };
                 self.store.refusals.settled(place);
+                self.store.memory.end_of_abandoned(place);
                 self.store.change(|_, index| index.set_refused(place, None));
                 self.store.host.reporter.report(&subject, uid.as_deref(), plan.notes);
                 self.measure(place, wrote);
-                return unwatched.map_or(Outcome::Done, Outcome::RetryAfter);
+                return wait.map_or(Outcome::Done, Outcome::RetryAfter);
             }
             let patches = matches!(plan.action, CopyAction::Patch(_));
             // After a write by another client, the same patch may be needed again.
@@ -97,12 +103,12 @@ impl CopyWriter {
         Outcome::Retry
     }
 
-    /// Plans, and updates metrics and findings accordingly.
-    fn plan(&self, place: &SecretKey) -> (CopyPlan, Option<Version>) {
+    /// Plans, and updates metrics and findings accordingly. `retries` says that an unwatched Secret may be gone by now.
+    fn plan(&self, place: &SecretKey, retries: bool) -> (CopyPlan, Option<Version>) {
         let served = self.store.host.served.versions();
         let (plan, version, expires) = self.store.change(|fleet, index| {
             index.set_served_versions(served);
-            let plan = plan(index, fleet, place);
+            let plan = if retries { plan_again(index, fleet, place) } else { plan(index, fleet, place) };
             let version = index.copy(place).map(|observed| observed.version.clone());
             if let (true, Some(version), Some(account)) = (plan.is_exact, &version, &plan.holder) {
                 index.set_made(place, Some(Made { uid: version.uid.clone(), account: account.clone() }));
@@ -119,7 +125,7 @@ impl CopyWriter {
     /// Records whether the planned write is refused, which changes states.
     fn set_refused(&self, place: &SecretKey, refused: Option<Refused>) {
         self.store.change(|_, index| index.set_refused(place, refused));
-        self.plan(place);
+        self.plan(place, false);
     }
 
     /// Records that a write was accepted: the cause may have ended for others, too.
@@ -139,13 +145,20 @@ impl CopyWriter {
             CopyAction::Create(secret) => {
                 let params =
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-                match host.writer.send(request("create"), api.create(&params, &secret)).await {
+                self.store.memory.sending(place);
+                let created = host.writer.send(request("create"), api.create(&params, &secret)).await;
+                let has_ended = self.store.memory.sent(place);
+                match created {
                     Ok(created) => {
                         info!(copy = %place, "created");
                         let uid = created.metadata.uid.clone().unwrap_or_default();
                         let made = plan.holder.map(|account| Made { uid, account });
                         self.store.change(|_, index| index.set_made(place, made));
-                        created
+                        if has_ended {
+                            host.writer.send(request("get"), api.get(name)).await?
+                        } else {
+                            created
+                        }
                     }
                     // Created by an earlier attempt whose response was lost, or without its label, or by another
                     // client: the next plan decides.
@@ -159,9 +172,12 @@ impl CopyWriter {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 let patch = Patch::Merge(&patch);
-                let patched = host.writer.send(request("patch"), api.patch(name, &params, &patch)).await?;
+                self.store.memory.sending(place);
+                let patched = host.writer.send(request("patch"), api.patch(name, &params, &patch)).await;
+                let has_ended = self.store.memory.sent(place);
+                let patched = patched?;
                 info!(copy = %place, "updated");
-                patched
+                if has_ended { host.writer.send(request("get"), api.get(name)).await? } else { patched }
             }
             CopyAction::Delete(version) => {
                 let params = delete_exactly(&version);
@@ -215,6 +231,14 @@ impl CopyWriter {
             return failed.outcome;
         }
         let pause = self.store.refusals.refused(place, what, Instant::now());
+        // With a namespace its permissions end, and whatever was there. Only where the permission alone was taken away,
+        // for a moment, is there still something to delete.
+        if what == Refused::Delete && self.store.is_abandoned(place) {
+            if self.store.memory.abandoned(place) >= GRACE {
+                self.store.abandon(place);
+            }
+            return Outcome::RetryAfter(pause);
+        }
         self.set_refused(place, Some(what));
         let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
         let note = Note::new(Reason::WriteRefused, error.to_string());
@@ -223,22 +247,25 @@ impl CopyWriter {
         if error.category == Category::Ineffective { failed.outcome } else { Outcome::RetryAfter(pause) }
     }
 
-    /// How long an unwatched Secret is assumed to exist.
-    fn wait_for_unwatched(&self, place: &SecretKey) -> Option<Duration> {
-        match self.store.memory.unwatched(place) {
-            Unwatched::None => None,
-            Unwatched::There(left) => Some(left),
-            Unwatched::Stale => {
-                self.store.change(|_, index| index.delete_copy(place));
-                None
-            }
-        }
-    }
-
     /// Records that nothing is left to write.
     fn measure(&self, place: &SecretKey, wrote: bool) {
         if let Some(took) = self.store.memory.source_settled(place).filter(|_| wrote) {
             self.store.host.metrics.credential_synced(took);
         }
     }
+}
+
+/// Plans as if the Secret were gone that no watch shows: only a write finds out whether it still is there. Until then
+/// the states stay as they were, and with them the account's condition; where there is nothing to write, the Secret is
+/// in nobody's way and is forgotten.
+fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
+    let states = plan(index, fleet, place).states;
+    let known = index.copy(place).cloned();
+    index.delete_copy(place);
+    let mut again = plan(index, fleet, place);
+    if let Some(known) = known.filter(|_| again.action != CopyAction::Nothing) {
+        index.apply_copy(place, known);
+        again.states = states;
+    }
+    again
 }

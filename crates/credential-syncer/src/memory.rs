@@ -23,6 +23,10 @@ pub(crate) struct Memory(Mutex<Kept>);
 struct Kept {
     /// When the source of a copy changed that is not written yet.
     changed: HashMap<SecretKey, Instant>,
+    /// Places to which a write is on its way, and whether the watch has shown an end there since it was sent.
+    sending: HashMap<SecretKey, bool>,
+    /// Copies that cannot be deleted in namespaces that seem to have ended, and since when.
+    abandoned: HashMap<SecretKey, Instant>,
     /// Secrets without our label that blocked a write.
     unwatched: HashMap<SecretKey, Met>,
     /// Copies that we deleted and whose deletion the watch has not shown yet, with uid and time.
@@ -76,6 +80,16 @@ impl Memory {
         self.0.lock().changed.remove(place).map(|changed| changed.elapsed())
     }
 
+    /// A copy cannot be deleted, in a namespace that seems to have ended. Returns for how long.
+    pub(crate) fn abandoned(&self, place: &SecretKey) -> Duration {
+        self.0.lock().abandoned.entry(place.clone()).or_insert_with(Instant::now).elapsed()
+    }
+
+    /// There is nothing left to delete.
+    pub(crate) fn end_of_abandoned(&self, place: &SecretKey) {
+        self.0.lock().abandoned.remove(place);
+    }
+
     /// Records that a Secret without our label blocked a write. No watch will show its deletion.
     pub(crate) fn met_unwatched(&self, place: &SecretKey) {
         let now = Instant::now();
@@ -108,6 +122,17 @@ impl Memory {
         self.0.lock().writes(watch).wrote(place);
     }
 
+    /// A write to a place is sent.
+    pub(crate) fn sending(&self, place: &SecretKey) {
+        self.0.lock().sending.insert(place.clone(), false);
+    }
+
+    /// The response to a write is here. Returns whether the watch has shown an end meanwhile: then the response may show
+    /// what has been deleted, or stripped of its label, since.
+    pub(crate) fn sent(&self, place: &SecretKey) -> bool {
+        self.0.lock().sending.remove(place).unwrap_or_default()
+    }
+
     /// Records that the list of a watch begins.
     pub(crate) fn begin_list(&self, watch: Option<&Namespace>) {
         self.0.lock().writes(watch).begin_list();
@@ -132,7 +157,11 @@ impl Memory {
     /// Records that a watch shows the deletion of a Secret. Returns whether it applies: a list does not contain what
     /// was written after it began.
     pub(crate) fn ended(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
-        self.0.lock().writes(watch).ended(place)
+        let mut kept = self.0.lock();
+        if let Some(ended) = kept.sending.get_mut(place) {
+            *ended = true;
+        }
+        kept.writes(watch).ended(place)
     }
 
     /// Whether we deleted the copy with this uid, and the watch has not shown it.

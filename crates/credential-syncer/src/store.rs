@@ -311,6 +311,24 @@ impl Store {
         (index.token_names(&fleet), namespaces)
     }
 
+    /// Whether a namespace seems to have ended, as far as a copy there shows: its profile is gone, and so is the
+    /// permission for copies, which otherwise outlives the grant.
+    pub(crate) fn is_abandoned(&self, place: &SecretKey) -> bool {
+        self.access != SecretAccess::Cluster
+            && !self.granted.lock().contains(&place.namespace)
+            && self.index.lock().is_orphaned(place)
+    }
+
+    /// Forgets what has been written at a place, whatever is there.
+    pub(crate) fn abandon(&self, place: &SecretKey) {
+        self.change(|_, index| {
+            index.delete_copy(place);
+            index.set_made(place, None);
+        });
+        self.memory.gone(place);
+        self.reach_again();
+    }
+
     /// Waits until [`Self::reach`] may have changed.
     pub(crate) async fn reach_changed(&self) {
         self.reach.notified().await;

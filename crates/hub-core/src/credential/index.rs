@@ -344,6 +344,18 @@ impl CredentialIndex {
         }
     }
 
+    /// Whether the profile is gone that owns the copy at a place, so that the garbage collector deletes the copy.
+    #[must_use]
+    pub fn is_orphaned(&self, key: &SecretKey) -> bool {
+        let recorded = self.copy(key).and_then(|copy| copy.record.as_ref()).map(|record| &record.account);
+        let holder = recorded.or_else(|| self.made(key).map(|made| &made.account));
+        let profile = |account: &AccountKey| ProfileKey {
+            namespace: key.namespace.clone(),
+            cluster: account.cluster.clone(),
+        };
+        holder.is_some_and(|account| self.profile(&profile(account)).is_none())
+    }
+
     /// Records whether the API server refuses the planned write at a place.
     pub fn set_refused(&mut self, key: &SecretKey, refused: Option<Refused>) {
         if self.refused(key) != refused {
