@@ -43,6 +43,17 @@ pub const ACCOUNTS: [&str; 2] = ["c", "b-c"];
 /// Where cluster-proxy may be.
 pub const PROXIES: [&str; 2] = ["proxy", "proxy-2"];
 
+/// The namespace of the processes.
+pub const HOME: &str = "hub-addons";
+/// The ServiceAccount of the syncer.
+pub const SYNCER_ACCOUNT: &str = "syncer";
+/// The ClusterRole that is bound where there are copies, and the name of its RoleBindings.
+pub const COPIES_ROLE: &str = "copies";
+/// The ClusterRole that names the tokens.
+pub const TOKENS_ROLE: &str = "tokens";
+/// The Secret with the proxy's serving certificate.
+pub const SERVING_SECRET: &str = "cluster-proxy-user-serving-cert";
+
 /// The paths of the kinds.
 pub const PROFILES: &str = "/apis/multicluster.x-k8s.io/v1alpha1";
 const CLUSTER_API: &str = "/apis/cluster.open-cluster-management.io/v1";
@@ -62,6 +73,7 @@ pub fn path(plural: &str, namespace: &str, name: &str) -> String {
         "managedclusteraddons" => ADDON_API,
         "managedproxyconfigurations" => PROXY_API,
         "rolebindings" | "clusterroles" => "/apis/rbac.authorization.k8s.io/v1",
+        "leases" => "/apis/coordination.k8s.io/v1",
         _ => "/api/v1",
     };
     let namespace = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
@@ -73,6 +85,33 @@ fn api_version(plural: &str) -> String {
     let path = path(plural, "", "");
     let parts: Vec<&str> = path.split('/').collect();
     if parts[1] == "api" { parts[2].to_owned() } else { format!("{}/{}", parts[2], parts[3]) }
+}
+
+/// Whether the permissions of the syncer allow a request about Secrets, where it may not read all of them: those of the
+/// RoleBinding in the namespace, or of the ClusterRole that names the tokens.
+#[must_use]
+pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
+    let parts: Vec<&str> = request.path.split('/').collect();
+    if let ["", "api", "v1", "namespaces", namespace, "secrets", ..] = parts[..] {
+        let binding = server.object("rolebindings", namespace, COPIES_ROLE);
+        if binding.is_some_and(|binding| gives_copies(binding)) {
+            return true;
+        }
+    }
+    let Some(name) = request.parameter("fieldSelector").strip_prefix("metadata.name=") else { return false };
+    let role = server.object("clusterroles", "", TOKENS_ROLE);
+    let rules = role.and_then(|role| role["rules"].as_array()).into_iter().flatten();
+    let mut named = rules.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
+    name == SERVING_SECRET || named.any(|it| it == name)
+}
+
+/// Whether a RoleBinding gives the syncer what it needs for copies.
+#[must_use]
+pub fn gives_copies(binding: &Value) -> bool {
+    let subjects = binding["subjects"].as_array().into_iter().flatten();
+    let mut subjects = subjects.map(|subject| [&subject["kind"], &subject["namespace"], &subject["name"]]);
+    binding["roleRef"]["name"] == COPIES_ROLE
+        && subjects.any(|subject| subject == ["ServiceAccount", HOME, SYNCER_ACCOUNT])
 }
 
 /// Somebody who is no controller of ours.
@@ -162,12 +201,12 @@ pub fn selector(variant: u8) -> Value {
 #[must_use]
 pub fn server(crds: impl IntoIterator<Item = Value>) -> Server {
     let mut server = Server::new(crds);
-    let fixed = CLUSTERS.iter().chain(&PROXIES).chain(&["hub-addons"]).chain(&NAMESPACES);
+    let fixed = CLUSTERS.iter().chain(&PROXIES).chain(&[HOME]).chain(&NAMESPACES);
     for name in fixed {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         server.handle(&Request::new("POST", "/api/v1/namespaces").with(&object));
     }
-    for name in ["copies", "tokens"] {
+    for name in [COPIES_ROLE, TOKENS_ROLE] {
         let object = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name }, "rules": [],
         });

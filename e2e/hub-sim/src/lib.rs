@@ -5,9 +5,11 @@
 //! - [`process`] starts the real controllers;
 //! - [`operation`] is what can happen, by the hands of the people and programs on a [`hub`](mod@hub);
 //! - [`schedule`] runs random operations from a seed, and [`monitor`] and [`oracle`] judge what comes of it;
+//! - [`coverage`] says what never occurred, and so was not tested;
 //! - [`shrink`] finds the smallest schedule that still fails.
 
 pub mod certificates;
+pub mod coverage;
 pub mod hub;
 pub mod model;
 pub mod monitor;

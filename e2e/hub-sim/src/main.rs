@@ -3,51 +3,84 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is what it is for")]
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hub_api::crds::{Flavour, all, cluster_profile};
-use hub_sim::schedule::Schedule;
+use hub_sim::coverage;
+use hub_sim::schedule::{Hubs, Outcome, Schedule};
 use hub_sim::shrink;
+use hub_sim::world::Counts;
 use parking_lot::Mutex;
-use serde_json::Value;
+
+/// How many failures end a run.
+const FAILURES: usize = 5;
+/// From how many schedules on everything has to have occurred.
+const ENOUGH: u64 = 5_000;
 
 /// What is known of all runs.
 #[derive(Default)]
 struct Total {
     schedules: u64,
-    operations: u64,
-    counts: BTreeMap<&'static str, u64>,
+    operations: BTreeMap<String, u64>,
+    counts: Counts,
     slowest: (Duration, u64),
-    busiest: u64,
-    failures: Vec<u64>,
+    busiest: (u64, u64),
+    failures: Vec<(u64, Vec<String>)>,
+}
+
+impl Total {
+    fn add(&mut self, seed: u64, outcome: Option<Outcome>) {
+        self.schedules += 1;
+        let Some(outcome) = outcome else { return self.failures.push((seed, vec!["a panic".to_owned()])) };
+        for (what, count) in outcome.operations {
+            *self.operations.entry(what).or_default() += count;
+        }
+        for (what, count) in outcome.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+        self.slowest = self.slowest.max((outcome.converged_after, seed));
+        self.busiest = self.busiest.max((outcome.busiest_minute, seed));
+        if !outcome.violations.is_empty() {
+            self.failures.push((seed, outcome.violations));
+        }
+    }
+
+    fn print(&self, took: Duration) {
+        let operations: u64 = self.operations.values().sum();
+        println!("{:<40}{}", "schedules", self.schedules);
+        println!("{:<40}{operations}", "operations");
+        for (what, count) in &self.counts {
+            println!("{what:<40}{count}");
+        }
+        println!("{:<40}{:.1?} (seed {})", "slowest convergence", self.slowest.0, self.slowest.1);
+        println!("{:<40}{} (seed {})", "requests of the busiest minute", self.busiest.0, self.busiest.1);
+        let each: Vec<String> =
+            self.operations.iter().map(|(what, count)| format!("{what} {count}")).collect();
+        println!("operations by kind: {}", each.join(", "));
+        println!("took {took:.0?}, {} schedules a second", self.schedules / took.as_secs().max(1));
+        println!("{:<40}{}", "failures", self.failures.len());
+    }
 }
 
 fn main() -> ExitCode {
-    let mut options = BTreeMap::from([
-        ("--schedules", 10_000),
-        ("--seed", 0),
-        ("--threads", 2),
-        ("--show", 0),
-        ("--known", 0),
-    ]);
+    let mut options =
+        BTreeMap::from([("--schedules", 10_000), ("--seed", 0), ("--threads", 2), ("--show", 0)]);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     for pair in arguments.chunks(2) {
         let known = options.iter_mut().find(|(name, _)| **name == pair[0]);
         if let (Some((_, value)), Some(number)) = (known, pair.get(1).and_then(|value| value.parse().ok())) {
             *value = number;
         } else {
-            eprintln!("usage: hub-sim [--schedules N] [--seed S] [--threads N] [--show 1] [--known 1]");
+            eprintln!("usage: hub-sim [--schedules N] [--seed S] [--threads N] [--show 1]");
             return ExitCode::from(2);
         }
     }
     let (first, count) = (options["--seed"], options["--schedules"]);
-    let flavours = [crds(Flavour::Map), crds(Flavour::Atomic)];
-    let known = options["--known"] > 0;
+    let hubs = Hubs::default();
     if options["--show"] > 0 {
-        return show(&Schedule::random(first, known), &flavours[flavour(first)]);
+        return show(&Schedule::random(first), &hubs);
     }
     let (next, total, begin) = (AtomicU64::new(first), Mutex::new(Total::default()), Instant::now());
     std::thread::scope(|scope| {
@@ -55,71 +88,49 @@ fn main() -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count || total.lock().failures.len() >= 5 {
+                    if seed >= first + count || total.lock().failures.len() >= FAILURES {
                         break;
                     }
-                    let schedule = Schedule::random(seed, known);
-                    let crds = &flavours[flavour(seed)];
-                    let outcome = std::panic::catch_unwind(|| schedule.run(crds));
-                    let mut total = total.lock();
-                    total.schedules += 1;
-                    total.operations += schedule.operations.len() as u64;
-                    match outcome {
-                        Ok(outcome) => {
-                            for (what, count) in outcome.counts {
-                                *total.counts.entry(what).or_default() += count;
-                            }
-                            total.slowest = total.slowest.max((outcome.converged_after, seed));
-                            total.busiest = total.busiest.max(outcome.busiest_minute);
-                            if !outcome.violations.is_empty() {
-                                total.failures.push(seed);
-                            }
-                        }
-                        Err(_) => total.failures.push(seed),
-                    }
+                    let schedule = Schedule::random(seed);
+                    let outcome = catch_unwind(AssertUnwindSafe(|| schedule.run(&hubs))).ok();
+                    total.lock().add(seed, outcome);
                 }
             });
         }
     });
     let total = total.into_inner();
-    println!("schedules           {}", total.schedules);
-    println!("operations          {}", total.operations);
-    for (what, count) in &total.counts {
-        println!("{what:<19} {count}");
+    total.print(begin.elapsed());
+    for (seed, violations) in &total.failures {
+        println!("\nseed {seed}: {}", violations.join("\n  "));
+        shorten(&Schedule::random(*seed), &hubs);
     }
-    println!("slowest convergence {:.1?} of the hub's time (seed {})", total.slowest.0, total.slowest.1);
-    println!("busiest minute      {} requests", total.busiest);
-    println!("took                {:.0?}", begin.elapsed());
-    println!("failures            {}", total.failures.len());
-    for seed in &total.failures {
-        show(&Schedule::random(*seed, known), &flavours[flavour(*seed)]);
+    let missing = coverage::missing(&total.operations, &total.counts);
+    let is_covered = missing.is_empty() || total.schedules < ENOUGH;
+    if !missing.is_empty() {
+        println!("never occurred: {}", missing.join(", "));
     }
-    if total.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if total.failures.is_empty() && is_covered { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Every other seed has the other flavour of CRDs.
-fn flavour(seed: u64) -> usize {
-    usize::from(seed % 2 == 1)
-}
-
-fn crds(lists: Flavour) -> Arc<Vec<Value>> {
-    let mut crds = all();
-    crds.retain(|crd| crd.spec.names.plural != "clusterprofiles");
-    crds.push(cluster_profile(lists));
-    Arc::new(crds.iter().filter_map(|crd| serde_json::to_value(crd).ok()).collect())
-}
-
-/// Shows what a seed breaks, by the smallest schedule that does.
-fn show(schedule: &Schedule, crds: &Arc<Vec<Value>>) -> ExitCode {
-    let violations = shrink::run(schedule, crds);
-    println!("\nseed {}: {}", schedule.seed, violations.first().map_or("nothing is broken", String::as_str));
-    if violations.is_empty() {
+/// Shows every request of a schedule, and what it breaks.
+fn show(schedule: &Schedule, hubs: &Hubs) -> ExitCode {
+    println!("{schedule:?}");
+    let outcome = schedule.run(hubs);
+    println!("{}", outcome.trace.join("\n"));
+    println!("converged after {:?}", outcome.converged_after);
+    if outcome.violations.is_empty() {
         return ExitCode::SUCCESS;
     }
-    let smallest = shrink::shrink(schedule, crds);
+    println!("{}", outcome.violations.join("\n"));
+    shorten(schedule, hubs);
+    ExitCode::FAILURE
+}
+
+/// Shows the smallest schedule that breaks the same.
+fn shorten(schedule: &Schedule, hubs: &Hubs) {
+    let smallest = shrink::shrink(schedule, hubs);
     println!("  in short: {smallest:?}");
-    for violation in shrink::run(&smallest, crds) {
+    for violation in shrink::run(&smallest, hubs) {
         println!("  {violation}");
     }
-    ExitCode::FAILURE
 }

@@ -5,6 +5,7 @@
 //! it is. A test compares it with a real API server, request by request (`tests/validation.rs`).
 
 mod collect;
+mod crd;
 mod fields;
 mod kind;
 mod meta;
@@ -151,8 +152,14 @@ pub struct Change {
 pub struct Backup {
     objects: BTreeMap<Key, Arc<Value>>,
     version: u64,
-    changes: Vec<Change>,
-    compacted: u64,
+}
+
+impl Backup {
+    /// The resourceVersion that it goes back to.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
 }
 
 /// A refusal of creates that is none of RBAC: a quota, a webhook, a policy.
@@ -170,18 +177,20 @@ pub struct Refusal {
 #[derive(Debug, Clone)]
 pub struct Server {
     /// The kinds.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<Arc<Kind>>,
     /// Refusals that are in force.
     pub refusals: Vec<Refusal>,
     /// Seconds since the epoch, for timestamps.
     pub now: i64,
+    /// The most objects in one page of a list, whatever a request allows; 0 for no such limit.
+    pub page: usize,
     objects: BTreeMap<Key, Arc<Value>>,
     version: u64,
     changes: Vec<Change>,
     /// The version up to which the history is gone.
     compacted: u64,
-    /// Lists that are read page by page, by the version that they show.
-    pages: BTreeMap<u64, Arc<Vec<Arc<Value>>>>,
+    /// Lists that are read page by page, by their kind and the version that they show.
+    pages: BTreeMap<(usize, u64), Arc<Vec<Arc<Value>>>>,
     uids: u64,
     /// Writes that were accepted and changed nothing, by who sent them: agent, method and path.
     pub idle_writes: Vec<(String, String)>,
@@ -194,7 +203,8 @@ impl Server {
         let mut kinds = Kind::builtins();
         kinds.extend(crds.into_iter().filter_map(|crd| Kind::from_crd(&crd)));
         let mut server = Self {
-            kinds,
+            kinds: kinds.into_iter().map(Arc::new).collect(),
+            page: 0,
             refusals: Vec::new(),
             now: 1_800_000_000,
             objects: BTreeMap::new(),
@@ -205,6 +215,9 @@ impl Server {
             uids: 0,
             idle_writes: Vec::new(),
         };
+        for kind in (0..server.kinds.len()).filter(|kind| server.kinds[*kind].custom).collect::<Vec<_>>() {
+            server.define(kind);
+        }
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
         server.handle(&Request::new("POST", "/api/v1/namespaces").with(&namespace));
         server
@@ -249,13 +262,13 @@ impl Server {
             [plural, name, subresource] => (plural, name, subresource),
             _ => return Err(Failure::no_such_path()),
         };
-        let is_it = |kind: &&Kind| {
+        let is_it = |kind: &Kind| {
             kind.group == group
                 && kind.plural == plural
                 && kind.serving != Serving::Missing
                 && kind.versions.contains_key(version)
         };
-        let kind = self.kinds.iter().position(|kind| is_it(&kind)).ok_or_else(Failure::no_such_path)?;
+        let kind = self.kinds.iter().position(|kind| is_it(kind)).ok_or_else(Failure::no_such_path)?;
         let status = &self.kinds[kind].versions[version];
         let served =
             subresource.is_empty() || subresource == "status" && (status.status || !self.kinds[kind].custom);
@@ -324,21 +337,19 @@ impl Server {
     /// Everything that is stored.
     #[must_use]
     pub fn backup(&self) -> Backup {
-        Backup {
-            objects: self.objects.clone(),
-            version: self.version,
-            changes: self.changes.clone(),
-            compacted: self.compacted,
-        }
+        Backup { objects: self.objects.clone(), version: self.version }
     }
 
-    /// Goes back to a backup: resourceVersions go backwards, and are given out a second time.
+    /// Goes back to a backup: resourceVersions go backwards, and are given out a second time. What etcd is restored for
+    /// takes a new start of the API server, which remembers no history from before.
     pub fn restore(&mut self, backup: &Backup) {
         self.objects.clone_from(&backup.objects);
         self.version = backup.version;
-        self.changes.clone_from(&backup.changes);
-        self.compacted = backup.compacted;
-        self.pages.clear();
+        self.compact();
+        // Which kinds are served follows the CRDs.
+        for kind in (0..self.kinds.len()).filter(|kind| self.kinds[*kind].custom).collect::<Vec<_>>() {
+            self.redefine(kind);
+        }
     }
 
     /// Stores a change under a new version.

@@ -6,17 +6,30 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::hub::{CLUSTER_NAME_LABEL, CONDITION_SYNCED, MANAGER, MANAGER_LABEL, SET_LABEL};
-use crate::model::{Answer, Change, Request, Server, name_of, uid_of};
-use crate::world::Counts;
+use crate::hub::{
+    CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
+};
+use crate::model::{Answer, Change, Failure, Request, Server, is_terminating, name_of, uid_of};
+use crate::world::{Counts, ProcessId};
 
 /// Watches every request.
 #[derive(Debug, Default)]
 pub struct Monitor {
     /// What was broken, in the order in which it was.
     pub violations: Vec<String>,
-    /// The uids of what the processes have made.
-    pub made: BTreeSet<String>,
+    /// The uids of what the processes have made, and which of them.
+    pub made: BTreeMap<String, ProcessId>,
+    /// The uids of what has been made by processes that are no more. Of a copy that a tenant has stripped meanwhile,
+    /// nothing shows that it is one.
+    pub abandoned: BTreeSet<String>,
+    /// As whom a process stands for election, and for which Leases, where there are any.
+    pub candidates: BTreeMap<ProcessId, (String, Vec<String>)>,
+    /// Whether the permissions for Secrets are those that the hub's RoleBindings and ClusterRoles give.
+    pub limited_secrets: bool,
+    /// Whether two replicas both believe that they lead. Then one may restore a permission that the other withdraws.
+    pub two_leaders: bool,
+    /// Whether resourceVersions, and so Leases, have gone backwards.
+    pub is_rewound: bool,
     /// Writes that changed something, but for Events and Leases.
     pub writes: u64,
     /// A line for each request, in order: two runs of one seed have the same.
@@ -31,7 +44,32 @@ const NOISE: [&str; 2] = ["events", "leases"];
 impl Monitor {
     /// Counts something.
     pub fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
+        *self.counts.entry(what.into()).or_default() += 1;
+    }
+
+    /// Counts a failure that a process is told of.
+    pub fn failed(&mut self, failure: &Failure) {
+        let is = |text: &str| failure.message.contains(text);
+        let what = match (failure.code, failure.reason) {
+            (403, _) if is("quota") => "refused: quota",
+            (403, _) if is("being terminated") => "refused: terminating namespace",
+            (403, _) => "refused: missing permission",
+            (404, "") => "refused: kind that is not served",
+            (404, _) => "refused: object that is gone",
+            (405, _) => "refused: terminating CRD",
+            (409, "AlreadyExists") => "refused: object that exists",
+            (409, _) => "refused: object that has changed",
+            (410, _) => "refused: expired page of a list",
+            (422, _) => "refused: invalid object",
+            _ => return,
+        };
+        self.count(what);
+    }
+
+    /// A process is no more.
+    pub fn abandon(&mut self, process: ProcessId) {
+        let made = self.made.iter().filter(|(_, maker)| **maker == process);
+        self.abandoned.extend(made.map(|(uid, _)| uid.clone()));
     }
 
     /// What was counted.
@@ -56,13 +94,14 @@ impl Monitor {
     pub fn request(&mut self, now: Duration, request: &Request) {
         self.count("requests");
         *self.by_minute.entry(now.as_secs() / 60).or_default() += 1;
-        self.trace.push(format!("{:?} {} {}", now, request.method, request.path));
+        self.trace.push(format!("{now:?} {} {}", request.method, request.path));
     }
 
     /// Judges a write that reached the server.
     pub fn write(
         &mut self,
         server: &Server,
+        process: ProcessId,
         request: &Request,
         answer: &Answer,
         changes: &[Change],
@@ -79,20 +118,42 @@ impl Monitor {
         if ["PATCH", "PUT", "DELETE"].contains(&request.method.as_str()) && !names_a_version(request) {
             self.violations.push(format!("a write that could meet a newer state: {what}"));
         }
-        if matches!(answer, Answer::Failure(_)) {
-            self.count("refused writes");
+        if let Answer::Failure(_) = answer {
+            self.count("failed writes");
+        }
+        if let Some(other) = self.other_leader(server, process) {
+            self.violations.push(format!("a write beside the leader: {what}, while {other} leads"));
         }
         for change in changes {
-            self.writes += 1;
+            let is_contested = self.two_leaders && request.path.contains("rolebindings");
+            self.writes += u64::from(!is_contested);
             if let Err(rule) = self.judge(server, change) {
                 let object = change.before.as_ref().or(change.after.as_ref());
                 let object = object.map(ToString::to_string).unwrap_or_default();
                 self.violations.push(format!("{rule}: {what}\n  of {object}"));
             }
             if let (None, Some(made)) = (&change.before, &change.after) {
-                self.made.insert(uid_of(made).to_owned());
+                self.made.insert(uid_of(made).to_owned(), process);
             }
         }
+    }
+
+    /// The server goes back to a backup, and so many versions are lost. What was made, and perhaps deleted since, may be
+    /// there again.
+    pub fn rewound(&mut self, lost: u64) {
+        if lost > 0 {
+            self.count("rewound histories");
+        }
+        self.abandoned.extend(self.made.keys().cloned());
+        self.is_rewound = true;
+    }
+
+    /// Another process that holds a Lease which this one needs for its writes.
+    fn other_leader(&self, server: &Server, process: ProcessId) -> Option<String> {
+        let (own, leases) = self.candidates.get(&process).filter(|_| !self.is_rewound)?;
+        let needed = server.objects_of("leases").filter(|lease| leases.iter().any(|it| it == name_of(lease)));
+        let mut holders = needed.filter_map(|lease| lease["spec"]["holderIdentity"].as_str());
+        holders.find(|holder| !holder.is_empty() && holder != own).map(str::to_owned)
     }
 
     fn judge(&self, server: &Server, change: &Change) -> Result<(), String> {
@@ -100,14 +161,14 @@ impl Monitor {
         match server.kinds[change.key.kind].plural.as_str() {
             "clusterprofiles" => judge_profile(before, after),
             "secrets" => match before {
-                Some(before) if !self.made.contains(uid_of(before)) => {
-                    Err("a Secret of somebody else is changed or deleted".to_owned())
+                Some(before) if !self.made.contains_key(uid_of(before)) => {
+                    judge_foreign_secret(before, after)
                 }
                 _ => Ok(()),
             },
             "managedserviceaccounts" => judge_account(before, after),
             "rolebindings" => match before {
-                Some(before) if !self.made.contains(uid_of(before)) => {
+                Some(before) if !self.made.contains_key(uid_of(before)) => {
                     Err("a RoleBinding of somebody else is changed or deleted".to_owned())
                 }
                 _ => Ok(()),
@@ -144,6 +205,33 @@ fn names_a_version(request: &Request) -> bool {
     names(&body["metadata"])
         || names(&body["preconditions"])
         || deletes_a_secret && body["preconditions"]["uid"].is_string()
+}
+
+/// A Secret that no process of ours has made may be deleted if it has every mark of a copy, and emptied while a finalizer
+/// holds it then. No other is touched, and none gets a token.
+fn judge_foreign_secret(before: &Value, after: Option<&Value>) -> Result<(), String> {
+    if !is_dressed_up(before) {
+        return Err("a Secret of somebody else is changed or deleted".to_owned());
+    }
+    match after {
+        Some(after) if after["data"].is_object() && after["data"] != before["data"] => {
+            Err("a Secret that a tenant has prepared gets data".to_owned())
+        }
+        Some(after) if !is_terminating(after) => {
+            Err("a Secret that a tenant has prepared is changed".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a Secret says of itself, in every way, that it is a copy.
+#[must_use]
+pub fn is_dressed_up(secret: &Value) -> bool {
+    let metadata = &secret["metadata"];
+    let annotation = |key: &str| metadata["annotations"][key].as_str().unwrap_or_default();
+    let [cluster, account, _] = COPY_ANNOTATIONS;
+    let name = format!("{}-{}", annotation(cluster), annotation(account));
+    metadata["labels"][COPY_LABEL] == name_of(secret) && name == name_of(secret) && secret["type"] == "Opaque"
 }
 
 fn judge_profile(before: Option<&Value>, after: Option<&Value>) -> Result<(), String> {

@@ -6,7 +6,10 @@ mod people;
 mod random;
 mod tenant;
 
+use parking_lot::Mutex;
+
 use crate::hub::{ACCOUNTS, Actor, CLUSTERS, NAMESPACES};
+use crate::model::Backup;
 use crate::world::{Fault, World};
 
 pub use fault::crash_point;
@@ -48,18 +51,33 @@ pub enum Operation {
     // Tenants, and controllers of others.
     Profile(Index, Index, ProfileTenant),
     Secret(Index, Index, Index, SecretTenant),
+    RoleBinding(Index, RoleBindingTenant),
     // What goes wrong.
     Start(u8),
     Crash(u8),
     CrashAtWrite(u8, u8, bool),
     Disconnect,
     Compact,
+    /// The history is compacted while somebody reads a list page by page.
+    CompactBetweenPages,
     Stall(u8),
     Lag(u8),
     Fail(Fault, u8),
+    /// The server is away for so many tenths of a second.
+    Outage(u8),
+    /// Somebody takes a backup of etcd.
+    Backup,
+    /// The server goes back to the backup, and is away meanwhile for so many tenths of a second.
+    Restore(u8),
+    /// A quota refuses Secrets in a namespace, or no longer.
     Refuse(Index, bool),
+    /// A permission is missing.
+    Forbid(u8),
+    Permit,
     RemoveCrd(u8),
     RestoreCrds,
+    /// v1alpha2 of ClusterProfile is served, or no longer, on a hub whose CRD has it.
+    ServeLater(bool),
     Collect,
     Wait(u16),
 }
@@ -84,13 +102,6 @@ pub enum ProfileTenant {
 }
 
 /// What a tenant does to a Secret where a copy belongs.
-///
-/// The last three meet defects that are known, and are not among the random operations unless these are asked for:
-///
-/// - a Secret of somebody else that stays where a copy belongs: each minute, when the create is tried again, the account's
-///   condition is taken away and comes back three seconds later, with a new Event;
-/// - a copy that is disowned outlives its grant, and a Secret that is forged is taken for a copy, because managedFields,
-///   labels and annotations decide whose a Secret is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is what its name says")]
 pub enum SecretTenant {
@@ -106,7 +117,31 @@ pub enum SecretTenant {
     Forge,
 }
 
+/// What an admin of a namespace does to the RoleBinding for copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is what its name says")]
+pub enum RoleBindingTenant {
+    Delete,
+    /// Binds the role to another subject.
+    Redirect,
+    Unlabel,
+}
+
 impl Operation {
+    /// What kind of operation it is, as it is counted.
+    #[must_use]
+    pub fn name(self) -> String {
+        let shown = format!("{self:?}");
+        let kind = shown.split('(').next().unwrap_or_default();
+        match self {
+            Self::Profile(.., what) => format!("{kind} {what:?}"),
+            Self::Secret(.., what) => format!("{kind} {what:?}"),
+            Self::RoleBinding(_, what) => format!("{kind} {what:?}"),
+            Self::Fail(fault, _) => format!("{kind} {fault:?}"),
+            _ => kind.to_owned(),
+        }
+    }
+
     /// Whether the operation is a crash or a fault: without them, what is due is due soon.
     #[must_use]
     pub fn is_fault(self) -> bool {
@@ -117,11 +152,17 @@ impl Operation {
                 | Self::CrashAtWrite(..)
                 | Self::Disconnect
                 | Self::Compact
+                | Self::CompactBetweenPages
                 | Self::Stall(_)
                 | Self::Lag(_)
                 | Self::Fail(..)
+                | Self::Outage(_)
+                | Self::Restore(_)
                 | Self::Refuse(..)
+                | Self::Forbid(_)
                 | Self::RemoveCrd(_)
+                | Self::ServeLater(_)
+                | Self::RoleBinding(..)
         )
     }
 }
@@ -133,6 +174,7 @@ pub struct Others {
     agent: Actor,
     tenant: Actor,
     other: Actor,
+    backup: Mutex<Option<Backup>>,
 }
 
 impl Others {
@@ -145,6 +187,7 @@ impl Others {
             agent: Actor::new(world, "managed-serviceaccount-agent"),
             tenant: Actor::new(world, "kubectl-edit"),
             other: Actor::new(world, "another-provider"),
+            backup: Mutex::default(),
         }
     }
 
@@ -179,6 +222,7 @@ impl Others {
             O::Secret(namespace, cluster, account, what) => {
                 self.secret(at(&NAMESPACES, namespace), at(&CLUSTERS, cluster), at(&ACCOUNTS, account), what);
             }
+            O::RoleBinding(namespace, what) => self.role_binding(at(&NAMESPACES, namespace), what),
             _ => self.fault(operation),
         }
     }

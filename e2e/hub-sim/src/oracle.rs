@@ -2,6 +2,7 @@
 //! in `hub-core` must not be the measure of itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,11 +10,12 @@ use serde_json::{Value, json};
 
 use crate::certificates::{ONE, TWO};
 use crate::hub::{
-    ACCOUNTS, ASK_LABEL, CLUSTER_NAME_LABEL, CLUSTERS, COPY_LABEL, EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL,
-    NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, TOKEN_LABEL,
+    ACCOUNTS, ASK_LABEL, CLUSTER_NAME_LABEL, CLUSTERS, CONDITION_SYNCED, COPIES_ROLE, COPY_LABEL,
+    EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL, NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, TOKEN_LABEL,
+    TOKENS_ROLE, gives_copies,
 };
 use crate::model::{Server, is_terminating, uid_of};
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, is_dressed_up};
 
 /// Whether a namespace may see a cluster: SPEC's own sentence. Nothing where a selector cannot be read.
 #[must_use]
@@ -82,8 +84,15 @@ pub fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
                 wrong.push(format!("copy {namespace}/{name}: {why}"));
             }
         }
-        if let Err(why) = check_role_binding(server, namespace) {
+        if let Err(why) = check_role_binding(server, monitor, namespace) {
             wrong.push(format!("RoleBinding {namespace}/copies: {why}"));
+        }
+    }
+    for cluster in CLUSTERS {
+        for account in ACCOUNTS {
+            if let Err(why) = check_condition(server, monitor, cluster, account) {
+                wrong.push(format!("account {cluster}/{account}: {why}"));
+            }
         }
     }
     if let Err(why) = check_tokens_role(server) {
@@ -232,12 +241,20 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
     }
     let offered: Vec<_> = offers.into_iter().filter(|(_, _, offers)| *offers == Some(true)).collect();
     let found = server.object("secrets", namespace, name);
+    if found.is_some_and(|secret| is_lost(monitor, secret)) || has_no_permission(server, monitor, namespace) {
+        return Ok(());
+    }
     let Some(copy) = found else {
         let foreign = offered.iter().all(|(cluster, ..)| is_foreign(server, namespace, cluster));
         return if offered.is_empty() || foreign { Ok(()) } else { Err("is missing".to_owned()) };
     };
-    if !monitor.made.contains(uid_of(copy)) {
-        return Ok(());
+    if !monitor.made.contains_key(uid_of(copy)) {
+        let has_other_label = offered.iter().all(|(cluster, ..)| is_foreign(server, namespace, cluster));
+        return if is_dressed_up(copy) && !has_other_label && !is_terminating(copy) {
+            Err("is one that a tenant has prepared".to_owned())
+        } else {
+            Ok(())
+        };
     }
     if offered.is_empty() {
         let empty = copy["data"].as_object().is_none_or(serde_json::Map::is_empty);
@@ -261,6 +278,52 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
     }
 }
 
+/// An account's condition says that a Secret of somebody else stands in its copy's place, and is not there where every
+/// namespace that its cluster is granted to has the copy. What it says beside is not judged here.
+fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &str) -> Result<(), String> {
+    let Some(found) = server.object("managedserviceaccounts", cluster, account) else { return Ok(()) };
+    let name = format!("{cluster}-{account}");
+    let shared = accounts_of(&name).count() > 1;
+    let open = NAMESPACES.into_iter().filter(|namespace| is_open(server, namespace));
+    let open = open.filter(|namespace| !has_no_permission(server, monitor, namespace));
+    let granted: Vec<&str> =
+        open.filter(|namespace| granted(server, namespace, cluster) != Some(false)).collect();
+    let offered = |namespace: &&str| {
+        offers(server, namespace, cluster, account) == Some(true) && !is_foreign(server, namespace, cluster)
+    };
+    let shown = condition(found, CONDITION_SYNCED);
+    let copy = |namespace: &str| server.object("secrets", namespace, &name);
+    let is_ours = |namespace: &str| {
+        copy(namespace).is_some_and(|copy| monitor.made.contains_key(uid_of(copy)) && !is_terminating(copy))
+    };
+    let is_blocked = |namespace: &&str| {
+        copy(namespace).is_some_and(|copy| !monitor.made.contains_key(uid_of(copy)) && !is_dressed_up(copy))
+    };
+    let mut blocked = granted.iter().filter(|namespace| offered(namespace) && is_blocked(namespace));
+    if let Some(namespace) = blocked.next().filter(|_| !shared) {
+        return if shown["status"] == "False" {
+            Ok(())
+        } else {
+            Err(format!(
+                "has no condition, and a Secret of somebody else is where its copy belongs in {namespace}"
+            ))
+        };
+    }
+    let is_everywhere =
+        !granted.is_empty() && granted.iter().all(|namespace| offered(namespace) && is_ours(namespace));
+    let narrowed = found["metadata"]["annotations"][SCOPE_ANNOTATION].is_string();
+    if is_everywhere && !shared && !narrowed && !shown.is_null() {
+        return Err(format!("has a condition, and its copies are everywhere: {shown}"));
+    }
+    Ok(())
+}
+
+/// Whether a copy is one that a tenant has stripped of its label and whose maker is no more: no watch shows it, and
+/// nobody knows its uid. The chart's policy keeps tenants from that.
+fn is_lost(monitor: &Monitor, secret: &Value) -> bool {
+    monitor.abandoned.contains(uid_of(secret)) && secret["metadata"]["labels"][COPY_LABEL].is_null()
+}
+
 /// Whether a profile is labelled as another manager's: a copy that is not there is not made under it.
 fn is_foreign(server: &Server, namespace: &str, cluster: &str) -> bool {
     let profile = server.object("clusterprofiles", namespace, cluster);
@@ -269,15 +332,28 @@ fn is_foreign(server: &Server, namespace: &str, cluster: &str) -> bool {
     })
 }
 
-fn check_role_binding(server: &Server, namespace: &str) -> Result<(), String> {
+/// Whether a tenant has taken the labels from the RoleBinding, so that it counts as his own: the syncer that needs the
+/// permission does without, and denies nobody but the tenant's own namespace.
+fn has_no_permission(server: &Server, monitor: &Monitor, namespace: &str) -> bool {
+    monitor.limited_secrets && is_unlabelled(server, namespace)
+}
+
+fn is_unlabelled(server: &Server, namespace: &str) -> bool {
+    let binding = server.object("rolebindings", namespace, COPIES_ROLE);
+    binding.is_some_and(|binding| binding["metadata"]["labels"].is_null())
+}
+
+fn check_role_binding(server: &Server, monitor: &Monitor, namespace: &str) -> Result<(), String> {
     let is_needed = crate::hub::SETS.into_iter().any(|set| {
         let binding = server.object("managedclustersetbindings", namespace, set);
         binding.is_some_and(|binding| is_bound(binding))
             && server.object("managedclustersets", "", set).is_some()
     });
-    match (server.object("rolebindings", namespace, "copies").is_some(), is_needed) {
-        (false, true) => Err("is missing".to_owned()),
-        (true, false) => Err("is there without a binding".to_owned()),
+    match (server.object("rolebindings", namespace, COPIES_ROLE), is_needed) {
+        (Some(_), _) if is_unlabelled(server, namespace) => Ok(()),
+        (None, true) => Err("is missing".to_owned()),
+        (Some(binding), true) if !gives_copies(binding) => Err("gives nothing".to_owned()),
+        (Some(_), false) if !monitor.two_leaders => Err("is there without a binding".to_owned()),
         _ => Ok(()),
     }
 }
@@ -294,7 +370,7 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
         .filter(|account| asks(account))
         .filter_map(|account| account["metadata"]["name"].as_str())
         .collect();
-    let role = server.object("clusterroles", "", "tokens").ok_or("is gone")?;
+    let role = server.object("clusterroles", "", TOKENS_ROLE).ok_or("is gone")?;
     let named: BTreeSet<&str> = role["rules"]
         .as_array()
         .into_iter()
@@ -308,14 +384,22 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
 /// The copies that hold a token which belongs there to none of the accounts of their name.
 #[must_use]
 pub fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
-    let holds = |secret: &Value| secret["data"]["token"].is_string() && monitor.made.contains(uid_of(secret));
+    let holds = |secret: &Value| {
+        secret["data"]["token"].is_string()
+            && monitor.made.contains_key(uid_of(secret))
+            && !is_lost(monitor, secret)
+    };
     let mut misplaced = BTreeSet::new();
     for namespace in NAMESPACES {
         for name in copy_names() {
             let there = server.object("secrets", namespace, &name).is_some_and(|secret| holds(secret));
             let nowhere = accounts_of(&name)
                 .all(|(cluster, account)| offers(server, namespace, cluster, account) == Some(false));
-            if there && nowhere && is_open(server, namespace) {
+            if there
+                && nowhere
+                && is_open(server, namespace)
+                && !has_no_permission(server, monitor, namespace)
+            {
                 misplaced.insert(format!("{namespace}/{name}"));
             }
         }
@@ -350,7 +434,9 @@ pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
             outputs.insert(format!("profile {namespace}/{name}"), shown);
         }
     }
-    for secret in server.objects_of("secrets").filter(|secret| monitor.made.contains(uid_of(secret))) {
+    let is_ours =
+        |secret: &&Arc<Value>| monitor.made.contains_key(uid_of(secret)) && !is_lost(monitor, secret);
+    for secret in server.objects_of("secrets").filter(is_ours) {
         let (namespace, name) = (&secret["metadata"]["namespace"], &secret["metadata"]["name"]);
         // Of two accounts with one name, the first stays: that is a matter of the path.
         let name = name.as_str().unwrap_or_default();
@@ -360,7 +446,16 @@ pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
         let foreign = accounts_of(name).any(|(cluster, _)| is_foreign(server, namespace, cluster));
         let mut offers =
             accounts_of(name).map(|(cluster, account)| offers(server, namespace, cluster, account));
-        if !shared && !foreign && offers.any(|it| it == Some(true)) && !is_terminating(secret) {
+        let own = has_no_permission(server, monitor, namespace);
+        // One that a finalizer holds ends with its profile.
+        let held = secret["metadata"]["finalizers"].is_array();
+        if !shared
+            && !foreign
+            && !own
+            && !held
+            && offers.any(|it| it == Some(true))
+            && !is_terminating(secret)
+        {
             outputs.insert(format!("copy {namespace}/{name}"), secret["data"].clone());
         }
     }

@@ -10,13 +10,15 @@ use hub_api::names::ManagerName;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::ProtectedNamespaces;
-use hub_runtime::process::{Process, Setup};
+use hub_runtime::lease::Candidate;
+use hub_runtime::process::{Process, ProcessError, Setup};
 use jiff::Timestamp;
 use profile_projector::Projector;
 use serde_json::json;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::{Actor, MANAGER};
+use crate::hub::{Actor, COPIES_ROLE, HOME, MANAGER, SYNCER_ACCOUNT, TOKENS_ROLE};
 use crate::model::Request;
 use crate::service::client;
 use crate::world::{ProcessId, World};
@@ -57,22 +59,54 @@ impl Gates {
     pub const PROVISIONER: Self = Self { projector: false, provisioner: true, syncer: false, rights: false };
 }
 
-/// Starts a process that takes itself for the leader.
+/// How processes are set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Means {
+    /// Whether the syncer sees only the Secrets that it is given permissions for.
+    pub granted: bool,
+    /// Whether processes stand for election. Without Leases, each believes that it leads.
+    pub leases: bool,
+}
+
+impl Gates {
+    /// The Leases of these controllers.
+    fn leases(self) -> Vec<String> {
+        let controllers = [
+            (self.projector, "profile-projector"),
+            (self.provisioner, "access-provisioner"),
+            (self.syncer, "credential-syncer"),
+            (self.rights, "credential-rights"),
+        ];
+        let enabled = controllers.into_iter().filter(|(enabled, _)| *enabled);
+        enabled.map(|(_, controller)| format!("hub-addons-{controller}")).collect()
+    }
+}
+
+/// Starts a process. One that ends because it has lost a Lease begins anew, as a container does.
 #[must_use]
-pub fn start(world: &World, gates: Gates) -> ProcessId {
+pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
     let process = world.add_process();
-    let clock = world.clone();
-    let setup = Setup {
-        clock: Arc::new(move || Timestamp::from_second(clock.lock().server.now).unwrap_or_default()),
-        ..Setup::new(client(world, process, AGENT))
-    };
-    debug_assert_eq!(setup.manager.as_str(), MANAGER);
-    let running = build(setup, gates).run(CancellationToken::new());
-    let world_of_lease = world.clone();
-    let task = tokio::spawn(async move {
-        tokio::select! {
-            ended = running => drop(ended),
-            () = renew_lease(world_of_lease), if gates.syncer => {}
+    let task = tokio::spawn({
+        let world = world.clone();
+        async move {
+            for run in 0_u32.. {
+                let identity = format!("{process}.{run}");
+                if means.leases {
+                    let candidate = (identity.clone(), gates.leases());
+                    world.lock().monitor.candidates.insert(process, candidate);
+                }
+                let running = build(setup(&world, process, identity, means), gates, means)
+                    .run(CancellationToken::new());
+                let ended = tokio::select! {
+                    ended = running => ended,
+                    () = renew_lease(world.clone()), if gates.syncer && !means.leases => return,
+                };
+                if let Err(ProcessError::TaskEnded(task)) = ended {
+                    world.lock().monitor.violations.push(format!("a task ended: {task}"));
+                }
+                world.restarted(process);
+                sleep(Duration::from_secs(1)).await;
+            }
         }
     });
     world.set_task(process, task.abort_handle());
@@ -97,7 +131,19 @@ async fn renew_lease(world: World) {
     }
 }
 
-fn build(setup: Setup, gates: Gates) -> Process {
+fn setup(world: &World, process: ProcessId, identity: String, means: Means) -> Setup {
+    let clock = world.clone();
+    let candidate = Candidate { namespace: HOME.to_owned(), identity };
+    let setup = Setup {
+        clock: Arc::new(move || Timestamp::from_second(clock.lock().server.now).unwrap_or_default()),
+        candidate: means.leases.then_some(candidate),
+        ..Setup::new(client(world, process, AGENT))
+    };
+    debug_assert_eq!(setup.manager.as_str(), MANAGER);
+    setup
+}
+
+fn build(setup: Setup, gates: Gates, means: Means) -> Process {
     let manager = ManagerName::default();
     let projector = || ProjectionSettings {
         manager: manager.clone(),
@@ -120,13 +166,17 @@ fn build(setup: Setup, gates: Gates) -> Process {
             protected: ProtectedNamespaces::default(),
             trust_restored: false,
         },
-        access: SecretAccess::Cluster,
+        access: if means.granted {
+            SecretAccess::Granted { role_binding: COPIES_ROLE.to_owned() }
+        } else {
+            SecretAccess::Cluster
+        },
     };
     let rights = || PermissionSettings {
-        namespace: "hub-addons".into(),
-        service_account: "syncer".to_owned(),
-        copies_role: "copies".to_owned(),
-        tokens_role: "tokens".to_owned(),
+        namespace: HOME.into(),
+        service_account: SYNCER_ACCOUNT.to_owned(),
+        copies_role: COPIES_ROLE.to_owned(),
+        tokens_role: TOKENS_ROLE.to_owned(),
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
         consumer_roles: Vec::new(),

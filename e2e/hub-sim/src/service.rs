@@ -135,6 +135,7 @@ impl Open {
         if let Some(start) = self.start.take() {
             self.watching = Some(start.watching);
             if start.ended {
+                self.world.count("watch: history gone (410)");
                 return Next::Last(lines(&start.first));
             }
             if !start.first.is_empty() {
@@ -152,9 +153,11 @@ impl Open {
                 return std::future::pending().await;
             }
             if generation != self.generation {
+                self.world.count("watch: connection lost");
                 return Next::Broken;
             }
             if let Some(until) = stalled.filter(|until| *until > Instant::now()) {
+                self.world.count("watch: connection silent");
                 // The connection is dead, and nobody has noticed.
                 if until > self.end + READ_TIMEOUT {
                     sleep_until(self.end + READ_TIMEOUT).await;
@@ -163,11 +166,13 @@ impl Open {
                 sleep_until(until).await;
             }
             if Instant::now() >= self.end {
+                self.world.count("watch: bookmark");
                 let state = self.world.lock();
                 let bookmark = self.watching.as_ref().and_then(|watching| state.server.bookmark_of(watching));
                 return bookmark.map_or(Next::End, |bookmark| Next::Last(lines(&[bookmark])));
             }
             if !lag.is_zero() {
+                self.world.count("watch: late");
                 sleep(lag).await;
             }
             if let Some(next) = self.look() {
@@ -179,12 +184,14 @@ impl Open {
 
     /// What the server has for the watch now.
     fn look(&mut self) -> Option<Next> {
-        let state = self.world.lock();
+        let mut state = self.world.lock();
         let watching = self.watching.as_mut()?;
-        if state.server.kinds[watching.kind].serving == crate::model::Serving::Missing {
+        if state.server.is_over(watching) {
+            state.monitor.count("watch: ended by its CRD");
             return Some(Next::End);
         }
         let Some(events) = state.server.follow(watching) else {
+            state.monitor.count("watch: history gone (410)");
             let error = serde_json::json!({
                 "type": "ERROR", "object": Failure::expired("too old resource version").status(),
             });

@@ -1,20 +1,30 @@
 //! The smallest schedule that still fails: delta debugging over its operations.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use serde_json::Value;
+use crate::process::Means;
+use crate::schedule::{Hubs, Schedule, Setting};
 
-use crate::schedule::Schedule;
+/// How often a schedule is run that may fail: what happens in one moment, happens in the order of the processes' hash
+/// maps, which differs from run to run.
+const RUNS: usize = 4;
 
 /// Takes away whatever the failure does not need.
 #[must_use]
-pub fn shrink(schedule: &Schedule, crds: &Arc<Vec<Value>>) -> Schedule {
+pub fn shrink(schedule: &Schedule, hubs: &Hubs) -> Schedule {
     let rule = |schedule: &Schedule| {
-        let violations = run(schedule, crds);
-        violations.first().map(|violation| violation.split(':').next().unwrap_or_default().to_owned())
+        let mut runs = (0..RUNS).map(|_| run(schedule, hubs));
+        let violation = runs.find_map(|violations| violations.into_iter().next());
+        violation.map(|violation| violation.split(':').next().unwrap_or_default().to_owned())
     };
     let Some(broken) = rule(schedule) else { return schedule.clone() };
     let mut smallest = schedule.clone();
+    for simpler in SIMPLER {
+        let candidate = Schedule { setting: simpler(smallest.setting), ..smallest.clone() };
+        if rule(&candidate).as_ref() == Some(&broken) {
+            smallest = candidate;
+        }
+    }
     let mut size = smallest.operations.len().div_ceil(2);
     while size > 0 {
         let mut begin = 0;
@@ -33,9 +43,18 @@ pub fn shrink(schedule: &Schedule, crds: &Arc<Vec<Value>>) -> Schedule {
     smallest
 }
 
+/// What makes a setting simpler, one part at a time.
+const SIMPLER: [fn(Setting) -> Setting; 5] = [
+    |setting| Setting { layout: Setting::PLAIN.layout, ..setting },
+    |setting| Setting { profiles: Setting::PLAIN.profiles, ..setting },
+    |setting| Setting { means: Means { granted: false, ..setting.means }, ..setting },
+    |setting| Setting { means: Means { leases: false, ..setting.means }, ..setting },
+    |setting| Setting { page: 0, ..setting },
+];
+
 /// What a run breaks; a panic breaks something, too.
 #[must_use]
-pub fn run(schedule: &Schedule, crds: &Arc<Vec<Value>>) -> Vec<String> {
-    let outcome = std::panic::catch_unwind(|| schedule.run(crds).violations);
+pub fn run(schedule: &Schedule, hubs: &Hubs) -> Vec<String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| schedule.run(hubs).violations));
     outcome.unwrap_or_else(|_| vec!["a panic".to_owned()])
 }

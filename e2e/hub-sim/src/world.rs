@@ -3,6 +3,7 @@
 //! Everything happens on one thread, in tokio's paused time. The world is one value behind a lock that is never held
 //! across an await.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::sync::watch as channel;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::hub;
 use crate::model::{Answer, Failure, Request, Server};
 use crate::monitor::Monitor;
 
@@ -66,14 +68,18 @@ pub struct Network {
     pub stalled_until: Option<Instant>,
     /// Watches of an earlier generation have lost their connection.
     pub generation: u64,
-    /// Requests that are refused for good, by method and plural.
-    pub forbidden: Vec<(String, String)>,
+    /// Until when no connection reaches the server.
+    pub down_until: Option<Instant>,
+    /// Whether the history is compacted before the next page of a list.
+    pub compacts_between_pages: bool,
+    /// Requests that are refused for lack of a permission, by method and plural.
+    pub forbidden: Vec<(&'static str, &'static str)>,
 }
 
 /// How a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// 429 with Retry-After.
+    /// 429 with a Retry-After of up to five seconds.
     Throttled,
     /// 503.
     Unavailable,
@@ -91,6 +97,19 @@ impl Fault {
     /// Every fault.
     pub const ALL: [Self; 6] =
         [Self::Throttled, Self::Unavailable, Self::Internal, Self::Refused, Self::Lost, Self::Hung];
+
+    /// The fault as it is counted.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Throttled => "fault: 429 with Retry-After",
+            Self::Unavailable => "fault: 503",
+            Self::Internal => "fault: 500",
+            Self::Refused => "fault: connection refused",
+            Self::Lost => "fault: response lost after the commit",
+            Self::Hung => "fault: no response",
+        }
+    }
 }
 
 /// What becomes of a request that reaches the server.
@@ -124,6 +143,11 @@ impl World {
         let mut state = self.0.lock();
         state.tick();
         state
+    }
+
+    /// Counts something.
+    pub(crate) fn count(&self, what: &'static str) {
+        self.lock().monitor.count(what);
     }
 
     /// Somebody who is no process of ours sends a request, and everything goes well on the way.
@@ -165,16 +189,26 @@ impl World {
         self.lock().processes[process].alive
     }
 
+    /// A process has ended by itself, and begins anew: what it has made is no longer known to it.
+    pub(crate) fn restarted(&self, process: ProcessId) {
+        let mut state = self.lock();
+        state.monitor.count("restarts");
+        state.monitor.abandon(process);
+    }
+
     /// Has a process die at one of its next writes.
     pub fn crash_at(&self, process: ProcessId, point: CrashPoint) {
         self.lock().processes[process].crash = Some(point);
     }
 
+    /// Nobody dies any more.
+    pub fn end_crashes(&self) {
+        self.lock().processes.iter_mut().for_each(|process| process.crash = None);
+    }
+
     /// Every watch loses its connection.
     pub fn disconnect(&self) {
-        let mut state = self.lock();
-        state.network.generation += 1;
-        state.notify();
+        self.lock().disconnect();
     }
 
     /// How long a request is under way.
@@ -195,6 +229,12 @@ impl State {
         self.server.now = 1_800_000_000 + seconds;
     }
 
+    /// Every watch loses its connection.
+    pub fn disconnect(&mut self) {
+        self.network.generation += 1;
+        self.notify();
+    }
+
     pub(crate) fn notify(&mut self) {
         self.changed.send_modify(|changes| *changes += 1);
     }
@@ -212,7 +252,7 @@ impl State {
         if let Some(task) = ended.task.take() {
             task.abort();
         }
-        self.monitor.count("crashes");
+        self.monitor.abandon(process);
         self.notify();
     }
 
@@ -227,22 +267,35 @@ impl State {
         if !self.processes[process].alive {
             return Fate::Silence;
         }
+        if self.network.down_until.is_some_and(|until| until > Instant::now()) {
+            self.monitor.count("requests while the server was down");
+            return Fate::Broken;
+        }
         self.monitor.request(self.began.elapsed(), request);
         let fault = self.next_fault();
         match fault {
             Some(Fault::Refused) => return Fate::Broken,
-            Some(Fault::Throttled) => return failed(Failure::too_many_requests()),
-            Some(Fault::Unavailable) => return failed(Failure::unavailable()),
-            Some(Fault::Internal) => return failed(Failure::internal()),
+            Some(Fault::Throttled) => {
+                let seconds = self.rng.u64(1..=5);
+                return self.failed(Failure::too_many_requests(seconds));
+            }
+            Some(Fault::Unavailable) => return self.failed(Failure::unavailable()),
+            Some(Fault::Internal) => return self.failed(Failure::internal()),
             Some(Fault::Lost | Fault::Hung) | None => {}
         }
         if let Some(refused) = self.forbidden(request) {
-            return failed(refused);
+            return self.failed(refused);
         }
         let crash = request.is_write().then(|| self.crash_now(process)).flatten();
         if crash == Some(false) {
+            self.monitor.count("crashes before a write");
             self.kill(process);
             return Fate::Silence;
+        }
+        if self.network.compacts_between_pages && !request.parameter("continue").is_empty() {
+            self.network.compacts_between_pages = false;
+            self.server.compact();
+            self.notify();
         }
         let before = self.server.version();
         let idle = self.server.idle_writes.len();
@@ -250,18 +303,27 @@ impl State {
         if request.is_write() {
             let changes = self.server.changes_since(before).to_vec();
             let is_idle = self.server.idle_writes.len() > idle;
-            self.monitor.write(&self.server, request, &answer, &changes, is_idle);
+            self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
         }
-        self.notify();
+        if self.server.version() != before {
+            self.notify();
+        }
         if crash == Some(true) {
+            self.monitor.count("crashes after a write");
             self.kill(process);
             return Fate::Silence;
         }
-        match fault {
-            Some(Fault::Lost) => Fate::Broken,
-            Some(Fault::Hung) => Fate::Silence,
-            _ => Fate::Answered(answer),
+        match (fault, answer) {
+            (Some(Fault::Lost), _) => Fate::Broken,
+            (Some(Fault::Hung), _) => Fate::Silence,
+            (_, Answer::Failure(failure)) => self.failed(failure),
+            (_, answer) => Fate::Answered(answer),
         }
+    }
+
+    fn failed(&mut self, failure: Failure) -> Fate {
+        self.monitor.failed(&failure);
+        Fate::Answered(Answer::Failure(failure))
     }
 
     fn next_fault(&mut self) -> Option<Fault> {
@@ -271,15 +333,19 @@ impl State {
         if *left == 0 {
             self.network.failing = None;
         }
-        self.monitor.count("faults");
+        self.monitor.count(fault.name());
         Some(fault)
     }
 
     fn forbidden(&self, request: &Request) -> Option<Failure> {
         let plural = |plural: &str| request.path.split('/').any(|part| part == plural);
         let mut forbidden = self.network.forbidden.iter();
-        let (_, plural) = forbidden.find(|(method, it)| *method == request.method && plural(it))?;
-        Some(Failure::forbidden(plural, "", "User \"hub-addons\" cannot do that"))
+        let refused = |plural| Failure::forbidden(plural, "", "User \"hub-addons\" cannot do that");
+        if let Some((_, plural)) = forbidden.find(|(method, it)| *method == request.method && plural(it)) {
+            return Some(refused(plural));
+        }
+        let limited = self.monitor.limited_secrets && plural("secrets");
+        (limited && !hub::may_touch_secrets(&self.server, request)).then(|| refused("secrets"))
     }
 
     /// Whether a process dies at this write, and if so whether the write is done.
@@ -297,12 +363,8 @@ impl State {
     }
 }
 
-fn failed(failure: Failure) -> Fate {
-    Fate::Answered(Answer::Failure(failure))
-}
-
 /// What was counted, by name.
-pub type Counts = BTreeMap<&'static str, u64>;
+pub type Counts = BTreeMap<Cow<'static, str>, u64>;
 
 /// An object in a response of the model, or nothing.
 #[must_use]

@@ -1,11 +1,12 @@
 //! What controllers do that come with every API server: the garbage collector, and the end of namespaces.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::meta::{is_held, is_terminating, uid_of};
-use super::{Key, Kind, Server, Serving};
+use super::{Key, Kind, Server};
 
 /// Who the changes of these controllers are by.
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
@@ -21,7 +22,6 @@ impl Server {
     }
 
     fn collect_once(&mut self) -> bool {
-        let uids: BTreeSet<&str> = self.objects.values().map(|object| uid_of(object)).collect();
         let ending: BTreeSet<&str> = self
             .objects_of("namespaces")
             .filter(|namespace| is_terminating(namespace))
@@ -30,8 +30,8 @@ impl Server {
         let is_orphan = |object: &Value| {
             let owners = object["metadata"]["ownerReferences"].as_array();
             owners.is_some_and(|owners| {
-                !owners.is_empty()
-                    && owners.iter().all(|owner| !owner["uid"].as_str().is_some_and(|uid| uids.contains(uid)))
+                let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+                !owners.is_empty() && owners.iter().all(|owner| self.is_absent(owner, namespace))
             })
         };
         let is_over = |key: &Key, object: &Value| {
@@ -58,11 +58,23 @@ impl Server {
         any
     }
 
+    /// Whether an owner of an object in a namespace does not exist: there, or outside of namespaces, is no object of its
+    /// kind, name and uid. One of a kind that nobody knows may exist.
+    fn is_absent(&self, owner: &Value, namespace: &str) -> bool {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let is_it = |kind: &Arc<Kind>| kind.group == group && kind.kind == text("kind");
+        let Some(kind) = self.kinds.iter().position(is_it) else { return false };
+        let namespace = if self.kinds[kind].namespaced { namespace } else { "" };
+        let key = Key { kind, namespace: namespace.to_owned(), name: text("name").to_owned() };
+        self.objects.get(&key).is_none_or(|found| uid_of(found) != text("uid"))
+    }
+
     /// Begins or ends an object's end, as finalizers allow.
-    pub(super) fn remove(&mut self, key: &Key, agent: &str) -> Option<std::sync::Arc<Value>> {
+    pub(super) fn remove(&mut self, key: &Key, agent: &str) -> Option<Arc<Value>> {
         let object = self.objects.get(key)?;
         if is_terminating(object) && is_held(object) {
-            return Some(std::sync::Arc::clone(object));
+            return Some(Arc::clone(object));
         }
         if !is_held(object) {
             return Some(self.commit(key.clone(), None, agent));
@@ -74,35 +86,5 @@ impl Server {
             held["metadata"]["generation"] = (generation + 1).into();
         }
         Some(self.commit(key.clone(), Some(held), agent))
-    }
-
-    /// Deletes a CRD: with all objects of its kind at once, or, while finalizers hold some, in the end.
-    pub fn remove_crd(&mut self, plural: &str) {
-        let Some(kind) = self.kind_of(plural).filter(|kind| self.kinds[*kind].custom) else { return };
-        self.kinds[kind].serving = Serving::Terminating;
-        let keys: Vec<Key> = self.objects_of_kind(kind).map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            self.remove(&key, CONTROLLER_MANAGER);
-        }
-        self.finish_crds();
-    }
-
-    /// Ends the CRDs that nothing holds any more.
-    pub fn finish_crds(&mut self) {
-        for kind in 0..self.kinds.len() {
-            if self.kinds[kind].serving == Serving::Terminating && self.objects_of_kind(kind).next().is_none()
-            {
-                self.kinds[kind].serving = Serving::Missing;
-            }
-        }
-    }
-
-    /// Makes a CRD again that was deleted. One that is not gone yet stays as it is.
-    pub fn restore_crd(&mut self, plural: &str) {
-        self.finish_crds();
-        let missing = |kind: &&mut Kind| kind.plural == plural && kind.serving == Serving::Missing;
-        if let Some(kind) = self.kinds.iter_mut().find(missing) {
-            kind.serving = Serving::Served;
-        }
     }
 }

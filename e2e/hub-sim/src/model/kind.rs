@@ -17,12 +17,18 @@ pub struct Kind {
     pub plural: String,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// Its versions by name.
+    /// The versions that are served, by name.
     pub versions: BTreeMap<String, Version>,
+    /// The versions that are not.
+    pub(super) unserved: BTreeMap<String, Version>,
     /// Whether a CRD defines it.
     pub custom: bool,
     /// Whether the CRD is there. Kinds of Kubernetes' own are always served.
     pub serving: Serving,
+    /// The CRD without its schemas.
+    pub(super) definition: Value,
+    /// How often the CRD has changed: watches end when it does.
+    pub(super) revision: u64,
 }
 
 /// How far a CRD is.
@@ -53,8 +59,11 @@ impl Kind {
             plural: plural.to_owned(),
             namespaced,
             versions: [(version.to_owned(), Version::default())].into(),
+            unserved: BTreeMap::new(),
             custom: false,
             serving: Serving::Served,
+            definition: Value::Null,
+            revision: 0,
         }
     }
 
@@ -65,7 +74,6 @@ impl Kind {
             Self::builtin("", "v1", "Namespace", "namespaces", false),
             Self::builtin("", "v1", "Secret", "secrets", true),
             Self::builtin("", "v1", "ConfigMap", "configmaps", true),
-            // None is there: which kinds of CRDs are served is beside the objects.
             Self::builtin(
                 "apiextensions.k8s.io",
                 "v1",
@@ -85,20 +93,29 @@ impl Kind {
     pub fn from_crd(crd: &Value) -> Option<Self> {
         let spec = &crd["spec"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let versions = spec["versions"].as_array()?.iter().filter(|version| version["served"] == true);
-        let versions = versions.filter_map(|version| {
-            let schema = &version["schema"]["openAPIV3Schema"];
-            let status = version["subresources"]["status"].is_object();
-            Some((text(&version["name"])?, Version { status, schema: Schema::read(schema) }))
-        });
+        let versions = |served: bool| {
+            let versions = spec["versions"].as_array().into_iter().flatten();
+            versions.filter(move |version| (version["served"] == true) == served).filter_map(|version| {
+                let schema = &version["schema"]["openAPIV3Schema"];
+                let status = version["subresources"]["status"].is_object();
+                Some((version["name"].as_str()?.to_owned(), Version { status, schema: Schema::read(schema) }))
+            })
+        };
+        let mut definition = crd.clone();
+        for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
+            version.as_object_mut()?.remove("schema");
+        }
         Some(Self {
             group: text(&spec["group"])?,
             kind: text(&spec["names"]["kind"])?,
             plural: text(&spec["names"]["plural"])?,
             namespaced: spec["scope"] == "Namespaced",
-            versions: versions.collect(),
+            versions: versions(true).collect(),
+            unserved: versions(false).collect(),
             custom: true,
             serving: Serving::Served,
+            definition,
+            revision: 0,
         })
     }
 

@@ -54,9 +54,9 @@ impl Server {
     pub(super) fn shown(&self, target: &Target, object: &Value, shape: Shape) -> Value {
         let kind = &self.kinds[target.kind];
         if shape == Shape::Metadata {
-            return json!({
-                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
-            });
+            let mut shown = json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1" });
+            shown["metadata"] = object["metadata"].clone();
+            return shown;
         }
         let mut shown = object.clone();
         shown["apiVersion"] = kind.api_version(&target.version).into();
@@ -66,7 +66,11 @@ impl Server {
 
     pub(super) fn list(&mut self, target: &Target, request: &Request) -> Result<Answer, Failure> {
         let selector = self.selector(target, request)?;
-        let limit = request.parameter("limit").parse::<usize>().unwrap_or(0);
+        let limit = match (request.parameter("limit").parse::<usize>().unwrap_or(0), self.page) {
+            (0, _) => 0,
+            (limit, 0) => limit,
+            (limit, page) => limit.min(page),
+        };
         let wanted = request.parameter("resourceVersion").parse::<u64>().unwrap_or(0);
         let token = request.parameter("continue");
         let (version, begin, all) = if token.is_empty() {
@@ -84,7 +88,7 @@ impl Server {
             let (version, begin) = token.split_once('.').ok_or_else(malformed)?;
             let version: u64 = version.parse().map_err(|_| malformed())?;
             let begin: usize = begin.parse().map_err(|_| malformed())?;
-            let pages = self.pages.get(&version).filter(|_| version >= self.compacted);
+            let pages = self.pages.get(&(target.kind, version)).filter(|_| version >= self.compacted);
             let pages = pages.cloned().ok_or_else(|| {
                 Failure::expired(
                     "The provided continue parameter is too old to display a consistent list result. You can \
@@ -127,7 +131,7 @@ impl Server {
         // Go writes an empty list of metadata as null.
         list["items"] = if items.is_empty() && shape == Shape::Metadata { Value::Null } else { items.into() };
         if next.is_some() {
-            self.pages.insert(version, all);
+            self.pages.insert((target.kind, version), all);
         }
         Ok(Answer::Object(200, list))
     }
@@ -147,6 +151,9 @@ impl Server {
 
     /// The objects of a kind as they were at a version that the history goes back to, in order.
     fn objects_at(&self, kind: usize, version: u64) -> Vec<Arc<Value>> {
+        if version == self.version {
+            return self.objects_of_kind(kind).map(|(_, object)| Arc::clone(object)).collect();
+        }
         let mut objects = self.objects.clone();
         for change in self.changes_since(version).iter().rev().filter(|change| change.key.kind == kind) {
             match &change.before {

@@ -129,13 +129,13 @@ impl Failure {
 
     /// The client is asked to slow down.
     #[must_use]
-    pub fn too_many_requests() -> Self {
+    pub fn too_many_requests(retry_after: u64) -> Self {
         let mut failure = Self::new(
             429,
             "TooManyRequests",
             "the server has received too many requests and has asked us to try again later",
         );
-        failure.details = json!({ "retryAfterSeconds": 1 });
+        failure.details = json!({ "retryAfterSeconds": retry_after });
         failure
     }
 

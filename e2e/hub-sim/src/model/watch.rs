@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Answer, Change, Failure, Request, Selector, Server, Target};
+use super::{Answer, Change, Failure, Request, Selector, Server, Serving, Target};
 
 /// Whether objects are asked for as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct WatchStart {
 pub struct Watching {
     /// The index of the kind.
     pub kind: usize,
+    /// The revision of the kind's CRD.
+    revision: u64,
     version_name: String,
     namespace: String,
     selector: Selector,
@@ -57,6 +59,7 @@ impl Server {
         let from = text.parse::<u64>().unwrap_or(0);
         let mut watching = Watching {
             kind: target.kind,
+            revision: self.kinds[target.kind].revision,
             version_name: target.version.clone(),
             namespace: target.namespace.clone(),
             selector,
@@ -70,7 +73,7 @@ impl Server {
             watching.version = self.version;
             for (_, object) in self.objects_of_kind(target.kind) {
                 if watching.selects(object) {
-                    first.push(event("ADDED", &self.shown(target, object, watching.shape)));
+                    first.push(event("ADDED", self.shown(target, object, watching.shape)));
                 }
             }
             if initial {
@@ -81,7 +84,7 @@ impl Server {
             }
         } else if from < self.compacted {
             let message = format!("too old resource version: {from} ({})", self.compacted);
-            first.push(event("ERROR", &Failure::expired(message).status()));
+            first.push(event("ERROR", Failure::expired(message).status()));
             ended = true;
         }
         let timeout = request.parameter("timeoutSeconds").parse().unwrap_or(1800);
@@ -101,6 +104,13 @@ impl Server {
         Some(events)
     }
 
+    /// Whether a watch is over since the CRD of its kind has changed, or is gone.
+    #[must_use]
+    pub fn is_over(&self, watching: &Watching) -> bool {
+        let kind = &self.kinds[watching.kind];
+        kind.serving == Serving::Missing || kind.revision != watching.revision
+    }
+
     /// The event by which a watch is told how far it has come, if it asked for such.
     #[must_use]
     pub fn bookmark_of(&self, watching: &Watching) -> Option<Value> {
@@ -116,7 +126,7 @@ impl Server {
             let api_version = kind.api_version(&watching.version_name);
             json!({ "kind": kind.kind, "apiVersion": api_version, "metadata": metadata })
         };
-        event("BOOKMARK", &object)
+        event("BOOKMARK", object)
     }
 
     fn event_of(&self, watching: &Watching, change: &Change) -> Option<Value> {
@@ -126,13 +136,9 @@ impl Server {
         let selects =
             |object: &Option<Arc<Value>>| object.as_ref().is_some_and(|object| watching.selects(object));
         let (name, object) = match (selects(&change.before), selects(&change.after)) {
-            (false, true) => ("ADDED", change.after.as_deref()?.clone()),
-            (true, true) => ("MODIFIED", change.after.as_deref()?.clone()),
-            (true, false) => {
-                let mut last = change.before.as_deref()?.clone();
-                last["metadata"]["resourceVersion"] = change.version.to_string().into();
-                ("DELETED", last)
-            }
+            (false, true) => ("ADDED", change.after.as_deref()?),
+            (true, true) => ("MODIFIED", change.after.as_deref()?),
+            (true, false) => ("DELETED", change.before.as_deref()?),
             (false, false) => return None,
         };
         let target = Target {
@@ -142,7 +148,11 @@ impl Server {
             name: String::new(),
             status: false,
         };
-        Some(event(name, &self.shown(&target, &object, watching.shape)))
+        let mut shown = self.shown(&target, object, watching.shape);
+        if name == "DELETED" {
+            shown["metadata"]["resourceVersion"] = change.version.to_string().into();
+        }
+        Some(event(name, shown))
     }
 }
 
@@ -153,6 +163,10 @@ impl Watching {
     }
 }
 
-fn event(name: &str, object: &Value) -> Value {
-    json!({ "type": name, "object": object })
+fn event(name: &str, object: Value) -> Value {
+    // Not by `json!`, which copies what it is given.
+    let mut event = Map::new();
+    event.insert("type".to_owned(), name.into());
+    event.insert("object".to_owned(), object);
+    Value::Object(event)
 }

@@ -14,7 +14,7 @@ use super::{Answer, Failure, Request, Server, Serving, Target};
 
 impl Server {
     pub(super) fn create(&mut self, target: &Target, request: &Request) -> Result<Answer, Failure> {
-        let kind = self.kinds[target.kind].clone();
+        let kind = Arc::clone(&self.kinds[target.kind]);
         if kind.namespaced && target.namespace.is_empty() {
             return Err(Failure::method_not_allowed(
                 "the server does not allow this method on the requested resource",
@@ -164,7 +164,7 @@ impl Server {
         before: &Arc<Value>,
         mut object: Value,
     ) -> Result<Answer, Failure> {
-        let kind = self.kinds[target.kind].clone();
+        let kind = Arc::clone(&self.kinds[target.kind]);
         let resource = kind.resource();
         if !version_of(&object).is_empty() && version_of(&object) != version_of(before) {
             return Err(Failure::modified(&resource, &target.name));

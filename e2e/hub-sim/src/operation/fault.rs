@@ -12,6 +12,18 @@ use crate::world::CrashPoint;
 /// The CRDs that can disappear.
 const MORTAL: [&str; 2] = ["clusterprofiles", "managedserviceaccounts"];
 
+/// The permissions that can be missing, by method and plural.
+const PERMISSIONS: [(&str, &str); 8] = [
+    ("POST", "clusterprofiles"),
+    ("PATCH", "clusterprofiles"),
+    ("DELETE", "clusterprofiles"),
+    ("POST", "secrets"),
+    ("DELETE", "secrets"),
+    ("POST", "rolebindings"),
+    ("PATCH", "managedserviceaccounts"),
+    ("GET", "managedserviceaccounts"),
+];
+
 impl Others {
     pub(super) fn fault(&self, operation: Operation) {
         use Operation as O;
@@ -21,12 +33,24 @@ impl Others {
                 self.world.change(Server::compact);
                 self.world.disconnect();
             }
+            O::CompactBetweenPages => self.world.lock().network.compacts_between_pages = true,
             O::Stall(seconds) => {
                 let until = Instant::now() + Duration::from_secs(seconds.into());
                 self.world.lock().network.stalled_until = Some(until);
             }
             O::Lag(tenths) => self.world.lock().network.lag = Duration::from_millis(u64::from(tenths) * 100),
             O::Fail(fault, count) => self.world.lock().network.failing = Some((count.into(), fault)),
+            O::Outage(tenths) => self.stop_server(tenths),
+            O::Backup => *self.backup.lock() = Some(self.world.lock().server.backup()),
+            O::Restore(tenths) => self.restore(tenths),
+            O::Forbid(index) => {
+                let forbidden = PERMISSIONS[usize::from(index) % PERMISSIONS.len()];
+                self.world.lock().network.forbidden.push(forbidden);
+            }
+            O::Permit => self.world.lock().network.forbidden.clear(),
+            O::ServeLater(served) => {
+                self.world.change(|server| server.serve_version("clusterprofiles", "v1alpha2", served));
+            }
             O::Refuse(namespace, refused) => self.world.change(|server| {
                 server.refusals.clear();
                 if refused {
@@ -46,6 +70,22 @@ impl Others {
         }
     }
 
+    fn stop_server(&self, tenths: u8) {
+        let mut state = self.world.lock();
+        state.network.down_until = Some(Instant::now() + Duration::from_millis(u64::from(tenths) * 100));
+        state.disconnect();
+    }
+
+    fn restore(&self, tenths: u8) {
+        let Some(backup) = self.backup.lock().clone() else { return };
+        self.stop_server(tenths);
+        let mut state = self.world.lock();
+        let lost = state.server.version().saturating_sub(backup.version());
+        state.monitor.rewound(lost);
+        state.server.restore(&backup);
+        state.notify();
+    }
+
     /// Ends whatever is wrong: nothing is refused, lost or late any more, and every kind is served.
     pub fn end_faults(&self) {
         {
@@ -53,6 +93,8 @@ impl Others {
             state.network.failing = None;
             state.network.lag = Duration::ZERO;
             state.network.stalled_until = None;
+            state.network.down_until = None;
+            state.network.compacts_between_pages = false;
             state.network.forbidden.clear();
             state.server.refusals.clear();
         }

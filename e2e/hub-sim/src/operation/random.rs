@@ -1,87 +1,123 @@
 //! Random operations. Setting a hub up is more likely than taking it down.
 
+use std::collections::BTreeSet;
+
 use fastrand::Rng;
 
-use super::{Operation, ProfileTenant, SecretTenant};
+use super::{Operation as O, ProfileTenant as P, RoleBindingTenant as R, SecretTenant as S};
 use crate::world::Fault;
 
-impl Operation {
-    /// which is known makes fail: see [`SecretTenant`].
-    #[must_use]
-    pub fn random(rng: &mut Rng, faults: bool, known: bool) -> Self {
-        let cluster = rng.u8(..3);
-        let (set, namespace, account) = (rng.u8(..2), rng.u8(..2), rng.u8(..2));
-        match rng.u8(..if faults { 118 } else { 94 }) {
-            0..6 => Self::CreateCluster(cluster),
-            6..8 => Self::LeaveCluster(cluster),
-            8..10 => Self::RemoveCluster(cluster),
-            10..16 => Self::MoveCluster(cluster, (rng.u8(..4) > 0).then_some(set)),
-            16..18 => Self::LabelCluster(cluster, rng.bool()),
-            18..21 => Self::Health(cluster, rng.u8(..)),
-            21..23 => Self::CreateSet(set),
-            23 => Self::DeleteSet(set),
-            24..27 => Self::Select(set, rng.u8(..12)),
-            27..31 => Self::Bind(namespace, set),
-            31..33 => Self::Unbind(namespace, set),
-            33..35 => Self::Bound(namespace, set, rng.u8(..3) > 0),
-            35 => Self::EndNamespace(namespace),
-            36..38 => Self::CreateNamespace(namespace),
-            38..40 => Self::Configure((rng.u8(..4) > 0).then(|| rng.u8(..2))),
-            40..42 => Self::Addon(cluster, rng.u8(..3) > 0),
-            42..45 => Self::Serve(rng.u8(..2), (rng.u8(..5) > 0).then(|| rng.u8(..))),
-            45..50 => Self::CreateAccount(cluster, account),
-            50..52 => Self::DeleteAccount(cluster, account),
-            52..54 => Self::Ask(cluster, account, rng.u8(..3) > 0),
-            54..56 => Self::Scope(cluster, account, rng.u8(..)),
-            56..63 => Self::Report(cluster, account, rng.u8(..)),
-            63..65 => Self::Unreport(cluster, account),
-            65..73 => Self::Profile(namespace, cluster, ProfileTenant::random(rng)),
-            73..80 => Self::Secret(namespace, cluster, account, SecretTenant::random(rng, known)),
-            80..84 => Self::Collect,
-            84..94 => Self::Wait(rng.u16(..4000)),
-            94..98 => Self::Start(rng.u8(..2)),
-            98..100 => Self::Crash(rng.u8(..2)),
-            100..105 => Self::CrashAtWrite(rng.u8(..2), rng.u8(..4), rng.bool()),
-            105..107 => Self::Disconnect,
-            107 => Self::Compact,
-            108 => Self::Stall(rng.u8(1..40)),
-            109..111 => Self::Lag(rng.u8(..40)),
-            111..115 => Self::Fail(Fault::ALL[rng.usize(..6)], rng.u8(1..6)),
-            115 => Self::Refuse(namespace, rng.bool()),
-            116 => Self::RemoveCrd(rng.u8(..2)),
-            _ => Self::RestoreCrds,
+/// How likely an operation is, and how it is drawn.
+type Draw = (u16, fn(&mut Rng) -> O);
+
+/// What people, agents and tenants do.
+const DEEDS: &[Draw] = &[
+    (6, |rng| O::CreateCluster(cluster(rng))),
+    (2, |rng| O::LeaveCluster(cluster(rng))),
+    (2, |rng| O::RemoveCluster(cluster(rng))),
+    (6, |rng| O::MoveCluster(cluster(rng), (rng.u8(..4) > 0).then(|| rng.u8(..2)))),
+    (2, |rng| O::LabelCluster(cluster(rng), rng.bool())),
+    (3, |rng| O::Health(cluster(rng), rng.u8(..))),
+    (2, |rng| O::CreateSet(rng.u8(..2))),
+    (1, |rng| O::DeleteSet(rng.u8(..2))),
+    (3, |rng| O::Select(rng.u8(..2), rng.u8(..12))),
+    (4, |rng| O::Bind(rng.u8(..2), rng.u8(..2))),
+    (2, |rng| O::Unbind(rng.u8(..2), rng.u8(..2))),
+    (2, |rng| O::Bound(rng.u8(..2), rng.u8(..2), rng.u8(..3) > 0)),
+    (1, |rng| O::EndNamespace(rng.u8(..2))),
+    (2, |rng| O::CreateNamespace(rng.u8(..2))),
+    (2, |rng| O::Configure((rng.u8(..4) > 0).then(|| rng.u8(..2)))),
+    (2, |rng| O::Addon(cluster(rng), rng.u8(..3) > 0)),
+    (3, |rng| O::Serve(rng.u8(..2), (rng.u8(..5) > 0).then(|| rng.u8(..)))),
+    (5, |rng| O::CreateAccount(cluster(rng), rng.u8(..2))),
+    (2, |rng| O::DeleteAccount(cluster(rng), rng.u8(..2))),
+    (2, |rng| O::Ask(cluster(rng), rng.u8(..2), rng.u8(..3) > 0)),
+    (2, |rng| O::Scope(cluster(rng), rng.u8(..2), rng.u8(..))),
+    (7, |rng| O::Report(cluster(rng), rng.u8(..2), rng.u8(..))),
+    (2, |rng| O::Unreport(cluster(rng), rng.u8(..2))),
+    (8, |rng| O::Profile(rng.u8(..2), cluster(rng), profile_tenant(rng))),
+    (9, |rng| O::Secret(rng.u8(..2), cluster(rng), rng.u8(..2), secret_tenant(rng))),
+    (4, |_| O::Collect),
+    (10, |rng| O::Wait(rng.u16(..4000))),
+    (1, |_| O::Backup),
+];
+
+/// What goes wrong.
+const FAULTS: &[Draw] = &[
+    (4, |rng| O::Start(rng.u8(..2))),
+    (2, |rng| O::Crash(rng.u8(..2))),
+    (5, |rng| O::CrashAtWrite(rng.u8(..2), rng.u8(..4), rng.bool())),
+    (2, |_| O::Disconnect),
+    (1, |_| O::Compact),
+    (2, |_| O::CompactBetweenPages),
+    (1, |rng| O::Stall(rng.u8(1..40))),
+    (2, |rng| O::Lag(rng.u8(..40))),
+    (4, |rng| O::Fail(Fault::ALL[rng.usize(..6)], rng.u8(1..6))),
+    (1, |rng| O::Outage(rng.u8(1..))),
+    (2, |rng| O::Restore(rng.u8(20..100))),
+    (1, |rng| O::Refuse(rng.u8(..2), rng.bool())),
+    (1, |rng| O::Forbid(rng.u8(..8))),
+    (1, |_| O::Permit),
+    (2, |rng| O::RemoveCrd(rng.u8(..2))),
+    (1, |_| O::RestoreCrds),
+    (1, |rng| O::ServeLater(rng.bool())),
+    (1, |rng| O::RoleBinding(rng.u8(..2), [R::Delete, R::Redirect, R::Unlabel][rng.usize(..3)])),
+];
+
+fn cluster(rng: &mut Rng) -> u8 {
+    rng.u8(..3)
+}
+
+fn profile_tenant(rng: &mut Rng) -> P {
+    let all = [
+        P::Delete,
+        P::Delete,
+        P::Strip,
+        P::Rename,
+        P::Annotate,
+        P::WipeStatus,
+        P::Hold,
+        P::Release,
+        P::CreateOurs,
+        P::CreateForeign,
+        P::AddProvider,
+        P::RemoveProvider,
+        P::AddCondition,
+        P::DisguiseProvider,
+    ];
+    all[rng.usize(..all.len())]
+}
+
+fn secret_tenant(rng: &mut Rng) -> S {
+    let all = [S::Delete, S::Edit, S::Unlabel, S::Hold, S::Release, S::CreateForeign, S::Disown, S::Forge];
+    all[rng.usize(..all.len())]
+}
+
+fn draw(rng: &mut Rng, from: &[&[Draw]]) -> O {
+    let all = || from.iter().copied().flatten();
+    let whole: u16 = all().map(|(weight, _)| weight).sum();
+    let mut left = rng.u16(..whole);
+    for (weight, draw) in all() {
+        match left.checked_sub(*weight) {
+            Some(rest) => left = rest,
+            None => return draw(rng),
         }
     }
+    O::Collect
 }
 
-impl ProfileTenant {
-    fn random(rng: &mut Rng) -> Self {
-        use ProfileTenant as P;
-        let all = [
-            P::Delete,
-            P::Delete,
-            P::Strip,
-            P::Rename,
-            P::Annotate,
-            P::WipeStatus,
-            P::Hold,
-            P::Release,
-            P::CreateOurs,
-            P::CreateForeign,
-            P::AddProvider,
-            P::RemoveProvider,
-            P::AddCondition,
-            P::DisguiseProvider,
-        ];
-        all[rng.usize(..all.len())]
+impl O {
+    /// One at random.
+    #[must_use]
+    pub fn random(rng: &mut Rng, faults: bool) -> Self {
+        draw(rng, if faults { &[DEEDS, FAULTS] } else { &[DEEDS] })
     }
-}
 
-impl SecretTenant {
-    fn random(rng: &mut Rng, known: bool) -> Self {
-        use SecretTenant as S;
-        let all =
-            [S::Delete, S::Edit, S::Unlabel, S::Hold, S::Release, S::CreateForeign, S::Disown, S::Forge];
-        all[rng.usize(..if known { 8 } else { 5 })]
+    /// The kinds of operations that can be drawn.
+    #[must_use]
+    pub fn kinds() -> BTreeSet<String> {
+        let mut rng = Rng::with_seed(0);
+        let all = DEEDS.iter().chain(FAULTS);
+        all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>()).collect()
     }
 }

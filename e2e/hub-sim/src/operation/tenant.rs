@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Others, ProfileTenant, SecretTenant};
-use crate::hub::{COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, condition, path};
+use super::{Others, ProfileTenant, RoleBindingTenant, SecretTenant};
+use crate::hub::{COPIES_ROLE, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, condition, path};
 use crate::model::Request;
 
 impl Others {
@@ -92,6 +92,20 @@ impl Others {
                 let mut request = Request::new("POST", &path(kind, namespace, "")).with(&body);
                 request.query.insert("fieldManager".to_owned(), "hub-addons-credential-syncer".to_owned());
                 self.tenant.send(&request);
+            }
+        }
+    }
+
+    pub(super) fn role_binding(&self, namespace: &str, what: RoleBindingTenant) {
+        let kind = "rolebindings";
+        match what {
+            RoleBindingTenant::Delete => self.tenant.delete(kind, namespace, COPIES_ROLE),
+            RoleBindingTenant::Redirect => {
+                let subject = json!({ "kind": "ServiceAccount", "name": "mine", "namespace": namespace });
+                self.tenant.patch(kind, namespace, COPIES_ROLE, &json!({ "subjects": [subject] }));
+            }
+            RoleBindingTenant::Unlabel => {
+                self.tenant.patch(kind, namespace, COPIES_ROLE, &json!({ "metadata": { "labels": null } }));
             }
         }
     }

@@ -1,0 +1,37 @@
+//! What has to occur in a run of many schedules: a fault that is never generated proves nothing.
+
+use std::collections::BTreeMap;
+
+use crate::operation::Operation;
+use crate::world::{Counts, Fault};
+
+/// What is counted of faults and their effects, beside each [`Fault`].
+const EFFECTS: [&str; 19] = [
+    "crashes before a write",
+    "crashes after a write",
+    "restarts",
+    "requests while the server was down",
+    "rewound histories",
+    "watch: connection lost",
+    "watch: connection silent",
+    "watch: late",
+    "watch: history gone (410)",
+    "watch: ended by its CRD",
+    "watch: bookmark",
+    "refused: quota",
+    "refused: terminating namespace",
+    "refused: missing permission",
+    "refused: kind that is not served",
+    "refused: object that is gone",
+    "refused: object that exists",
+    "refused: object that has changed",
+    "refused: expired page of a list",
+];
+
+/// The kinds of operations and effects that have not occurred.
+#[must_use]
+pub fn missing(operations: &BTreeMap<String, u64>, counts: &Counts) -> Vec<String> {
+    let kinds = Operation::kinds().into_iter().filter(|kind| !operations.contains_key(kind));
+    let effects = EFFECTS.into_iter().chain(Fault::ALL.map(Fault::name));
+    kinds.chain(effects.filter(|effect| !counts.contains_key(*effect)).map(str::to_owned)).collect()
+}

@@ -1,0 +1,126 @@
+//! What a hub serves, which changes with its CRDs.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::collect::CONTROLLER_MANAGER;
+use super::{Key, Kind, Server, Serving, is_terminating};
+
+/// The plural of CRDs.
+const CRDS: &str = "customresourcedefinitions";
+
+impl Server {
+    /// Makes the object of a CRD what the kind is, or deletes it.
+    pub(super) fn define(&mut self, kind: usize) {
+        let definition = self.kinds[kind].definition.clone();
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        let Some(key) = self.key(CRDS, "", name) else { return };
+        let before = self.objects.get(&key).cloned();
+        if self.kinds[kind].serving == Serving::Missing {
+            if before.is_some() {
+                self.commit(key, None, CONTROLLER_MANAGER);
+            }
+            return;
+        }
+        let mut object = definition;
+        let metadata = &mut object["metadata"];
+        if let Some(before) = before {
+            *metadata = before["metadata"].clone();
+        } else {
+            metadata["uid"] = self.next_uid().into();
+            metadata["creationTimestamp"] = self.timestamp().into();
+        }
+        if self.kinds[kind].serving == Serving::Terminating {
+            object["metadata"]["deletionTimestamp"] = self.timestamp().into();
+        }
+        self.commit(key, Some(object), CONTROLLER_MANAGER);
+    }
+
+    /// Makes a kind what the object of its CRD says, after that has been restored from a backup.
+    pub(super) fn redefine(&mut self, kind: usize) {
+        let name = self.kinds[kind].definition["metadata"]["name"].as_str().unwrap_or_default();
+        let object = self.object(CRDS, "", name).cloned();
+        let kind = Arc::make_mut(&mut self.kinds[kind]);
+        let Some(object) = object else {
+            kind.serving = Serving::Missing;
+            return;
+        };
+        kind.serving = if is_terminating(&object) { Serving::Terminating } else { Serving::Served };
+        kind.definition["spec"] = object["spec"].clone();
+        let mut all = std::mem::take(&mut kind.versions);
+        all.append(&mut kind.unserved);
+        let versions = object["spec"]["versions"].as_array().into_iter().flatten();
+        let served: Vec<&str> =
+            versions.filter(|it| it["served"] == true).filter_map(|it| it["name"].as_str()).collect();
+        (kind.versions, kind.unserved) =
+            all.into_iter().partition(|(name, _)| served.contains(&name.as_str()));
+    }
+
+    fn change_crd(&mut self, kind: usize, change: impl FnOnce(&mut Kind)) {
+        change(Arc::make_mut(&mut self.kinds[kind]));
+        self.define(kind);
+    }
+
+    /// Deletes a CRD: with all objects of its kind at once, or, while finalizers hold some, in the end.
+    pub fn remove_crd(&mut self, plural: &str) {
+        let Some(kind) = self.kind_of(plural).filter(|kind| self.kinds[*kind].custom) else { return };
+        if self.kinds[kind].serving != Serving::Served {
+            return;
+        }
+        self.change_crd(kind, |kind| kind.serving = Serving::Terminating);
+        let keys: Vec<Key> = self.objects_of_kind(kind).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.remove(&key, CONTROLLER_MANAGER);
+        }
+        self.finish_crds();
+    }
+
+    /// Ends the CRDs that nothing holds any more.
+    pub fn finish_crds(&mut self) {
+        for kind in 0..self.kinds.len() {
+            if self.kinds[kind].serving == Serving::Terminating && self.objects_of_kind(kind).next().is_none()
+            {
+                self.change_crd(kind, |kind| {
+                    kind.serving = Serving::Missing;
+                    kind.revision += 1;
+                });
+            }
+        }
+    }
+
+    /// Makes a CRD again that was deleted. One that is not gone yet stays as it is.
+    pub fn restore_crd(&mut self, plural: &str) {
+        self.finish_crds();
+        let missing = |kind: &Arc<Kind>| kind.plural == plural && kind.serving == Serving::Missing;
+        if let Some(kind) = self.kinds.iter().position(missing) {
+            self.change_crd(kind, |kind| kind.serving = Serving::Served);
+        }
+    }
+
+    /// Serves a version of a kind, or no longer. Ends the watches of the kind, as a real server does.
+    pub fn serve_version(&mut self, plural: &str, version: &str, served: bool) {
+        let Some(kind) = self.kind_of(plural) else { return };
+        if self.kinds[kind].serving != Serving::Served {
+            return;
+        }
+        let from = if served { &self.kinds[kind].unserved } else { &self.kinds[kind].versions };
+        if !from.contains_key(version) {
+            return;
+        }
+        self.change_crd(kind, |kind| {
+            let (from, to) = if served {
+                (&mut kind.unserved, &mut kind.versions)
+            } else {
+                (&mut kind.versions, &mut kind.unserved)
+            };
+            to.extend(from.remove_entry(version));
+            kind.revision += 1;
+            for shown in kind.definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
+                if shown["name"] == version {
+                    shown["served"] = Value::Bool(served);
+                }
+            }
+        });
+    }
+}
