@@ -1,6 +1,6 @@
-//! What the Secret with the proxy's serving certificate may hold.
+//! Certificates that the Secret with the proxy's serving certificate can hold.
 
-/// The certificate of an authority.
+/// The certificate of a certificate authority.
 pub const ONE: &str = "\
 -----BEGIN CERTIFICATE-----\n\
 MIIBhTCCASygAwIBAgITJqEUtWEJx5brm/E81qURD/rJiTAKBggqhkjOPQQDAjAY\n\
@@ -14,7 +14,7 @@ e+XpNFu+91PKIof2+KNzGQNzRUy/TV34E7xSvM6ou6NTMFEwHQYDVR0OBBYEFCKf\n\
 5JVyzwKs+DTN\n\
 -----END CERTIFICATE-----\n";
 
-/// The certificate of another.
+/// The certificate of another certificate authority.
 pub const TWO: &str = "\
 -----BEGIN CERTIFICATE-----\n\
 MIIBhzCCAS2gAwIBAgIUNLwgw5fu/Ya0eAfEDcVSj+wXns8wCgYIKoZIzj0EAwIw\n\
@@ -28,5 +28,5 @@ M9BUtV5yvnHMO/yDpvBAAgBT3qpg3Ugx4QIgAxlfsQg/JjIvi786+Op7HtfzRXB+\n\
 6nMEAVuK9s/tm/w=\n\
 -----END CERTIFICATE-----\n";
 
-/// Two authorities, and what is no certificate.
+/// The certificates of two authorities, and a text that is not a valid certificate.
 pub const CERTIFICATES: [&str; 3] = [ONE, TWO, "no certificate"];

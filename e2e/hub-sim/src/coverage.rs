@@ -1,11 +1,11 @@
-//! What has to occur in a run of many schedules: a fault that is never generated proves nothing.
+//! The operations and faults that must occur in a run of many schedules: a fault that is never generated tests nothing.
 
 use std::collections::BTreeMap;
 
 use crate::operation::Operation;
 use crate::world::{Counts, Fault};
 
-/// What is counted of faults and their effects, beside each [`Fault`].
+/// The counted effects of faults, in addition to each [`Fault`].
 const EFFECTS: [&str; 19] = [
     "crashes before a write",
     "crashes after a write",
@@ -28,7 +28,7 @@ const EFFECTS: [&str; 19] = [
     "refused: expired page of a list",
 ];
 
-/// The kinds of operations and effects that have not occurred.
+/// The kinds of operations and effects that did not occur.
 #[must_use]
 pub fn missing(operations: &BTreeMap<String, u64>, counts: &Counts) -> Vec<String> {
     let kinds = Operation::kinds().into_iter().filter(|kind| !operations.contains_key(kind));

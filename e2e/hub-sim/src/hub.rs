@@ -1,11 +1,11 @@
-//! The objects of a small hub, and the requests by which people, agents and other controllers change them.
+//! The objects of a small hub, and the requests by which users, agents and other controllers change them.
 
 use serde_json::{Value, json};
 
 use crate::model::{Answer, Request, Server};
 use crate::world::World;
 
-/// The cluster manager whose profiles are ours, and the name of our access provider.
+/// The name of this project's cluster manager, and of its access provider.
 pub const MANAGER: &str = "open-cluster-management";
 /// The label that names the manager of a profile.
 pub const MANAGER_LABEL: &str = "x-k8s.io/cluster-manager";
@@ -15,9 +15,9 @@ pub const CLUSTER_NAME_LABEL: &str = "open-cluster-management.io/cluster-name";
 pub const SET_LABEL: &str = "multicluster.x-k8s.io/clusterset";
 /// The label that puts a ManagedCluster into a set.
 pub const EXCLUSIVE_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
-/// The label by which a ManagedServiceAccount asks for copies.
+/// The label by which a ManagedServiceAccount opts in to copies.
 pub const ASK_LABEL: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
-/// The annotation by which a ManagedServiceAccount narrows where it asks.
+/// The annotation by which a ManagedServiceAccount limits the namespaces that receive copies.
 pub const SCOPE_ANNOTATION: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
 /// The label of a token that an agent has reported.
 pub const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
@@ -29,10 +29,10 @@ pub const COPY_ANNOTATIONS: [&str; 3] = [
     "authentication.open-cluster-management.io/managed-serviceaccount",
     "authentication.open-cluster-management.io/managed-serviceaccount-uid",
 ];
-/// The condition on a ManagedServiceAccount that is the syncer's.
+/// The condition that the syncer sets on a ManagedServiceAccount.
 pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
 
-/// The clusters. The copies of account `c` of the second and of account `b-c` of the first share their name.
+/// The clusters. The copies of account `c` of the second and of account `b-c` of the first have the same name.
 pub const CLUSTERS: [&str; 3] = ["a", "a-b", "east"];
 /// The sets.
 pub const SETS: [&str; 2] = ["prod", "test"];
@@ -40,16 +40,16 @@ pub const SETS: [&str; 2] = ["prod", "test"];
 pub const NAMESPACES: [&str; 2] = ["team", "other"];
 /// The accounts.
 pub const ACCOUNTS: [&str; 2] = ["c", "b-c"];
-/// Where cluster-proxy may be.
+/// The namespaces in which cluster-proxy can run.
 pub const PROXIES: [&str; 2] = ["proxy", "proxy-2"];
 
 /// The namespace of the processes.
 pub const HOME: &str = "hub-addons";
 /// The ServiceAccount of the syncer.
 pub const SYNCER_ACCOUNT: &str = "syncer";
-/// The ClusterRole that is bound where there are copies, and the name of its RoleBindings.
+/// The ClusterRole that the RoleBindings for copies bind, and the name of these RoleBindings.
 pub const COPIES_ROLE: &str = "copies";
-/// The ClusterRole that names the tokens.
+/// The ClusterRole that lists the tokens by name.
 pub const TOKENS_ROLE: &str = "tokens";
 /// The Secret with the proxy's serving certificate.
 pub const SERVING_SECRET: &str = "cluster-proxy-user-serving-cert";
@@ -62,7 +62,7 @@ const ACCOUNT_API: &str = "/apis/authentication.open-cluster-management.io/v1bet
 const ADDON_API: &str = "/apis/addon.open-cluster-management.io/v1alpha1";
 const PROXY_API: &str = "/apis/proxy.open-cluster-management.io/v1alpha1";
 
-/// The path of an object or, without a name, of a list.
+/// The path of an object or, if the name is empty, of a list.
 #[must_use]
 pub fn path(plural: &str, namespace: &str, name: &str) -> String {
     let api = match plural {
@@ -87,8 +87,8 @@ fn api_version(plural: &str) -> String {
     if parts[1] == "api" { parts[2].to_owned() } else { format!("{}/{}", parts[2], parts[3]) }
 }
 
-/// Whether the permissions of the syncer allow a request about Secrets, where it may not read all of them: those of the
-/// RoleBinding in the namespace, or of the ClusterRole that names the tokens.
+/// Whether a syncer that may not read all Secrets has permission for a request about Secrets: by the RoleBinding in the
+/// namespace, or by the ClusterRole that lists the tokens.
 #[must_use]
 pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
     let parts: Vec<&str> = request.path.split('/').collect();
@@ -105,7 +105,7 @@ pub fn may_touch_secrets(server: &Server, request: &Request) -> bool {
     name == SERVING_SECRET || named.any(|it| it == name)
 }
 
-/// Whether a RoleBinding gives the syncer what it needs for copies.
+/// Whether a RoleBinding grants the syncer the permissions that it needs for copies.
 #[must_use]
 pub fn gives_copies(binding: &Value) -> bool {
     let subjects = binding["subjects"].as_array().into_iter().flatten();
@@ -114,7 +114,7 @@ pub fn gives_copies(binding: &Value) -> bool {
         && subjects.any(|subject| subject == ["ServiceAccount", HOME, SYNCER_ACCOUNT])
 }
 
-/// Somebody who is no controller of ours.
+/// A client that is not a controller of this project.
 #[derive(Clone)]
 pub struct Actor {
     world: World,
@@ -122,13 +122,14 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Somebody of that name.
+    /// A client with this name.
     #[must_use]
     pub fn new(world: &World, name: &'static str) -> Self {
         Self { world: world.clone(), name }
     }
 
-    /// Creates an object; its status, if it has one, goes with a second request. One that is there stays.
+    /// Creates an object, and sets its status, if it has one, by a second request. An existing object is left
+    /// unchanged.
     pub fn create(&self, plural: &str, kind: &str, namespace: &str, name: &str, body: &Value) {
         let mut object = body.clone();
         object["apiVersion"] = api_version(plural).into();
@@ -162,7 +163,7 @@ impl Actor {
         self.world.lock().server.object(plural, namespace, name).map(|object| Value::clone(object))
     }
 
-    /// Sends a request in one's own name, unless it is in another's already.
+    /// Sends a request under the client's own name, unless the request already carries another.
     pub fn send(&self, request: &Request) {
         self.ask(request);
     }
@@ -183,7 +184,7 @@ pub fn condition(kind: &str, status: &str, reason: &str) -> Value {
     })
 }
 
-/// The spec of a set, by the variant of its selector.
+/// The spec of a set with this variant of the selector.
 #[must_use]
 pub fn selector(variant: u8) -> Value {
     let by_labels = |selector: Value| json!({ "clusterSelector": { "selectorType": "LabelSelector", "labelSelector": selector } });
@@ -197,7 +198,7 @@ pub fn selector(variant: u8) -> Value {
     }
 }
 
-/// A server with the CRDs of a hub and the namespaces that are always there.
+/// A server with the CRDs of a hub and the namespaces that always exist.
 #[must_use]
 pub fn server(crds: impl IntoIterator<Item = Value>) -> Server {
     let mut server = Server::new(crds);

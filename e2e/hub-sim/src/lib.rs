@@ -1,11 +1,11 @@
-//! A simulated hub, to prove that the controllers get over bad days.
+//! A simulated hub, to test that the controllers converge after crashes, faults and outages.
 //!
-//! - [`model`] is the API server: deterministic, without a client, compared with a real one by a test;
-//! - [`world`] and [`service`] are the network between it and the processes, under the real kube client;
+//! - [`model`] is the API server: deterministic, without a client, and compared with a real one by a test;
+//! - [`world`] and [`service`] are the network between it and the processes, below the real kube client;
 //! - [`process`] starts the real controllers;
-//! - [`operation`] is what can happen, by the hands of the people and programs on a [`hub`](mod@hub);
-//! - [`schedule`] runs random operations from a seed, and [`monitor`] and [`oracle`] judge what comes of it;
-//! - [`coverage`] says what never occurred, and so was not tested;
+//! - [`operation`] is what users, agents, other controllers and faults do to a [`hub`](mod@hub);
+//! - [`schedule`] runs random operations from a seed, and [`monitor`] and [`oracle`] judge the results;
+//! - [`coverage`] lists the operations and faults that never occurred, and so were not tested;
 //! - [`shrink`] finds the smallest schedule that still fails.
 
 pub mod certificates;

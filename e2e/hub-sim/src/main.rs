@@ -1,6 +1,6 @@
-//! Runs random schedules, and says how they went: see `hack/robustness.sh`.
+//! Runs random schedules and prints the results. See `hack/robustness.sh`.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is what it is for")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the results are its output")]
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,12 +14,12 @@ use hub_sim::shrink;
 use hub_sim::world::Counts;
 use parking_lot::Mutex;
 
-/// How many failures end a run.
+/// The number of failures after which a run ends.
 const FAILURES: usize = 5;
-/// From how many schedules on everything has to have occurred.
+/// The number of schedules from which on every operation and fault must have occurred.
 const ENOUGH: u64 = 5_000;
 
-/// What is known of all runs.
+/// The results of all runs.
 #[derive(Default)]
 struct Total {
     schedules: u64,
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     if total.failures.is_empty() && is_covered { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Shows every request of a schedule, and what it breaks.
+/// Prints every request of a schedule, and the properties that it breaks.
 fn show(schedule: &Schedule, hubs: &Hubs) -> ExitCode {
     println!("{schedule:?}");
     let outcome = schedule.run(hubs);
@@ -126,10 +126,10 @@ fn show(schedule: &Schedule, hubs: &Hubs) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Shows the smallest schedule that breaks the same.
+/// Prints the smallest schedule that breaks the same property.
 fn shorten(schedule: &Schedule, hubs: &Hubs) {
     let smallest = shrink::shrink(schedule, hubs);
-    println!("  in short: {smallest:?}");
+    println!("  smallest schedule: {smallest:?}");
     for violation in shrink::run(&smallest, hubs) {
         println!("  {violation}");
     }

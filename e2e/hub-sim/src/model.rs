@@ -1,8 +1,8 @@
 //! An API server as a deterministic state machine over JSON: no client, no runtime, no clock of its own.
 //!
-//! One [`Server`] is etcd, the API server and the two controllers that the hub's behaviour rests on: the garbage
-//! collector and the end of namespaces. Whoever drives it decides when these run ([`Server::collect`]) and what time
-//! it is. A test compares it with a real API server, request by request (`tests/validation.rs`).
+//! A [`Server`] stands for etcd, the API server and the two controllers that the hub depends on: the garbage collector
+//! and the namespace controller. The caller decides when these run ([`Server::collect`]) and sets the time. A test
+//! compares the model with a real API server, request by request (`tests/validation`).
 
 mod collect;
 mod crd;
@@ -28,7 +28,7 @@ pub use selector::Selector;
 pub use status::Failure;
 pub use watch::{Shape, WatchStart, Watching};
 
-/// Where an object is: the index of its kind, its namespace (empty for a cluster-scoped one) and its name.
+/// The place of an object: the index of its kind, its namespace (empty for a cluster-scoped object) and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The index of its kind in [`Server::kinds`].
@@ -39,7 +39,7 @@ pub struct Key {
     pub name: String,
 }
 
-/// A request, as far as an API server looks at it.
+/// The parts of a request that the API server evaluates.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The HTTP method.
@@ -50,7 +50,7 @@ pub struct Request {
     pub query: BTreeMap<String, String>,
     /// The header `Accept`.
     pub accept: String,
-    /// Who asks, for `managedFields`: the user agent up to its slash, unless the query names a `fieldManager`.
+    /// The client, for `managedFields`: the user agent up to its slash, unless the query names a `fieldManager`.
     pub agent: String,
     /// The body.
     pub body: Vec<u8>,
@@ -75,34 +75,34 @@ impl Request {
         }
     }
 
-    /// The same with a body.
+    /// Adds a body to the request.
     #[must_use]
     pub fn with(mut self, body: &Value) -> Self {
         self.body = body.to_string().into_bytes();
         self
     }
 
-    /// The same from somebody.
+    /// Sets the client of the request.
     #[must_use]
     pub fn by(mut self, agent: &str) -> Self {
         agent.clone_into(&mut self.agent);
         self
     }
 
-    /// A parameter of the query, or an empty text.
+    /// A parameter of the query, or an empty string.
     #[must_use]
     pub fn parameter(&self, name: &str) -> &str {
         self.query.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// Whether it asks for a change.
+    /// Whether the request is a write.
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.method != "GET"
     }
 }
 
-/// Percent-decoded, as a query's part.
+/// Decodes a percent-encoded part of a query.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -121,33 +121,33 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a request leads to.
+/// The response to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// A response with an object.
+    /// A status code and an object.
     Object(u16, Value),
     /// An error.
     Failure(Failure),
-    /// The beginning of a watch.
+    /// The start of a watch.
     Watch(WatchStart),
 }
 
 /// A change of one object.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The resourceVersion that the change got.
+    /// The resourceVersion of the change.
     pub version: u64,
-    /// Which object.
+    /// The object that changed.
     pub key: Key,
-    /// The object before, if there was one.
+    /// The object before the change, if it existed.
     pub before: Option<Arc<Value>>,
-    /// The object after, if there is one.
+    /// The object after the change, if it still exists.
     pub after: Option<Arc<Value>>,
-    /// Who asked for it.
+    /// The client that requested the change.
     pub agent: String,
 }
 
-/// Everything that is stored at a moment, as a backup holds it.
+/// Everything that the server stores at a moment, as in a backup of etcd.
 #[derive(Debug, Clone)]
 pub struct Backup {
     objects: BTreeMap<Key, Arc<Value>>,
@@ -155,21 +155,21 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// The resourceVersion that it goes back to.
+    /// The resourceVersion of the backup.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 }
 
-/// A refusal of creates that is none of RBAC: a quota, a webhook, a policy.
+/// A rule that refuses creates and does not come from RBAC: a quota, a webhook or a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The plural of the kind.
     pub plural: String,
-    /// The namespace; empty for every one.
+    /// The namespace; empty for all namespaces.
     pub namespace: String,
-    /// What the server says.
+    /// The message of the server.
     pub why: String,
 }
 
@@ -178,26 +178,26 @@ pub struct Refusal {
 pub struct Server {
     /// The kinds.
     pub kinds: Vec<Arc<Kind>>,
-    /// Refusals that are in force.
+    /// The refusals in force.
     pub refusals: Vec<Refusal>,
     /// Seconds since the epoch, for timestamps.
     pub now: i64,
-    /// The most objects in one page of a list, whatever a request allows; 0 for no such limit.
+    /// The maximum number of objects in one page of a list, whatever limit a request names; 0 for no maximum.
     pub page: usize,
     objects: BTreeMap<Key, Arc<Value>>,
     version: u64,
     changes: Vec<Change>,
-    /// The version up to which the history is gone.
+    /// The version up to which the history has been compacted.
     compacted: u64,
-    /// Lists that are read page by page, by their kind and the version that they show.
+    /// The lists that clients read page by page, by their kind and the version that they show.
     pages: BTreeMap<(usize, u64), Arc<Vec<Arc<Value>>>>,
     uids: u64,
-    /// Writes that were accepted and changed nothing, by who sent them: agent, method and path.
+    /// Accepted writes that changed nothing: user agent, method and path.
     pub idle_writes: Vec<(String, String)>,
 }
 
 impl Server {
-    /// A server with nothing in it but the namespace `default`, and the kinds of these CRDs.
+    /// A server that contains only the namespace `default`, and serves the kinds of these CRDs.
     #[must_use]
     pub fn new(crds: impl IntoIterator<Item = Value>) -> Self {
         let mut kinds = Kind::builtins();
@@ -223,7 +223,7 @@ impl Server {
         server
     }
 
-    /// Takes a request to its end.
+    /// Handles a request.
     pub fn handle(&mut self, request: &Request) -> Answer {
         self.try_handle(request).unwrap_or_else(Answer::Failure)
     }
@@ -284,13 +284,13 @@ impl Server {
         })
     }
 
-    /// The kind of this plural. The first one where two groups have it.
+    /// The kind with this plural; the first, if two groups have one.
     #[must_use]
     pub fn kind_of(&self, plural: &str) -> Option<usize> {
         self.kinds.iter().position(|kind| kind.plural == plural)
     }
 
-    /// Where an object of a plural is.
+    /// The key of an object of a plural.
     #[must_use]
     pub fn key(&self, plural: &str, namespace: &str, name: &str) -> Option<Key> {
         let kind = self.kind_of(plural)?;
@@ -320,14 +320,14 @@ impl Server {
         self.version
     }
 
-    /// The changes later than a version, as far as the history goes back.
+    /// The changes after a version, as far as the history goes back.
     #[must_use]
     pub fn changes_since(&self, version: u64) -> &[Change] {
         let from = self.changes.partition_point(|change| change.version <= version);
         &self.changes[from..]
     }
 
-    /// Forgets the history: watches and lists that go on from before get a 410.
+    /// Compacts the history: watches and lists that continue from an earlier version get a 410.
     pub fn compact(&mut self) {
         self.compacted = self.version;
         self.changes.clear();
@@ -340,13 +340,13 @@ impl Server {
         Backup { objects: self.objects.clone(), version: self.version }
     }
 
-    /// Goes back to a backup: resourceVersions go backwards, and are given out a second time. What etcd is restored for
-    /// takes a new start of the API server, which remembers no history from before.
+    /// Restores a backup: resourceVersions go backwards, and the server assigns them a second time. A restore of etcd
+    /// includes a restart of the API server, which remembers no earlier history.
     pub fn restore(&mut self, backup: &Backup) {
         self.objects.clone_from(&backup.objects);
         self.version = backup.version;
         self.compact();
-        // Which kinds are served follows the CRDs.
+        // The CRDs decide which kinds the server serves.
         for kind in (0..self.kinds.len()).filter(|kind| self.kinds[*kind].custom).collect::<Vec<_>>() {
             self.redefine(kind);
         }
@@ -365,7 +365,7 @@ impl Server {
             self.objects.insert(key.clone(), Arc::clone(object));
         }
         let shown = stored.clone().or_else(|| {
-            // What is deleted is last shown under the version of its end.
+            // The last event of a deleted object shows it with the version of its deletion.
             let mut object = before.as_deref().cloned()?;
             object["metadata"]["resourceVersion"] = version.to_string().into();
             Some(Arc::new(object))
@@ -386,7 +386,7 @@ impl Server {
     }
 }
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     kind: usize,

@@ -1,5 +1,4 @@
-//! What is seen of the processes' requests at the moment they reach the server: rules that hold for each of them,
-//! whatever else happens.
+//! Judges each request of the processes when it reaches the server, by rules that always hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,39 +14,39 @@ use crate::world::{Counts, ProcessId};
 /// Watches every request.
 #[derive(Debug, Default)]
 pub struct Monitor {
-    /// What was broken, in the order in which it was.
+    /// The violations, in the order in which they occurred.
     pub violations: Vec<String>,
-    /// The uids of what the processes have made, and which of them.
+    /// The uids of the objects that the processes have created, and which process created each.
     pub made: BTreeMap<String, ProcessId>,
-    /// The uids of what has been made by processes that are no more. Of a copy that a tenant has stripped meanwhile,
-    /// nothing shows that it is one.
+    /// The uids of the objects that earlier processes have created. If a tenant has since stripped such a copy, nothing
+    /// identifies it as a copy.
     pub abandoned: BTreeSet<String>,
-    /// As whom a process stands for election, and for which Leases, where there are any.
+    /// The identity and the Leases of each process that takes part in leader election.
     pub candidates: BTreeMap<ProcessId, (String, Vec<String>)>,
-    /// Whether the permissions for Secrets are those that the hub's RoleBindings and ClusterRoles give.
+    /// Whether RoleBindings and ClusterRoles on the hub limit the permissions for Secrets.
     pub limited_secrets: bool,
-    /// Whether two replicas both believe that they lead. Then one may restore a permission that the other withdraws.
+    /// Whether two replicas both believe that they lead. Then one can restore a permission that the other withdraws.
     pub two_leaders: bool,
-    /// Whether resourceVersions, and so Leases, have gone backwards.
+    /// Whether resourceVersions, and thus Leases, have gone backwards.
     pub is_rewound: bool,
-    /// Writes that changed something, but for Events and Leases.
+    /// Writes that changed something, except Events and Leases.
     pub writes: u64,
-    /// A line for each request, in order: two runs of one seed have the same.
+    /// A line for each request, in order. Two runs with the same seed have the same lines.
     pub trace: Vec<String>,
     counts: Counts,
     by_minute: BTreeMap<u64, u64>,
 }
 
-/// Kinds of which writes are neither state nor difference.
+/// Kinds whose writes are not part of the state.
 const NOISE: [&str; 2] = ["events", "leases"];
 
 impl Monitor {
-    /// Counts something.
+    /// Adds one to a counter.
     pub fn count(&mut self, what: &'static str) {
         *self.counts.entry(what.into()).or_default() += 1;
     }
 
-    /// Counts a failure that a process is told of.
+    /// Counts a failure that a process receives as a response.
     pub fn failed(&mut self, failure: &Failure) {
         let is = |text: &str| failure.message.contains(text);
         let what = match (failure.code, failure.reason) {
@@ -66,13 +65,13 @@ impl Monitor {
         self.count(what);
     }
 
-    /// A process is no more.
+    /// Records that a process has ended.
     pub fn abandon(&mut self, process: ProcessId) {
         let made = self.made.iter().filter(|(_, maker)| **maker == process);
         self.abandoned.extend(made.map(|(uid, _)| uid.clone()));
     }
 
-    /// What was counted.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -90,7 +89,7 @@ impl Monitor {
         self.by_minute.range(begin.as_secs() / 60..).map(|(_, count)| count).sum()
     }
 
-    /// Notes a request that reached the server.
+    /// Records a request that reached the server.
     pub fn request(&mut self, now: Duration, request: &Request) {
         self.count("requests");
         *self.by_minute.entry(now.as_secs() / 60).or_default() += 1;
@@ -116,7 +115,7 @@ impl Monitor {
             self.violations.push(format!("a write without a difference: {what}"));
         }
         if ["PATCH", "PUT", "DELETE"].contains(&request.method.as_str()) && !names_a_version(request) {
-            self.violations.push(format!("a write that could meet a newer state: {what}"));
+            self.violations.push(format!("a write without a precondition: {what}"));
         }
         if let Answer::Failure(_) = answer {
             self.count("failed writes");
@@ -138,8 +137,8 @@ impl Monitor {
         }
     }
 
-    /// The server goes back to a backup, and so many versions are lost. What was made, and perhaps deleted since, may be
-    /// there again.
+    /// Records that the server was restored from a backup, and how many versions were lost. Objects that processes have
+    /// created, and perhaps deleted since, can exist again.
     pub fn rewound(&mut self, lost: u64) {
         if lost > 0 {
             self.count("rewound histories");
@@ -148,7 +147,7 @@ impl Monitor {
         self.is_rewound = true;
     }
 
-    /// Another process that holds a Lease which this one needs for its writes.
+    /// Another process that holds a Lease which this process needs for its writes.
     fn other_leader(&self, server: &Server, process: ProcessId) -> Option<String> {
         let (own, leases) = self.candidates.get(&process).filter(|_| !self.is_rewound)?;
         let needed = server.objects_of("leases").filter(|lease| leases.iter().any(|it| it == name_of(lease)));
@@ -169,7 +168,7 @@ impl Monitor {
             "managedserviceaccounts" => judge_account(before, after),
             "rolebindings" => match before {
                 Some(before) if !self.made.contains_key(uid_of(before)) => {
-                    Err("a RoleBinding of somebody else is changed or deleted".to_owned())
+                    Err("a foreign RoleBinding is changed or deleted".to_owned())
                 }
                 _ => Ok(()),
             },
@@ -179,14 +178,14 @@ impl Monitor {
                 {
                     Ok(())
                 }
-                _ => Err("a ClusterRole is changed that is not the one of tokens".to_owned()),
+                _ => Err("a ClusterRole other than that of tokens is changed".to_owned()),
             },
-            plural => Err(format!("something is written among {plural}")),
+            plural => Err(format!("an object of {plural} is written")),
         }
     }
 }
 
-/// A ClusterRole but for its rules and its version.
+/// A ClusterRole without its rules and version.
 fn others(role: &Value) -> Value {
     let mut role = role.clone();
     role["rules"] = Value::Null;
@@ -196,8 +195,9 @@ fn others(role: &Value) -> Value {
     role
 }
 
-/// Whether a write names the version that it is for. To delete a Secret, its uid is enough: one that the syncer created
-/// goes with its grant whatever its present state is, and after its label is gone no watch shows its version.
+/// Whether a write names the version that it is for. For the deletion of a Secret the uid is enough: the syncer deletes
+/// a Secret that it created when the grant ends, whatever state the Secret is in, and without its label no watch shows
+/// its version.
 fn names_a_version(request: &Request) -> bool {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let names = |value: &Value| value["uid"].is_string() && value["resourceVersion"].is_string();
@@ -207,24 +207,24 @@ fn names_a_version(request: &Request) -> bool {
         || deletes_a_secret && body["preconditions"]["uid"].is_string()
 }
 
-/// A Secret that no process of ours has made may be deleted if it has every mark of a copy, and emptied while a finalizer
-/// holds it then. No other is touched, and none gets a token.
+/// A Secret that no process has created may be deleted only if it has every mark of a copy, and then be emptied while a
+/// finalizer keeps it. No other Secret may be changed, and none may receive a token.
 fn judge_foreign_secret(before: &Value, after: Option<&Value>) -> Result<(), String> {
     if !is_dressed_up(before) {
-        return Err("a Secret of somebody else is changed or deleted".to_owned());
+        return Err("a foreign Secret is changed or deleted".to_owned());
     }
     match after {
         Some(after) if after["data"].is_object() && after["data"] != before["data"] => {
-            Err("a Secret that a tenant has prepared gets data".to_owned())
+            Err("a Secret that a tenant has forged receives data".to_owned())
         }
         Some(after) if !is_terminating(after) => {
-            Err("a Secret that a tenant has prepared is changed".to_owned())
+            Err("a Secret that a tenant has forged is changed".to_owned())
         }
         _ => Ok(()),
     }
 }
 
-/// Whether a Secret says of itself, in every way, that it is a copy.
+/// Whether a Secret has every mark of a copy.
 #[must_use]
 pub fn is_dressed_up(secret: &Value) -> bool {
     let metadata = &secret["metadata"];
@@ -277,11 +277,11 @@ fn judge_profile(before: Option<&Value>, after: Option<&Value>) -> Result<(), St
     if kept(before) == kept(after) {
         return Ok(());
     }
-    // What ends by our delete gets a deletionTimestamp and nothing else.
+    // A delete of an object with finalizers only sets its deletionTimestamp.
     Err("parts of a profile that are not ours are changed".to_owned())
 }
 
-/// KEP-4322's label, which may come.
+/// The label of KEP-4322, which may be added.
 const MEMBER_LABEL: &str = "multicluster.x-k8s.io/inventory-member-id";
 
 fn judge_account(before: Option<&Value>, after: Option<&Value>) -> Result<(), String> {

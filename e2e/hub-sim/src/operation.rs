@@ -1,4 +1,4 @@
-//! What happens on a hub: one operation of somebody, or one thing that goes wrong.
+//! What happens on a hub: an operation of a user, agent or other controller, or a fault.
 
 mod account;
 mod fault;
@@ -17,13 +17,13 @@ pub use fault::crash_point;
 /// An index into one of the lists of [`crate::hub`].
 pub type Index = u8;
 
-/// One thing that happens.
+/// An operation or a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is what its name says, about the objects whose indexes it holds")]
 pub enum Operation {
-    // People and Open Cluster Management.
+    // Users and Open Cluster Management.
     CreateCluster(Index),
-    /// Open Cluster Management holds a cluster by a finalizer while it leaves.
+    /// Open Cluster Management keeps a cluster by a finalizer while it leaves.
     LeaveCluster(Index),
     RemoveCluster(Index),
     MoveCluster(Index, Option<Index>),
@@ -48,35 +48,35 @@ pub enum Operation {
     Scope(Index, Index, u8),
     Report(Index, Index, u8),
     Unreport(Index, Index),
-    // Tenants, and controllers of others.
+    // Tenants, and other controllers.
     Profile(Index, Index, ProfileTenant),
     Secret(Index, Index, Index, SecretTenant),
     RoleBinding(Index, RoleBindingTenant),
-    // What goes wrong.
+    // Faults.
     Start(u8),
     Crash(u8),
     CrashAtWrite(u8, u8, bool),
     Disconnect,
     Compact,
-    /// The history is compacted while somebody reads a list page by page.
+    /// The history is compacted while a client reads a list page by page.
     CompactBetweenPages,
     Stall(u8),
     Lag(u8),
     Fail(Fault, u8),
-    /// The server is away for so many tenths of a second.
+    /// The server does not respond for this many tenths of a second.
     Outage(u8),
-    /// Somebody takes a backup of etcd.
+    /// A backup of etcd is taken.
     Backup,
-    /// The server goes back to the backup, and is away meanwhile for so many tenths of a second.
+    /// The backup is restored, and the server does not respond for this many tenths of a second.
     Restore(u8),
-    /// A quota refuses Secrets in a namespace, or no longer.
+    /// A quota that refuses Secrets in a namespace begins or ends.
     Refuse(Index, bool),
     /// A permission is missing.
     Forbid(u8),
     Permit,
     RemoveCrd(u8),
     RestoreCrds,
-    /// v1alpha2 of ClusterProfile is served, or no longer, on a hub whose CRD has it.
+    /// v1alpha2 of ClusterProfile is served, or is no longer served, on a hub whose CRD has it.
     ServeLater(bool),
     Collect,
     Wait(u16),
@@ -111,9 +111,9 @@ pub enum SecretTenant {
     Hold,
     Release,
     CreateForeign,
-    /// Takes every trace of the syncer from a copy.
+    /// Removes every mark of the syncer from a copy.
     Disown,
-    /// Makes a Secret that says of itself that it is a copy.
+    /// Creates a Secret that has every mark of a copy.
     Forge,
 }
 
@@ -128,7 +128,7 @@ pub enum RoleBindingTenant {
 }
 
 impl Operation {
-    /// What kind of operation it is, as it is counted.
+    /// The kind of the operation, as counters name it.
     #[must_use]
     pub fn name(self) -> String {
         let shown = format!("{self:?}");
@@ -142,7 +142,7 @@ impl Operation {
         }
     }
 
-    /// Whether the operation is a crash or a fault: without them, what is due is due soon.
+    /// Whether the operation is a crash or a fault: without these, deadlines are short.
     #[must_use]
     pub fn is_fault(self) -> bool {
         matches!(
@@ -167,7 +167,7 @@ impl Operation {
     }
 }
 
-/// Everybody who is no process of ours.
+/// The clients that are not processes of this project.
 pub struct Others {
     world: World,
     ocm: Actor,
@@ -178,7 +178,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Those of a world.
+    /// The clients of a world.
     #[must_use]
     pub fn new(world: &World) -> Self {
         Self {
@@ -191,7 +191,7 @@ impl Others {
         }
     }
 
-    /// Does what is not about a process of ours.
+    /// Performs an operation that is not about a process.
     pub fn perform(&self, operation: Operation) {
         use Operation as O;
         match operation {

@@ -1,5 +1,5 @@
-//! What the outputs should be, from the inputs alone, in a second writing that shares no code with the first: a mistake
-//! in `hub-core` must not be the measure of itself.
+//! The outputs that the hub should have, computed from the inputs alone. This is a second implementation of the rules,
+//! which shares no code with the first, so that an error in `hub-core` does not repeat here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::hub::{
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_dressed_up};
 
-/// Whether a namespace may see a cluster: SPEC's own sentence. Nothing where a selector cannot be read.
+/// Whether a namespace may see a cluster; `None` if a selector cannot be read.
 #[must_use]
 pub fn granted(server: &Server, namespace: &str, cluster: &str) -> Option<bool> {
     let Some(cluster) = server.object("managedclusters", "", cluster).filter(|it| !is_terminating(it)) else {
@@ -64,12 +64,12 @@ fn picks(selector: &Value, set: &str, labels: &Value) -> Option<bool> {
     Some(picked)
 }
 
-/// Whether a namespace takes new objects.
+/// Whether new objects can be created in a namespace.
 fn is_open(server: &Server, namespace: &str) -> bool {
     server.object("namespaces", "", namespace).is_some_and(|it| !is_terminating(it))
 }
 
-/// What is not as it should be, in sentences.
+/// The differences between the outputs and what they should be, as sentences.
 #[must_use]
 pub fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -113,9 +113,9 @@ fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), 
     }
     if !granted {
         let labelled = profile["metadata"]["labels"][MANAGER_LABEL] == MANAGER;
-        return if labelled { Err("is there without a grant".to_owned()) } else { Ok(()) };
+        return if labelled { Err("exists without a grant".to_owned()) } else { Ok(()) };
     }
-    let source = server.object("managedclusters", "", cluster).ok_or("its cluster is gone")?;
+    let source = server.object("managedclusters", "", cluster).ok_or("its cluster does not exist")?;
     expect(&profile["metadata"]["labels"][MANAGER_LABEL], &json!(MANAGER), "manager label")?;
     expect(&profile["metadata"]["labels"][CLUSTER_NAME_LABEL], &json!(cluster), "cluster label")?;
     expect(
@@ -168,7 +168,7 @@ fn check_entry(server: &Server, profile: &Value, cluster: &str) -> Result<(), St
         return expect(entry, &Value::Null, "access provider");
     };
     let place = configuration["spec"]["proxyServer"]["namespace"].as_str().unwrap_or_default();
-    // What cannot be read keeps what is published.
+    // If the trust anchors cannot be read, those that are published stay.
     let Some(anchors) = anchors(server) else { return Ok(()) };
     let wanted = json!({ "name": MANAGER, "cluster": {
         "server": format!("https://cluster-proxy-addon-user.{place}:9092/{cluster}"),
@@ -191,12 +191,12 @@ fn expect(found: &Value, wanted: &Value, what: &str) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{what}: expected {wanted}, got {found}")) }
 }
 
-/// The names that copies can have.
+/// The possible names of copies.
 fn copy_names() -> BTreeSet<String> {
     CLUSTERS.into_iter().flat_map(|cluster| ACCOUNTS.map(|account| format!("{cluster}-{account}"))).collect()
 }
 
-/// The accounts whose copies have a name.
+/// The accounts whose copies have this name.
 fn accounts_of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     CLUSTERS
         .into_iter()
@@ -204,7 +204,7 @@ fn accounts_of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)>
         .filter(move |(cluster, account)| format!("{cluster}-{account}") == name)
 }
 
-/// Whether a token belongs in a namespace. Nothing where that cannot be said.
+/// Whether a namespace should have the token of an account; `None` if this cannot be decided.
 #[must_use]
 pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) -> Option<bool> {
     let asks = |account: &Value| {
@@ -251,7 +251,7 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
     if !monitor.made.contains_key(uid_of(copy)) {
         let has_other_label = offered.iter().all(|(cluster, ..)| is_foreign(server, namespace, cluster));
         return if is_dressed_up(copy) && !has_other_label && !is_terminating(copy) {
-            Err("is one that a tenant has prepared".to_owned())
+            Err("is one that a tenant has forged".to_owned())
         } else {
             Ok(())
         };
@@ -259,7 +259,7 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
     if offered.is_empty() {
         let empty = copy["data"].as_object().is_none_or(serde_json::Map::is_empty);
         let over = is_terminating(copy) && (empty || copy["immutable"] == true);
-        return if over { Ok(()) } else { Err("holds a token where none belongs".to_owned()) };
+        return if over { Ok(()) } else { Err("has a token without a grant".to_owned()) };
     }
     if is_terminating(copy) {
         return Ok(());
@@ -274,12 +274,12 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
     if offered.iter().any(|(cluster, account, _)| matches(cluster, account)) {
         Ok(())
     } else {
-        Err(format!("is not what the account's token is: {copy}"))
+        Err(format!("differs from the account's token: {copy}"))
     }
 }
 
-/// An account's condition says that a Secret of somebody else stands in its copy's place, and is not there where every
-/// namespace that its cluster is granted to has the copy. What it says beside is not judged here.
+/// Checks the condition of an account: it reports a foreign Secret where the copy belongs, and is absent if every
+/// namespace that is granted the cluster has the copy. Other reports are not checked.
 fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &str) -> Result<(), String> {
     let Some(found) = server.object("managedserviceaccounts", cluster, account) else { return Ok(()) };
     let name = format!("{cluster}-{account}");
@@ -304,27 +304,25 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
         return if shown["status"] == "False" {
             Ok(())
         } else {
-            Err(format!(
-                "has no condition, and a Secret of somebody else is where its copy belongs in {namespace}"
-            ))
+            Err(format!("has no condition, and a foreign Secret has the name of its copy in {namespace}"))
         };
     }
     let is_everywhere =
         !granted.is_empty() && granted.iter().all(|namespace| offered(namespace) && is_ours(namespace));
     let narrowed = found["metadata"]["annotations"][SCOPE_ANNOTATION].is_string();
     if is_everywhere && !shared && !narrowed && !shown.is_null() {
-        return Err(format!("has a condition, and its copies are everywhere: {shown}"));
+        return Err(format!("has a condition, and none of its copies is missing: {shown}"));
     }
     Ok(())
 }
 
-/// Whether a copy is one that a tenant has stripped of its label and whose maker is no more: no watch shows it, and
-/// nobody knows its uid. The chart's policy keeps tenants from that.
+/// Whether a Secret is a copy that a tenant has stripped of its label and whose creator has ended: no watch shows it,
+/// and no process knows its uid. The chart's policy prevents this.
 fn is_lost(monitor: &Monitor, secret: &Value) -> bool {
     monitor.abandoned.contains(uid_of(secret)) && secret["metadata"]["labels"][COPY_LABEL].is_null()
 }
 
-/// Whether a profile is labelled as another manager's: a copy that is not there is not made under it.
+/// Whether a profile has the label of another manager: a missing copy is not created under it.
 fn is_foreign(server: &Server, namespace: &str, cluster: &str) -> bool {
     let profile = server.object("clusterprofiles", namespace, cluster);
     profile.is_some_and(|profile| {
@@ -332,8 +330,8 @@ fn is_foreign(server: &Server, namespace: &str, cluster: &str) -> bool {
     })
 }
 
-/// Whether a tenant has taken the labels from the RoleBinding, so that it counts as his own: the syncer that needs the
-/// permission does without, and denies nobody but the tenant's own namespace.
+/// Whether a tenant has removed the labels from the RoleBinding, which makes it the tenant's own. The syncer then works
+/// without the permission, which affects only the tenant's own namespace.
 fn has_no_permission(server: &Server, monitor: &Monitor, namespace: &str) -> bool {
     monitor.limited_secrets && is_unlabelled(server, namespace)
 }
@@ -352,14 +350,16 @@ fn check_role_binding(server: &Server, monitor: &Monitor, namespace: &str) -> Re
     match (server.object("rolebindings", namespace, COPIES_ROLE), is_needed) {
         (Some(_), _) if is_unlabelled(server, namespace) => Ok(()),
         (None, true) => Err("is missing".to_owned()),
-        (Some(binding), true) if !gives_copies(binding) => Err("gives nothing".to_owned()),
-        (Some(_), false) if !monitor.two_leaders => Err("is there without a binding".to_owned()),
+        (Some(binding), true) if !gives_copies(binding) => Err("does not grant the permission".to_owned()),
+        (Some(_), false) if !monitor.two_leaders => {
+            Err("exists without a ManagedClusterSetBinding".to_owned())
+        }
         _ => Ok(()),
     }
 }
 
 fn check_tokens_role(server: &Server) -> Result<(), String> {
-    // Whose cluster no namespace can see adds no name.
+    // An account of a cluster that no namespace can see adds no name.
     let asks = |account: &Value| {
         let cluster = account["metadata"]["namespace"].as_str().unwrap_or_default();
         account["metadata"]["labels"][ASK_LABEL] == "true"
@@ -370,7 +370,7 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
         .filter(|account| asks(account))
         .filter_map(|account| account["metadata"]["name"].as_str())
         .collect();
-    let role = server.object("clusterroles", "", TOKENS_ROLE).ok_or("is gone")?;
+    let role = server.object("clusterroles", "", TOKENS_ROLE).ok_or("is missing")?;
     let named: BTreeSet<&str> = role["rules"]
         .as_array()
         .into_iter()
@@ -381,7 +381,7 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
     if named == asking { Ok(()) } else { Err(format!("expected {asking:?}, got {named:?}")) }
 }
 
-/// The copies that hold a token which belongs there to none of the accounts of their name.
+/// The copies with a token that no account of their name should have in that namespace.
 #[must_use]
 pub fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
     let holds = |secret: &Value| {
@@ -407,7 +407,7 @@ pub fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
     misplaced
 }
 
-/// What our parts of the outputs say, without what no two runs have in common.
+/// The parts of the outputs that this project owns, without what differs between any two runs.
 #[must_use]
 pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
     let mut outputs = BTreeMap::new();
@@ -421,7 +421,7 @@ pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
                 let ours = entries.filter(|entry| ours.iter().any(|name| entry[key] == *name));
                 ours.map(|entry| (entry[key].to_string(), entry.clone())).collect::<BTreeMap<_, _>>()
             };
-            // Trust anchors that cannot be read keep what is published, and that is a matter of the path.
+            // If trust anchors cannot be read, the published ones stay; these depend on the path.
             let ours: &[&str] = if anchors(server).is_some() { &[MANAGER] } else { &[] };
             let labels = [MANAGER_LABEL, CLUSTER_NAME_LABEL, SET_LABEL]
                 .map(|key| profile["metadata"]["labels"][key].clone());
@@ -438,16 +438,16 @@ pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
         |secret: &&Arc<Value>| monitor.made.contains_key(uid_of(secret)) && !is_lost(monitor, secret);
     for secret in server.objects_of("secrets").filter(is_ours) {
         let (namespace, name) = (&secret["metadata"]["namespace"], &secret["metadata"]["name"]);
-        // Of two accounts with one name, the first stays: that is a matter of the path.
+        // Of two accounts with one name, the first keeps the copy; which one is first depends on the path.
         let name = name.as_str().unwrap_or_default();
         let shared = accounts_of(name).count() > 1;
-        // And a copy stays under a profile that changes hands, where none would be made.
+        // A copy also stays under a profile that another manager takes over, where none would be created.
         let namespace = namespace.as_str().unwrap_or_default();
         let foreign = accounts_of(name).any(|(cluster, _)| is_foreign(server, namespace, cluster));
         let mut offers =
             accounts_of(name).map(|(cluster, account)| offers(server, namespace, cluster, account));
         let own = has_no_permission(server, monitor, namespace);
-        // One that a finalizer holds ends with its profile.
+        // A copy that a finalizer keeps ends with its profile.
         let held = secret["metadata"]["finalizers"].is_array();
         if !shared
             && !foreign

@@ -1,4 +1,4 @@
-//! A process of ours: the real controllers, as the program starts them, on the simulated network.
+//! A process: the real controllers, started as the program starts them, on the simulated network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::model::Request;
 use crate::service::client;
 use crate::world::{ProcessId, World};
 
-/// The field manager of the processes: the program's user agent.
+/// The field manager of the processes, which is the program's user agent.
 pub const AGENT: &str = "hub-addons/0.1.0";
 
-/// How long replaced trust anchors stay.
+/// How long replaced trust anchors stay published.
 pub const OVERLAP: Duration = Duration::from_mins(1);
 
 /// How often a syncer renews its Lease.
@@ -42,16 +42,16 @@ pub struct Gates {
     pub provisioner: bool,
     /// The syncer.
     pub syncer: bool,
-    /// Credential rights.
+    /// The controller `credential-rights`.
     pub rights: bool,
 }
 
 impl Gates {
     /// Every controller in one process.
     pub const ALL: Self = Self { projector: true, provisioner: true, syncer: true, rights: true };
-    /// The writers of profiles, as the chart runs them.
+    /// The controllers that write profiles, in one process as in the chart.
     pub const PROFILES: Self = Self { projector: true, provisioner: true, syncer: false, rights: true };
-    /// The syncer alone, as the chart runs it.
+    /// The syncer alone, as in the chart.
     pub const CREDENTIALS: Self = Self { projector: false, provisioner: false, syncer: true, rights: false };
     /// The projector alone.
     pub const PROJECTOR: Self = Self { projector: true, provisioner: false, syncer: false, rights: false };
@@ -59,12 +59,12 @@ impl Gates {
     pub const PROVISIONER: Self = Self { projector: false, provisioner: true, syncer: false, rights: false };
 }
 
-/// How processes are set up.
+/// The setup of the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Means {
-    /// Whether the syncer sees only the Secrets that it is given permissions for.
+    /// Whether the syncer sees only Secrets for which it has been granted permissions.
     pub granted: bool,
-    /// Whether processes stand for election. Without Leases, each believes that it leads.
+    /// Whether processes take part in leader election. Without Leases, each believes that it leads.
     pub leases: bool,
 }
 
@@ -82,7 +82,7 @@ impl Gates {
     }
 }
 
-/// Starts a process. One that ends because it has lost a Lease begins anew, as a container does.
+/// Starts a process. A process that ends because it has lost its Lease is started again, as a container is.
 #[must_use]
 pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
     let process = world.add_process();
@@ -113,7 +113,7 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
     process
 }
 
-/// Renews the Lease of the syncer for as long as its process runs, without an election: several may lead at once.
+/// Renews the Lease of the syncer while its process runs, without an election: several processes can lead at once.
 async fn renew_lease(world: World) {
     const LEASE: &str =
         "/apis/coordination.k8s.io/v1/namespaces/hub-addons/leases/hub-addons-credential-syncer";

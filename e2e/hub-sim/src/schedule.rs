@@ -1,4 +1,4 @@
-//! A schedule: operations in an order, from a seed; what they do to the processes; and whether these get over it.
+//! A schedule: a list of operations and a seed. Runs it and checks that the processes converge afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::world::{Counts, ProcessId, World};
 /// How the controllers are spread over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// All in one.
+    /// All controllers in one process.
     One,
-    /// As the chart installs them: writers of profiles, and the syncer.
+    /// As the chart installs them: one process for the writers of profiles, and one for the syncer.
     Chart,
-    /// Projector and provisioner apart.
+    /// Each in a process of its own: projector, provisioner, syncer and `credential-rights`.
     Apart,
 }
 
@@ -37,22 +37,22 @@ impl Layout {
     }
 }
 
-/// How the hub and its processes are set up.
+/// The setup of the hub and its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// How the controllers are spread over processes.
     pub layout: Layout,
     /// The CRD of ClusterProfile.
     pub profiles: Flavour,
-    /// How the processes find Secrets, and whether they stand for election.
+    /// How the processes find Secrets, and whether they take part in leader election.
     pub means: Means,
-    /// The most objects in one page of a list; 0 for as many as are asked for.
+    /// The maximum number of objects in one page of a list; 0 for no maximum.
     pub page: usize,
 }
 
 impl Setting {
-    /// All controllers in one process without Leases, which may read every Secret, on a hub of cluster-inventory-api's
-    /// current release.
+    /// All controllers in one process, without Leases and with permission to read every Secret, on a hub with the CRD
+    /// of cluster-inventory-api's current release.
     pub const PLAIN: Self = Self {
         layout: Layout::One,
         profiles: Flavour::Map,
@@ -70,18 +70,18 @@ impl Setting {
     }
 }
 
-/// What a run is made of. The same schedule always runs the same way.
+/// The input of a run. The same schedule always leads to the same requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     /// Decides every delay.
     pub seed: u64,
-    /// How the hub and its processes are set up.
+    /// The setup of the hub and its processes.
     pub setting: Setting,
-    /// What happens, in order, and for how many milliseconds nothing happens after it.
+    /// The operations in order, each with the pause after it in milliseconds.
     pub operations: Vec<(Operation, u16)>,
 }
 
-/// The hubs that schedules begin on, by the flavour of their CRDs. Made once, since reading CRDs takes its time.
+/// The hubs that schedules begin on, by the flavour of their CRDs. Built once, since it takes long to read the CRDs.
 pub struct Hubs(Vec<(Flavour, Server)>);
 
 impl Default for Hubs {
@@ -105,16 +105,16 @@ impl Hubs {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// The rules that were broken, if any: then the run ended there.
+    /// The violations, if any. The run ends with the first.
     pub violations: Vec<String>,
     /// How often each kind of operation was performed.
     pub operations: BTreeMap<String, u64>,
-    /// What was counted.
+    /// The counters.
     pub counts: Counts,
-    /// How long after the last fault the outputs were right.
+    /// The time from the end of the last fault until the outputs were right.
     pub converged_after: Duration,
     /// The requests of the busiest minute.
     pub busiest_minute: u64,
@@ -122,27 +122,29 @@ pub struct Outcome {
     pub trace: Vec<String>,
 }
 
-/// Longest time until the outputs are right when the faults have ended: a watch that has lost its connection unnoticed
-/// ends, a namespace that took nothing new is left alone for a minute, replaced trust anchors stay for a minute.
+/// Longest time from the end of the faults until the outputs are right: a watch that has lost its connection unnoticed
+/// ends, the controllers retry a terminating namespace after a minute, and replaced trust anchors stay for a minute.
 const DEADLINE: Duration = Duration::from_secs(150);
-/// The same for the permission in a namespace that is no longer bound: the syncer has five minutes to delete its copies.
+/// The same for the permission in a namespace that is no longer bound: the syncer has five minutes to delete its
+/// copies.
 const WITHDRAWAL: Duration = Duration::from_mins(6);
-/// The same where a write was refused: it is tried again after five minutes at the latest, or ten where many are.
+/// The same after a refused write: it is retried after five minutes at the latest, or ten if many writes are refused.
 const REFUSED: Duration = Duration::from_mins(11);
-/// How long it may still write what the outputs do not show, as a condition on an account: a request that hangs is given
-/// up after a minute, and the Leases of a process that has died are waited for one after the other.
+/// How long a process may still write what the outputs do not include, such as a condition on an account: a request
+/// without a response times out after a minute, and the next process waits for the Leases of one that died in turn.
 const LINGER: Duration = Duration::from_secs(100);
-/// How long nothing may be written after that: every watch ends once in that time.
+/// How long no write may follow after that: every watch ends once in that time.
 const REST: Duration = Duration::from_secs(150);
-/// The same for some schedules: what is refused is tried again once in that time.
+/// The same for some schedules: every refused write is retried once in that time.
 const LONG_REST: Duration = Duration::from_mins(12);
-/// How long a token may stay where it does not belong while nothing goes wrong.
+/// How long a token may stay in a namespace without a grant while there are no faults.
 const REVOCATION: Duration = Duration::from_secs(3);
-/// The requests that a minute may cost at the most, whatever goes wrong.
+/// The maximum number of requests in a minute, whatever fails.
 const REQUESTS_A_MINUTE: u64 = 1500;
 
 impl Schedule {
-    /// The schedule of a seed. Most are small: their failures are, too, and more of them fit into a minute.
+    /// The schedule of a seed. Most schedules are small, so that their failures are small and more of them run in a
+    /// minute.
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -162,16 +164,16 @@ impl Schedule {
         Self { seed, setting, operations }
     }
 
-    /// Runs it to its end.
+    /// Runs the schedule.
     #[must_use]
     pub fn run(&self, hubs: &Hubs) -> Outcome {
-        // The jitter of backoffs comes from this thread's generator.
+        // The jitter of backoffs comes from this thread's random number generator.
         fastrand::seed(self.seed);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let (Ok(runtime), Some(server)) = (runtime, hubs.of(&self.setting)) else {
             return Outcome { violations: vec!["no runtime, or no hub".to_owned()], ..Outcome::default() };
         };
-        // Inside: outside the runtime the time is the real one.
+        // Inside the runtime, since the time outside is not paused.
         runtime.block_on(async { Run::on(self, server).complete().await })
     }
 }
@@ -210,7 +212,7 @@ struct Run<'a> {
     others: Others,
     /// The processes of each replica.
     replicas: [Vec<ProcessId>; 2],
-    /// Since when a token is where it does not belong.
+    /// Since when each token has been in a namespace without a grant.
     misplaced: BTreeMap<String, Duration>,
     outcome: Outcome,
 }
@@ -280,7 +282,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts those processes of a replica that do not live.
+    /// Starts the processes of a replica that do not run.
     fn start(&mut self, replica: u8) {
         let replica = usize::from(replica) % 2;
         let gates = self.schedule.setting.layout.gates();
@@ -292,7 +294,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The garbage collector and the end of namespaces and CRDs.
+    /// Runs the garbage collector, and the deletion of namespaces and CRDs.
     fn collect(&self) {
         let mut state = self.world.lock();
         state.server.finish_crds();
@@ -301,15 +303,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a rule is broken that holds at any moment.
+    /// Whether a rule that holds at any moment has been broken.
     fn is_broken(&mut self, calm: bool) -> bool {
         let state = self.world.lock();
         self.outcome.violations.extend(state.monitor.violations.iter().cloned());
         if state.monitor.busiest_minute() > REQUESTS_A_MINUTE {
-            self.outcome.violations.push(format!(
-                "effort without a bound: {} requests in a minute",
-                state.monitor.busiest_minute()
-            ));
+            self.outcome
+                .violations
+                .push(format!("too many requests: {} in a minute", state.monitor.busiest_minute()));
         }
         if calm && self.replicas[0].iter().any(|process| state.is_alive(*process)) {
             let now = state.elapsed();
@@ -318,14 +319,14 @@ impl<'a> Run<'a> {
             for place in misplaced {
                 let since = *self.misplaced.entry(place.clone()).or_insert(now);
                 if now.saturating_sub(since) > REVOCATION {
-                    self.outcome.violations.push(format!("a token stays where it does not belong: {place}"));
+                    self.outcome.violations.push(format!("a token without a grant is not removed: {place}"));
                 }
             }
         }
         !self.outcome.violations.is_empty()
     }
 
-    /// The inputs rest and the faults end: then the outputs have to become right, and no write may follow.
+    /// Ends operations and faults, and checks that the outputs become right and that no write follows.
     async fn settle(&mut self) {
         self.others.end_faults();
         self.start(0);
@@ -333,7 +334,7 @@ impl<'a> Run<'a> {
         if !self.converge().await {
             return;
         }
-        // What comes late may begin something that takes its time.
+        // A late event can start work that takes a while.
         sleep(LINGER).await;
         if !self.converge().await {
             return;
@@ -353,7 +354,7 @@ impl<'a> Run<'a> {
         self.is_broken(false);
     }
 
-    /// Waits until the outputs are right; returns whether they became so in time.
+    /// Waits until the outputs are right; returns whether they were in time.
     async fn converge(&mut self) -> bool {
         let begin = self.world.lock().elapsed();
         let mut step = Duration::from_millis(250);
@@ -379,7 +380,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How long something may stay wrong.
+    /// How long a difference may last.
     fn deadline(&self, wrong: &str) -> Duration {
         let state = self.world.lock();
         let counts = state.monitor.counts();
@@ -399,12 +400,12 @@ impl<'a> Run<'a> {
         wrong.extend(
             oracle::misplaced(&state.server, &state.monitor)
                 .into_iter()
-                .map(|it| format!("{it} is misplaced")),
+                .map(|it| format!("{it} has a token without a grant")),
         );
         (state.elapsed(), wrong)
     }
 
-    /// The same inputs without any of our outputs, and new processes: the outputs have to be the same.
+    /// Runs new processes on the same inputs without any outputs, and checks that they produce the same outputs.
     async fn compare_with_a_fresh_start(&mut self) {
         let (mut server, seen) = {
             let state = self.world.lock();
@@ -445,7 +446,7 @@ impl<'a> Run<'a> {
         for (place, shown) in &seen {
             if again.get(place) != Some(shown) {
                 self.outcome.violations.push(format!(
-                    "the path shows: {place} is {shown}, and after a fresh start {}",
+                    "outputs depend on the path: {place} is {shown}, and after a fresh start {}",
                     again.get(place).unwrap_or(&Value::Null)
                 ));
             }
@@ -453,7 +454,7 @@ impl<'a> Run<'a> {
         for place in again.keys().filter(|place| !seen.contains_key(*place)) {
             self.outcome
                 .violations
-                .push(format!("the path shows: {place} is there after a fresh start only"));
+                .push(format!("outputs depend on the path: {place} exists after a fresh start only"));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The network: a tower service under the real kube client, which brings requests to the [`World`]'s server and
-//! responses back, each late, some never.
+//! The network: a tower service below the real kube client, which passes requests to the [`World`]'s server and
+//! responses back, each with a delay, and drops some.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::world::{Fate, ProcessId, World};
 type SimError = Box<dyn std::error::Error + Send + Sync>;
 type SimBody = UnsyncBoxBody<Bytes, SimError>;
 
-/// How long a client waits for a word on a connection after the server should have ended it. The program's client
-/// has such a limit in its connector, which is not there in this one.
+/// How long a client waits on a silent connection after the server should have ended it. The program's client has such
+/// a timeout in its connector, which is not part of the simulation.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The client of a process.
@@ -47,7 +47,7 @@ async fn serve(
     sleep(world.latency()).await;
     let fate = world.lock().receive(process, &request);
     sleep(world.latency()).await;
-    // A process that has died meanwhile reads nothing any more.
+    // A process that has died reads no more responses.
     let fate = if world.is_alive(process) { fate } else { Fate::Silence };
     match fate {
         Fate::Silence => std::future::pending().await,
@@ -112,7 +112,7 @@ fn watch(
     })
 }
 
-/// A watch that is open.
+/// An open watch.
 struct Open {
     world: World,
     process: ProcessId,
@@ -158,7 +158,7 @@ impl Open {
             }
             if let Some(until) = stalled.filter(|until| *until > Instant::now()) {
                 self.world.count("watch: connection silent");
-                // The connection is dead, and nobody has noticed.
+                // The connection is dead, and the client has not noticed.
                 if until > self.end + READ_TIMEOUT {
                     sleep_until(self.end + READ_TIMEOUT).await;
                     return Next::Broken;
@@ -182,7 +182,7 @@ impl Open {
         }
     }
 
-    /// What the server has for the watch now.
+    /// The events that the server has for the watch now.
     fn look(&mut self) -> Option<Next> {
         let mut state = self.world.lock();
         let watching = self.watching.as_mut()?;

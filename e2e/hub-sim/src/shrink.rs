@@ -1,15 +1,15 @@
-//! The smallest schedule that still fails: delta debugging over its operations.
+//! Finds the smallest schedule that still fails, by delta debugging over its operations.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::process::Means;
 use crate::schedule::{Hubs, Schedule, Setting};
 
-/// How often a schedule is run that may fail: what happens in one moment, happens in the order of the processes' hash
-/// maps, which differs from run to run.
+/// How often a schedule that can fail is run. Processes handle what happens at the same moment in the order of their
+/// hash maps, which differs from run to run.
 const RUNS: usize = 4;
 
-/// Takes away whatever the failure does not need.
+/// Removes everything from a schedule that its failure does not need.
 #[must_use]
 pub fn shrink(schedule: &Schedule, hubs: &Hubs) -> Schedule {
     let rule = |schedule: &Schedule| {
@@ -43,7 +43,7 @@ pub fn shrink(schedule: &Schedule, hubs: &Hubs) -> Schedule {
     smallest
 }
 
-/// What makes a setting simpler, one part at a time.
+/// Simplifications of a setting, one part each.
 const SIMPLER: [fn(Setting) -> Setting; 5] = [
     |setting| Setting { layout: Setting::PLAIN.layout, ..setting },
     |setting| Setting { profiles: Setting::PLAIN.profiles, ..setting },
@@ -52,7 +52,7 @@ const SIMPLER: [fn(Setting) -> Setting; 5] = [
     |setting| Setting { page: 0, ..setting },
 ];
 
-/// What a run breaks; a panic breaks something, too.
+/// Runs a schedule and returns its violations; a panic is one.
 #[must_use]
 pub fn run(schedule: &Schedule, hubs: &Hubs) -> Vec<String> {
     let outcome = catch_unwind(AssertUnwindSafe(|| schedule.run(hubs).violations));

@@ -1,6 +1,6 @@
-//! The hub around the controllers: the server, the network between, and who crashes when.
+//! The environment of the controllers: the server, the network, and the crashes of processes.
 //!
-//! Everything happens on one thread, in tokio's paused time. The world is one value behind a lock that is never held
+//! Everything runs on one thread, in tokio's paused time. The world is one value behind a lock that is never held
 //! across an await.
 
 use std::borrow::Cow;
@@ -19,25 +19,25 @@ use crate::hub;
 use crate::model::{Answer, Failure, Request, Server};
 use crate::monitor::Monitor;
 
-/// One process of ours.
+/// A process.
 pub type ProcessId = usize;
 
-/// A shared world. Cheap to clone.
+/// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
 pub struct World(Arc<Mutex<State>>);
 
-/// What there is.
+/// The state of a world.
 pub struct State {
     /// The API server.
     pub server: Server,
-    /// What goes wrong.
+    /// The faults in effect.
     pub network: Network,
-    /// What is seen of the processes' requests.
+    /// The judge of the processes' requests.
     pub monitor: Monitor,
     rng: Rng,
     began: Instant,
     processes: Vec<Process>,
-    /// Tells watches that something has happened.
+    /// Wakes up watches after a change.
     changed: channel::Sender<u64>,
 }
 
@@ -51,28 +51,28 @@ struct Process {
 /// When a process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashPoint {
-    /// At its next write, or the one after so many more.
+    /// At its next write, or at the one after this many more.
     pub after: usize,
-    /// Whether the write is done before it dies.
+    /// Whether the server executes the write before the process dies.
     pub committed: bool,
 }
 
-/// What is wrong between the processes and the server, or in the server.
+/// The faults between the processes and the server, and in the server.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     /// How many of the next requests fail, and how.
     pub failing: Option<(usize, Fault)>,
-    /// How late watches show what has happened.
+    /// How late watches show events.
     pub lag: Duration,
-    /// Until when watches show nothing at all.
+    /// The time until which watches show no events.
     pub stalled_until: Option<Instant>,
     /// Watches of an earlier generation have lost their connection.
     pub generation: u64,
-    /// Until when no connection reaches the server.
+    /// The time until which no connection reaches the server.
     pub down_until: Option<Instant>,
     /// Whether the history is compacted before the next page of a list.
     pub compacts_between_pages: bool,
-    /// Requests that are refused for lack of a permission, by method and plural.
+    /// Requests for which the permission is missing, by method and plural.
     pub forbidden: Vec<(&'static str, &'static str)>,
 }
 
@@ -87,9 +87,9 @@ pub enum Fault {
     Internal,
     /// The connection breaks before the server has read the request.
     Refused,
-    /// The server does what it is asked for, and the response is lost.
+    /// The server executes the request, and the response is lost.
     Lost,
-    /// The server does what it is asked for, and never responds.
+    /// The server executes the request, and never responds.
     Hung,
 }
 
@@ -98,7 +98,7 @@ impl Fault {
     pub const ALL: [Self; 6] =
         [Self::Throttled, Self::Unavailable, Self::Internal, Self::Refused, Self::Lost, Self::Hung];
 
-    /// The fault as it is counted.
+    /// The name of the fault, as counters use it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -112,18 +112,18 @@ impl Fault {
     }
 }
 
-/// What becomes of a request that reaches the server.
+/// What happens to a request that reaches the server.
 pub(crate) enum Fate {
-    /// This is the answer.
+    /// The server sends this response.
     Answered(Answer),
     /// The connection breaks.
     Broken,
-    /// Nothing comes back, ever.
+    /// No response ever arrives.
     Silence,
 }
 
 impl World {
-    /// A world with this server. Has to be made inside a runtime whose time is paused.
+    /// A world with this server. Must be created inside a runtime whose time is paused.
     #[must_use]
     pub fn new(server: Server, seed: u64) -> Self {
         let (changed, _) = channel::channel(0);
@@ -138,19 +138,19 @@ impl World {
         })))
     }
 
-    /// What there is. Not to be held across an await.
+    /// Locks the state. The lock must not be held across an await.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.0.lock();
         state.tick();
         state
     }
 
-    /// Counts something.
+    /// Adds one to a counter.
     pub(crate) fn count(&self, what: &'static str) {
         self.lock().monitor.count(what);
     }
 
-    /// Somebody who is no process of ours sends a request, and everything goes well on the way.
+    /// Sends a request of a client that is not a process, without faults.
     pub(crate) fn act(&self, request: &Request) -> Answer {
         let mut state = self.lock();
         let answer = state.server.handle(request);
@@ -173,45 +173,45 @@ impl World {
         state.processes.len() - 1
     }
 
-    /// Which task is a process.
+    /// Records the task of a process.
     pub(crate) fn set_task(&self, process: ProcessId, task: AbortHandle) {
         self.lock().processes[process].task = Some(task);
     }
 
-    /// Ends a process without a word. What it has sent is still under way.
+    /// Kills a process. The requests that it has sent still reach the server.
     pub fn kill(&self, process: ProcessId) {
         self.lock().kill(process);
     }
 
-    /// Whether a process lives.
+    /// Whether a process runs.
     #[must_use]
     pub fn is_alive(&self, process: ProcessId) -> bool {
         self.lock().processes[process].alive
     }
 
-    /// A process has ended by itself, and begins anew: what it has made is no longer known to it.
+    /// Records that a process has ended on its own and starts again: it no longer knows which objects it has created.
     pub(crate) fn restarted(&self, process: ProcessId) {
         let mut state = self.lock();
         state.monitor.count("restarts");
         state.monitor.abandon(process);
     }
 
-    /// Has a process die at one of its next writes.
+    /// Makes a process die at one of its next writes.
     pub fn crash_at(&self, process: ProcessId, point: CrashPoint) {
         self.lock().processes[process].crash = Some(point);
     }
 
-    /// Nobody dies any more.
+    /// Cancels all planned crashes.
     pub fn end_crashes(&self) {
         self.lock().processes.iter_mut().for_each(|process| process.crash = None);
     }
 
-    /// Every watch loses its connection.
+    /// Disconnects every watch.
     pub fn disconnect(&self) {
         self.lock().disconnect();
     }
 
-    /// How long a request is under way.
+    /// How long a request takes to arrive.
     pub(crate) fn latency(&self) -> Duration {
         let mut state = self.lock();
         Duration::from_micros(state.rng.u64(200..6000))
@@ -224,12 +224,12 @@ impl World {
 
 impl State {
     fn tick(&mut self) {
-        // Timestamps have seconds; an hour before the beginning is there for what is old.
+        // Timestamps count seconds; the hour before the start is for objects that are old.
         let seconds = i64::try_from(self.began.elapsed().as_secs()).unwrap_or(i64::MAX);
         self.server.now = 1_800_000_000 + seconds;
     }
 
-    /// Every watch loses its connection.
+    /// Disconnects every watch.
     pub fn disconnect(&mut self) {
         self.network.generation += 1;
         self.notify();
@@ -239,13 +239,13 @@ impl State {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// Time since the beginning.
+    /// The time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Ends a process without a word.
+    /// Kills a process.
     pub fn kill(&mut self, process: ProcessId) {
         let ended = &mut self.processes[process];
         ended.alive = false;
@@ -256,13 +256,13 @@ impl State {
         self.notify();
     }
 
-    /// Whether a process lives.
+    /// Whether a process runs.
     #[must_use]
     pub fn is_alive(&self, process: ProcessId) -> bool {
         self.processes[process].alive
     }
 
-    /// Takes a request of a process to its end, or to what goes wrong with it.
+    /// Handles a request of a process, or applies a fault to it.
     pub(crate) fn receive(&mut self, process: ProcessId, request: &Request) -> Fate {
         if !self.processes[process].alive {
             return Fate::Silence;
@@ -348,7 +348,7 @@ impl State {
         (limited && !hub::may_touch_secrets(&self.server, request)).then(|| refused("secrets"))
     }
 
-    /// Whether a process dies at this write, and if so whether the write is done.
+    /// Whether a process dies at this write, and if so, whether the server executes the write.
     fn crash_now(&mut self, process: ProcessId) -> Option<bool> {
         let process = &mut self.processes[process];
         process.writes += 1;
@@ -363,10 +363,10 @@ impl State {
     }
 }
 
-/// What was counted, by name.
+/// The counters by name.
 pub type Counts = BTreeMap<Cow<'static, str>, u64>;
 
-/// An object in a response of the model, or nothing.
+/// The object in a response, if it has one.
 #[must_use]
 pub fn object(answer: Answer) -> Option<Value> {
     match answer {

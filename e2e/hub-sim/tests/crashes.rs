@@ -1,4 +1,4 @@
-//! The process dies before and after every single write of every scenario, and begins anew.
+//! Kills the process before and after every write of every scenario, and starts it again.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +9,7 @@
 use hub_sim::operation::{Operation as O, ProfileTenant};
 use hub_sim::schedule::{Hubs, Schedule, Setting};
 
-/// What happens after the process has begun on a hub with two clusters, by name.
+/// The scenarios by name: what happens after the process has started on a hub with two clusters.
 fn scenarios() -> Vec<(&'static str, Vec<O>)> {
     vec![
         ("a cold start", vec![]),
@@ -19,7 +19,7 @@ fn scenarios() -> Vec<(&'static str, Vec<O>)> {
         ("the proxy's authority changes", vec![O::Serve(0, Some(1))]),
         ("a token is rotated", vec![O::Report(0, 0, 1)]),
         (
-            "a namespace ends and comes back",
+            "a namespace is deleted and created again",
             vec![O::EndNamespace(0), O::Collect, O::CreateNamespace(0), O::Bind(0, 0)],
         ),
         ("a profile is deleted by hand", vec![O::Profile(0, 0, ProfileTenant::Delete)]),
@@ -50,14 +50,14 @@ fn schedule(happens: &[O], crash: Option<O>) -> Schedule {
     operations.extend(crash.map(|crash| (crash, 0)));
     operations.push((O::Wait(1000), 0));
     for happens in happens {
-        // One that has died begins anew.
+        // Starts the process again if it has died.
         operations.extend([(*happens, 20), (O::Start(0), 400)]);
     }
     Schedule { seed: 4, setting: Setting::PLAIN, operations }
 }
 
 #[test]
-fn a_process_that_dies_before_or_after_any_write_does_the_rest_when_it_begins_anew() {
+fn a_process_that_dies_before_or_after_any_write_completes_the_work_after_a_restart() {
     let hubs = Hubs::default();
     let mut tried = 0;
     for (name, happens) in scenarios() {
@@ -70,7 +70,7 @@ fn a_process_that_dies_before_or_after_any_write_does_the_rest_when_it_begins_an
                 assert_eq!(outcome.violations, [""; 0], "{name}: {counted}, {after} writes later");
                 crashes += outcome.counts.get(counted).copied().unwrap_or(0);
             }
-            // There are no more writes.
+            // The scenario has no more writes.
             if crashes == 0 {
                 break;
             }
@@ -78,5 +78,5 @@ fn a_process_that_dies_before_or_after_any_write_does_the_rest_when_it_begins_an
         }
     }
     assert!(tried > 100, "{tried} crashes");
-    println!("{tried} crashes before or after a write, and each time the outputs became right");
+    println!("{tried} crashes before or after a write, and the outputs converged after each");
 }

@@ -1,5 +1,5 @@
-//! Random schedules in every run of the tests, and what earlier ones have found. `hack/robustness.sh` runs thousands in a
-//! minute, by an optimised build.
+//! Random schedules in every run of the tests, and the schedules that earlier runs have failed on. `hack/robustness.sh`
+//! runs more of them with an optimised build.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -9,27 +9,27 @@ use hub_sim::schedule::{Hubs, Layout, Schedule, Setting};
 use hub_sim::shrink;
 use hub_sim::world::Fault;
 
-/// Schedules in a run that is not optimised.
+/// The number of random schedules in a run of the tests, which is not optimised.
 const SCHEDULES: u64 = 60;
 
 #[test]
-fn the_hub_gets_over_whatever_happens() {
+fn the_hub_converges_after_every_random_schedule() {
     let hubs = Hubs::default();
     for seed in 0..SCHEDULES {
         let schedule = Schedule::random(seed);
         let violations = shrink::run(&schedule, &hubs);
         if !violations.is_empty() {
             let smallest = shrink::shrink(&schedule, &hubs);
-            panic!("seed {seed}: {violations:#?}\nin short: {smallest:?}");
+            panic!("seed {seed}: {violations:#?}\nsmallest schedule: {smallest:?}");
         }
     }
 }
 
 #[test]
-fn a_seed_runs_the_same_way_again() {
+fn the_same_seed_leads_to_the_same_requests() {
     let hubs = Hubs::default();
     let schedule = Schedule::random(7);
-    // Whatever the processes do in one moment, they do in the order of their hash maps.
+    // Processes handle what happens at the same moment in the order of their hash maps.
     let requests = || {
         let trace = schedule.run(&hubs).trace;
         let mut requests: Vec<String> = trace
@@ -42,7 +42,7 @@ fn a_seed_runs_the_same_way_again() {
     assert_eq!(requests(), requests());
 }
 
-/// Runs operations, a moment apart.
+/// Runs operations with a short pause after each.
 fn run(setting: Setting, operations: &[O]) -> Vec<String> {
     let operations = operations.iter().map(|operation| (*operation, 300)).collect();
     shrink::run(&Schedule { seed: 4, setting, operations }, &Hubs::default())
@@ -62,7 +62,7 @@ fn a_create_whose_response_is_lost_is_neither_repeated_nor_forgotten() {
 }
 
 #[test]
-fn two_replicas_that_both_believe_they_lead_do_no_harm() {
+fn two_replicas_that_both_believe_that_they_lead_break_no_property() {
     let operations = [
         O::Start(0),
         O::Start(1),
@@ -91,7 +91,7 @@ fn a_credential_that_is_stripped_before_its_create_is_acknowledged_is_replaced()
         O::CreateAccount(0, 0),
     ];
     let operations: Vec<_> = operations.map(|operation| (operation, 300)).into();
-    // The token is seen, the create is sent, and its response is under way: in some of these moments.
+    // In some of these moments, the syncer has seen the token and sent the create, and the response is on its way.
     for milliseconds in 0..12 {
         let mut operations = operations.clone();
         operations
@@ -104,7 +104,7 @@ fn a_credential_that_is_stripped_before_its_create_is_acknowledged_is_replaced()
 }
 
 #[test]
-fn what_a_namespace_held_that_has_ended_is_not_reported_as_undeletable() {
+fn a_copy_in_a_deleted_namespace_is_not_reported_as_impossible_to_delete() {
     let operations = [
         O::Start(0),
         O::CreateSet(0),
@@ -123,7 +123,7 @@ fn what_a_namespace_held_that_has_ended_is_not_reported_as_undeletable() {
 }
 
 #[test]
-fn a_foreign_secret_where_a_credential_belongs_is_reported_once_and_for_as_long_as_it_is_there() {
+fn a_foreign_secret_with_the_name_of_a_copy_is_reported_once_and_for_as_long_as_it_exists() {
     let operations = [
         O::Start(0),
         O::CreateSet(0),

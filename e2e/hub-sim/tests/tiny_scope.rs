@@ -1,8 +1,8 @@
 //! Every state of a tiny hub, and every change of it: two clusters, two sets and two namespaces.
 //!
 //! By induction over the changes, no order of events can lead to another decision: in every state, after every single
-//! change, each decision is the one that the state alone gives, by a second writing of the rule; and every decision that
-//! changes was announced.
+//! change, each decision is the one that a second implementation of the rule derives from the state alone, and the
+//! index reports every decision that changes.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const CLUSTERS: [&str; 2] = ["a", "b"];
 const NAMESPACES: [&str; 2] = ["team", "other"];
 
-/// How many variants each part of a state has: two clusters, two sets, four bindings.
+/// The number of variants of each part of a state: two clusters, two sets, four bindings.
 const VARIANTS: [u8; 8] = [5, 5, 4, 4, 3, 3, 3, 3];
 
 type State = [u8; 8];
@@ -48,7 +48,7 @@ fn cluster(variant: u8) -> Option<ObservedCluster> {
     Some(ObservedCluster::read(&serde_json::from_value(object).unwrap()))
 }
 
-/// A set: absent, of the label, of all clusters, or with a selector that cannot be read.
+/// A set: absent, with a label selector, of all clusters, or with a selector that cannot be read.
 fn set(variant: u8) -> Option<ObservedClusterSet> {
     let spec = match variant {
         0 => return None,
@@ -92,7 +92,7 @@ impl Variants {
         }
     }
 
-    /// Brings one part of the index to a variant.
+    /// Changes one part of the index to a variant.
     fn change(&self, fleet: &mut Fleet, part: usize, variant: u8) -> Touched {
         let variant = usize::from(variant);
         match part {
@@ -130,7 +130,7 @@ impl Variants {
     }
 }
 
-/// The rule, once more, over the state.
+/// The second implementation of the rule.
 fn granted(state: State, namespace: usize, cluster: usize) -> Grant {
     let member = state[cluster];
     if member == 0 || member == 4 {
@@ -203,7 +203,7 @@ fn no_order_of_changes_leads_to_another_decision() {
     println!("{visited} states of the fleet, {changes} changes");
 }
 
-/// What may stand where a profile belongs.
+/// The objects that can exist where a profile belongs.
 fn profiles() -> Vec<Option<Value>> {
     let of = |manager: &str, labelled: bool| {
         let mut object = json!({
@@ -237,7 +237,7 @@ fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
     };
     let variants = Variants::read();
     let (mut plans, mut longest) = (0_u64, 0);
-    // One namespace: what stands in the other concerns no profile here.
+    // One namespace is enough: the bindings of the other concern no profile here.
     for state in states().filter(|state| state[6..] == [0, 0]) {
         let fleet = variants.fleet(state);
         for cluster in 0..2 {
@@ -276,7 +276,7 @@ fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
                         assert_eq!(
                             object.as_ref(),
                             Some(before),
-                            "{state:?} {key}: what is not ours changes"
+                            "{state:?} {key}: fields of other owners change"
                         );
                     }
                     (_, Grant::Granted) => {
@@ -286,7 +286,7 @@ fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
                         assert_eq!(shown["status"]["accessProviders"], theirs, "{state:?} {key}");
                     }
                     (Some(_), Grant::Unknown) => {
-                        assert!(object.is_some(), "{state:?} {key}: unknown deletes");
+                        assert!(object.is_some(), "{state:?} {key}: an unknown grant deletes the profile");
                     }
                     (None, Grant::Unknown | Grant::Refused) => assert_eq!(object, None, "{state:?} {key}"),
                     (Some(before), Grant::Refused) => {
@@ -297,5 +297,5 @@ fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
             }
         }
     }
-    println!("{plans} plans, at most {longest} writes to the end");
+    println!("{plans} plans, at most {longest} writes until nothing differs");
 }

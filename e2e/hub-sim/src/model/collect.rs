@@ -1,4 +1,4 @@
-//! What controllers do that come with every API server: the garbage collector, and the end of namespaces.
+//! The controllers that come with every API server: the garbage collector and the namespace controller.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::meta::{is_held, is_terminating, uid_of};
 use super::{Key, Kind, Server};
 
-/// Who the changes of these controllers are by.
+/// The client of the changes that these controllers make.
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 impl Server {
-    /// Lets the controllers do all that is to do now; returns whether that was anything.
+    /// Lets the controllers do all pending work; returns whether there was any.
     pub fn collect(&mut self) -> bool {
         let mut any = false;
         while self.collect_once() {
@@ -58,8 +58,8 @@ impl Server {
         any
     }
 
-    /// Whether an owner of an object in a namespace does not exist: there, or outside of namespaces, is no object of its
-    /// kind, name and uid. One of a kind that nobody knows may exist.
+    /// Whether an owner of an object in a namespace does not exist: the namespace and the cluster scope have no object
+    /// of its kind, name and uid. An owner of an unknown kind counts as existing.
     fn is_absent(&self, owner: &Value, namespace: &str) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
@@ -70,7 +70,7 @@ impl Server {
         self.objects.get(&key).is_none_or(|found| uid_of(found) != text("uid"))
     }
 
-    /// Begins or ends an object's end, as finalizers allow.
+    /// Starts or completes the deletion of an object, as its finalizers allow.
     pub(super) fn remove(&mut self, key: &Key, agent: &str) -> Option<Arc<Value>> {
         let object = self.objects.get(key)?;
         if is_terminating(object) && is_held(object) {

@@ -1,4 +1,4 @@
-//! What a hub serves, which changes with its CRDs.
+//! The kinds that a hub serves, which change with its CRDs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Key, Kind, Server, Serving, is_terminating};
 const CRDS: &str = "customresourcedefinitions";
 
 impl Server {
-    /// Makes the object of a CRD what the kind is, or deletes it.
+    /// Updates the object of a CRD from its kind, or deletes it.
     pub(super) fn define(&mut self, kind: usize) {
         let definition = self.kinds[kind].definition.clone();
         let name = definition["metadata"]["name"].as_str().unwrap_or_default();
@@ -37,7 +37,7 @@ impl Server {
         self.commit(key, Some(object), CONTROLLER_MANAGER);
     }
 
-    /// Makes a kind what the object of its CRD says, after that has been restored from a backup.
+    /// Updates a kind from the object of its CRD after that has been restored from a backup.
     pub(super) fn redefine(&mut self, kind: usize) {
         let name = self.kinds[kind].definition["metadata"]["name"].as_str().unwrap_or_default();
         let object = self.object(CRDS, "", name).cloned();
@@ -62,7 +62,7 @@ impl Server {
         self.define(kind);
     }
 
-    /// Deletes a CRD: with all objects of its kind at once, or, while finalizers hold some, in the end.
+    /// Deletes a CRD: at once with all objects of its kind or, if finalizers keep some, after these have ended.
     pub fn remove_crd(&mut self, plural: &str) {
         let Some(kind) = self.kind_of(plural).filter(|kind| self.kinds[*kind].custom) else { return };
         if self.kinds[kind].serving != Serving::Served {
@@ -76,7 +76,7 @@ impl Server {
         self.finish_crds();
     }
 
-    /// Ends the CRDs that nothing holds any more.
+    /// Ends the deletion of CRDs whose objects have all ended.
     pub fn finish_crds(&mut self) {
         for kind in 0..self.kinds.len() {
             if self.kinds[kind].serving == Serving::Terminating && self.objects_of_kind(kind).next().is_none()
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Makes a CRD again that was deleted. One that is not gone yet stays as it is.
+    /// Creates a deleted CRD again. A CRD whose deletion has not ended stays as it is.
     pub fn restore_crd(&mut self, plural: &str) {
         self.finish_crds();
         let missing = |kind: &Arc<Kind>| kind.plural == plural && kind.serving == Serving::Missing;
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// Serves a version of a kind, or no longer. Ends the watches of the kind, as a real server does.
+    /// Serves a version of a kind, or stops serving it. Ends the watches of the kind, as a real server does.
     pub fn serve_version(&mut self, plural: &str, version: &str, served: bool) {
         let Some(kind) = self.kind_of(plural) else { return };
         if self.kinds[kind].serving != Serving::Served {

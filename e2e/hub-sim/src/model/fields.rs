@@ -1,11 +1,11 @@
-//! `managedFields`: who wrote what, by field manager. Which fields one manager has is kept flat here, by the path of
-//! each value that is no object; the real server keeps a tree.
+//! `managedFields`: which field manager wrote what. The fields of a manager are a flat list here, by the path of each
+//! value that is not an object; the real server keeps a tree.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// Who writes.
+/// The writer of a change.
 pub(super) struct Writer<'a> {
     pub(super) manager: &'a str,
     pub(super) api_version: &'a str,
@@ -13,7 +13,7 @@ pub(super) struct Writer<'a> {
     pub(super) time: &'a str,
 }
 
-/// Metadata that nobody owns.
+/// Metadata without an owner.
 const UNOWNED: [&str; 10] = [
     "name",
     "namespace",
@@ -27,7 +27,7 @@ const UNOWNED: [&str; 10] = [
     "selfLink",
 ];
 
-/// Notes who wrote the difference between two states of an object.
+/// Records who wrote the difference between two states of an object.
 pub(super) fn update(before: Option<&Value>, after: &mut Value, writer: &Writer<'_>) {
     let (mut old, mut new) = (BTreeSet::new(), BTreeSet::new());
     if let Some(before) = before {

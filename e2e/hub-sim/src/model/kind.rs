@@ -1,4 +1,4 @@
-//! The kinds that a server knows: some of Kubernetes' own, and those of the CRDs that it was given.
+//! The kinds that a server knows: some built-in kinds of Kubernetes, and those of the CRDs that it was given.
 
 use std::collections::BTreeMap;
 
@@ -9,36 +9,36 @@ use super::schema::Schema;
 /// A kind, as an API server serves it.
 #[derive(Debug, Clone)]
 pub struct Kind {
-    /// The API group, empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// The kind of one object.
+    /// The `kind` of its objects.
     pub kind: String,
-    /// The resource's plural, which is in paths.
+    /// The plural of the resource, as paths have it.
     pub plural: String,
-    /// Whether its objects are in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// The versions that are served, by name.
+    /// The served versions, by name.
     pub versions: BTreeMap<String, Version>,
-    /// The versions that are not.
+    /// The versions that are not served.
     pub(super) unserved: BTreeMap<String, Version>,
     /// Whether a CRD defines it.
     pub custom: bool,
-    /// Whether the CRD is there. Kinds of Kubernetes' own are always served.
+    /// Whether the CRD exists. Built-in kinds are always served.
     pub serving: Serving,
     /// The CRD without its schemas.
     pub(super) definition: Value,
-    /// How often the CRD has changed: watches end when it does.
+    /// How often the CRD has changed: each change ends the watches of the kind.
     pub(super) revision: u64,
 }
 
-/// How far a CRD is.
+/// The state of a CRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serving {
     /// The kind is served.
     Served,
-    /// The CRD is being deleted: objects can be read and deleted, and none can be created.
+    /// The CRD is being deleted: its objects can be read and deleted, and none can be created.
     Terminating,
-    /// There is no such CRD.
+    /// The CRD does not exist.
     Missing,
 }
 
@@ -47,7 +47,7 @@ pub enum Serving {
 pub struct Version {
     /// Whether the status is a subresource.
     pub status: bool,
-    /// What the CRD says of the objects; nothing for Kubernetes' own kinds.
+    /// The schema of the CRD; none for built-in kinds.
     pub schema: Option<Schema>,
 }
 
@@ -67,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// The kinds of Kubernetes' own that the controllers or their surroundings use.
+    /// The built-in kinds that the controllers or their environment use.
     #[must_use]
     pub fn builtins() -> Vec<Self> {
         vec![
@@ -88,7 +88,7 @@ impl Kind {
         ]
     }
 
-    /// The kind that a `CustomResourceDefinition` defines. Nothing if this is none.
+    /// The kind that a `CustomResourceDefinition` defines; `None` if the object is not a valid one.
     #[must_use]
     pub fn from_crd(crd: &Value) -> Option<Self> {
         let spec = &crd["spec"];
@@ -119,13 +119,13 @@ impl Kind {
         })
     }
 
-    /// The API version as objects name it.
+    /// The `apiVersion` of the objects.
     #[must_use]
     pub fn api_version(&self, version: &str) -> String {
         if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
     }
 
-    /// The resource as errors name it: `secrets`, `clusterprofiles.multicluster.x-k8s.io`.
+    /// The resource as error messages name it: `secrets`, `clusterprofiles.multicluster.x-k8s.io`.
     #[must_use]
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }

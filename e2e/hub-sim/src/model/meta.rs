@@ -1,4 +1,4 @@
-//! The metadata of objects: what a server sets, keeps and refuses.
+//! The metadata of objects: the fields that a server sets, keeps and refuses.
 
 use serde_json::{Map, Value};
 
@@ -28,12 +28,12 @@ pub fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Whether finalizers hold an object.
+/// Whether an object has finalizers.
 pub(super) fn is_held(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// The fields of `metadata` that exist.
+/// The fields that `metadata` can have.
 const FIELDS: [&str; 14] = [
     "name",
     "generateName",
@@ -51,7 +51,7 @@ const FIELDS: [&str; 14] = [
     "finalizers",
 ];
 
-/// Brings metadata to the form in which they are stored.
+/// Brings metadata into the form in which they are stored.
 pub(super) fn complete(object: &mut Value) {
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(Map::new());
@@ -62,7 +62,7 @@ pub(super) fn complete(object: &mut Value) {
     });
     for field in ["labels", "annotations"] {
         if let Some(Value::Object(map)) = metadata.get_mut(field) {
-            // Go reads a null as the text that is the default.
+            // Go decodes null as an empty string, which is the default.
             map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = "".into());
         }
     }
@@ -83,7 +83,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// What cannot be decoded, which is refused before anything is looked at.
+/// An error of decoding, which the server returns before any other check.
 pub(super) fn undecodable(object: &Value) -> Option<String> {
     let metadata = &object["metadata"];
     let all_text = |map: &Value| {
@@ -105,7 +105,7 @@ pub(super) fn undecodable(object: &Value) -> Option<String> {
     None
 }
 
-/// What is wrong with the metadata of an object that replaces another.
+/// The errors in the metadata of an object that replaces another.
 pub(super) fn validate(object: &Value, before: Option<&Value>) -> Causes {
     let mut causes = Causes::new();
     let metadata = &object["metadata"];

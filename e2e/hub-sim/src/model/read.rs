@@ -1,4 +1,4 @@
-//! GET and LIST, and the one patch that is modelled.
+//! GET, LIST and merge patches.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::meta::{name_of, version_of};
 use super::watch::Shape;
 use super::{Answer, Failure, Request, Selector, Server, Target};
 
-/// Merges a patch into a document (RFC 7386), as the API server does: what replaces something loses the nulls of all
-/// objects in it, those in lists as well.
+/// Merges a patch into a document (RFC 7386), as the API server does: a value that replaces another loses the nulls of
+/// all objects in it, also of those in lists.
 pub fn merge_patch(document: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *document = without_nulls(patch);
@@ -50,7 +50,7 @@ impl Server {
         self.objects.get(&target.key()).ok_or_else(not_found)
     }
 
-    /// An object as the version of the path shows it.
+    /// An object in the version of the path.
     pub(super) fn shown(&self, target: &Target, object: &Value, shape: Shape) -> Value {
         let kind = &self.kinds[target.kind];
         if shape == Shape::Metadata {
@@ -128,7 +128,7 @@ impl Server {
         };
         let mut list = list;
         list["metadata"] = metadata;
-        // Go writes an empty list of metadata as null.
+        // Go encodes an empty list of metadata as null.
         list["items"] = if items.is_empty() && shape == Shape::Metadata { Value::Null } else { items.into() };
         if next.is_some() {
             self.pages.insert((target.kind, version), all);
@@ -136,7 +136,7 @@ impl Server {
         Ok(Answer::Object(200, list))
     }
 
-    /// In lists of Kubernetes' own kinds the objects do not say what they are.
+    /// Objects in lists of built-in kinds have no `kind` and `apiVersion`.
     fn listed(&self, target: &Target, object: &Value, shape: Shape) -> Value {
         let mut shown = self.shown(target, object, shape);
         if !self.kinds[target.kind].custom
@@ -149,7 +149,7 @@ impl Server {
         shown
     }
 
-    /// The objects of a kind as they were at a version that the history goes back to, in order.
+    /// The objects of a kind at a version that the history goes back to, in order.
     fn objects_at(&self, kind: usize, version: u64) -> Vec<Arc<Value>> {
         if version == self.version {
             return self.objects_of_kind(kind).map(|(_, object)| Arc::clone(object)).collect();
@@ -173,7 +173,7 @@ impl Server {
     }
 }
 
-/// Whether two objects are the same but for their version.
+/// Whether two objects differ in nothing but their version.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     debug_assert_eq!(name_of(one), name_of(other));
     let without = |object: &Value| {

@@ -1,14 +1,14 @@
-//! Structural schemas: what an API server drops, fills in and refuses of a custom object.
+//! Structural schemas: the fields of a custom object that an API server drops, defaults and refuses.
 
 use std::collections::BTreeMap;
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// What is wrong with an object: the field's path and why.
+/// An error in an object: the path of the field and the reason.
 pub type Causes = Vec<(String, String)>;
 
-/// A structural schema, as far as the CRDs of a hub use the language.
+/// A structural schema, limited to the features that the CRDs of a hub use.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a keyword of the language")]
 pub struct Schema {
@@ -27,13 +27,13 @@ pub struct Schema {
     bounds: (Option<f64>, Option<f64>),
     pattern: Option<Regex>,
     format: Option<String>,
-    /// The keys of a list that is a map; none for a set.
+    /// The keys of a list that is a map; empty for a set.
     list_keys: Option<Vec<String>>,
     immutable: bool,
 }
 
 impl Schema {
-    /// Reads a schema from the JSON of a CRD. Nothing if this is none.
+    /// Reads a schema from the JSON of a CRD; `None` if it is not a valid schema.
     #[must_use]
     pub fn read(schema: &Value) -> Option<Self> {
         let object = schema.as_object()?;
@@ -77,7 +77,8 @@ impl Schema {
         })
     }
 
-    /// Brings an object to the form in which it is stored: unknown fields and forbidden nulls dropped, defaults set.
+    /// Brings an object into the form in which it is stored: drops unknown fields and forbidden nulls, and sets
+    /// defaults.
     pub fn complete(&self, object: &mut Value) {
         let Value::Object(fields) = object else { return };
         self.complete_fields(fields, &["apiVersion", "kind", "metadata"]);
@@ -119,7 +120,7 @@ impl Schema {
         }
     }
 
-    /// What is wrong with an object that replaces another.
+    /// The errors in an object that replaces another.
     #[must_use]
     pub fn validate(&self, object: &Value, before: Option<&Value>) -> Causes {
         let mut causes = Vec::new();

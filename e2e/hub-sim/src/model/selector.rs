@@ -1,4 +1,4 @@
-//! Which objects a list or a watch selects.
+//! The selectors of lists and watches.
 
 use serde_json::Value;
 
@@ -19,8 +19,8 @@ enum Requirement {
 }
 
 impl Selector {
-    /// Reads the query parameters `labelSelector` and `fieldSelector`. Of the language of the former it takes what
-    /// kubectl calls equality-based, of fields the name and the namespace; anything else is an error with its text.
+    /// Reads the query parameters `labelSelector` and `fieldSelector`. Supports equality-based requirements on labels,
+    /// and the fields name and namespace; any other requirement is an error that quotes it.
     pub fn parse(labels: &str, fields: &str) -> Result<Self, String> {
         let mut selector = Self::default();
         for part in labels.split(',').filter(|part| !part.is_empty()) {
@@ -47,7 +47,7 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Whether it selects an object.
+    /// Whether the selector matches an object.
     #[must_use]
     pub fn selects(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];

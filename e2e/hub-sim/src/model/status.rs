@@ -1,4 +1,4 @@
-//! The errors of an API server, worded as the real one words them.
+//! The errors of an API server, with the messages of the real one.
 
 use serde_json::{Value, json};
 
@@ -33,32 +33,32 @@ impl Failure {
         status
     }
 
-    /// Nothing is served at that path. The real server sends plain text here instead of a `Status`, and so does the model.
+    /// The path is not served. The real server sends plain text here instead of a `Status`, and so does the model.
     #[must_use]
     pub fn no_such_path() -> Self {
         Self::new(404, "", "404 page not found\n")
     }
 
-    /// There is no such object.
+    /// The object does not exist.
     #[must_use]
     pub fn not_found(resource: &str, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{resource} {name:?} not found")).about(resource, name)
     }
 
-    /// There is one already.
+    /// The object already exists.
     #[must_use]
     pub fn already_exists(resource: &str, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{resource} {name:?} already exists")).about(resource, name)
     }
 
-    /// The object has changed.
+    /// A conflict: the object has changed.
     #[must_use]
     pub fn conflict(resource: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
         Self::new(409, "Conflict", message).about(resource, name)
     }
 
-    /// The object has changed since it was read.
+    /// A conflict: the object has changed since it was read.
     #[must_use]
     pub fn modified(resource: &str, name: &str) -> Self {
         let why =
@@ -91,19 +91,19 @@ impl Failure {
         failure
     }
 
-    /// The request makes no sense.
+    /// The request is malformed.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// The verb is not served.
+    /// The resource does not support the verb.
     #[must_use]
     pub fn method_not_allowed(message: impl Into<String>) -> Self {
         Self::new(405, "MethodNotAllowed", message)
     }
 
-    /// A namespace is being deleted.
+    /// The namespace is being deleted.
     #[must_use]
     pub fn namespace_terminating(resource: &str, name: &str, namespace: &str) -> Self {
         let why =
@@ -115,19 +115,19 @@ impl Failure {
         failure
     }
 
-    /// The request is refused, by a missing permission, a quota or a webhook.
+    /// A missing permission, a quota or a webhook refuses the request.
     #[must_use]
     pub fn forbidden(resource: &str, name: &str, why: &str) -> Self {
         Self::new(403, "Forbidden", format!("{resource} {name:?} is forbidden: {why}")).about(resource, name)
     }
 
-    /// What the client wants to go on from is no longer known.
+    /// The version from which the client continues has been compacted.
     #[must_use]
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// The client is asked to slow down.
+    /// The client has to send fewer requests.
     #[must_use]
     pub fn too_many_requests(retry_after: u64) -> Self {
         let mut failure = Self::new(
@@ -145,13 +145,13 @@ impl Failure {
         Self::new(503, "ServiceUnavailable", "the server is currently unable to handle the request")
     }
 
-    /// The server has met a problem of its own.
+    /// An internal error of the server.
     #[must_use]
     pub fn internal() -> Self {
         Self::new(500, "InternalError", "Internal error occurred: etcdserver: request timed out")
     }
 
-    /// The version that the client wants is beyond what there is.
+    /// The version that the client requests is newer than the latest.
     #[must_use]
     pub fn too_large_version(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");

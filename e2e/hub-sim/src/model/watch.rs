@@ -1,4 +1,4 @@
-//! WATCH: what a watch shows of the history.
+//! WATCH: the events of the history that a watch shows.
 
 use std::sync::Arc;
 
@@ -6,37 +6,37 @@ use serde_json::{Map, Value, json};
 
 use super::{Answer, Change, Failure, Request, Selector, Server, Serving, Target};
 
-/// Whether objects are asked for as a whole.
+/// Whether the client requests whole objects or their metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// As they are.
+    /// Whole objects.
     Whole,
-    /// As `PartialObjectMetadata`.
+    /// `PartialObjectMetadata`.
     Metadata,
 }
 
 impl Shape {
-    /// What the header `Accept` asks for.
+    /// The shape that the header `Accept` requests.
     #[must_use]
     pub fn of(accept: &str) -> Self {
         if accept.contains("as=PartialObjectMetadata") { Self::Metadata } else { Self::Whole }
     }
 }
 
-/// A watch that was accepted.
+/// An accepted watch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchStart {
-    /// What it follows.
+    /// The objects that it follows.
     pub watching: Watching,
-    /// The events that it begins with.
+    /// The initial events.
     pub first: Vec<Value>,
-    /// After how many seconds the server ends it.
+    /// The number of seconds after which the server ends it.
     pub timeout: u64,
-    /// Whether it is over after its first events.
+    /// Whether it ends after its initial events.
     pub ended: bool,
 }
 
-/// What a watch follows, and how far it has come.
+/// The objects that a watch follows, and the version that it has reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watching {
     /// The index of the kind.
@@ -48,7 +48,7 @@ pub struct Watching {
     selector: Selector,
     shape: Shape,
     bookmarks: bool,
-    /// The resourceVersion up to which it has shown everything.
+    /// The resourceVersion up to which it has shown all events.
     pub version: u64,
 }
 
@@ -91,27 +91,27 @@ impl Server {
         Ok(Answer::Watch(WatchStart { watching, first, timeout, ended }))
     }
 
-    /// What has happened since, as a watch's events; the watch is then up to date. Nothing if the history that it
-    /// goes on from is gone.
+    /// The events since the last call; the watch is then up to date. `None` if the history that it continues from has
+    /// been compacted.
     pub fn follow(&self, watching: &mut Watching) -> Option<Vec<Value>> {
         if watching.version < self.compacted {
             return None;
         }
         let since = self.changes_since(watching.version);
         let events = since.iter().filter_map(|change| self.event_of(watching, change)).collect();
-        // One that began in the future waits until the present is there.
+        // A watch from a future version waits until the server reaches that version.
         watching.version = watching.version.max(self.version);
         Some(events)
     }
 
-    /// Whether a watch is over since the CRD of its kind has changed, or is gone.
+    /// Whether a watch ends because the CRD of its kind has changed or been deleted.
     #[must_use]
     pub fn is_over(&self, watching: &Watching) -> bool {
         let kind = &self.kinds[watching.kind];
         kind.serving == Serving::Missing || kind.revision != watching.revision
     }
 
-    /// The event by which a watch is told how far it has come, if it asked for such.
+    /// The bookmark that shows the version that a watch has reached, if the client requested bookmarks.
     #[must_use]
     pub fn bookmark_of(&self, watching: &Watching) -> Option<Value> {
         watching.bookmarks.then(|| self.bookmark(watching))
@@ -164,7 +164,7 @@ impl Watching {
 }
 
 fn event(name: &str, object: Value) -> Value {
-    // Not by `json!`, which copies what it is given.
+    // Without `json!`, which copies its values.
     let mut event = Map::new();
     event.insert("type".to_owned(), name.into());
     event.insert("object".to_owned(), object);

@@ -66,7 +66,7 @@ impl Server {
         Ok(Answer::Object(201, self.shown(target, &created, Shape::of(&request.accept))))
     }
 
-    /// The object of a body, which has to be of the kind of the path.
+    /// The object of a body, whose kind must be the kind of the path.
     fn decoded(&self, target: &Target, body: &[u8]) -> Result<Value, Failure> {
         let kind = &self.kinds[target.kind];
         let object: Value = serde_json::from_slice(body)
@@ -97,7 +97,7 @@ impl Server {
         Ok(object)
     }
 
-    /// Whether something new may come into a namespace.
+    /// Whether objects can be created in a namespace.
     fn admit(&self, target: &Target, resource: &str, name: &str) -> Result<(), Failure> {
         let namespace = target.namespace.as_str();
         if !namespace.is_empty() {
@@ -156,7 +156,7 @@ impl Server {
         self.update(target, request, &before, object)
     }
 
-    /// Puts `object` in the place of what was there, as far as that is allowed.
+    /// Replaces the stored object by `object`, as far as the rules allow.
     fn update(
         &mut self,
         target: &Target,
@@ -185,7 +185,7 @@ impl Server {
         if target.status {
             let wanted = object;
             object = Value::clone(before);
-            // Of the metadata only the version counts: a uid that is another's is not even refused.
+            // Of the metadata only the version is checked: a uid of another object is not refused.
             keep(&mut object, &wanted, "status");
         } else if kind.versions[&target.version].status {
             keep(&mut object, before, "status");
@@ -203,7 +203,7 @@ impl Server {
         }
         let is_over = is_terminating(&object) && !is_held(&object);
         let shown = if is_over {
-            // The last finalizer went: the object goes with it, and is answered as it last was.
+            // The last finalizer has been removed: the server deletes the object and returns its last state.
             self.commit(target.key(), None, &request.agent);
             Arc::new(object)
         } else {
@@ -212,7 +212,7 @@ impl Server {
         Ok(Answer::Object(200, self.shown(target, &shown, Shape::of(&request.accept))))
     }
 
-    /// Brings an object to the form in which it is stored, or says what is wrong with it.
+    /// Brings an object into the form in which it is stored, or returns its errors.
     fn complete(
         &self,
         target: &Target,
@@ -318,7 +318,7 @@ impl Server {
     }
 }
 
-/// Takes a field over from another object, or takes it away if it is not there.
+/// Copies a field from another object, or removes it if that has none.
 fn keep(object: &mut Value, from: &Value, field: &str) {
     let Some(fields) = object.as_object_mut() else { return };
     match from.get(field) {
@@ -327,7 +327,7 @@ fn keep(object: &mut Value, from: &Value, field: &str) {
     };
 }
 
-/// What Kubernetes' own kinds do not know is not even decoded.
+/// Drops the fields that built-in kinds do not have, as decoding does.
 fn keep_only(object: &mut Value, known: &[&str]) {
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|name, _| {
@@ -336,7 +336,7 @@ fn keep_only(object: &mut Value, known: &[&str]) {
     }
 }
 
-/// Whether two states differ in what a generation counts.
+/// Whether two states differ in the parts that `metadata.generation` counts.
 fn differs(before: &Value, after: &Value, without_status: bool) -> bool {
     let counted = |object: &Value| {
         let fields = object.as_object().into_iter().flatten();

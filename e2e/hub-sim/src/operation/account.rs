@@ -1,4 +1,4 @@
-//! What happens to ManagedServiceAccounts, and what agents report.
+//! Operations on ManagedServiceAccounts, and the tokens that agents report.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What goes wrong between the processes and the API server, and in the API server.
+//! Faults between the processes and the API server, and in the API server.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ impl Others {
         state.notify();
     }
 
-    /// Ends whatever is wrong: nothing is refused, lost or late any more, and every kind is served.
+    /// Ends all faults: no request is refused, lost or delayed any more, and every kind is served.
     pub fn end_faults(&self) {
         {
             let mut state = self.world.lock();
@@ -110,7 +110,7 @@ impl Others {
     }
 }
 
-/// When a process dies, from an operation.
+/// The crash that an operation describes.
 #[must_use]
 pub fn crash_point(after: u8, committed: bool) -> CrashPoint {
     CrashPoint { after: after.into(), committed }

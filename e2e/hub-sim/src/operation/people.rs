@@ -1,4 +1,4 @@
-//! What people and Open Cluster Management do: clusters, sets and bindings, and cluster-proxy.
+//! Operations of users and of Open Cluster Management on clusters, sets and bindings, and of cluster-proxy.
 
 use serde_json::{Value, json};
 
@@ -155,7 +155,7 @@ impl Others {
     }
 }
 
-/// What a cluster's agent says of it.
+/// The status that a cluster's agent reports.
 fn health(variant: u8) -> Value {
     let available = ["True", "False", "Unknown"][usize::from(variant) % 3];
     let version = ["v1.35.0", "v1.36.3"][usize::from(variant / 3) % 2];

@@ -1,4 +1,4 @@
-//! Random operations. Setting a hub up is more likely than taking it down.
+//! Random operations. Operations that set a hub up are more likely than those that take it down.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use fastrand::Rng;
 use super::{Operation as O, ProfileTenant as P, RoleBindingTenant as R, SecretTenant as S};
 use crate::world::Fault;
 
-/// How likely an operation is, and how it is drawn.
+/// The weight of an operation, and how to generate it.
 type Draw = (u16, fn(&mut Rng) -> O);
 
-/// What people, agents and tenants do.
+/// The operations of users, agents and tenants.
 const DEEDS: &[Draw] = &[
     (6, |rng| O::CreateCluster(cluster(rng))),
     (2, |rng| O::LeaveCluster(cluster(rng))),
@@ -42,7 +42,7 @@ const DEEDS: &[Draw] = &[
     (1, |_| O::Backup),
 ];
 
-/// What goes wrong.
+/// The faults.
 const FAULTS: &[Draw] = &[
     (4, |rng| O::Start(rng.u8(..2))),
     (2, |rng| O::Crash(rng.u8(..2))),
@@ -107,13 +107,13 @@ fn draw(rng: &mut Rng, from: &[&[Draw]]) -> O {
 }
 
 impl O {
-    /// One at random.
+    /// A random operation.
     #[must_use]
     pub fn random(rng: &mut Rng, faults: bool) -> Self {
         draw(rng, if faults { &[DEEDS, FAULTS] } else { &[DEEDS] })
     }
 
-    /// The kinds of operations that can be drawn.
+    /// The kinds of operations that can be generated.
     #[must_use]
     pub fn kinds() -> BTreeSet<String> {
         let mut rng = Rng::with_seed(0);

@@ -1,4 +1,4 @@
-//! What tenants, and controllers of others, do to profiles and to Secrets where copies belong.
+//! Operations of tenants and other controllers on profiles, and on Secrets where copies belong.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
-//! The model is an API server: the same random requests lead to the same answers, objects and events on both.
+//! Compares the model with a real API server: the same random requests lead to the same responses, objects and events.
 //!
-//! Compared are the status code, the reason, the message where it does not list what is wrong with a field, and the
-//! object, but for what no two servers have in common: uids, versions and times.
+//! The comparison covers the status code, the reason, the message where it does not list errors of a field, and the
+//! object, except for what always differs between two servers: uids, versions and times.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use local_hub::{Flavour, LocalHub};
 use requests::Sequence;
 use sides::{Model, Real, Sides};
 
-/// Sequences in a run for each flavour, and the requests in each.
+/// The number of sequences for each flavour, and of requests in each.
 const SEQUENCES: u64 = 48;
 const LENGTH: usize = 40;
 

@@ -1,4 +1,4 @@
-//! Random requests, and the comparison of what they lead to.
+//! Generates random requests, and compares their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,30 +8,30 @@ use serde_json::{Value, json};
 
 use super::sides::{Response, Sides};
 
-/// How many requests before a difference are shown.
+/// The number of requests that are printed before a difference.
 const LOGGED: usize = 12;
 
-/// Requests that know each other: which versions are current and which are old.
+/// A sequence of requests that depend on each other: it knows which versions are current and which are old.
 pub struct Sequence {
     seed: u64,
     rng: Rng,
     length: usize,
 }
 
-/// How a sequence went.
+/// The result of a sequence.
 pub struct Outcome {
     pub requests: usize,
     pub difference: Option<String>,
 }
 
-/// What is known of an object on one side.
+/// What one side has returned about an object.
 #[derive(Default, Clone)]
 struct Seen {
     uid: String,
     versions: Vec<String>,
 }
 
-/// Which version a write names.
+/// The version that a write names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Precondition {
     None,
@@ -62,7 +62,7 @@ impl Sequence {
         Self { seed, rng: Rng::with_seed(seed), length }
     }
 
-    /// Sends the same requests to both.
+    /// Sends the same requests to both servers.
     pub async fn compare(mut self, sides: &mut Sides) -> Outcome {
         let namespaces = [format!("v{}-a", self.seed), format!("v{}-b", self.seed)];
         let mut requests = 0;
@@ -119,7 +119,7 @@ impl Sequence {
         Outcome { requests, difference }
     }
 
-    /// What a watch from before the sequence shows of it.
+    /// Compares the events of a watch that started before the sequence.
     async fn compare_watches(
         &mut self,
         namespace: &str,
@@ -403,11 +403,11 @@ fn note(seen: &mut BTreeMap<String, Seen>, key: &str, object: &Value) {
     }
 }
 
-/// What has to be the same.
+/// The parts of a response that must be the same.
 fn normal((code, mut body): Response) -> (u16, Value) {
     if body["kind"] == "Status" {
         let reason = body["reason"].as_str().unwrap_or_default().to_owned();
-        // What is wrong with a field is worded in a hundred ways, and conflicts name versions.
+        // Messages about errors of a field vary in wording, and those of conflicts name versions.
         let message = if ["Invalid", "BadRequest", "Conflict"].contains(&reason.as_str()) {
             Value::Null
         } else {
@@ -423,8 +423,8 @@ fn normal((code, mut body): Response) -> (u16, Value) {
     (code, body)
 }
 
-/// Who wrote which field is compared where an object is made: the real server's account of later writes knows which
-/// lists are sets and which are maps, and the model's does not.
+/// Compares who wrote which field only where an object is created: for later writes the real server knows which lists
+/// are sets and which are maps, and the model does not.
 fn blank(object: &mut Value, with_writers: bool) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in ["uid", "creationTimestamp", "deletionTimestamp", "continue"] {

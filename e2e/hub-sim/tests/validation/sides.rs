@@ -9,25 +9,25 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// What a server answers: the status code and the body.
+/// The response of a server: the status code and the body.
 pub type Response = (u16, Value);
 
 /// A server.
 pub trait Side: Send {
-    /// Sends a request that is no watch.
+    /// Sends a request other than a watch.
     fn send<'a>(&'a mut self, request: &'a Request) -> BoxFuture<'a, Response>;
-    /// The events of a watch, until there are as many as expected or it ends.
+    /// The events of a watch, until the expected number has arrived or the watch ends.
     fn watch<'a>(&'a mut self, request: &'a Request, expected: usize) -> BoxFuture<'a, Vec<Value>>;
 }
 
-/// Both.
+/// Both servers.
 pub struct Sides {
     pub model: Model,
     pub real: Real,
 }
 
 impl Sides {
-    /// The model first.
+    /// The servers, the model first.
     pub fn get(&mut self, index: usize) -> &mut dyn Side {
         if index == 0 { &mut self.model } else { &mut self.real }
     }
@@ -57,7 +57,7 @@ impl Side for Model {
     }
 }
 
-/// A real one.
+/// A real API server.
 pub struct Real(pub Client);
 
 impl Real {
@@ -99,7 +99,7 @@ impl Side for Real {
             request.query.insert("timeoutSeconds".to_owned(), "2".to_owned());
             let mut lines = self.0.request_stream(Self::http_of_bytes(&request)).await.unwrap().lines();
             let mut events = Vec::new();
-            // One more than expected would be a difference: it is waited for as long as the watch lasts.
+            // An additional event would be a difference, so this waits until the watch ends.
             let all = async {
                 while let Some(line) = lines.try_next().await.unwrap() {
                     events.push(serde_json::from_str(&line).unwrap());
