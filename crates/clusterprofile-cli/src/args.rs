@@ -1,7 +1,7 @@
 //! The command line that `kubectl clusterprofile` and `hub-addons` share.
 #![allow(
     clippy::doc_markdown,
-    reason = "these comments are the text of --help, where backticks only disturb"
+    reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
 use std::fmt;
@@ -20,16 +20,16 @@ const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List the clusters that namespaces see
+    /// List the clusters that namespaces can see
     List(ListArgs),
     /// Print why a namespace does not see, or not reach, a cluster
     ///
-    /// Follows the way of an application: binding, set, profile, access provider, account, token, credential,
-    /// permissions. Without --all it prints problems only, equal ones once. A step that you are not permitted to see is
-    /// marked with "?", and the others are explained.
+    /// Checks everything that an application depends on: binding, set, profile, access provider, account, token,
+    /// credential and permissions. Without --all it prints problems only, and each problem once. A step that you do not
+    /// have permission to read is marked with "?", and the others are explained.
     ///
     /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
-    /// there is no problem as far as can be seen, and something cannot be seen.
+    /// there is no problem in what could be read, and something could not be read.
     Explain(ExplainArgs),
     /// Reach a cluster as an application does, and print every hop with its duration
     ///
@@ -37,13 +37,13 @@ pub enum Command {
     ///
     /// Exit status: 0 if the cluster responds, 1 if a hop fails, 2 if the command cannot be carried out.
     Test(TestArgs),
-    /// Print a kubeconfig for the clusters that a namespace sees
+    /// Print a kubeconfig for the clusters that a namespace can see
     ///
-    /// It runs the exec plugin cp-creds, which reads the token on the hub, and holds no secret itself.
+    /// It runs the exec plugin cp-creds, which reads the token on the hub, and contains no secret itself.
     Kubeconfig(KubeconfigArgs),
 }
 
-/// How a result is printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people.
@@ -57,9 +57,9 @@ pub enum Output {
     Yaml,
 }
 
-/// What the controllers are set up with, where it is not what they do by default.
+/// The settings of the controllers, where they differ from the defaults.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "As the controllers are set up")]
+#[command(next_help_heading = "Settings of the controllers")]
 pub struct SetupArgs {
     /// Name of the cluster manager in ClusterProfiles
     #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", value_name = "NAME", default_value = ManagerName::DEFAULT)]
@@ -104,14 +104,14 @@ impl Default for SetupArgs {
     }
 }
 
-/// What to list.
+/// The arguments of `list`.
 #[derive(Debug, Default, Args)]
 pub struct ListArgs {
     /// The namespace; by default that of the context
     #[arg(value_parser = namespace)]
     pub namespace: Option<String>,
 
-    /// The namespace, as kubectl takes it
+    /// The namespace, as an option like that of kubectl
     #[arg(long = "namespace", short, value_name = "NAMESPACE", conflicts_with = "namespace", value_parser = namespace)]
     pub in_namespace: Option<String>,
 
@@ -119,7 +119,7 @@ pub struct ListArgs {
     #[arg(long, short = 'A', conflicts_with_all = ["namespace", "in_namespace"])]
     pub all_namespaces: bool,
 
-    /// How to print it
+    /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
 
@@ -128,7 +128,7 @@ pub struct ListArgs {
     pub watch: bool,
 }
 
-/// What to explain.
+/// The arguments of `explain`.
 #[derive(Debug, Default, Args)]
 #[group(skip)]
 pub struct ExplainArgs {
@@ -148,20 +148,20 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
 
-    /// Print every step, also those that are in order
+    /// Print every step, including those that are in order
     #[arg(long)]
     pub all: bool,
 
-    /// How to print it
+    /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
 
-    /// How the controllers are set up
+    /// The settings of the controllers
     #[command(flatten)]
     pub setup: SetupArgs,
 }
 
-/// What to reach.
+/// The arguments of `test`.
 #[derive(Debug, Args)]
 pub struct TestArgs {
     /// The namespace of the application, and the cluster
@@ -184,15 +184,15 @@ pub struct TestArgs {
     #[arg(long, value_name = "FILE")]
     pub hub_kubeconfig: Option<PathBuf>,
 
-    /// How to print it
+    /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Which kubeconfig to print.
+/// The arguments of `kubeconfig`.
 #[derive(Debug, Args)]
 pub struct KubeconfigArgs {
-    /// The namespace that sees the clusters
+    /// The namespace that can see the clusters
     #[arg(value_parser = namespace)]
     pub namespace: String,
 
@@ -215,16 +215,16 @@ pub struct KubeconfigArgs {
     #[arg(long, value_name = "FILE")]
     pub hub_kubeconfig: Option<PathBuf>,
 
-    /// Reach the clusters through a port that kubectl forwards from the hub; the command for that is in a comment
+    /// Reach the clusters through a port that kubectl forwards from the hub; a comment contains the command for that
     #[arg(long)]
     pub port_forward: bool,
 
-    /// How to print it
+    /// The output format
     #[arg(long, short, value_enum, default_value_t = Output::Yaml)]
     pub output: Output,
 }
 
-/// A namespace, and perhaps a cluster.
+/// A namespace, and optionally a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The namespace.

@@ -1,4 +1,4 @@
-//! `explain`: the steps of an application to its clusters, with the problems first and equal ones once.
+//! `explain`: the steps from an application to its clusters, with the problems first and each problem once.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use crate::hub::Hub;
 use crate::read::Reading;
 use crate::{CommandError, Outcome};
 
-/// How many namespaces and clusters a line names.
+/// The maximum number of namespaces and clusters that a line lists.
 const NAMED: usize = 3;
 
-/// Explains what the arguments ask for.
+/// Explains the namespaces and clusters in the arguments.
 pub async fn explain(hub: &Hub, args: &ExplainArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
     let question = question(args);
     let observed = Reading::new(hub, &question).observe(&args.setup).await?;
@@ -45,7 +45,7 @@ fn question(args: &ExplainArgs) -> Question {
         namespaces.push(target.namespace.clone());
         clusters.extend(target.cluster.clone());
     }
-    // Somebody who asks about one cluster in one namespace sees every step.
+    // For one cluster in one namespace, prints every step.
     let is_one = namespaces.len() == 1 && clusters.len() == 1;
     Question {
         namespaces: namespaces.iter().map(|it| Namespace::from(it.as_str())).collect(),
@@ -65,7 +65,7 @@ fn print_yaml(explanation: &Explanation, out: &mut impl Write) -> io::Result<()>
     out.write_all(text.as_bytes())
 }
 
-/// The character of a mark, and how it looks where there are colours.
+/// The character of a mark, and its style on a terminal with colours.
 pub(crate) fn shown(mark: Mark) -> String {
     let (character, colour) = match mark {
         Mark::Ok => ("✓", AnsiColor::Green),
@@ -84,7 +84,7 @@ fn fact(finding: &Finding) -> String {
     }
 }
 
-/// Every step, under the namespace and cluster that it is about.
+/// Every step, under its namespace and cluster.
 fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
     let bold = Style::new().bold();
     let mut before = None;
@@ -119,7 +119,7 @@ fn fix(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Problems, and what is not known; equal ones are one entry, however many clusters they are about.
+/// Problems and unknown steps; equal ones are one entry for all their clusters.
 fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
     let mut groups: BTreeMap<(Step, std::cmp::Reverse<Mark>, &str), Vec<&Finding>> = BTreeMap::new();
     for finding in &explanation.findings {
@@ -139,7 +139,7 @@ fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> i
     let summary = &explanation.summary;
     let unknown = match summary.unknown {
         0 => String::new(),
-        unknown => format!(", {unknown} with something that cannot be seen"),
+        unknown => format!(", {unknown} with steps that cannot be read"),
     };
     writeln!(
         out,
@@ -156,7 +156,7 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{ending}")
 }
 
-/// What findings are about: the first few by name, and how many there are.
+/// The namespaces and clusters of findings: the first few by name, and the number of the others.
 fn places(findings: &[&Finding], is_wide: bool) -> String {
     let shown = if is_wide { usize::MAX } else { NAMED };
     let mut names: Vec<String> = findings

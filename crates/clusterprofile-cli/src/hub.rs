@@ -1,4 +1,4 @@
-//! The hub, as the commands reach it.
+//! The hub that the commands read.
 
 use std::error::Error as _;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 
-/// The hub and what is known of whoever asks.
+/// The hub and the user's access to it.
 #[derive(Clone)]
 pub struct Hub {
-    /// A client with the permissions of whoever asks.
+    /// A client with the permissions of the user.
     pub client: Client,
-    /// The namespace that is meant where none is named.
+    /// The namespace of the context, for commands that name none.
     pub namespace: String,
-    /// The kubeconfig that the client was made of, where there is one.
+    /// The kubeconfig of the client, if there is one.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -22,23 +22,24 @@ pub struct Hub {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {resource}: {}", describe(.source))]
 pub struct HubError {
-    /// What was to be done.
+    /// The verb of the request.
     pub verb: &'static str,
-    /// With what.
+    /// The resource or object of the request.
     pub resource: String,
-    /// What went wrong.
+    /// The error of the client.
     pub source: kube::Error,
 }
 
 impl Hub {
-    /// A hub that this client talks to.
+    /// The hub of a client.
     #[must_use]
     pub fn new(client: Client, kubeconfig: Option<PathBuf>) -> Self {
         let namespace = client.default_namespace().to_owned();
         Self { client, namespace, kubeconfig }
     }
 
-    /// The time by the hub's clock, which Leases are renewed by; by this machine's where the hub does not say.
+    /// The time according to the hub's clock, by which Leases are renewed; if the hub does not send it, that of this
+    /// machine.
     pub(crate) async fn now(&self) -> Result<Timestamp, HubError> {
         let failed = |source| HubError { verb: "reach", resource: "the hub".to_owned(), source };
         let request = http::Request::get("/version").body(Body::empty());

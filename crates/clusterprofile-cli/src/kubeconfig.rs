@@ -1,4 +1,5 @@
-//! `kubeconfig`: what ClusterProfiles publish, as a kubeconfig that runs the exec plugin. It holds no secret.
+//! `kubeconfig`: the endpoints that ClusterProfiles publish, as a kubeconfig that runs the exec plugin. It contains no
+//! secret.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use crate::args::{KubeconfigArgs, Output};
 use crate::hub::{Hub, HubError};
 use crate::{CommandError, Outcome, read};
 
-/// Prints a kubeconfig for the clusters that a namespace sees.
+/// Prints a kubeconfig for the clusters that a namespace can see.
 pub async fn kubeconfig(
     hub: &Hub,
     args: &KubeconfigArgs,
@@ -50,7 +51,7 @@ pub async fn kubeconfig(
     Ok(Outcome::Fine)
 }
 
-/// How the profiles of a namespace say that their clusters are reached, by the names of the profiles.
+/// The cluster stanzas that the profiles of a namespace publish, by the names of the profiles.
 pub(crate) async fn providers(
     hub: &Hub,
     namespace: &str,
@@ -85,13 +86,13 @@ pub(crate) async fn providers(
     Ok(entries)
 }
 
-/// Leads a cluster stanza to this machine; returns the command that forwards the port from there.
+/// Points a cluster stanza at this machine; returns the command that forwards the port from there.
 fn forward(cluster: &mut Cluster) -> Option<String> {
     let uri: http::Uri = cluster.server.parse().ok()?;
     let (host, port) = (uri.host()?.to_owned(), uri.port_u16().unwrap_or(443));
     let mut labels = host.split('.');
     let (service, namespace) = (labels.next()?, labels.next()?);
-    // SERVICE.NAMESPACE, SERVICE.NAMESPACE.svc or with the cluster's domain behind.
+    // SERVICE.NAMESPACE or SERVICE.NAMESPACE.svc, perhaps followed by the cluster's domain.
     if labels.next().is_some_and(|label| label != "svc") {
         return None;
     }
@@ -122,7 +123,7 @@ fn config(hub: &Hub, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Va
     config
 }
 
-/// A cluster of a kubeconfig, with the certificates in base64 as they are published.
+/// A cluster of a kubeconfig. Its certificates stay in base64, as the profile publishes them.
 fn stanza(cluster: &Cluster) -> Value {
     let mut stanza = serde_json::to_value(cluster).unwrap_or_default();
     if let Some(ca) = &cluster.certificate_authority_data {
@@ -131,7 +132,8 @@ fn stanza(cluster: &Cluster) -> Value {
     stanza
 }
 
-/// The exec plugin. It reads the copy of the token on the hub, so it needs the hub's kubeconfig and not this one.
+/// The user entry that runs the exec plugin. The plugin reads the copy of the token on the hub, so it needs the hub's
+/// kubeconfig and not this one.
 fn exec(hub: &Hub, args: &KubeconfigArgs) -> Value {
     let mut env = vec![json!({ "name": "NAMESPACE", "value": args.namespace })];
     let kubeconfig = args.hub_kubeconfig.clone().or_else(|| hub.kubeconfig.clone());

@@ -1,8 +1,8 @@
-//! The commands of `kubectl clusterprofile`, which `hub-addons` offers as well: which clusters a namespace sees, why it
-//! does not see or reach one, and how to reach it.
+//! The commands of `kubectl clusterprofile`, which are also commands of `hub-addons`: they show which clusters a
+//! namespace can see, why it does not see or reach a cluster, and how to reach it.
 //!
-//! Reads the hub and writes nothing, except for `test --in-cluster`, which creates one Pod and deletes it. The decisions
-//! are those of the controllers ([`hub_core::explain`]). No token is ever printed.
+//! The commands read the hub and write nothing. They use the decisions of the controllers ([`hub_core::explain`]), and
+//! never print a token.
 
 pub mod args;
 mod explain;
@@ -21,19 +21,19 @@ pub use crate::kubeconfig::kubeconfig;
 pub use crate::list::list;
 pub use crate::trial::test;
 
-/// How a command ends, where it could be carried out.
+/// The result of a command that could be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is wrong.
+    /// There is no problem.
     Fine,
-    /// Something is wrong.
+    /// There is a problem.
     Problem,
-    /// Nothing that could be read is wrong, and not everything could be read.
+    /// There is no problem in what could be read, and something could not be read.
     Unknown,
 }
 
 impl Outcome {
-    /// The exit status; 2 is that of a command that cannot be carried out.
+    /// The exit status; a command that cannot be carried out has 2.
     #[must_use]
     pub fn exit_status(self) -> u8 {
         match self {
@@ -47,10 +47,10 @@ impl Outcome {
 /// Why a command cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The hub cannot be reached, or does not permit what the command is about.
+    /// The hub cannot be reached, or refuses a request that the command depends on.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// What was asked for does not exist.
+    /// An object in the arguments does not exist.
     #[error("{0}")]
     NotFound(String),
     /// The result cannot be printed.

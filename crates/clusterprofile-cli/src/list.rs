@@ -1,4 +1,5 @@
-//! `list`: what the printer columns of ClusterProfile cannot show: providers, credentials and when these expire.
+//! `list`: the information that the printer columns of ClusterProfile cannot show: access providers, credentials and
+//! the expiry of credentials.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,12 +22,12 @@ use crate::hub::{Hub, HubError};
 use crate::read::{self, Listing};
 use crate::{CommandError, Outcome, table};
 
-/// What is shown where it is not known.
+/// The text for an unknown value.
 const UNKNOWN: &str = "?";
-/// What is shown where there is none.
+/// The text for no value.
 const NONE: &str = "<none>";
 
-/// A cluster that a namespace sees.
+/// A cluster that a namespace can see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
@@ -38,7 +39,7 @@ pub(crate) struct Row {
     healthy: Option<String>,
     joined: Option<String>,
     access_providers: Vec<Access>,
-    /// Nothing where neither copies nor accounts can be read.
+    /// `None` if neither copies nor accounts can be read.
     credentials: Option<Vec<Credential>>,
     created: Option<String>,
     #[serde(skip)]
@@ -61,12 +62,12 @@ struct Credential {
     seconds: Option<i64>,
 }
 
-/// What is known of credentials.
+/// The credentials of clusters, as far as they can be read.
 struct Credentials {
     now: Timestamp,
-    /// The accounts with a copy by namespace and cluster, where copies can be listed.
+    /// The accounts with a copy, by namespace and cluster; `None` if copies cannot be listed.
     copies: Option<BTreeMap<(String, String), Vec<String>>>,
-    /// The accounts of a cluster, where they can be listed.
+    /// The accounts of a cluster; `None` if they cannot be listed.
     accounts: Option<BTreeMap<String, Vec<Account>>>,
 }
 
@@ -76,7 +77,7 @@ struct Account {
     expires: Option<Timestamp>,
 }
 
-/// Lists what the arguments ask for.
+/// Lists the clusters of the namespaces in the arguments.
 pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
     let version = read::served_version(&hub.client).await?;
     let namespace = args.namespace.as_ref().or(args.in_namespace.as_ref()).unwrap_or(&hub.namespace);
@@ -112,7 +113,7 @@ fn profiles(hub: &Hub, version: ProfileVersion, namespace: Option<&str>) -> Api<
     }
 }
 
-/// Prints changes until the hub ends the watch for good.
+/// Prints changes until the hub ends the watch with an error that a retry does not resolve.
 async fn watch(
     profiles: &Api<DynamicObject>,
     from: &str,
@@ -362,7 +363,7 @@ impl Credentials {
     }
 }
 
-/// Lists metadata, page by page; nothing where that is refused.
+/// Lists metadata, page by page; `None` if the hub refuses that.
 async fn metadata(
     api: &Api<Secret>,
     params: ListParams,

@@ -1,4 +1,5 @@
-//! Reads the hub once. What is refused stays unknown; what the hub does not serve is known to be absent.
+//! Reads the state of the hub once. What the hub refuses to show stays unknown; a kind that the hub does not serve is
+//! known to be absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -40,16 +41,16 @@ use crate::CommandError;
 use crate::args::SetupArgs;
 use crate::hub::{Hub, HubError};
 
-/// How many objects are in one response to a list.
+/// The maximum number of objects in one response to a list.
 const PAGE: u32 = 500;
 /// The controllers whose Leases are read.
 const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
 
-/// What a list came to.
+/// The result of a list.
 pub(crate) enum Listing<T> {
     /// Every object. A kind that the hub does not serve has none.
     All(Vec<T>),
-    /// Whoever asks may not read them.
+    /// The user does not have permission to list them.
     Refused,
 }
 
@@ -63,7 +64,7 @@ impl<T> Listing<T> {
     }
 }
 
-/// Lists, page by page.
+/// Lists objects, page by page.
 pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<Listing<K>, HubError>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -89,7 +90,7 @@ where
     }
 }
 
-/// Which version of ClusterProfile the hub serves.
+/// The version of ClusterProfile that the hub serves, if any.
 pub(crate) async fn profile_version(client: &Client) -> Result<Option<ProfileVersion>, HubError> {
     let group = "multicluster.x-k8s.io";
     let failed = |source| HubError { verb: "discover", resource: group.to_owned(), source };
@@ -98,14 +99,14 @@ pub(crate) async fn profile_version(client: &Client) -> Result<Option<ProfileVer
     Ok(ProfileVersion::latest(versions.map(|version| version.version.as_str())))
 }
 
-/// The same, for commands that are about nothing else.
+/// The version of ClusterProfile that the hub serves, for commands that need one.
 pub(crate) async fn served_version(client: &Client) -> Result<ProfileVersion, CommandError> {
     let missing =
         "the hub does not serve ClusterProfiles: `hub-addons crds` prints the CustomResourceDefinition";
     profile_version(client).await?.ok_or_else(|| CommandError::NotFound(missing.to_owned()))
 }
 
-/// An object that may have been refused.
+/// The result of a get, which the hub can refuse.
 enum Got<T> {
     Found(T),
     Absent,
@@ -120,7 +121,7 @@ where
         Ok(object) => Ok(Got::Found(object)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Got::Absent),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(Got::Refused),
-        // An object that does not have its shape cannot be judged.
+        // An object that cannot be decoded cannot be judged.
         Err(kube::Error::SerdeError(_)) => Ok(Got::Refused),
         Err(source) => {
             let resource = plural(api.resource_url());
@@ -129,14 +130,14 @@ where
     }
 }
 
-/// Objects that were read in namespaces, and the namespaces of which all were.
+/// Objects in namespaces, and the namespaces of which all were read.
 struct Spread<K> {
     objects: Vec<K>,
-    /// `None`: in every namespace.
+    /// `None`: all namespaces.
     complete: Option<BTreeSet<String>>,
 }
 
-/// What reads, for whom.
+/// The reader of a hub for one question.
 pub(crate) struct Reading<'a> {
     hub: &'a Hub,
     question: &'a Question,
@@ -151,7 +152,7 @@ impl<'a> Reading<'a> {
         self.hub.client.clone()
     }
 
-    /// The namespaces that are read where those of the whole hub may not be.
+    /// The namespaces to read if lists of the whole hub are refused.
     fn namespaces(&self) -> BTreeSet<String> {
         let asked: BTreeSet<_> = self.question.namespaces.iter().map(ToString::to_string).collect();
         if asked.is_empty() { [self.hub.namespace.clone()].into() } else { asked }
@@ -164,7 +165,7 @@ impl<'a> Reading<'a> {
         list(&Api::<DeserializeGuard<K>>::all(self.client()), &ListParams::default()).await
     }
 
-    /// Lists a namespaced kind in the namespaces that are named, or in all; where that is refused, in each.
+    /// Lists a namespaced kind in the given namespaces, or in all; if that is refused, in each namespace.
     async fn spread<K>(
         &self,
         named: Option<BTreeSet<String>>,
@@ -201,7 +202,7 @@ impl<'a> Reading<'a> {
         (!clusters.is_empty()).then(|| clusters.iter().map(ToString::to_string).collect())
     }
 
-    /// Reads what the question is about.
+    /// Reads the objects that the question depends on.
     pub(crate) async fn observe(&self, setup: &SetupArgs) -> Result<Observed, HubError> {
         let now = self.hub.now().await?;
         let bound = if setup.compute_bound { BoundSource::Computed } else { BoundSource::Status };
@@ -288,7 +289,7 @@ impl<'a> Reading<'a> {
                     seconds: spec.lease_duration_seconds.map_or(15, i64::from),
                 }
             });
-            // Of several installations the one that works.
+            // With several installations, the Lease of the one that works.
             if let Some(lease) = found.max_by_key(|lease| (lease.holder.is_some(), lease.renewed)) {
                 leases.insert(controller.to_owned(), lease);
             }
@@ -313,7 +314,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// What decides access providers. Its trust anchors come before the profiles.
+    /// Reads the inputs of access providers. Their trust anchors are applied before the profiles.
     async fn proxy(&self, hub: &mut Observed) -> Result<(), HubError> {
         let configurations: Api<ManagedProxyConfiguration> = Api::all(self.client());
         let addons: Api<ManagedClusterAddOn> = Api::all(self.client());
@@ -405,7 +406,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Tokens and their copies: nothing of them is shown.
+    /// Reads tokens and their copies. Their data are never shown.
     async fn secrets(&self, hub: &mut Observed) -> Result<(), HubError> {
         let api = |namespace: Option<&str>| namespaced::<Secret>(self.client(), namespace);
         let agents = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
@@ -442,7 +443,7 @@ impl<'a> Reading<'a> {
         self.unlabelled(hub, &seen).await
     }
 
-    /// What stands in the place of a copy without its label, where single clusters are asked about.
+    /// Reads the Secret that has the name of a copy but not its label, if the question names single clusters.
     async fn unlabelled(&self, hub: &mut Observed, seen: &BTreeSet<SecretKey>) -> Result<(), HubError> {
         if self.question.clusters.is_empty() {
             return Ok(());
@@ -491,7 +492,7 @@ impl<'a> Reading<'a> {
             let readers = Readers::of(&namespace, &rbac);
             hub.readers.insert(namespace, readers);
         }
-        // They are many, and large.
+        // Only for the named clusters, since ManifestWorks are many and large.
         for cluster in &self.question.clusters {
             let kinds = [
                 ("work.open-cluster-management.io", "v1", "ManifestWork"),

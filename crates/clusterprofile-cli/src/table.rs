@@ -21,7 +21,7 @@ pub(crate) fn print(rows: &[Vec<String>], out: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-/// A span of time as kubectl shows it: the largest unit that has a digit or two.
+/// A duration as kubectl shows it: in the largest unit that has one or two digits.
 pub(crate) fn span(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;

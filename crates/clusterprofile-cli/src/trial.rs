@@ -1,8 +1,8 @@
-//! `test`: the way of an application to one cluster, hop by hop, as client-go goes it.
+//! `test`: connects to one cluster as an application with client-go does, hop by hop.
 //!
 //! Runs the exec plugin by its protocol (`KUBERNETES_EXEC_INFO`,
-//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#input-and-output-formats>) and asks the
-//! cluster for its version through the published endpoint. The token goes to that endpoint and nowhere else.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#input-and-output-formats>) and requests the
+//! cluster's version from the published endpoint. The token is sent to that endpoint only.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -35,14 +35,14 @@ use crate::hub::Hub;
 use crate::{CommandError, Outcome, kubeconfig, table};
 use hub_core::explain::Mark;
 
-/// Longest wait for one hop.
+/// The timeout of a hop.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest response that is read.
+/// The maximum size of a response, in bytes.
 const RESPONSE_MAX: usize = 64 * 1024;
 /// The protocol of exec plugins.
 const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
 
-/// A part of the way.
+/// A step of the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Hop {
@@ -50,19 +50,19 @@ struct Hop {
     name: &'static str,
     mark: Mark,
     milliseconds: u128,
-    /// What was found, or what is wrong.
+    /// The result, or the error.
     detail: String,
 }
 
-/// The hops so far.
+/// The hops up to now.
 #[derive(Debug, Default)]
 struct Way(Vec<Hop>);
 
-/// The way ends here: the last hop failed.
+/// The last hop has failed, which ends the test.
 struct Ends;
 
 impl Way {
-    /// Goes a hop: for at most [`PATIENCE`], and on only if it succeeds.
+    /// Runs a hop for at most [`PATIENCE`]; returns an error if it fails.
     async fn go<T>(
         &mut self,
         hop: &'static str,
@@ -81,7 +81,7 @@ impl Way {
     }
 }
 
-/// Tests the way to a cluster and prints its hops.
+/// Connects to a cluster and prints the hops.
 pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
     let Some(cluster) = &args.target.cluster else {
         return Err(CommandError::NotFound(format!(
@@ -145,7 +145,7 @@ type Endpoint = (Uri, String, u16);
 
 fn endpoint(stanza: &Cluster) -> Result<(Endpoint, String), String> {
     if stanza.proxy_url.is_some() {
-        return Err("the profile names a proxy-url, through which this command does not go".to_owned());
+        return Err("the profile has a proxy-url, which this command does not support".to_owned());
     }
     let uri: Uri = stanza.server.parse().map_err(|error| format!("{:?}: {error}", stanza.server))?;
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -182,9 +182,9 @@ async fn credential(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<(Sec
         let text = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}: {}", output.status, text.lines().last().unwrap_or_default()));
     }
-    // Not with the error, which may quote the token.
-    let answer: Value =
-        serde_json::from_slice(&output.stdout).map_err(|_| "the plugin does not print an ExecCredential")?;
+    // Without the error, which may quote the token.
+    let answer: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| "the plugin did not print a valid ExecCredential")?;
     let status = &answer["status"];
     let token = status["token"].as_str().filter(|token| !token.is_empty());
     let token = token.ok_or("the ExecCredential of the plugin has no token")?;
@@ -192,7 +192,7 @@ async fn credential(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<(Sec
     Ok((SecretBytes::from(token.as_bytes()), format!("{}{}", args.plugin, expires.unwrap_or_default())))
 }
 
-/// Checks the server's certificate, and remembers it.
+/// Verifies the server's certificate, and records it.
 #[derive(Debug)]
 struct Recorder {
     inner: Arc<WebPkiServerVerifier>,
@@ -235,7 +235,7 @@ impl ServerCertVerifier for Recorder {
     }
 }
 
-/// Subject, issuer and end of a certificate.
+/// The subject, issuer and expiry of a certificate.
 fn described(certificate: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let (subject, issuer) = (certificate.subject(), certificate.issuer());

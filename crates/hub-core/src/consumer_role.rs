@@ -1,9 +1,9 @@
-//! What a consumer may read whose Role follows the grant: each copy of its ManagedServiceAccount that its namespace is
-//! granted, by name.
+//! The permissions of a consumer whose Role follows the grant: to read, by name, each copy of its ManagedServiceAccount
+//! that its namespace is granted.
 //!
-//! A clear "no" removes a name from the Role, and a doubt keeps one that is there, as with the copies themselves. A name
-//! that the copies of two accounts share is in no Role: which of the two tokens the Secret holds is recorded on the Secret,
-//! and whoever writes the Role has no permission to read it.
+//! As with the copies themselves, the plan removes a name from the Role only if the grant is known to be refused; if in
+//! doubt, the name is kept. If the copies of two accounts share a name, no Role contains it: only the Secret records
+//! which of the two tokens it contains, and the controller that writes the Role has no permission to read Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use crate::note::{Note, Reason, Subject};
 use crate::rights::PermissionSettings;
 use crate::version::Version;
 
-/// The labels of the Roles that the chart makes for consumers. A Role without them has another owner.
+/// The labels of the Roles that the chart creates for consumers. A Role without them has another owner.
 pub const CONSUMER_LABELS: [(&str, &str); 2] =
     [("app.kubernetes.io/part-of", "hub-addons"), ("app.kubernetes.io/component", "consumer")];
 
@@ -52,12 +52,12 @@ impl FromStr for ConsumerRole {
     }
 }
 
-/// A consumer's Role, as the API server has it.
+/// The state of a consumer's Role on the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedConsumerRole {
-    /// Its version.
+    /// The version.
     pub version: Version,
-    /// Its rules.
+    /// The rules.
     pub rules: Vec<PolicyRule>,
     /// Whether it carries [`CONSUMER_LABELS`].
     pub is_ours: bool,
@@ -79,22 +79,22 @@ impl From<Role> for ObservedConsumerRole {
 /// The next write to a consumer's Role.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConsumerAction {
-    /// Nothing differs, or too little is known.
+    /// The rules are up to date, or the inputs are unknown.
     Nothing,
-    /// Nothing can be done, and a person has to know.
+    /// The Role cannot be written, which requires an action by a person.
     Report(Note),
-    /// Give the Role of exactly this version these rules.
+    /// Set these rules on exactly this version of the Role.
     Patch(Version, Vec<PolicyRule>),
 }
 
 impl ConsumerRole {
-    /// The Role, for the person who reads a finding.
+    /// The Role as the subject of a finding.
     #[must_use]
     pub fn subject(&self) -> Subject {
         Subject::Role(self.namespace.clone(), self.name.clone())
     }
 
-    /// Plans the next write to the Role. `accounts` are those that ask for copies, with where they do, and unknown until
+    /// Plans the next write to the Role. `accounts` are those that opt in to copies, with their scopes; `None` until
     /// their list is complete.
     #[must_use]
     pub fn plan(
@@ -116,7 +116,7 @@ impl ConsumerRole {
         if !role.is_ours {
             let [part_of, component] = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}"));
             let message = format!(
-                "is left alone, since it does not have the labels {part_of} and {component} of the chart's Roles for \
+                "is not changed, since it does not have the labels {part_of} and {component} of the chart's Roles for \
                  consumers: delete it and install the chart again"
             );
             return ConsumerAction::Report(Note::new(Reason::ForeignRole, message));
@@ -127,7 +127,7 @@ impl ConsumerRole {
         }
     }
 
-    /// The rules of the Role. Without a name there is no rule: a rule without names is one for all Secrets.
+    /// The rules of the Role. Without names there must be no rule, since a rule without names applies to all Secrets.
     fn rules(
         &self,
         settings: &PermissionSettings,

@@ -1,5 +1,5 @@
-//! Why a namespace does not see, or not reach, a cluster: the decisions of the controllers about a hub that was read
-//! once, as steps in the order in which an application depends on them.
+//! Why a namespace does not see, or not reach, a cluster: the decisions of the controllers about the state of a hub, as
+//! steps in the order in which an application depends on them.
 //!
 //! | step | decision |
 //! |---|---|
@@ -11,8 +11,9 @@
 //! | [`Step::ConsumerPermission`] | the hub's Roles and bindings |
 //! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
 //!
-//! A step rests on a fact (object, field, value). The first step that fails names the command that fixes it; later steps
-//! that depend on it are left out. What could not be read is [`Mark::Unknown`], never a problem and never in order.
+//! A step depends on a fact (object, field, value). The first step that fails names the command that fixes it; later
+//! steps that depend on it are left out. A step whose objects could not be read is [`Mark::Unknown`], never a problem
+//! and never in order.
 
 mod code;
 mod controllers;
@@ -33,22 +34,22 @@ pub use self::code::Code;
 use self::observed::Observed;
 use crate::grant::{self, Grant};
 
-/// How a step stands. The order is that of urgency.
+/// The result of a step, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
     /// In order.
     Ok,
-    /// Not known: it could not be read.
+    /// Unknown: an object that it depends on could not be read.
     Unknown,
-    /// Not in order.
+    /// A problem.
     Problem,
 }
 
-/// What an application depends on, in this order.
+/// The steps that an application depends on, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Step {
-    /// The controllers work, and no others do their work.
+    /// The controllers work, and no other controllers write the same objects.
     Controllers,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,
@@ -56,13 +57,13 @@ pub enum Step {
     ClusterSet,
     /// The ClusterProfile shows the cluster.
     Profile,
-    /// The ClusterProfile says how to reach it.
+    /// The ClusterProfile publishes how to reach the cluster.
     AccessProvider,
-    /// A ManagedServiceAccount asks for copies of its token in the namespace.
+    /// A ManagedServiceAccount opts in to copies of its token in the namespace.
     Account,
     /// An agent has reported the token.
     Token,
-    /// The namespace has the copy of it.
+    /// The namespace has the copy of the token.
     Credential,
     /// The application may read the copy.
     ConsumerPermission,
@@ -85,7 +86,7 @@ impl Step {
         Self::AccountPermission,
     ];
 
-    /// Its name, as a person reads it.
+    /// The name for people.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -103,12 +104,12 @@ impl Step {
     }
 }
 
-/// The object that a finding rests on.
+/// The object that a finding depends on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Object {
     /// Its kind.
     pub kind: &'static str,
-    /// Its namespace, where it has one.
+    /// Its namespace; `None` for a cluster-scoped object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its name.
@@ -116,7 +117,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// An object without a namespace.
+    /// A cluster-scoped object.
     pub fn cluster_scoped(kind: &'static str, name: impl fmt::Display) -> Self {
         Self { kind, namespace: None, name: name.to_string() }
     }
@@ -136,7 +137,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// One step for one namespace, cluster and account, as far as it is about them.
+/// The result of one step for a namespace, cluster and account, if it is about these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The namespace that it is about.
@@ -150,19 +151,19 @@ pub struct Finding {
     pub account: Option<String>,
     /// Which step it is.
     pub step: Step,
-    /// What was found. The codes are a contract with scripts.
+    /// The result as a code, which is an API for scripts.
     pub code: Code,
-    /// How it stands.
+    /// Whether it is in order.
     pub mark: Mark,
-    /// The object that it rests on.
+    /// The object that it depends on.
     pub object: Object,
     /// The field of the object.
     pub field: String,
-    /// What the field holds, or what it should hold and does not.
+    /// The value of the field, or the value that it should have.
     pub value: String,
-    /// A sentence for a person.
+    /// A sentence for people.
     pub message: String,
-    /// A command that fixes it, or shows more where no command can.
+    /// A command that fixes it or, if none can, shows more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -216,45 +217,45 @@ impl Finding {
     }
 }
 
-/// What to explain.
+/// The pairs of a namespace and a cluster to explain.
 #[derive(Debug, Clone, Default)]
 pub struct Question {
-    /// These namespaces; every one that has a binding or a profile where none is named.
+    /// The namespaces; if none is given, each that has a binding or a profile.
     pub namespaces: Vec<Namespace>,
-    /// These clusters, each to its end, granted or not; every one that is granted or has a profile where none is named.
+    /// The clusters, granted or not; if none is given, each that is granted or has a profile.
     pub clusters: Vec<ClusterName>,
-    /// This account; every one that asks for copies where none is named.
+    /// The account; if none is given, each that opts in to copies.
     pub account: Option<AccountName>,
     /// Whether steps that are in order are kept.
     pub all: bool,
 }
 
 impl Question {
-    /// Whether single pairs are named.
+    /// Whether the question names single pairs.
     fn is_about_pairs(&self) -> bool {
         !self.clusters.is_empty()
     }
 }
 
-/// How many pairs of a namespace and a cluster stand how.
+/// The number of pairs of a namespace and a cluster by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The namespaces.
     pub namespaces: usize,
-    /// The pairs of a namespace and a cluster that are granted, or asked about.
+    /// The pairs that are granted or named in the question.
     pub pairs: usize,
     /// The pairs of which every step is in order.
     pub ok: usize,
-    /// The pairs of which a step is not known, and none is a problem.
+    /// The pairs without a problem of which a step is unknown.
     pub unknown: usize,
     /// The pairs of which a step is a problem.
     pub problem: usize,
 }
 
-/// The steps, and how many pairs stand how.
+/// The result of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// How many pairs stand how.
+    /// The number of pairs by result.
     pub summary: Summary,
     /// The steps: those of the hub, then those of each namespace and cluster.
     pub findings: Vec<Finding>,
@@ -268,7 +269,7 @@ impl Explanation {
     }
 }
 
-/// Collects findings, and those that are in order only where they are asked for: a hub has tens of thousands.
+/// Collects findings, and those that are in order only on request: a hub has tens of thousands.
 #[derive(Debug)]
 pub(crate) struct Findings {
     all: bool,
@@ -288,7 +289,7 @@ impl Findings {
         }
     }
 
-    /// A step whatever its mark.
+    /// Adds a finding with any mark.
     fn add(&mut self, finding: Finding) {
         self.worst = self.worst.max(finding.mark);
         if self.all || finding.mark != Mark::Ok {
@@ -302,7 +303,7 @@ impl Findings {
     }
 }
 
-/// Explains what has been observed of a hub.
+/// Explains the observed state of a hub.
 #[must_use]
 pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     let mut findings = Findings::new(question.all);
@@ -312,7 +313,7 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     for namespace in &namespaces {
         explain_namespace(hub, question, namespace, &mut findings, &mut summary);
     }
-    // What is left to write says which controllers ought to work.
+    // The pending writes show which controllers should run.
     let needed = controllers::needed(&findings.list);
     let steps = std::mem::take(&mut findings.list);
     controllers::steps(hub, &needed, &mut findings);
@@ -368,9 +369,9 @@ fn explain_namespace(
 pub(crate) struct Pair<'a> {
     hub: &'a Observed,
     key: &'a ProfileKey,
-    /// Whether somebody asks about just this pair.
+    /// Whether the question names exactly this pair.
     is_asked: bool,
-    /// The one account that is asked about.
+    /// The account that the question names.
     account: Option<&'a AccountName>,
     /// Whether clusters of this namespace have accounts.
     expects_accounts: bool,
@@ -391,7 +392,7 @@ impl Pair<'_> {
     }
 }
 
-/// The name among these that is most like another, if one is like it: what somebody may have meant.
+/// The most similar of these names, if one is similar enough to suggest it.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const LIKE: f64 = 0.75;
     let like = candidates.filter(|candidate| *candidate != name);
@@ -405,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_one_that_somebody_may_have_meant() {
+    fn the_suggestion_is_the_most_similar_name() {
         let names = ["berlin", "bern", "prod-eu-1", "prod-eu-2"];
         for (asked, expected) in [
             ("berln", Some("berlin")),

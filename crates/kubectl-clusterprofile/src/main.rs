@@ -3,7 +3,7 @@
 //! kubectl runs a program of this name for its subcommand `clusterprofile` and passes on what follows it.
 #![allow(
     clippy::doc_markdown,
-    reason = "these comments are the text of --help, where backticks only disturb"
+    reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ use clusterprofile_cli::{CommandError, Hub, args, describe};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// Shows which clusters a namespace sees on an Open Cluster Management hub, and why it does not see or reach one
+/// Shows which clusters a namespace can see on an Open Cluster Management hub, and why it does not see or reach one
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-clusterprofile", bin_name = "kubectl clusterprofile", version)]
 struct Cli {
@@ -25,11 +25,11 @@ struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The context in it
+    /// The context of the kubeconfig to use
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Command,
 }
@@ -40,8 +40,8 @@ enum Command {
     Hub(Box<args::Command>),
     /// Print a completion script for a shell
     ///
-    /// kubectl takes completions of its plugins from a program named kubectl_complete-clusterprofile; the script of this
-    /// command completes kubectl-clusterprofile.
+    /// kubectl runs a program named kubectl_complete-clusterprofile for completions of its plugins; this script
+    /// completes kubectl-clusterprofile.
     Completion {
         /// The shell
         shell: Shell,
@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
         Ok(hub) => hub,
         Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
     };
-    // Colours only where a terminal is and NO_COLOR is not.
+    // Colours only on a terminal, and not with NO_COLOR.
     let mut out = anstream::AutoStream::auto(io::stdout());
     let result = clusterprofile_cli::run(command, &hub, &mut out).await;
     match result.and_then(|outcome| out.flush().map(|()| outcome).map_err(CommandError::from)) {
@@ -90,7 +90,7 @@ async fn hub(cli: &Cli) -> Result<Hub, String> {
     Ok(Hub::new(client, cli.kubeconfig.clone().or_else(default_kubeconfig)))
 }
 
-/// The kubeconfig that kubectl uses, where it is one file.
+/// The kubeconfig that kubectl uses, if it is a single file.
 fn default_kubeconfig() -> Option<PathBuf> {
     let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
     named.map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".kube").join("config")))

@@ -21,7 +21,7 @@ pub enum Code {
     ControllerNotFound,
     /// No process holds the Lease of the controller.
     ControllerNotLeading,
-    /// OCM's own gate of the same name is enabled beside the projector.
+    /// OCM's own gate of the same name is enabled in addition to the projector.
     OcmGateEnabled,
     /// Another field manager overwrites the profile.
     OtherWriter,
@@ -35,13 +35,13 @@ pub enum Code {
     ProfileUpToDate,
     /// The namespace has no profile of the cluster.
     NoProfile,
-    /// The projector has something left to write.
+    /// The projector has a pending write.
     ProfileOutdated,
     /// The finding of the projector on the profile.
     Profile(Reason),
-    /// The profile says how to reach the cluster.
+    /// The profile publishes how to reach the cluster.
     AccessPublished,
-    /// The provisioner has something left to write.
+    /// The provisioner has a pending write.
     AccessOutdated,
     /// A published trust anchor has expired.
     TrustAnchorExpired,
@@ -55,7 +55,7 @@ pub enum Code {
     TokenReported,
     /// The state of the copy.
     Credential(State),
-    /// The syncer has something left to write.
+    /// The syncer has a pending write.
     CredentialOutdated,
     /// The syncer's report on the account.
     Reported(String),
@@ -152,7 +152,7 @@ impl fmt::Display for Code {
             Self::NotReadable => "you are not allowed to read it, or the hub does not serve it",
             Self::ControllerLeads => "the controller holds its Lease",
             Self::ControllerNotFound => "the controller does not run: it has no Lease",
-            Self::ControllerNotLeading => "no process leads as this controller, so nothing is written",
+            Self::ControllerNotLeading => "no process leads as this controller, so no changes are written",
             Self::OcmGateEnabled => {
                 "OCM's own controller is enabled beside the profile projector: both write the same profiles"
             }
@@ -164,7 +164,7 @@ impl fmt::Display for Code {
             Self::NoProfile => "the namespace has no profile of the cluster",
             Self::ProfileOutdated => "the profile differs from what the profile projector writes",
             Self::Profile(reason) => reason.as_str(),
-            Self::AccessPublished => "the profile says how to reach the cluster",
+            Self::AccessPublished => "the profile publishes how to reach the cluster",
             Self::AccessOutdated => "the access provider differs from what the access provisioner writes",
             Self::TrustAnchorExpired => "a published trust anchor has expired",
             Self::Withheld(why) => withheld_text(*why),
@@ -195,7 +195,7 @@ fn withheld_text(why: Withheld) -> &'static str {
         Withheld::NoAddon => "the cluster does not have the addon cluster-proxy",
         Withheld::AddonsUnknown => "the addons of the clusters cannot be read",
         Withheld::NoTrustAnchor => "the serving certificate of the proxy is missing, or cannot be read",
-        Withheld::InvalidClusterName => "the label of the profile names no cluster",
+        Withheld::InvalidClusterName => "the cluster label of the profile is not a valid name",
         Withheld::NoCluster => "the hub has no such ManagedCluster",
         Withheld::NoEndpoint => "the cluster reports no usable endpoint",
         Withheld::NoRoom => "other access providers fill the list of the profile",

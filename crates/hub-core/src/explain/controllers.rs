@@ -17,7 +17,7 @@ const CLUSTER_MANAGER: &str = "cluster-manager";
 /// The gate of OCM's own projector.
 const OCM_GATE: &str = "ClusterProfile";
 
-/// The controllers that have something left to write.
+/// The controllers that have a pending write.
 pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
     let needed = findings.iter().filter_map(|finding| match finding.code {
         Code::NoProfile | Code::ProfileOutdated => Some(PROJECTOR),
@@ -28,7 +28,7 @@ pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
     needed.collect()
 }
 
-/// The steps about the hub as a whole. A controller without a Lease is a problem if it has something left to write.
+/// The steps about the hub as a whole. A controller without a Lease is a problem if it has a pending write.
 pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
     for controller in [PROJECTOR, PROVISIONER, SYNCER] {
         let name = format!("hub-addons-{controller}");

@@ -253,7 +253,7 @@ impl Pair<'_> {
                     name,
                 )
                 .field(format!("status.conditions[{CONDITION_SYNCED}]"), "none")
-                .message("the credential syncer reports nothing that is missing")
+                .message("the credential syncer reports no missing copy")
             });
             let place = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
             self.consumer_steps(&place, name, findings);

@@ -165,7 +165,7 @@ impl Pair<'_> {
         let entry = observed.access_provider(provider).and_then(|entry| entry.cluster);
         let offer = hub.access.offer(key, observed);
         let step = |mark, code| self.finding(Step::AccessProvider, mark, code, self.profile_object());
-        // A hub with a projector and without a provisioner does not use it.
+        // A hub that runs the projector without the provisioner publishes no access providers.
         let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease)
             && matches!(hub.leading(PROJECTOR), Leading::Leads(_));
         match (&offer, &entry) {
@@ -187,7 +187,7 @@ impl Pair<'_> {
                 findings.add(self.withheld(Withheld::NoRoom));
                 return;
             }
-            // Without cluster-proxy an entry comes from a static source, which no object of the hub shows.
+            // Without cluster-proxy, the entry comes from a static source, which no object on the hub shows.
             (Offer::Keep(_) | Offer::Withdraw(Withheld::NoConfiguration), Some(_)) => {}
             (Offer::Publish(_) | Offer::Withdraw(_), _) => {
                 let plan =
