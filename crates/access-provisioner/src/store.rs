@@ -28,11 +28,11 @@ pub(crate) struct Store {
     tally: Tally,
     /// The watch on the trust anchors, whose location can change.
     anchor_watch: Mutex<Option<HeldWatch>>,
-    /// What was reported of the trust anchors last.
+    /// The latest findings on the trust anchors.
     anchor_report: Mutex<Option<AnchorReport>>,
 }
 
-/// What is reported of the trust anchors beside what follows from the index.
+/// The findings on the trust anchors that do not follow from the index.
 struct AnchorReport {
     subject: Subject,
     uid: Option<String>,
@@ -161,7 +161,7 @@ impl Store {
         self.host.reporter.report(subject, uid, notes);
     }
 
-    /// Reports what there is to say of a reading of the trust anchors, and of the overlap that it began.
+    /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.
     pub(crate) fn report_anchors(&self, subject: &Subject, uid: Option<&str>, reading: Option<Note>) {
         let reported = AnchorReport { subject: subject.clone(), uid: uid.map(str::to_owned), reading };
         let mut last = self.anchor_report.lock();

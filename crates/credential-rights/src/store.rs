@@ -72,10 +72,10 @@ struct State {
     tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
-    /// The Roles of consumers that follow the grant; what is not here is unknown.
+    /// The Roles of consumers that follow the grant; a missing one is unknown.
     consumer_roles: BTreeMap<ConsumerRole, Known<ObservedConsumerRole>>,
     needs: Needs,
-    /// The syncer's Lease, and when it was last shown.
+    /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
     lease_shown: Option<Instant>,
 }
@@ -116,7 +116,7 @@ impl Store {
         self.work.add(Key::Tokens);
     }
 
-    /// Records that a cluster was created, deleted or moved to another set: its accounts may count or no longer.
+    /// Records that a cluster was created, deleted or moved to another set, which decides whether its accounts count.
     pub(crate) fn cluster_changed(&self, cluster: &ClusterName) {
         let state = self.state.lock();
         let first = AccountKey { cluster: cluster.clone(), account: "".into() };
@@ -231,7 +231,8 @@ impl Store {
         self.state.lock().copies_role.clone()
     }
 
-    /// The syncer's Lease, or that there is none that can be read. The grace of permissions passes while it is renewed.
+    /// Records the syncer's Lease, or that none can be read. The grace periods of permissions pass only while it is
+    /// renewed.
     pub(crate) fn set_lease(&self, lease: Option<&LeaseSpec>) {
         let over = {
             let (now, mut state) = (Instant::now(), self.state.lock());
@@ -242,7 +243,7 @@ impl Store {
         self.work.add_all(over.into_iter().map(Key::Copies));
     }
 
-    /// Whether the syncer has its permission in a namespace.
+    /// Whether the syncer should have the permission in a namespace.
     pub(crate) fn has_permission(&self, namespace: &Namespace) -> bool {
         let is_needed = {
             let fleet = self.fleet.read();

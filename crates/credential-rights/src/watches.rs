@@ -35,10 +35,11 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false });
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
     watches.watch_metadata(role, CopiesRoleSink { store: Arc::clone(store), seen: false });
-    // Without it no permission is withdrawn, and everything else works.
+    // Without this watch no permission is withdrawn, and everything else works.
     let lease = Watch::<Lease>::all("leases (syncer)").named(LEASE).optional();
     watches.watch_in(settings.namespace.as_str(), lease, LeaseSink(Arc::clone(store)));
-    // The namespace of a consumer is somebody else's, and with it the permission for its Role can go: nothing waits for it.
+    // The namespace of a consumer has another owner, who can remove the permission for its Role: nothing waits for
+    // this.
     let held = settings.consumer_roles.iter().map(|role| {
         let watch = Watch::<Role>::all("roles (consumers)").named(&role.name).late();
         let sink = ConsumerRoleSink { store: Arc::clone(store), role: role.clone(), seen: false };

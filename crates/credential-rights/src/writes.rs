@@ -181,7 +181,7 @@ impl PermissionWriter {
     }
 }
 
-/// Gives a role exactly these rules, if it is still of this version.
+/// Sets the rules of a role, if it still has this version.
 fn rules_patch(version: &Version, rules: &[PolicyRule]) -> Patch<Value> {
     Patch::Merge(json!({
         "metadata": { "uid": version.uid, "resourceVersion": version.resource_version },

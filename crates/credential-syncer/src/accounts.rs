@@ -68,7 +68,7 @@ impl ConditionWriter {
         let wanted = shown.ok().map(|shown| conditions(shown, look.report.as_ref(), self.store.host.now()));
         if look.report.is_some() && wanted != Some(None) {
             let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
-            // A backlog alone is no problem: what is missing may be about to be created.
+            // A backlog alone is not a problem: missing copies may be about to be created.
             let waits = look.report.as_ref().is_some_and(|report| report.is_missing);
             if waits && since.elapsed() < LONGEST_WORK && self.store.arrivals.lock().are_many(Instant::now())
             {
@@ -100,7 +100,7 @@ impl ConditionWriter {
         })
     }
 
-    /// Writes the conditions. A refusal is one more thing to report.
+    /// Writes the conditions. A refused write is reported, too.
     async fn write_conditions(
         &self,
         key: &AccountKey,
@@ -124,9 +124,10 @@ impl ConditionWriter {
                 self.store.change(|_, index| index.apply_account(key.clone(), Account::read(&patched)));
                 Outcome::Done
             }
-            // One that is gone or has changed is seen by its event, which queues the account again.
+            // An account that has changed or been deleted has an event, which queues it again.
             Err(error) => {
-                // Of the cause, whichever namespace it shows in: mostly a permission that is missing in all.
+                // The backoff belongs to the cause, whichever namespace shows it: mostly a permission that is missing
+                // in all.
                 let failed = self.store.accounts.failed(key, None, &error);
                 if failed.refused {
                     notes.push(Note::new(Reason::WriteRefused, error.to_string()));

@@ -103,7 +103,7 @@ impl CopyWriter {
         Outcome::Retry
     }
 
-    /// Plans, and updates metrics and findings accordingly. `retries` says that an unwatched Secret may be gone by now.
+    /// Plans, and updates metrics and findings accordingly. With `retries`, an unwatched Secret may have been deleted.
     fn plan(&self, place: &SecretKey, retries: bool) -> (CopyPlan, Option<Version>) {
         let served = self.store.host.served.versions();
         let (plan, version, expires) = self.store.change(|fleet, index| {
@@ -198,7 +198,7 @@ impl CopyWriter {
                         info!(copy = %place, "deleted, without its label");
                         response.left()
                     }
-                    // It is gone, and nothing is left to decide.
+                    // The Secret has been deleted, and no decision remains.
                     Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => None,
                     Err(error) => return Err(error),
                 };
@@ -231,8 +231,8 @@ impl CopyWriter {
             return failed.outcome;
         }
         let pause = self.store.refusals.refused(place, what, Instant::now());
-        // With a namespace its permissions end, and whatever was there. Only where the permission alone was taken away,
-        // for a moment, is there still something to delete.
+        // When a namespace ends, its permissions and its copies end, too. Only if the permission alone was withdrawn
+        // for a moment does a copy remain to be deleted.
         if what == Refused::Delete && self.store.is_abandoned(place) {
             if self.store.memory.abandoned(place) >= GRACE {
                 self.store.abandon(place);
@@ -243,7 +243,7 @@ impl CopyWriter {
         let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
         let note = Note::new(Reason::WriteRefused, error.to_string());
         self.store.host.reporter.report(&subject, uid, vec![note]);
-        // A write that is accepted without effect would be repeated in vain.
+        // A write that is accepted without effect would be repeated without end.
         if error.category == Category::Ineffective { failed.outcome } else { Outcome::RetryAfter(pause) }
     }
 
@@ -255,9 +255,9 @@ impl CopyWriter {
     }
 }
 
-/// Plans as if the Secret were gone that no watch shows: only a write finds out whether it still is there. Until then
-/// the states stay as they were, and with them the account's condition; where there is nothing to write, the Secret is
-/// in nobody's way and is forgotten.
+/// Plans as if the unwatched Secret had been deleted, since only a write can find out whether it exists. Until then the
+/// states stay as they were, and with them the account's condition. If there is nothing to write, the Secret blocks no
+/// copy, and is forgotten.
 fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
     let states = plan(index, fleet, place).states;
     let known = index.copy(place).cloned();

@@ -23,9 +23,9 @@ pub(crate) struct Memory(Mutex<Kept>);
 struct Kept {
     /// When the source of a copy changed that is not written yet.
     changed: HashMap<SecretKey, Instant>,
-    /// Places to which a write is on its way, and whether the watch has shown an end there since it was sent.
+    /// Places with a write in flight, and whether the watch has shown a deletion there since the write was sent.
     sending: HashMap<SecretKey, bool>,
-    /// Copies that cannot be deleted in namespaces that seem to have ended, and since when.
+    /// Copies that cannot be deleted in namespaces that seem to have been deleted, with the time of the first attempt.
     abandoned: HashMap<SecretKey, Instant>,
     /// Secrets without our label that blocked a write.
     unwatched: HashMap<SecretKey, Met>,
@@ -80,12 +80,12 @@ impl Memory {
         self.0.lock().changed.remove(place).map(|changed| changed.elapsed())
     }
 
-    /// A copy cannot be deleted, in a namespace that seems to have ended. Returns for how long.
+    /// Records that a copy cannot be deleted in a namespace that seems to have been deleted. Returns for how long.
     pub(crate) fn abandoned(&self, place: &SecretKey) -> Duration {
         self.0.lock().abandoned.entry(place.clone()).or_insert_with(Instant::now).elapsed()
     }
 
-    /// There is nothing left to delete.
+    /// Records that no copy remains to be deleted.
     pub(crate) fn end_of_abandoned(&self, place: &SecretKey) {
         self.0.lock().abandoned.remove(place);
     }
@@ -122,13 +122,13 @@ impl Memory {
         self.0.lock().writes(watch).wrote(place);
     }
 
-    /// A write to a place is sent.
+    /// Records that a write to a place has been sent.
     pub(crate) fn sending(&self, place: &SecretKey) {
         self.0.lock().sending.insert(place.clone(), false);
     }
 
-    /// The response to a write is here. Returns whether the watch has shown an end meanwhile: then the response may show
-    /// what has been deleted, or stripped of its label, since.
+    /// Records the response to a write. Returns whether the watch has shown a deletion in the meantime: the response
+    /// may then show a Secret that has since been deleted or lost its label.
     pub(crate) fn sent(&self, place: &SecretKey) -> bool {
         self.0.lock().sending.remove(place).unwrap_or_default()
     }

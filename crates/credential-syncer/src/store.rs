@@ -311,15 +311,15 @@ impl Store {
         (index.token_names(&fleet), namespaces)
     }
 
-    /// Whether a namespace seems to have ended, as far as a copy there shows: its profile is gone, and so is the
-    /// permission for copies, which otherwise outlives the grant.
+    /// Whether a namespace seems to have been deleted, as far as a copy there shows: both its profile and the
+    /// permission for copies, which otherwise outlives the grant, do not exist any more.
     pub(crate) fn is_abandoned(&self, place: &SecretKey) -> bool {
         self.access != SecretAccess::Cluster
             && !self.granted.lock().contains(&place.namespace)
             && self.index.lock().is_orphaned(place)
     }
 
-    /// Forgets what has been written at a place, whatever is there.
+    /// Forgets what this process has written at a place, whether or not it exists.
     pub(crate) fn abandon(&self, place: &SecretKey) {
         self.change(|_, index| {
             index.delete_copy(place);

@@ -433,8 +433,8 @@ impl AccessIndex {
         }
     }
 
-    /// What there is to report of an overlap: old and new anchors together are too large, so that the new ones alone are
-    /// published, and clients that reach a server with the old certificate fail until it is replaced.
+    /// The finding on an overlap: old and new anchors together are too large, so that only the new ones are published,
+    /// and clients that reach a server with the old certificate fail until it is replaced.
     #[must_use]
     pub fn overlap_note(&self) -> Option<Note> {
         let anchors = &self.anchors;

@@ -25,7 +25,7 @@ pub enum Subject {
     Secret(Namespace, String),
     /// A ConfigMap, which may not exist.
     ConfigMap(Namespace, String),
-    /// A Role, there or not.
+    /// A Role, which may not exist.
     Role(Namespace, String),
 }
 
@@ -76,7 +76,7 @@ pub enum Reason {
     NoTrustAnchor,
     /// The access providers of others fill the list of a profile.
     TooManyAccessProviders,
-    /// Replaced trust anchors and the new ones are together too large to be published.
+    /// Replaced and new trust anchors together are too large to be published.
     OverlapTooLarge,
     /// A cluster's own endpoint may not be published.
     EndpointRefused,

@@ -1,17 +1,17 @@
-//! A Lease that another process holds, and for how long it has been held.
+//! A Lease of another process, and for how long that process has held it.
 
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-/// What has been seen of a Lease. It has no clock: its owner says how much time has passed. The times in the Lease are
-/// another clock's and are compared only with each other.
+/// The observations of a Lease. It has no clock: the caller passes the time that has elapsed. The times in the Lease
+/// come from another clock and are compared only with each other.
 #[derive(Debug, Default)]
 pub struct ObservedLease {
     /// The last renewal by a holder.
     renewed: Option<Renewal>,
-    /// How long ago it was seen.
+    /// The time since that renewal was observed.
     ago: Duration,
 }
 
@@ -19,14 +19,14 @@ pub struct ObservedLease {
 struct Renewal {
     at: Option<MicroTime>,
     holder: String,
-    /// For how long it makes the Lease fresh.
+    /// How long the renewal keeps the Lease valid.
     duration: Duration,
 }
 
 impl ObservedLease {
-    /// Takes in the Lease, or that there is none that can be read, so long after the last call. If it has been renewed,
-    /// returns for how long it has been held without a break since the renewal before, which is nothing where that one
-    /// had expired.
+    /// Records the Lease, or `None` if none can be read, and the time since the last call. If the Lease has been
+    /// renewed, returns for how long it has been held without interruption since the previous renewal; zero if that had
+    /// expired.
     pub fn observe(&mut self, lease: Option<&LeaseSpec>, passed: Duration) -> Option<Duration> {
         self.ago = self.ago.saturating_add(passed);
         let renewal = lease.and_then(Renewal::read);
@@ -42,7 +42,7 @@ impl ObservedLease {
 }
 
 impl Renewal {
-    /// The renewal that a Lease shows, if anything holds it.
+    /// The renewal that a Lease shows, if a process holds it.
     fn read(lease: &LeaseSpec) -> Option<Self> {
         let holder = lease.holder_identity.clone().filter(|holder| !holder.is_empty())?;
         let seconds = lease.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());

@@ -18,7 +18,8 @@ use crate::consumer_role::ConsumerRole;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
-/// How long the permission in a namespace outlives its need by default: the syncer has copies to delete there.
+/// How long, by default, the permission in a namespace outlives its need, so that the syncer can delete its copies
+/// there.
 pub const GRACE: Duration = Duration::from_mins(5);
 
 /// The label of our RoleBindings.
@@ -41,11 +42,12 @@ pub struct PermissionSettings {
     pub tokens_role: String,
     /// The namespaces that receive no permission, even if a set is bound there.
     pub protected: ProtectedNamespaces,
-    /// Whether an account without the annotation that names namespaces asks for no copy, as the syncer is set up.
+    /// Whether an account without the annotation that names namespaces opts in to no copy, as in the settings of the
+    /// syncer.
     pub require_namespaces: bool,
     /// The Roles of consumers that follow the grant.
     pub consumer_roles: Vec<ConsumerRole>,
-    /// For how long the syncer has to run before a permission that it no longer needs is withdrawn.
+    /// How long the syncer has to run before a permission that it no longer needs is withdrawn.
     pub grace: Duration,
 }
 
@@ -96,8 +98,8 @@ impl PermissionSettings {
             && wanted.metadata.labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// Plans the next write to the RoleBinding of a namespace, where the syncer has the permission or not
-    /// ([`Needs::has`]). `role_uid` is the uid of the role that it binds.
+    /// Plans the next write to the RoleBinding of a namespace, according to whether the syncer should have the
+    /// permission ([`Needs::has`]). `role_uid` is the uid of the role that it binds.
     ///
     /// A RoleBinding with another role or subject is deleted and recreated, because `roleRef` is immutable
     /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding that
@@ -148,9 +150,9 @@ impl ObservedRoleBinding {
     }
 }
 
-/// Which namespaces need the permission, and for how long the syncer has run since the others did.
+/// The namespaces that need the permission, and those whose need has ended, with how long the syncer has run since.
 ///
-/// It has no clock: its owner says for how long the syncer has run ([`Self::advance`]).
+/// It has no clock: the caller passes for how long the syncer has run ([`Self::advance`]).
 #[derive(Debug, Default)]
 pub struct Needs(BTreeMap<Namespace, Need>);
 
@@ -158,9 +160,9 @@ pub struct Needs(BTreeMap<Namespace, Need>);
 enum Need {
     /// A cluster may be granted to the namespace.
     Now,
-    /// The need has ended since the syncer was last seen to run.
+    /// The need has ended since the last observation that the syncer runs.
     Ended,
-    /// It has ended, and the syncer has run for this long since.
+    /// The need has ended, and the syncer has run for this long since.
     Idle(Duration),
 }
 
@@ -171,8 +173,8 @@ impl Need {
 }
 
 impl Needs {
-    /// The syncer has run for this long until now. No other time counts: a syncer that does not run deletes no copy, and
-    /// one that has lost the permission cannot. Returns the namespaces whose grace is over.
+    /// Records that the syncer has run for this long. No other time counts: a syncer that does not run deletes no copy,
+    /// and neither does one without the permission. Returns the namespaces whose grace period is over.
     pub fn advance(&mut self, ran: Duration, grace: Duration) -> Vec<Namespace> {
         let mut over = Vec::new();
         for (namespace, need) in &mut self.0 {
@@ -189,8 +191,8 @@ impl Needs {
         over
     }
 
-    /// Takes in whether a namespace needs the permission now and whether its RoleBinding exists. Returns whether the
-    /// syncer has the permission there: it is needed, or its grace is not over.
+    /// Records whether a namespace needs the permission now and whether its RoleBinding exists. Returns whether the
+    /// syncer should have the permission there: the namespace needs it, or its grace period is not over.
     pub fn has(&mut self, namespace: &Namespace, is_needed: bool, exists: bool, grace: Duration) -> bool {
         if is_needed {
             self.0.insert(namespace.clone(), Need::Now);
@@ -214,7 +216,7 @@ impl Needs {
 /// The next write to the RoleBinding of a namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BindingAction {
-    /// Nothing differs, or too little is known.
+    /// The RoleBinding is up to date, or the inputs are unknown.
     Nothing,
     /// The role to bind does not exist.
     MissingRole,
@@ -242,7 +244,7 @@ impl From<ClusterRole> for ObservedTokensRole {
 /// The next write to the role for tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokensAction {
-    /// Nothing differs, or too little is known.
+    /// The rules are up to date, or the inputs are unknown.
     Nothing,
     /// The role does not exist.
     MissingRole,

@@ -1,9 +1,9 @@
-//! How a change of a status is sent so that nothing of others in it is lost.
+//! The request that changes a status without losing data of other owners.
 //!
-//! Lists are written whole, with the entries of others as they came. The API server drops fields that are null from the
-//! entries of a list in a merge patch (its library prunes them), and an extension of an access provider, which has no
-//! schema, may hold some. A JSON patch keeps them. It is used only where a list that is written holds a null: a merge
-//! patch names just the fields that differ, and every API server and every policy has seen millions of them.
+//! A patch replaces lists as a whole, including the entries of other owners. In a merge patch, the API server drops
+//! null fields from the entries of lists (its library prunes them), and an extension of an access provider, which has
+//! no schema, can contain nulls. A JSON patch keeps them. It is used only if a list in the patch contains a null: a
+//! merge patch names only the fields that differ, and every API server and every policy handles merge patches.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ pub enum StatusRequest {
     Json(Value),
 }
 
-/// The request for a merge patch `{"status": {...}}` whose fields are values, or objects without nested nulls, or null
-/// for fields that are there.
+/// The request for a merge patch `{"status": {...}}` whose fields are values, objects without nested nulls, or null for
+/// fields that exist.
 #[must_use]
 pub fn status_request(version: &Version, patch: &Value) -> StatusRequest {
     let fields = || patch["status"].as_object().into_iter().flatten();
@@ -28,7 +28,7 @@ pub fn status_request(version: &Version, patch: &Value) -> StatusRequest {
         patch["metadata"] = json!({ "uid": version.uid, "resourceVersion": version.resource_version });
         return StatusRequest::Merge(patch);
     }
-    // Not `test`, whose failure is no conflict to the API server.
+    // Not `test`, whose failure the API server does not return as a conflict.
     let replace = |field: &str, value: &str| json!({ "op": "replace", "path": format!("/metadata/{field}"), "value": value });
     let preconditions = [replace("uid", &version.uid), replace("resourceVersion", &version.resource_version)];
     let changes = fields().map(|(field, value)| {

@@ -445,7 +445,7 @@ fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicOb
 ///
 /// # Errors
 ///
-/// What the API server refuses, or what went wrong on the way to it.
+/// The error of the API server, or of the connection to it.
 pub async fn patch_status(
     client: &Client,
     api: &Api<DynamicObject>,

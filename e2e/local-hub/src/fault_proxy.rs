@@ -1,10 +1,10 @@
-//! A proxy in front of a hub's API server that fails requests as a test says.
+//! A proxy in front of a hub's API server that fails requests as a test decides.
 //!
-//! It asks a [`Meddler`] about each request, which decides on its [`Fate`]: the request passes, or is refused, or its
-//! connection breaks before or after the API server has done what it says, or its response breaks off or stalls. Plain
-//! HTTP/1.1 on the loopback interface: the connections to the API server itself are TLS.
+//! For each request, a [`Meddler`] decides on its [`Fate`]: the request passes, is refused, or loses its connection
+//! before or after the API server has executed it, or its response breaks off or stalls. The proxy serves plain
+//! HTTP/1.1 on the loopback interface; its connections to the API server use TLS.
 //!
-//! What is held or stalled stays so until [`FaultProxy::release`], and then its connection breaks.
+//! Held requests and stalled responses wait until [`FaultProxy::release`], which breaks their connections.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,36 +29,36 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::user_server::{FromUpstream, pass_on};
 use crate::{HubError, LocalHub, Upstream, ports};
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is passed on, and so is the response.
+    /// The proxy forwards the request and the response.
     Pass,
-    /// The same, after this long.
+    /// The proxy forwards both after this delay.
     Delay(Duration),
-    /// The proxy responds with this status, perhaps with `Retry-After`, and does not pass it on.
+    /// The proxy responds with this status, optionally with `Retry-After`, and does not forward the request.
     Refuse(StatusCode, Option<u32>),
-    /// It is not passed on, and its connection breaks.
+    /// The connection breaks, and the proxy does not forward the request.
     BreakBefore,
-    /// It is passed on, and its connection breaks when the API server has responded.
+    /// The proxy forwards the request, and the connection breaks after the API server has responded.
     BreakAfter,
-    /// The body of the response breaks off after so many bytes, if it has more.
+    /// The body of the response breaks off after this many bytes, if it has more.
     Truncate(usize),
-    /// The body of the response stalls after so many bytes, if it has more.
+    /// The body of the response stalls after this many bytes, if it has more.
     Stall(usize),
-    /// It is held before it is passed on.
+    /// The proxy holds the request and does not forward it.
     HoldBefore,
-    /// It is passed on, and held when the API server has responded.
+    /// The proxy forwards the request, and holds the response of the API server.
     HoldAfter,
 }
 
-/// Decides what becomes of requests.
+/// Decides what happens to requests.
 pub trait Meddler: Send + Sync + 'static {
-    /// What becomes of this one.
+    /// Decides what happens to this request.
     fn fate(&self, method: &Method, path_and_query: &str) -> Fate;
 }
 
-/// The proxy. It ends when it is dropped, with all that is open.
+/// The proxy. Dropping it ends it and all its connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -69,7 +69,7 @@ pub struct FaultProxy {
 struct State {
     upstream: Upstream,
     meddler: Arc<dyn Meddler>,
-    /// How many requests are held.
+    /// The number of held requests.
     held: watch::Sender<usize>,
     released: watch::Sender<bool>,
 }
@@ -99,24 +99,24 @@ impl FaultProxy {
         Ok(Self { address, state, task })
     }
 
-    /// Writes a kubeconfig by which a user reaches the hub through the proxy.
+    /// Writes a kubeconfig with which a user connects to the hub through the proxy.
     pub fn kubeconfig_for(&self, hub: &LocalHub, user: &str) -> Result<PathBuf, HubError> {
         hub.access().write_kubeconfig_through(hub.directory(), user, &format!("http://{}", self.address))
     }
 
     /// Waits until a request is held.
     pub async fn holds(&self) {
-        // The sender is ours.
+        // This value owns the sender, so the channel is open.
         let _ = self.state.held.subscribe().wait_for(|held| *held > 0).await;
     }
 
-    /// Breaks the connections of what is held or stalled, and of what is to be from now on.
+    /// Breaks the connections of held requests and stalled responses, and of all later ones.
     pub fn release(&self) {
         self.state.held.send_replace(0);
         self.state.released.send_replace(true);
     }
 
-    /// From now on requests are held and stalled again.
+    /// Holds requests and stalls responses again from now on.
     pub fn hold_again(&self) {
         self.state.released.send_replace(false);
     }
@@ -136,7 +136,7 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<State>) {
                 Ok((stream, _)) => {
                     connections.spawn(talk(stream, Arc::clone(&state)));
                 }
-                // This process has too many files open: some of them are connections that will end.
+                // This process has too many open files, some of which are connections that will end.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -144,7 +144,7 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<State>) {
     }
 }
 
-/// One client. What goes wrong with its connection, it sees for itself.
+/// Serves one client, which notices errors of its connection itself.
 async fn talk(stream: TcpStream, state: Arc<State>) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
@@ -154,7 +154,7 @@ async fn talk(stream: TcpStream, state: Arc<State>) {
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// The connection breaks here.
+/// The error that breaks a connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection breaks")]
 struct Broken;
@@ -175,7 +175,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Result<Answer, Bro
         _ => {}
     }
     let target = path.parse().map_err(|_| Broken)?;
-    // An API server that is away is one more way in which a connection breaks.
+    // An API server that cannot be reached also breaks the connection.
     let response = pass_on(&state.upstream, target, request).await.map_err(|_| Broken)?;
     if let Fate::BreakAfter | Fate::HoldAfter = fate {
         let _ = response.into_body().collect().await;
@@ -210,14 +210,14 @@ fn refusal(code: StatusCode, retry_after: Option<u32>) -> Answer {
     response
 }
 
-/// Done when what is held or stalled is released.
+/// Completes when held requests and stalled responses are released.
 type Release = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl State {
     fn release(&self) -> Release {
         let mut released = self.released.subscribe();
         Box::pin(async move {
-            // An error means that the proxy is gone.
+            // An error means that the proxy has ended.
             let _ = released.wait_for(|released| *released).await;
         })
     }
@@ -228,10 +228,10 @@ impl State {
     }
 }
 
-/// A body that may break off or stall.
+/// A body that can break off or stall.
 struct Cut {
     body: FromUpstream,
-    /// What is left of it, and what it waits for then.
+    /// The number of bytes that remain, and what happens after them.
     cut: Option<(usize, Option<Release>)>,
 }
 

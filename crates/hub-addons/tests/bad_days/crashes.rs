@@ -1,8 +1,8 @@
-//! The process is killed before and after each write of a scenario; the next one finishes it.
+//! Kills the process before and after each write of a scenario, and checks that the next process completes the work.
 //!
-//! A proxy between the process and the API server holds the n-th write, before the API server has seen it or after it
-//! has responded, and with it all later ones. Then the process is killed and another one started. This is repeated until
-//! a scenario ends with fewer writes. Writes are all requests that change something but Events.
+//! A proxy between the process and the API server holds the n-th write, before the API server has received it or after
+//! it has responded, and all later writes. The test then kills the process and starts another one, and repeats this
+//! until a scenario ends with fewer writes. Writes are all requests that change something, except Events.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -16,7 +16,7 @@ use super::stage::{self, ARGUMENTS, cluster, converges, forget, joins, team, tok
 use crate::support::world::{self, delete, profile_of};
 use crate::support::{Addons, Hub, SOON, USER, WHOLE_FLEET, credentials};
 
-/// What happens to the hub.
+/// A change of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     ColdStart,
@@ -30,7 +30,7 @@ enum Scenario {
 }
 
 impl Scenario {
-    /// As the table of results and the objects' names have it.
+    /// The name in the table of results and in the names of objects.
     fn name(self) -> &'static str {
         match self {
             Self::ColdStart => "cold-start",
@@ -45,14 +45,14 @@ impl Scenario {
     }
 }
 
-/// Where a process is killed: at which of its writes, and whether the API server has executed that.
+/// The point at which a process is killed: which write, and whether the API server has executed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     write: usize,
     fate: Fate,
 }
 
-/// Holds the write of a point, and all later ones.
+/// Holds the write of a point, and all later writes.
 #[derive(Default)]
 struct CrashPoint(Mutex<Countdown>);
 
@@ -127,8 +127,8 @@ impl Crashes {
         converges(&self.hub.ocm, SOON).await;
     }
 
-    /// Kills a process at every point of a scenario, and prints at how many.
-    #[allow(clippy::print_stdout, reason = "the table is the answer to whoever asks how it went")]
+    /// Kills a process at every point of a scenario, and prints the number of points.
+    #[allow(clippy::print_stdout, reason = "hack/robustness.sh prints these lines")]
     async fn each_point_of(&mut self, scenario: Scenario) {
         let mut points = 0;
         for fate in [Fate::HoldBefore, Fate::HoldAfter] {
@@ -139,11 +139,12 @@ impl Crashes {
             assert!(write > 1, "{} writes nothing", scenario.name());
             points += write - 1;
         }
-        // Whoever comes here has seen each of them converge.
+        // At this point, the hub has converged after each of them.
         println!("| killed at every write: {} | {points} points | {points} converged |", scenario.name());
     }
 
-    /// Kills the process at a point of a scenario, and has the next one finish. Returns whether the process came so far.
+    /// Kills the process at a point of a scenario, and starts another one. Returns whether the process reached the
+    /// point.
     async fn strike(&mut self, scenario: Scenario, point: Point) -> bool {
         let when = if point.fate == Fate::HoldBefore { "before" } else { "after" };
         let name = format!("{}-{}-{when}", scenario.name(), point.write);
@@ -154,7 +155,7 @@ impl Crashes {
             () = self.proxy.holds() => {}
             () = self.converges() => {}
         }
-        // The API server may have executed the last write before the proxy has its response.
+        // The API server may have executed the last write before the proxy receives the response.
         let struck = self.crash_point.has_struck();
         if struck {
             self.proxy.holds().await;
@@ -171,7 +172,7 @@ impl Crashes {
         struck
     }
 
-    /// What is there before.
+    /// Creates the objects that exist before the scenario.
     async fn prepare(&mut self, scenario: Scenario, name: &str) {
         if scenario == Scenario::ColdStart {
             self.kill_process().await;
@@ -190,7 +191,7 @@ impl Crashes {
         }
     }
 
-    /// What happens then. It does not wait for the process.
+    /// Makes the change of the scenario, without waiting for the process.
     async fn happens(&mut self, scenario: Scenario, name: &str) {
         let ocm = self.hub.ocm.clone();
         let [first, second] = [1, 2].map(|number| format!("{name}-{number}"));
@@ -212,7 +213,7 @@ impl Crashes {
         }
     }
 
-    /// Nothing of it is left that the next point could meet.
+    /// Removes the objects of the scenario, so that they do not affect the next point.
     async fn clean_up(&self, name: &str) {
         for number in [1, 2] {
             forget(&self.hub.ocm, &format!("{name}-{number}")).await;

@@ -1,5 +1,5 @@
-//! One in ten requests of the process fails, in every way that a network and an API server have, while users and agents
-//! are at work; when it ends, the hub shows what it should.
+//! Fails one in ten requests of the process, in every way in which networks and API servers fail, while users and
+//! agents change the hub; afterwards the hub must converge.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -14,12 +14,12 @@ use super::load::{Bystanders, Load, Random, prepare};
 use super::stage::{self, ARGUMENTS, converges};
 use crate::support::{Addons, SOON, USER};
 
-/// Of so many requests one fails.
+/// One request in this number fails.
 const ONE_IN: usize = 10;
-/// Longest wait, after the last fault, until the hub shows what it should.
+/// The maximum time from the last fault until the hub has converged.
 const CALM: Duration = Duration::from_secs(30);
 
-/// Fails requests at random while it is told to.
+/// Fails requests at random while it is switched on.
 struct Faults(Mutex<State>);
 
 struct State {
@@ -43,7 +43,7 @@ impl Faults {
         self.0.lock().unwrap().is_on = is_on;
     }
 
-    /// How many requests there were, and how many failed in which way.
+    /// The number of requests, and of failed requests by kind of fault.
     fn counts(&self) -> (usize, BTreeMap<&'static str, usize>) {
         let state = self.0.lock().unwrap();
         (state.requests, state.failed.clone())
@@ -76,7 +76,7 @@ impl Meddler for Faults {
             ("truncated bodies", Fate::Truncate(bytes)),
             ("stalls", Fate::Stall(bytes)),
         ];
-        // In turn, so that a short run has every kind.
+        // In turn, so that a short run includes every kind.
         let turn: usize = state.failed.values().sum();
         let (kind, fate) = fates[turn % fates.len()];
         *state.failed.entry(kind).or_default() += 1;
@@ -84,13 +84,13 @@ impl Meddler for Faults {
     }
 }
 
-/// A number from the environment, for whoever asks for more than an ordinary run.
+/// A number from the environment, for runs longer than an ordinary one.
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
 #[tokio::test]
-#[allow(clippy::print_stdout, reason = "the table is the answer to whoever asks how it went")]
+#[allow(clippy::print_stdout, reason = "hack/robustness.sh prints these lines")]
 async fn after_a_time_in_which_one_request_in_ten_failed_nothing_is_lost_and_nothing_is_left() {
     let seconds = from_environment("BAD_DAYS_FAULT_SECONDS", 45);
     let seed = from_environment("BAD_DAYS_SEED", 1);
@@ -104,7 +104,7 @@ async fn after_a_time_in_which_one_request_in_ten_failed_nothing_is_lost_and_not
 
     faults.switch(true);
     let load = Load::begin(&hub.ocm, seed);
-    // Not a wait for anything: so much trouble is asked for.
+    // This is the duration of the faults, and not a wait for a condition.
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let operations = load.end().await;
     faults.switch(false);

@@ -1,4 +1,4 @@
-//! Random work of users and agents, from a seed, until it is told to end.
+//! Random operations of users and agents, from a seed, until the test ends them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use super::stage::{self, cluster, joins, team, token};
 use crate::support::credentials::{MANAGER, rotated};
 use crate::support::world::{get, profile_of};
 
-/// Clusters, and as many sets and namespaces as there are letters.
+/// The number of clusters.
 const CLUSTERS: usize = 8;
 const TEAMS: [&str; 3] = ["red", "green", "blue"];
 
-/// Between two operations.
+/// The pause between two operations.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Numbers from a seed (`SplitMix64`).
+/// Random numbers from a seed (`SplitMix64`).
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed.
+    /// The random numbers of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below another.
+    /// A random number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// Objects of others that stay as they are, whatever happens.
+/// Objects of other owners, which must never change.
 #[derive(Debug, PartialEq)]
 pub struct Bystanders(BTreeMap<String, Value>);
 
@@ -54,7 +54,7 @@ impl Bystanders {
         ]
     }
 
-    /// As they are now.
+    /// The current state of the objects.
     pub async fn now(client: &Client) -> Self {
         let mut all = BTreeMap::new();
         for object in Self::objects() {
@@ -64,7 +64,7 @@ impl Bystanders {
     }
 }
 
-/// What is there before the work begins.
+/// Creates the objects that exist before the operations.
 pub async fn prepare(client: &Client) -> Bystanders {
     for name in TEAMS {
         team(client, name).await;
@@ -78,14 +78,14 @@ pub async fn prepare(client: &Client) -> Bystanders {
     Bystanders::now(client).await
 }
 
-/// The work, under way.
+/// The running operations.
 pub struct Load {
     end: oneshot::Sender<()>,
     task: JoinHandle<usize>,
 }
 
 impl Load {
-    /// Begins.
+    /// Starts the operations.
     pub fn begin(client: &Client, seed: u64) -> Self {
         let client = client.clone();
         let (end, mut ended) = oneshot::channel();
@@ -101,14 +101,14 @@ impl Load {
         Self { end, task }
     }
 
-    /// Ends. Returns how many operations there were.
+    /// Ends the operations. Returns their number.
     pub async fn end(self) -> usize {
         let _ = self.end.send(());
         self.task.await.unwrap()
     }
 }
 
-/// One operation. The API server may be away: what it has not executed has not happened.
+/// Performs one operation. During an outage of the API server, it has no effect.
 async fn operation(client: &Client, random: &mut Random, round: usize) {
     let name = format!("cluster-{}", random.below(CLUSTERS));
     let team = TEAMS[random.below(TEAMS.len())];
@@ -125,7 +125,7 @@ async fn operation(client: &Client, random: &mut Random, round: usize) {
         let _ = object.api(client).delete(object.name(), &DeleteParams::background()).await;
     };
     match random.below(12) {
-        // Mostly what ends and begins grants.
+        // Mostly operations that end and begin grants.
         0..=3 => {
             let set = [Some(team), None][random.below(4) / 3];
             let labels = json!({ "metadata": { "labels": { SET_LABEL: set } } });

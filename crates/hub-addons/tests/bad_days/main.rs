@@ -1,6 +1,6 @@
-//! Bad days of the real program on a real API server: it is killed at each of its writes, its requests fail, and the
-//! hub's own programs are killed and stopped under load. `hack/robustness.sh real` runs the long form and prints the
-//! results as a table.
+//! Tests of the real program on a real API server: the process is killed at each of its writes, its requests fail, and
+//! the API server and etcd are killed and stopped under load. `hack/robustness.sh real` runs the long form and prints
+//! the results as a table.
 
 #![cfg(test)]
 

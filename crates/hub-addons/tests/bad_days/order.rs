@@ -1,4 +1,4 @@
-//! What goes first when everything has to be written, by the order of requests in the API server's audit log.
+//! The order of pending writes, as the API server's audit log shows it.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -8,9 +8,9 @@ use super::stage::{self, ARGUMENTS, cluster, converges, joins, team, token};
 use crate::support::proxy::addon;
 use crate::support::{Addons, USER, WHOLE_FLEET};
 
-/// Clusters of the set that is bound in two namespaces.
+/// The number of clusters in the set, which is bound in two namespaces.
 const CLUSTERS: usize = 150;
-/// Status writes of the change of CA that may come before the end of the grant: what is in flight, and what is written
+/// The maximum number of status writes for the change of CA before the end of the grant: those in flight, and those
 /// until the watch shows that the cluster has left.
 const AHEAD: usize = CLUSTERS / 2;
 
@@ -30,7 +30,7 @@ async fn a_cluster_that_leaves_loses_profiles_and_credentials_before_a_change_of
     let process = Addons::beside(&hub, &ARGUMENTS).await;
     converges(&hub.ocm, WHOLE_FLEET).await;
 
-    // It finds both changes at the same time, whatever this machine does meanwhile.
+    // The process finds both changes at the same time, however slow this machine is.
     process.signal("STOP").await;
     let mark = hub.audit().mark().await.unwrap();
     stage::renews_certificate(&hub.ocm).await.unwrap();

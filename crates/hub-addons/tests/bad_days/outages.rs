@@ -1,4 +1,4 @@
-//! The hub's own programs are killed and stopped while users and agents are at work.
+//! Kills and stops the API server and etcd while users and agents change the hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -10,12 +10,12 @@ use super::load::{Bystanders, Load, prepare};
 use super::stage::{self, ARGUMENTS, converges};
 use crate::support::{Addons, Hub, SOON};
 
-/// How long a program is away: longer than a request takes to time out.
+/// The duration of an outage, which exceeds the timeout of a request.
 const AWAY: Duration = Duration::from_secs(12);
-/// How long there is work before and after.
+/// How long users and agents change the hub before and after the outage.
 const WORK: Duration = Duration::from_secs(2);
 
-/// What happens to the hub's programs.
+/// An outage of the hub.
 #[derive(Clone, Copy, Debug)]
 enum Outage {
     ApiServerKilled,
@@ -52,7 +52,7 @@ impl Outage {
 }
 
 #[tokio::test]
-#[allow(clippy::print_stdout, reason = "the table is the answer to whoever asks how it went")]
+#[allow(clippy::print_stdout, reason = "hack/robustness.sh prints these lines")]
 async fn after_the_api_server_and_etcd_were_killed_and_stopped_under_load_nothing_is_lost() {
     let hub = stage::start(LocalHub::builder()).await;
     let process = Addons::beside(&hub, &ARGUMENTS).await;

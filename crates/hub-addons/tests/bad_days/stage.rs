@@ -1,5 +1,4 @@
-//! A hub with the proxy addon, on which a process of all controllers works, and what people and other controllers do to
-//! it.
+//! A hub with the proxy addon and one process with all controllers, and the operations of users and other controllers.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::support::oracle::deviations;
 use crate::support::proxy::{self, Authority, HOME, addon, serving};
 use crate::support::{Hub, credentials, rights, world};
 
-/// A process that has every controller, and does not wait for the Lease of one that was killed.
+/// The arguments of a process with every controller, which does not wait for the Lease of a killed process.
 pub const ARGUMENTS: [&str; 2] = ["--leader-elect=false", "--ca-overlap=0"];
 
 /// A hub for all controllers, with the proxy addon.
@@ -24,7 +23,7 @@ pub async fn start(builder: HubBuilder) -> Hub {
     hub
 }
 
-/// Waits until the hub shows what follows from its inputs, and nothing else.
+/// Waits until the hub has exactly the outputs that follow from its inputs.
 pub async fn converges(client: &Client, within: Duration) {
     eventually("everything is as it should be", within, async || {
         let wrong = deviations(client).await.map_err(|error| error.to_string())?;
@@ -33,12 +32,12 @@ pub async fn converges(client: &Client, within: Duration) {
     .await;
 }
 
-/// A namespace in which a set of its name is bound.
+/// Creates a namespace in which the set of the same name is bound.
 pub async fn team(client: &Client, name: &str) {
     world::create(client, [ocm::namespace(name), ocm::cluster_set(name), ocm::bound(name, name)]).await;
 }
 
-/// A cluster joins a set: with the addon, and a token that is shared.
+/// Creates a cluster in a set, with the addon and an account that opts in to copies of its token.
 pub async fn joins(client: &Client, name: &str, set: &str) {
     world::create(client, [ocm::namespace(name), addon(name)]).await;
     cluster(name, set).create(client).await.unwrap();
@@ -50,22 +49,22 @@ pub fn cluster(name: &str, set: &str) -> ManagedCluster {
     ManagedCluster::named(name).in_set(set)
 }
 
-/// The token of a cluster that is shared.
+/// The token of a cluster whose account opts in to copies.
 pub fn token(cluster: &str) -> ServiceAccountToken {
     credentials::token(cluster, "app")
 }
 
-/// The proxy's certificate is replaced by another authority's.
+/// Replaces the proxy's certificate by that of another authority.
 pub async fn renews_certificate(client: &Client) -> Result<(), HubError> {
     serving(HOME, &Authority::new("next").chain()).update(client).await
 }
 
-/// A cluster is gone with all that is its own.
+/// Deletes a cluster and everything in its namespace.
 pub async fn forget(client: &Client, cluster_name: &str) {
     let token = token(cluster_name);
     let source = Object::new(("", "v1", "Secret"), "secrets", Some(cluster_name), "app");
     for object in [cluster(cluster_name, "").into(), token.account(), source, addon(cluster_name)] {
-        // Some of it may be gone already.
+        // Some of the objects may not exist any more.
         let _ = object.api(client).delete(object.name(), &DeleteParams::background()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What the syncer's process holds when a tenant has filled its namespace with large Secrets, on a real hub.
+//! The memory of the syncer's process after a tenant has filled its namespace with large Secrets, on a real hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -17,16 +17,17 @@ use crate::support::credentials::{SYNCED_FROM, SYNCER, copied, rotated, team, to
 use crate::support::world::{create, get, merge};
 use crate::support::{Addons, Hub, SOON, rights};
 
-/// The most that a process holds at its start, in kibibytes.
+/// The maximum memory of a process at its start, in kibibytes.
 const MOST: u64 = 64 * 1024;
-/// Secrets of a tenant.
+/// The number of Secrets of the tenant.
 const SECRETS: usize = 300;
-/// Almost as many bytes as an API server takes in one.
+/// A size close to the maximum that an API server accepts for a Secret, in bytes.
 const LARGE: usize = 900 * 1024;
-/// So few that they are stored and read soon, and more than the process may hold in all of them.
+/// A size at which the Secrets are stored and read quickly, and together exceed the memory that the process may use, in
+/// bytes.
 const MIDDLE: usize = 250 * 1024;
 
-/// How large a Secret is: all are large where that is asked for, since it takes long.
+/// The size of a Secret. All are large only on request, since it takes long to store them.
 fn bytes(number: usize) -> usize {
     let all = std::env::var_os("BAD_DAYS_LARGE_SECRETS").is_some();
     if all || number.is_multiple_of(15) { LARGE } else { MIDDLE }
@@ -53,14 +54,14 @@ async fn fill(hub: &Hub, namespace: &str) {
     secrets.buffer_unordered(4).try_for_each(|_| std::future::ready(Ok(()))).await.unwrap();
 }
 
-/// The most that a process has held, in kibibytes.
+/// The peak memory of a process, in kibibytes.
 fn peak(addons: &Addons) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", addons.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix("kB").unwrap().trim().parse().unwrap()
 }
 
-/// A RoleBinding that is in everything like the one that the syncer is given.
+/// A RoleBinding that has every mark of the one that the syncer is granted.
 async fn forge_permission(hub: &Hub, namespace: &str) {
     let role = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
     let role = ocm::Object::new(role, "clusterroles", None, "hub-addons-copies");
@@ -80,7 +81,7 @@ async fn forge_permission(hub: &Hub, namespace: &str) {
     merge(&hub.ocm, &permission(namespace), &json!({ "metadata": { "ownerReferences": owner } })).await;
 }
 
-#[allow(clippy::print_stdout, reason = "the table is the answer to whoever asks how it went")]
+#[allow(clippy::print_stdout, reason = "hack/robustness.sh prints these lines")]
 fn report(access: &str, addons: &Addons) {
     let bytes: usize = (0..SECRETS).map(bytes).sum();
     println!(

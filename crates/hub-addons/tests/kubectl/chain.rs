@@ -1,4 +1,4 @@
-//! A hub on which applications reach their clusters: everything is in order, and the kubeconfig that is printed works.
+//! A hub on which applications reach their clusters: every step is in order, and the printed kubeconfig works.
 
 #![cfg(test)]
 
@@ -41,7 +41,7 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
     ] {
         assert!(marks.contains(&(step, "ok")), "{step}: {marks:?}");
     }
-    // No ManifestWork says what the account may do.
+    // No ManifestWork grants the account permissions.
     assert_eq!(marks.last(), Some(&("AccountPermission", "unknown")), "{marks:?}");
     assert_eq!(ended.code, Some(3));
     let ended = run(&kubectl, &["explain", "explained"]).await;
@@ -55,7 +55,7 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
     assert_eq!(items[0]["credentials"][0]["account"], application.account(), "{items:#}");
     assert_eq!(items[0]["accessProviders"][0]["name"], "open-cluster-management");
 
-    // What goes wrong while a watch runs is seen: a row for each change.
+    // A watch prints a row for each change, including problems.
     let mut watch = kubectl.start(&["clusterprofile", "list", "explained", "--watch"]).await.unwrap();
     watch.line("what is there", SOON, |line| line.contains("two")).await.unwrap();
     let set = ocm::cluster_set("explained");
@@ -86,12 +86,12 @@ async fn the_kubeconfig_that_is_printed_reaches_the_cluster_and_holds_no_secret(
     std::fs::write(&file, &ended.stdout).unwrap();
     let application_kubectl = hub.kubectl_with(&file).unwrap();
     lists(&application_kubectl, "one").await;
-    // Every cluster is a context.
+    // Every cluster has a context.
     let ended = run(&plugin, &["kubeconfig", "configured", &account, "--output=json"]).await;
     let contexts = ended.json()["contexts"].clone();
     let names: Vec<&Value> = contexts.as_array().unwrap().iter().map(|context| &context["name"]).collect();
     assert_eq!(names, CLUSTERS);
-    // An address is no Service that a port could be forwarded from.
+    // An IP address is not a Service whose port can be forwarded.
     eventually("the way through a forwarded port is refused", SOON, async || {
         let ended = run(&plugin, &["kubeconfig", "configured", "one", &account, "--port-forward"]).await;
         if ended.code == Some(2) && ended.stderr.contains("is not a Service") {
@@ -169,7 +169,7 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     let (hop, detail) = last("tried/one", "nobody").await;
     assert!(hop == "credential" && detail.contains(LOST), "{hop}: {detail}");
 
-    // Profiles that somebody else writes, beside a namespace that ours are in.
+    // Profiles of another writer, in a namespace beside that of our profiles.
     ocm::namespace("forged").create(&stage.ocm).await.unwrap();
     let server = application.stanza("one").await["server"].clone();
     let authority = STANDARD.encode(hub.ca_pem());

@@ -1,4 +1,4 @@
-//! What an operator gets to read about a hub on which something is wrong.
+//! The output for a hub with problems.
 
 #![cfg(test)]
 
@@ -38,11 +38,11 @@ async fn each_misconfiguration_has_its_code_and_the_command_that_fixes_it() {
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
     let explain = async |target: &str| run(&kubectl, &["explain", target, "--output=json"]).await;
 
-    // Nobody writes profiles.
+    // No controller writes profiles.
     let ended = explain("team/berlin").await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_eq!(ended.problems(), ["ControllerNotFound", "NoProfile"]);
-    // The controllers were stopped, or do not come to lead.
+    // The controllers were stopped, or do not become leader.
     let stopped = lease("pod-1", "2026-01-01T00:00:00.000000Z");
     stopped.create(&hub.ocm).await.unwrap();
     assert_eq!(explain("team/berlin").await.problems(), ["ControllerNotLeading", "NoProfile"]);
@@ -80,7 +80,7 @@ async fn each_misconfiguration_has_its_code_and_the_command_that_fixes_it() {
     let ended = run(&kubectl, &["explain", "team/berlin", "--compute-bound", "--output=json"]).await;
     assert_eq!(ended.problems(), ["NoProfile"]);
 
-    // The other program has the same commands, and the tables are for people.
+    // `hub-addons` has the same commands, and prints tables for people.
     let kubeconfig = hub.kubeconfig_for("admin").unwrap();
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let ended = hub_addons(&["explain", &kubeconfig, "team/berlin"], &[]).await;
@@ -114,7 +114,7 @@ async fn ocms_own_gate_beside_ours_is_found() {
         .await
         .unwrap();
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
-    // Without ours there is nothing wrong with it.
+    // Unless our controllers run, too, OCM's gate is not a problem.
     let ended = run(&kubectl, &["explain", "--output=json"]).await;
     assert!(!ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
     let now = Timestamp::now().to_string();
@@ -138,7 +138,7 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
         ..PolicyRule::default()
     };
     let kubectl = kubectl(&hub, account.kubeconfig());
-    // With no permission at all.
+    // With no permissions at all.
     let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.problems().is_empty(), "{ended:?}");
@@ -164,7 +164,7 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
         }
     })
     .await;
-    // That the profile does not say how to reach the cluster can be seen.
+    // The output shows that the profile does not publish how to reach the cluster.
     assert!(marks.0 == Some(1) || marks.0 == Some(3), "{marks:?}");
     let ended = run(&kubectl, &["list", "team"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");

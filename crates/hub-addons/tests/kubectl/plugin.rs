@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use crate::support::plugin::program;
 
-/// Where the plugin is.
+/// The path of the plugin.
 fn kubectl_clusterprofile() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| program("kubectl-clusterprofile"))
 }
 
-/// How a command ended, and what it printed.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -29,12 +29,12 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What it printed, as JSON.
+    /// The output as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The codes of the problems that it printed, each once.
+    /// The codes of the problems in the output, each once.
     pub fn problems(&self) -> Vec<String> {
         let findings = self.json()["findings"].as_array().unwrap().clone();
         let wrong = findings.iter().filter(|finding| finding["mark"] == "problem");
@@ -44,7 +44,7 @@ impl Ended {
     }
 }
 
-/// kubectl with a kubeconfig, which finds the plugin.
+/// kubectl with a kubeconfig; it finds the plugin on its path.
 pub fn kubectl(hub: &LocalHub, kubeconfig: &Path) -> Kubectl {
     let directory = kubectl_clusterprofile().parent().unwrap();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn kubectl(hub: &LocalHub, kubeconfig: &Path) -> Kubectl {
     hub.kubectl_with(kubeconfig).unwrap().env("PATH", path.unwrap())
 }
 
-/// Runs `kubectl clusterprofile` to its end.
+/// Runs `kubectl clusterprofile` until it exits.
 pub async fn run(kubectl: &Kubectl, arguments: &[&str]) -> Ended {
     let mut all = vec!["clusterprofile"];
     all.extend(arguments);

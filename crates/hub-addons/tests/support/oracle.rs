@@ -1,5 +1,5 @@
-//! What a hub should show, computed from its inputs alone: ManagedClusters, their bindings, accounts with their tokens,
-//! and the proxy's trust anchors. Nothing of the program under test is used.
+//! The outputs that a hub should have, computed from its inputs alone: ManagedClusters, their bindings, accounts with
+//! their tokens, and the proxy's trust anchors. Uses no code of the program under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ const BINDING: (&str, &str, &str) =
 const ACCOUNT: (&str, &str, &str) =
     ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount");
 
-/// What differs between what a hub shows and what it should: nothing where it has converged. An error is one of the API
-/// server's.
+/// The differences between the outputs of a hub and those that it should have; empty after convergence. An error is one
+/// of the API server.
 pub async fn deviations(client: &Client) -> Result<Vec<String>, kube::Error> {
     let inputs = Inputs::read(client).await?;
     let anchors = inputs.anchors();
@@ -84,7 +84,7 @@ fn wrong_in_profile(profile: &Value, cluster: &Value, anchors: &BTreeSet<String>
     (!wrong.is_empty()).then(|| format!("{wrong:?} of {profile}"))
 }
 
-/// The message quotes no token.
+/// The message contains no token.
 fn wrong_in_credential(copy: &Value, source: &Value, profile: &Value) -> Option<String> {
     let (cluster, account) = (&source["metadata"]["namespace"], &source["metadata"]["name"]);
     let metadata = &copy["metadata"];
@@ -102,7 +102,7 @@ fn wrong_in_credential(copy: &Value, source: &Value, profile: &Value) -> Option<
     (!wrong.is_empty()).then(|| format!("{wrong:?} of {metadata}"))
 }
 
-/// What the hub's other controllers and people have written.
+/// The inputs of a hub: the objects of its users and other controllers.
 struct Inputs {
     clusters: Vec<Value>,
     bindings: Vec<Value>,
@@ -136,7 +136,7 @@ impl Inputs {
         String::from_utf8(chain).unwrap().split_inclusive(END).skip(1).map(str::to_owned).collect()
     }
 
-    /// Each cluster with the namespaces that it is granted to.
+    /// Each cluster, with a namespace that is granted it.
     fn granted(&self) -> Vec<(&str, &Value)> {
         let alive = |list: &[Value], name: &str| {
             let found = list.iter().find(|object| object["metadata"]["name"] == name);
@@ -165,7 +165,7 @@ impl Inputs {
         granted
     }
 
-    /// The reported tokens of a cluster's accounts that are shared.
+    /// The reported tokens of a cluster's accounts that opt in to copies.
     fn tokens_of(&self, cluster: &str) -> impl Iterator<Item = &Value> {
         let of_cluster = move |object: &&Value| object["metadata"]["namespace"] == cluster;
         let asks = |account: &&Value| account["metadata"]["labels"][SYNC_LABEL] == "true";

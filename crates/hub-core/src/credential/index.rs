@@ -344,7 +344,8 @@ impl CredentialIndex {
         }
     }
 
-    /// Whether the profile is gone that owns the copy at a place, so that the garbage collector deletes the copy.
+    /// Whether the profile that owns the copy at a place does not exist any more, so that the copy is
+    /// garbage-collected.
     #[must_use]
     pub fn is_orphaned(&self, key: &SecretKey) -> bool {
         let recorded = self.copy(key).and_then(|copy| copy.record.as_ref()).map(|record| &record.account);
