@@ -48,18 +48,19 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers whose feature gate is enabled
     Run(Box<RunArgs>),
-    /// List the clusters that namespaces see
+    /// List the clusters that namespaces can see
     List(OnHub<args::ListArgs>),
     /// Print why a namespace does not see, or not reach, a cluster
     ///
-    /// Follows the way of an application, and the decisions of the controllers. Without --all it prints problems only.
+    /// Checks everything that an application depends on, by the decisions of the controllers. Without --all it prints
+    /// problems only.
     ///
     /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
-    /// there is no problem as far as can be seen, and something cannot be seen.
+    /// there is no problem in what could be read, and something could not be read.
     Explain(ExplainArgs),
     /// Reach a cluster as an application does, and print every hop with its duration
     Test(OnHub<args::TestArgs>),
-    /// Print a kubeconfig for the clusters that a namespace sees, without any secret
+    /// Print a kubeconfig for the clusters that a namespace can see, without any secret
     Kubeconfig(OnHub<args::KubeconfigArgs>),
     /// Print a completion script for a shell
     Completion {
@@ -347,13 +348,14 @@ pub struct RightsArgs {
     )]
     pub credential_rights_tokens_role: String,
 
-    /// Roles of consumers whose one rule names the copies of a ManagedServiceAccount that are granted to their namespace,
-    /// as the grant changes: NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT,...; they have to exist, with the labels of the chart
+    /// Roles of consumers whose one rule names the copies of a ManagedServiceAccount that are granted to their
+    /// namespace, as the grant changes: NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT,...; they have to exist, with the labels
+    /// of the chart
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_FOLLOW", value_name = "LIST", value_delimiter = ',')]
     pub credential_rights_follow: Vec<ConsumerRole>,
 
-    /// For how long the syncer has to run, as its Lease shows, before a permission that it no longer needs is withdrawn:
-    /// time to delete its copies. Without --leader-elect it has no Lease, and the permission stays
+    /// How long the syncer has to run, as its Lease shows, before a permission that it no longer needs is
+    /// withdrawn: time to delete its copies. Without --leader-elect it has no Lease, and the permission stays
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_GRACE", value_name = "DURATION", default_value = "5m")]
     pub credential_rights_grace: Period,
 }

@@ -1,6 +1,6 @@
 //! The commands of `kubectl clusterprofile` on the hub that the program runs on, for `kubectl exec`.
 //!
-//! `explain` with `--expect-…`, as `helm test` runs it, looks only at what is expected.
+//! `explain` with `--expect-…`, as `helm test` runs it, checks only the expectations.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -16,15 +16,15 @@ use crate::working;
 /// Why a command cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// There is no hub to ask.
+    /// No client for a hub could be created.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The hub does not permit it, or the result cannot be printed.
+    /// The hub refuses a request, or the result cannot be printed.
     #[error(transparent)]
     Command(#[from] CommandError),
 }
 
-/// Explains, or looks at what is expected.
+/// Explains, or checks the expectations.
 pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
     if args.working.is_empty() {
         return run(&Command::Explain(args.explain), args.kubeconfig.as_deref()).await;
@@ -43,7 +43,7 @@ pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
 pub async fn run(command: &Command, kubeconfig: Option<&Path>) -> Result<ExitCode, ExplainError> {
     let client = connect::client(connect::config(kubeconfig).await?)?;
     let hub = Hub::new(client, kubeconfig.map(Path::to_owned));
-    // Colours only where a terminal is and NO_COLOR is not.
+    // Colours only on a terminal, and not with NO_COLOR.
     let mut out = anstream::AutoStream::auto(io::stdout());
     let outcome: Outcome = clusterprofile_cli::run(command, &hub, &mut out).await?;
     out.flush().map_err(CommandError::Print)?;

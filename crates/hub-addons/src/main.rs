@@ -62,11 +62,11 @@ async fn main() -> ExitCode {
     }
 }
 
-/// How a command ends that has its own exit status.
+/// The exit code of a command that has its own exit statuses.
 fn ended(result: Result<ExitCode, ExplainError>) -> ExitCode {
     match result {
         Ok(code) => code,
-        // Whoever reads our output has enough of it.
+        // The reader has closed the pipe.
         Err(ExplainError::Command(CommandError::Print(error)))
             if error.kind() == std::io::ErrorKind::BrokenPipe =>
         {

@@ -26,8 +26,8 @@ use crate::member_id::{MemberId, MemberIdDecision, MemberIdRecord};
 use crate::note::{Note, Reason};
 use crate::version::Version;
 
-/// The maximum number of `status.accessProviders` in v1alpha2. It applies to every version, so that our entry stays valid
-/// when the hub begins to serve v1alpha2.
+/// The maximum number of `status.accessProviders` in v1alpha2. It applies to every version, so that our entry stays
+/// valid when the hub begins to serve v1alpha2.
 const MAX_ACCESS_PROVIDERS: usize = 64;
 
 /// The desired state of one owner's part of a profile.
@@ -455,8 +455,8 @@ struct Providers<'a> {
 }
 
 impl<'a> Providers<'a> {
-    /// Adds no entry of ours to a full list, and changes nothing in a list beyond the limit, since the API server refuses
-    /// every change of it. Entries of others are never removed.
+    /// Adds no entry of ours to a full list, and changes nothing in a list beyond the limit, since the API server
+    /// refuses every change of it. Entries of others are never removed.
     fn of(shown: &[Value], share: &'a StatusShare) -> Self {
         let ours = share.access_providers.iter();
         let mut ours: BTreeMap<_, _> =

@@ -300,8 +300,9 @@ fn event(finding: &Finding, controller: &str, instance: &str, now: Timestamp) ->
     }
 }
 
-/// The beginning of the name of an Event about an object. It ends with a dash, because the API server refuses a prefix that
-/// ends with the dot of client-go's names. What only names of some kinds contain, such as the colons of a Role's, is replaced.
+/// The beginning of the name of an Event about an object. It ends with a dash, because the API server refuses a prefix
+/// that ends with the dot of client-go's names. What only names of some kinds contain, such as the colons of a Role's,
+/// is replaced.
 fn name_prefix(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.';
     let name: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();

@@ -131,7 +131,7 @@ impl Access {
 fn write_kubeconfig(path: &Path, kubeconfig: &serde_json::Value) -> Result<(), HubError> {
     let failed = |source| HubError::io(format!("write {}", path.display()), source);
     let yaml = serde_saphyr::to_string(kubeconfig).map_err(|error| failed(std::io::Error::other(error)))?;
-    // A file that is there may be open to others, and keeps its mode; a new one is ours from the start.
+    // An existing file keeps its mode and may be readable by others; a new file is private from the start.
     let draft = path.with_extension(format!("draft-{}", random::hex()?));
     write_private(&draft, &yaml)?;
     std::fs::rename(&draft, path).map_err(failed)

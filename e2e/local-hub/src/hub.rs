@@ -228,7 +228,7 @@ impl LocalHub {
         Ok(())
     }
 
-    /// Freezes etcd. No effect if it is not running.
+    /// Stops etcd with SIGSTOP. No effect if it is not running.
     pub async fn pause_etcd(&self) -> Result<(), HubError> {
         match &*self.etcd.lock().await {
             Some(running) => running.pause().await,
@@ -236,7 +236,7 @@ impl LocalHub {
         }
     }
 
-    /// Lets a paused etcd go on.
+    /// Continues a paused etcd.
     pub async fn resume_etcd(&self) -> Result<(), HubError> {
         match &*self.etcd.lock().await {
             Some(running) => running.resume().await,

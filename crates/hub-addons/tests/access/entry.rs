@@ -213,7 +213,7 @@ async fn entries_of_others_keep_every_field_where_v1alpha2_is_served() {
     entries_of_others_keep_every_field(Flavour::V1alpha2).await;
 }
 
-/// Entries of others, of which v1alpha2 would take neither the first nor the second. It lets those be that are there.
+/// Entries of others. v1alpha2 would refuse the first and the second in a change, and accepts them unchanged.
 fn others(count: usize) -> Vec<Value> {
     let entry = |number: usize| match number {
         0 => json!({ "name": "p0" }),
@@ -239,7 +239,7 @@ async fn a_list_that_others_have_filled_gets_our_entry_when_there_is_room(flavou
     addons.measures(&proxy::state("cluster_proxy", "published"), 0.0).await;
     assert_eq!(world::get(&hub.ocm, &made).await.unwrap(), before);
 
-    // There is room, and everybody else's entry stays as it is.
+    // There is room, and the entries of all others stay as they are.
     world::merge_status(&hub.ocm, &made, &json!({ "accessProviders": others(63) })).await;
     let shown = publishes(&hub, "c1", HOME, &[&old]).await;
     let list = shown["status"]["accessProviders"].as_array().unwrap();

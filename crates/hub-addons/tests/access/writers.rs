@@ -244,7 +244,7 @@ async fn nulls_survive(lists: Flavour) {
     } });
     project(&hub, &["c1"]).await;
     let api = projected(TEAM, "c1").api(&hub.ocm);
-    // Not by a merge patch, which would drop them.
+    // Without a merge patch, which would drop the nulls.
     let mut whole = api.get("c1").await.unwrap();
     whole.data["status"]["accessProviders"] = json!([theirs]);
     api.replace_status("c1", &PostParams::default(), &whole).await.unwrap();
@@ -254,7 +254,7 @@ async fn nulls_survive(lists: Flavour) {
         let shown = publishes(&hub, "c1", HOME, &[authority]).await;
         assert_eq!(*provider(&shown, "rival"), theirs);
     }
-    // Also where ours is withdrawn.
+    // The nulls also stay when our entry is withdrawn.
     world::delete(&hub.ocm, &proxy::addon("c1")).await;
     let shown = proxy::publishes_nothing(&hub, "c1").await;
     assert_eq!(*provider(&shown, "rival"), theirs);

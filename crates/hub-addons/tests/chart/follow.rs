@@ -1,5 +1,5 @@
-//! A consumer's Role that follows the grant: it names exactly the copies that its namespace is granted, shrinks with them,
-//! and is the only Role that is written.
+//! A consumer's Role that follows the grant: it names exactly the copies that its namespace is granted, loses names
+//! when grants end, and is the only Role that the component writes.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -33,7 +33,7 @@ fn role() -> Object {
     rbac("Role", "roles", "hub-addons:cp-creds:app:app")
 }
 
-/// What lets the component keep it.
+/// The permissions with which the component writes it.
 fn keeper(component: &str) -> Object {
     rbac("Role", "roles", &format!("hub-addons:{component}:app:app"))
 }
@@ -59,7 +59,7 @@ async fn version(hub: &Hub) -> Value {
     get(&hub.ocm, &role()).await.unwrap()["metadata"]["resourceVersion"].clone()
 }
 
-/// Waits until the Role names these Secrets and gives nothing else.
+/// Waits until the Role names these Secrets and grants nothing else.
 async fn names(hub: &Hub, copies: &[&str]) {
     let wanted = rules_of(copies);
     eventually(&format!("the Role names {copies:?}"), SOON, async || {
@@ -98,7 +98,7 @@ async fn a_role_names_what_is_granted_as_it_changes(flavour: Flavour) {
     eventually("the application reads its copy", SOON, async || may("c1-app").await).await;
     assert!(may("c1-other").await.is_err());
 
-    // A cluster joins, its account narrows, and comes back.
+    // A cluster joins; its account limits its namespaces, and ends the limit.
     joins(&hub, "c2").await;
     names(&hub, &["c1-app", "c2-app"]).await;
     narrow(&hub.ocm, &token("c2", "app"), Some("elsewhere")).await;
@@ -110,7 +110,7 @@ async fn a_role_names_what_is_granted_as_it_changes(flavour: Flavour) {
     merge(&hub.ocm, &role(), &json!({ "rules": rules_of(&["c1-app", "signing-key"]) })).await;
     names(&hub, &["c1-app", "c2-app"]).await;
 
-    // An upgrade leaves it, and so does a restart: nothing is written.
+    // Neither an upgrade nor a restart writes the Role.
     let before = version(&hub).await;
     for process in running {
         process.stop().await;
@@ -163,13 +163,13 @@ async fn a_role_of_another_owner_is_reported_and_left_alone() {
     let note = told(&hub.ocm, &role(), "ForeignRole").await;
     assert!(note.contains("is left alone"), "{note}");
     addons.measures(FOREIGN, 1.0).await;
-    // Another cluster would change it, and the projector has acted on that.
+    // Another cluster would change the Role, and the projector has already reacted to the cluster.
     joins(&hub, "c2").await;
     sees(&hub.ocm, "team", &["c1", "c2"]).await;
     assert_eq!(version(&hub).await, before);
     assert_eq!(get(&hub.ocm, &role()).await.unwrap()["rules"], rules_of(&["mine"]));
 
-    // Where it goes, that is reported; with the labels of the chart, the Role follows.
+    // A deleted Role is reported. With the labels of the chart, the Role follows again.
     world::delete(&hub.ocm, &role()).await;
     told(&hub.ocm, &role(), "MissingRole").await;
     addons.measures(FOREIGN, 0.0).await;
@@ -201,7 +201,7 @@ async fn each_permission_to_follow_is_missed() {
             fewer[0]["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
             merge(&hub.ocm, &keeper(component), &json!({ "rules": fewer })).await;
             let mark = hub.audit().mark().await.unwrap();
-            // Everything else works without.
+            // Everything else works without the Role.
             let addons = start(&hub, component).await;
             addons.works().await;
             ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
@@ -259,7 +259,7 @@ async fn who_keeps_a_role_is_held_to_copies_of_its_account_and_nobody_else_is_bo
     other.create(&hub.ocm).await.unwrap();
     refused(Attempt::Patch(other, json!({ "rules": copy })), ROLES).await;
 
-    // An empty Role could be bound by whoever may create RoleBindings, without any of its later permissions.
+    // A user who may create RoleBindings could bind an empty Role without having any of its later permissions.
     let eve = hub.client_like("eve", MASTERS).await.unwrap();
     for (kind, subject) in [("User", "eve"), ("Group", "system:authenticated"), ("ServiceAccount", "other")] {
         let attempt = Attempt::Create(bound_to(kind, subject));

@@ -164,7 +164,8 @@ const GRANTED: &[Line] = &[
     }),
 ];
 
-/// Credential rights. Where they are beside a projector, that needs clusters, sets and bindings too and stands there first.
+/// Credential rights. Where they are beside a projector, that needs clusters, sets and bindings too and stands there
+/// first.
 const GRANTER: &[Line] = &[
     ("list managedclusters", "no work begins", |t| Box::pin(granter::begins(t, "managedclusters"))),
     ("watch managedclusters", "the syncer may not read the tokens of a cluster that joins", |t| {

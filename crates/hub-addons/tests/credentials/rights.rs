@@ -23,7 +23,7 @@ const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,Clust
                         ClusterProfileCredRights=true";
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
 
-/// A role of the syncer's ServiceAccount, or for it.
+/// A role that the syncer's ServiceAccount has or can receive.
 async fn role(client: &Client, name: &str, rules: Value) {
     let role = json!({ "metadata": { "name": name }, "rules": rules });
     let role: ClusterRole = serde_json::from_value(role).unwrap();
@@ -112,7 +112,7 @@ async fn the_syncer_gets_permissions_where_a_set_is_bound_and_for_tokens_of_acco
     has_copies(&hub.ocm, "team", &["c1-app"]).await;
     tokens_are(&hub.ocm, &["app"]).await;
 
-    // Another namespace, another account, another cluster: each gets its permission and its copies.
+    // Another namespace, account and cluster each receive their permission and their copies.
     cluster_with_token(&hub.ocm, "c2", "web").await;
     ocm::bound("other", "c2").create(&hub.ocm).await.unwrap();
     has_copies(&hub.ocm, "other", &["c2-web"]).await;
@@ -245,11 +245,11 @@ async fn a_permission_outlives_its_need_until_the_syncer_has_run_and_deleted_its
     has_copies(&hub.ocm, "team", &["c1-app"]).await;
     syncer.stop().await;
 
-    // A finalizer holds the profile, so that no garbage collector would take the copy.
+    // A finalizer keeps the profile, so that the copy would not be garbage-collected.
     world::hold(&hub.ocm, &world::profile_of("open-cluster-management", "team", "c1"), world::HOLD).await;
     let mark = hub.audit().mark().await.unwrap();
     world::delete(&hub.ocm, &ocm::bound("team", "c1")).await;
-    // Neither a process that has held the Lease and is gone makes the time pass, nor does time alone.
+    // The grace period does not pass with time alone, nor with a process that held the Lease and has ended.
     lease("2026-01-01T00:00:00.000000Z").update(&hub.ocm).await.unwrap();
     let later = async |set: &str| {
         world::create(&hub.ocm, [ocm::cluster_set(set), ocm::bound("other", set)]).await;
@@ -270,7 +270,7 @@ async fn a_permission_outlives_its_need_until_the_syncer_has_run_and_deleted_its
     let _syncer = Addons::launch_with(&hub, "syncer-again", account.kubeconfig(), &granted).await;
     world::gone(&hub.ocm, &permission("team")).await;
     let requests = hub.audit().since(&mark).await.unwrap();
-    // The first of the RoleBinding is the hand above.
+    // The first request for the RoleBinding is the manual change above.
     let deletes = requests.matching(|request| {
         let is_of_team = request.namespace == "team" && request.resource != "clusterprofiles";
         request.verb == "delete" && is_of_team && request.code == 200

@@ -55,8 +55,8 @@ async fn a_copy_keeps_the_version_it_was_written_in_until_it_is_written_again() 
     syncer.stop().await;
 }
 
-/// Waits until the garbage collector watches profiles in the version that is served now: it looks for new kinds every half
-/// minute, and never notices what is deleted before.
+/// Waits until the garbage collector watches profiles in the version that is now served: it looks for new kinds every
+/// half minute, and does not notice what is deleted before.
 async fn collector_follows(hub: &Hub) {
     eventually("the collector watches v1alpha2", SOON, async || {
         let requests = hub.audit().requests().await.unwrap().of_user("system:kube-controller-manager");
@@ -94,7 +94,7 @@ async fn a_copy_whose_owner_is_named_in_a_version_that_is_gone_stays_and_is_coll
         assert_eq!(after["data"], before["data"]);
     }
 
-    // The same while no syncer runs, and a profile that is deleted meanwhile.
+    // The same while no syncer runs, and with a profile that is deleted in the meantime.
     syncer.stop().await;
     let stale = json!([{
         "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "controller": true,
@@ -122,7 +122,7 @@ async fn a_copy_whose_owner_is_named_in_a_version_that_is_gone_stays_and_is_coll
     .await;
     syncer.stop().await;
 
-    // And then it is collected with its profile.
+    // Afterwards the copy is garbage-collected with its profile.
     profiles.delete("c2", &DeleteParams::background()).await.unwrap();
     withdrawn(&hub.ocm, "one", &tokens[1]).await;
 }

@@ -212,8 +212,8 @@ pub struct Wanted<'a> {
     pub uid: &'a str,
     /// The `metadata.uid` of the profile that owns it.
     pub owner: &'a str,
-    /// The served versions of ClusterProfile. Its owner reference has the latest when it is written; an existing copy keeps
-    /// its version as long as that is served.
+    /// The served versions of ClusterProfile. Its owner reference has the latest when it is written; an existing copy
+    /// keeps its version as long as that is served.
     pub owner_versions: ServedVersions,
     /// The data.
     pub credential: &'a Credential,

@@ -1,4 +1,4 @@
-//! A consumer's Role that follows the grant names what its namespace is granted, and nothing else.
+//! A consumer's Role that follows the grant names the copies that its namespace is granted, and no others.
 
 #![cfg(test)]
 
@@ -55,7 +55,7 @@ fn role(rules: &[PolicyRule]) -> Role {
     Role { metadata, rules: Some(rules.to_vec()) }
 }
 
-/// The rules of the Role after the next write, where it has the observed ones.
+/// The rules of the Role after the next write, given the observed rules.
 fn rules(fleet: &Fleet, accounts: &Accounts, observed: &[PolicyRule]) -> Vec<PolicyRule> {
     rules_with(&settings(), fleet, accounts, observed)
 }

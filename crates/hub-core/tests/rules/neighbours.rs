@@ -253,7 +253,7 @@ fn a_refused_profile_is_deleted_with_the_parts_of_all_owners() {
     assert_eq!(gone.writes.len(), 1);
 }
 
-/// A settled profile with so many access providers of others.
+/// An up-to-date profile with this number of access providers of others.
 fn with_others(count: usize) -> Value {
     let others = (0..count).map(|number| provider(&format!("p{number}"), "https://other"));
     with(settled(), &json!({ "status": { "accessProviders": others.collect::<Vec<_>>() } }))
@@ -275,7 +275,7 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
         );
         assert!(plan.notes[0].message.contains(&format!("has {count} entries")), "{:?}", plan.notes);
         assert!(!observe(&full).has_room_for("ours"));
-        // Another owner in the process is not held up.
+        // Another owner in the same process is not delayed.
         let share = Share {
             status: StatusShare { version: Field::Mine(Some("v9".to_owned())), ..ours().status },
             ..ours()
@@ -323,7 +323,7 @@ fn an_entry_of_ours_in_a_list_that_is_too_long_follows_when_the_list_is_shorter(
     }
     let same = provision(Some(&profile(65)), provisioner("ours", Some("https://old")));
     assert_eq!((same.action, same.notes), (ProfileAction::Nothing, Vec::new()));
-    // Without ours it is as long as the API takes.
+    // Without our entry the list is as long as the API accepts.
     let withdrawn = provisioned(profile(64), provisioner("ours", None)).object.unwrap();
     assert_eq!(withdrawn["status"]["accessProviders"].as_array().unwrap().len(), 64);
     let changed = provisioned(profile(63), provisioner("ours", Some("https://new"))).object.unwrap();

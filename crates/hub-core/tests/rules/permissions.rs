@@ -1,4 +1,4 @@
-//! Which permission the syncer has where, and for how long.
+//! Which permissions the syncer has, in which namespaces, and for how long.
 
 #![cfg(test)]
 
@@ -52,7 +52,7 @@ fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRoleBinding>)
     settings().plan_binding(&"team".into(), has, role, observed)
 }
 
-/// What is known of one namespace.
+/// The state of one namespace.
 #[derive(Default)]
 struct Team(Needs);
 
@@ -61,7 +61,7 @@ impl Team {
         self.0.has(&"team".into(), is_needed, exists, GRACE)
     }
 
-    /// Whether the grace is over by that.
+    /// Returns whether the grace period is then over.
     fn advance(&mut self, ran: Duration) -> bool {
         !self.0.advance(ran, GRACE).is_empty()
     }
@@ -206,15 +206,15 @@ fn a_role_that_cannot_be_read_is_not_missing() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever people do to the RoleBinding, the syncer has it until it has run for the grace since it was needed, and
-    /// no longer.
+    /// Whatever users do to the RoleBinding, the syncer has it until the syncer has run for the grace period since the
+    /// end of the need, and no longer.
     #[test]
     fn the_plan_ends_where_the_need_says(
         steps in proptest::collection::vec((any::<bool>(), any::<bool>(), 0_u64..400, any::<bool>()), 1..20),
     ) {
         let mut team = Team::default();
         let mut binding: Option<RoleBinding> = None;
-        // How long the syncer has run since the need was last seen, from its first sign of life on.
+        // How long the syncer has run since the last observation of the need, counted from its first renewal.
         let (mut idle, mut has_ended, mut is_known) = (None, false, false);
         for (is_needed, deleted, ran, renews) in steps {
             if renews {

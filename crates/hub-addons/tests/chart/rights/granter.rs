@@ -131,7 +131,7 @@ pub async fn follows_accounts(t: &mut Trial) {
     t.becomes_named(&name).await;
 }
 
-/// The accounts of a cluster that joins may have their tokens read.
+/// The permission to read the tokens of a joining cluster's accounts is granted.
 pub async fn follows_clusters(t: &mut Trial) {
     t.take_and_restart().await;
     let name = t.name.clone();
@@ -176,7 +176,7 @@ pub async fn follows_copies_role(t: &mut Trial) {
     eventually("the RoleBinding goes with the new role", SOON, async || owner(t).await == uid).await;
 }
 
-/// A permission that is no longer needed is withdrawn, as soon as the syncer had time to delete its copies.
+/// A permission that is no longer needed is withdrawn as soon as the syncer has had time to delete its copies.
 pub async fn withdraws(t: &mut Trial) {
     let name = t.name.clone();
     t.binds(&name).await;

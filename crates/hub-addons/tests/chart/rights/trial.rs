@@ -112,7 +112,7 @@ impl Trial {
         ocm::Object::new(("coordination.k8s.io", "v1", "Lease"), "leases", Some(NAMESPACE), &name)
     }
 
-    /// The syncer renews its Lease, or another process does where none runs. Returns when the renewal was.
+    /// Returns the time of the last renewal of the syncer's Lease, after renewing it if no syncer runs.
     pub async fn syncer_renews(&self) -> Value {
         const NAME: &str = "hub-addons-credential-syncer";
         let lease = ("coordination.k8s.io", "v1", "Lease");
@@ -185,7 +185,7 @@ impl Trial {
         self.start_with(&[]).await;
     }
 
-    /// Starts the process with more arguments than the chart gives it.
+    /// Starts the process with additional arguments.
     pub async fn start_with(&mut self, more: &[&str]) {
         let addons = chart::start_with(&self.hub, self.component, more).await;
         self.running.insert(self.component, addons);
@@ -237,8 +237,7 @@ impl Trial {
         requests.of_user(&chart::user(self.component)).matching(|request| self.right.is_asked_by(request))
     }
 
-    /// Gives the right back, having seen that the API server has refused what needs it and nothing else, and let nothing
-    /// of it pass.
+    /// Restores the permission, after a check that the API server has refused all requests that need it and no others.
     pub async fn give(&mut self) {
         self.is_refused().await;
         let requests = self.hub.audit().since(&self.mark).await.unwrap();
@@ -275,7 +274,7 @@ impl Trial {
         assert!(self.also.is_empty(), "{:?}", self.also);
     }
 
-    /// A cluster with all that its profile shows, in a set.
+    /// A cluster in a set, with everything that its profile shows.
     pub fn cluster(&self, name: &str, set: &str) -> ocm::Object {
         let cluster: ocm::Object = ocm::ManagedCluster::named(name).in_set(set).into();
         if self.installation.direct { cluster.field("spec", spec(&address(name))) } else { cluster }
@@ -294,7 +293,7 @@ impl Trial {
         token
     }
 
-    /// The cluster reports another version.
+    /// Makes the cluster report another version.
     pub async fn changes(&self, name: &str) {
         let status = json!({ "version": { "kubernetes": "v1.37.0" } });
         world::merge_status(&self.hub.ocm, &self.cluster(name, FLEET), &status).await;
@@ -305,7 +304,7 @@ impl Trial {
         merge(&self.hub.ocm, object, &json!({ "metadata": { "annotations": { "touched": "1" } } })).await;
     }
 
-    /// Waits until a cluster has its profile, and what is in it without the proxy.
+    /// Waits until a cluster has its profile, with the fields that do not depend on the proxy.
     pub async fn has_profile(&self, namespace: &str, name: &str) {
         profile(&self.hub.ocm, (namespace, name), "has its status", |profile| {
             profile["status"]["version"].is_object()
@@ -314,7 +313,7 @@ impl Trial {
         .await;
     }
 
-    /// Waits until a cluster of the fleet has a profile, and what the projector says in it.
+    /// Waits until a cluster of the fleet has a profile, with the projector's fields.
     pub async fn is_projected(&self, name: &str) {
         profile(&self.hub.ocm, (TEAM, name), "says its version", |profile| {
             profile["status"]["version"].is_object()
@@ -322,19 +321,19 @@ impl Trial {
         .await;
     }
 
-    /// Waits until the profile of a cluster of the fleet says how it is reached.
+    /// Waits until the profile of a cluster of the fleet publishes how to reach it.
     pub async fn has_entry(&self, name: &str) {
         profile(&self.hub.ocm, (TEAM, name), "has its entry", |profile| !provider(profile, NAME).is_null())
             .await;
     }
 
-    /// How the profile of a cluster of the fleet says that it is reached.
+    /// The access provider that the profile of a cluster of the fleet publishes.
     pub async fn entry(&self, name: &str) -> Value {
         let found = get(&self.hub.ocm, &shown(name)).await.unwrap_or_default();
         provider(&found, NAME).clone()
     }
 
-    /// Waits until the profile of the first cluster leads past the proxy to an address.
+    /// Waits until the profile of the first cluster publishes this address, without the proxy.
     pub async fn leads_to(&self, url: &str) {
         profile(&self.hub.ocm, (TEAM, BASE), "leads there", |shown| {
             provider(shown, DIRECT)["cluster"]["server"] == url
@@ -342,18 +341,18 @@ impl Trial {
         .await;
     }
 
-    /// The first cluster's agent reports another address.
+    /// Makes the first cluster's agent report another address.
     pub async fn moves_to(&self, url: &str) {
         merge(&self.hub.ocm, &self.cluster(BASE, FLEET), &json!({ "spec": spec(url) })).await;
     }
 
-    /// The address past the proxy that the profile of the first cluster has.
+    /// The address without the proxy that the profile of the first cluster publishes.
     pub async fn address(&self) -> Value {
         let found = get(&self.hub.ocm, &shown(BASE)).await.unwrap();
         provider(&found, DIRECT)["cluster"]["server"].clone()
     }
 
-    /// The proxy's certificate is replaced by another authority's, which is returned.
+    /// Replaces the proxy's certificate by that of another authority; returns the authority.
     pub async fn renews_certificate(&self) -> Authority {
         let authority = Authority::new("next");
         let (holder, patch) = if self.installation.from_config_map {
@@ -378,7 +377,7 @@ impl Trial {
         anchors_in(&get(&self.hub.ocm, &shown(BASE)).await.unwrap()).contains(&authority.pem())
     }
 
-    /// Waits until the syncer may touch copies in a namespace.
+    /// Waits until the syncer has its permission for copies in a namespace.
     pub async fn is_granted(&self, namespace: &str) {
         let grant = grant(namespace);
         eventually(&format!("{grant} is right"), SOON, async || {
@@ -387,7 +386,7 @@ impl Trial {
         .await;
     }
 
-    /// Makes a namespace in which a set of its own is bound.
+    /// Creates a namespace in which a set of its own is bound.
     pub async fn binds(&self, name: &str) {
         let objects = [ocm::namespace(name), ocm::cluster_set(name), ocm::bound(name, name)];
         world::create(&self.hub.ocm, objects).await;
@@ -418,7 +417,7 @@ impl Trial {
         assert!(note.contains(&user), "{note}");
     }
 
-    /// The first cluster's token is replaced.
+    /// Replaces the first cluster's token.
     pub async fn rotates(&mut self) -> ServiceAccountToken {
         self.names += 1;
         self.base = rotated(&self.base, self.names);
@@ -443,7 +442,7 @@ impl Trial {
 
     // Later work of a process, which proves that it has not merely been slow with earlier work.
 
-    /// The projector mends a profile that was there.
+    /// The projector repairs an existing profile.
     pub async fn later_mends(&self) {
         let drift = json!({ "spec": { "displayName": "drift" } });
         merge(&self.hub.ocm, &shown(BASE), &drift).await;
@@ -458,14 +457,15 @@ impl Trial {
         .await;
     }
 
-    /// A profile is made. Without a watch on profiles that may be all: who has written since is not seen.
+    /// A profile is created. Without a watch on profiles no more may happen, since later writes of others are not
+    /// observed.
     pub async fn later_makes(&mut self) {
         let name = self.fresh();
         self.joins(&name).await;
         profile(&self.hub.ocm, (TEAM, &name), "is there", |_| true).await;
     }
 
-    /// A profile is made, and shows its cluster, whose name is answered.
+    /// A profile is created and shows its cluster; returns the name of the cluster.
     pub async fn later_shows(&mut self) -> String {
         let name = self.fresh();
         self.joins(&name).await;
@@ -479,14 +479,14 @@ impl Trial {
         self.publishes(&authority).await;
     }
 
-    /// Another namespace gets its right.
+    /// Another namespace receives its permission.
     pub async fn later_grants(&mut self) {
         let name = self.fresh();
         self.binds(&name).await;
         self.is_granted(&name).await;
     }
 
-    /// Another account's tokens may be read.
+    /// The permission to read another account's tokens is granted.
     pub async fn later_names(&mut self) {
         let name = self.fresh();
         self.asks(&name).await;
@@ -512,12 +512,12 @@ pub fn shown(name: &str) -> ocm::Object {
     world::profile_of(NAME, TEAM, name)
 }
 
-/// The RoleBinding by which the syncer may touch copies in a namespace.
+/// The RoleBinding that grants the syncer its permission for copies in a namespace.
 pub fn grant(namespace: &str) -> ocm::Object {
     chart::role_binding(namespace, &format!("{RELEASE}-credentials-copies"))
 }
 
-/// The role that names the tokens.
+/// The role that lists the tokens by name.
 pub fn tokens_role() -> ocm::Object {
     chart::cluster_role(&format!("{RELEASE}-credentials-tokens"))
 }
