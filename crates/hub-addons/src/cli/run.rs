@@ -1,0 +1,481 @@
+//! The arguments of `run`. Each flag can also be set by an environment variable.
+#![allow(
+    clippy::doc_markdown,
+    reason = "these comments are the text of --help, which shows backticks as they are"
+)]
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use access_provisioner::{
+    CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings,
+};
+use clap::{ArgAction, Args, ValueEnum};
+use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
+use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
+use hub_core::access;
+use hub_core::consumer_role::ConsumerRole;
+use hub_core::endpoint::ServerTemplate;
+use hub_core::fleet::BoundSource;
+use hub_core::label_allow_list::LabelAllowList;
+use hub_core::project::ProjectionSettings;
+use hub_core::protected::{self, ProtectedNamespaces};
+use hub_runtime::health::{BindAddress, InvalidBindAddress};
+use jiff::SignedDuration;
+
+use crate::features::FeatureGates;
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct RunArgs {
+    /// Feature gates, as GATE=true,GATE=false
+    ///
+    /// ClusterProfile (default true): the profile projector, which writes a ClusterProfile for every granted cluster.
+    ///
+    /// ClusterProfileAccessProvider (default true): the access-provider provisioner, which publishes in each profile
+    /// how to reach its cluster.
+    ///
+    /// ClusterProfileCredSyncer (default true): the credential syncer, which copies the token of each labelled
+    /// ManagedServiceAccount into the namespaces that its cluster is granted to.
+    ///
+    /// ClusterProfileCredRights (default false): grants the credential syncer, which then runs in another process with
+    /// --credential-secret-access=granted, its permissions for Secrets by namespace and by name.
+    ///
+    /// ClusterProfileDirectAccessProvider (default false): a separate access provider with the cluster's API server,
+    /// without a proxy.
+    #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
+    pub feature_gates: FeatureGates,
+
+    /// Kubeconfig of the hub; by default the Pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "HUB_ADDONS_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Name of the cluster manager in ClusterProfiles: only its profiles are changed
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", default_value = ManagerName::DEFAULT)]
+    pub cluster_manager_name: ManagerName,
+
+    /// Labels to copy from ManagedClusters to their ClusterProfiles, as KEY,PREFIX/*
+    #[arg(long, env = "HUB_ADDONS_PROPAGATE_LABELS", default_value = "", hide_default_value = true)]
+    pub propagate_labels: LabelAllowList,
+
+    /// Apply a changed member ID of a ManagedCluster to its existing profiles, instead of only reporting it
+    ///
+    /// The member ID is the ManagedCluster's label multicluster.x-k8s.io/inventory-member-id, or its name. KEP-4322
+    /// requires that it does not change while a profile represents the same cluster.
+    #[arg(long, env = "HUB_ADDONS_FOLLOW_MEMBER_ID", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub follow_member_id: bool,
+
+    /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists, since no
+    /// controller writes its condition `Bound`
+    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub compute_bound: bool,
+
+    /// Copy the token of a ManagedServiceAccount only to the namespaces in its annotation
+    /// authentication.open-cluster-management.io/sync-to-namespaces, and to none if it has no such annotation
+    #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub require_sync_namespaces: bool,
+
+    /// Namespaces that receive neither credentials nor permissions, even if a set is bound there, as NAME,PREFIX*; the
+    /// namespaces of joined clusters are always included. Include the namespace of this program
+    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES", default_value = protected::DEFAULT)]
+    pub protected_namespaces: ProtectedNamespaces,
+
+    /// Copy tokens that were reported before their ManagedCluster was created, and would otherwise be treated as those
+    /// of an earlier cluster of the same name; for a hub that was restored from a backup
+    #[arg(long, env = "HUB_ADDONS_TRUST_RESTORED_TOKENS", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub trust_restored_tokens: bool,
+
+    /// How the credential syncer reads Secrets. `cluster`: by label in all namespaces, which requires permission to
+    /// list every Secret of the hub. `granted`: tokens by the names of the accounts that opt in, and copies in the
+    /// namespaces with a RoleBinding for it (see --credential-rights-copies-role), which requires permissions for those
+    /// only
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_SECRET_ACCESS", value_enum, default_value_t = SecretAccessArg::Cluster)]
+    pub credential_secret_access: SecretAccessArg,
+
+    /// Who receives permissions from the gate ClusterProfileCredRights
+    #[command(flatten)]
+    pub rights: RightsArgs,
+
+    /// The content of access providers
+    #[command(flatten)]
+    pub access: AccessArgs,
+
+    /// How to serve metrics
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
+
+    /// Where to serve /livez and /readyz; 0 to disable
+    #[arg(long, env = "HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
+    pub health_probe_bind_address: Listen,
+
+    /// Write only while holding a Lease, so that several replicas can run
+    #[arg(long, env = "HUB_ADDONS_LEADER_ELECT", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub leader_elect: bool,
+
+    /// Namespace of the Leases; by default the Pod's own, else that of the kubeconfig's context
+    #[arg(long, env = "HUB_ADDONS_LEADER_ELECTION_NAMESPACE", value_name = "NAMESPACE")]
+    pub leader_election_namespace: Option<String>,
+
+    /// Format of the log on standard error
+    #[arg(long, env = "HUB_ADDONS_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// Log level: error, warn, info, debug, trace, or directives such as hub_runtime=debug
+    #[arg(long, env = "HUB_ADDONS_LOG_LEVEL", default_value = "info")]
+    pub log_level: String,
+}
+
+/// How to serve metrics.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
+pub struct MetricsArgs {
+    /// Where to serve /metrics; 0 to disable
+    #[arg(long, env = "HUB_ADDONS_METRICS_BIND_ADDRESS", default_value = ":8080")]
+    pub metrics_bind_address: Listen,
+
+    /// Serve /metrics over TLS, to clients whose bearer token the hub authenticates and authorizes to get /metrics
+    /// (RBAC: nonResourceURLs); requires permission to create TokenReviews and SubjectAccessReviews
+    #[arg(long, env = "HUB_ADDONS_METRICS_SECURE", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub metrics_secure: bool,
+
+    /// With --metrics-secure: directory of tls.crt and tls.key, which are reloaded when they change; by default the
+    /// certificate is self-signed
+    #[arg(long, env = "HUB_ADDONS_METRICS_CERTIFICATE_DIRECTORY", value_name = "DIRECTORY")]
+    pub metrics_certificate_directory: Option<PathBuf>,
+}
+
+/// Who receives permissions for Secrets, and through which roles.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Permissions of the credential syncer (gate ClusterProfileCredRights)")]
+#[allow(clippy::struct_field_names, reason = "these are the names of the flags")]
+pub struct RightsArgs {
+    /// ServiceAccount of the credential syncer, as NAMESPACE/NAME; its Lease is expected in the same namespace
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_SUBJECT", value_name = "NAMESPACE/NAME")]
+    pub credential_rights_subject: Option<ServiceAccount>,
+
+    /// ClusterRole for copies; a RoleBinding of the same name binds it in every namespace with a bound
+    /// ManagedClusterSetBinding, and the syncer determines its permissions from it
+    #[arg(
+        long,
+        env = "HUB_ADDONS_CREDENTIAL_RIGHTS_COPIES_ROLE",
+        value_name = "NAME",
+        default_value = "hub-addons-copies"
+    )]
+    pub credential_rights_copies_role: String,
+
+    /// ClusterRole for tokens, whose only rule lists their names; it must exist
+    #[arg(
+        long,
+        env = "HUB_ADDONS_CREDENTIAL_RIGHTS_TOKENS_ROLE",
+        value_name = "NAME",
+        default_value = "hub-addons-tokens"
+    )]
+    pub credential_rights_tokens_role: String,
+
+    /// Roles of consumers whose one rule names the copies of a ManagedServiceAccount that are granted to their
+    /// namespace, as the grant changes: NAMESPACE/ROLE/MANAGEDSERVICEACCOUNT,...; they have to exist, with the labels
+    /// of the chart
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_FOLLOW", value_name = "LIST", value_delimiter = ',')]
+    pub credential_rights_follow: Vec<ConsumerRole>,
+
+    /// How long the syncer has to run, as its Lease shows, before a permission that it no longer needs is
+    /// withdrawn: time to delete its copies. Without --leader-elect it has no Lease, and the permission stays
+    #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_GRACE", value_name = "DURATION", default_value = "5m")]
+    pub credential_rights_grace: Period,
+}
+
+/// A ServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceAccount {
+    namespace: Namespace,
+    name: String,
+}
+
+impl FromStr for ServiceAccount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
+                Ok(Self { namespace: namespace.into(), name: name.to_owned() })
+            }
+            _ => Err(format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME")),
+        }
+    }
+}
+
+/// How Secrets are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SecretAccessArg {
+    /// By label, in all namespaces.
+    Cluster,
+    /// By name and by namespace.
+    Granted,
+}
+
+/// Settings of access providers.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Access providers")]
+pub struct AccessArgs {
+    /// Name of our entry in status.accessProviders, by which consumers select it
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_PROVIDER)]
+    pub access_provider_name: String,
+
+    /// Source of the server and its trust anchors
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SOURCE", value_enum, default_value_t = AccessSourceArg::ClusterProxy)]
+    pub access_provider_source: AccessSourceArg,
+
+    /// Name of cluster-proxy's user server Service
+    #[arg(
+        long,
+        env = "HUB_ADDONS_CLUSTER_PROXY_SERVICE",
+        value_name = "NAME",
+        default_value = "cluster-proxy-addon-user"
+    )]
+    pub cluster_proxy_service: String,
+
+    /// Port of that Service
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = 9092)]
+    pub cluster_proxy_port: u16,
+
+    /// Publish only for clusters with the ManagedClusterAddOn cluster-proxy
+    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub cluster_proxy_require_addon: bool,
+
+    /// With the source static: URL of the server, with {cluster} in place of the cluster's name
+    #[arg(
+        long,
+        env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER",
+        value_name = "URL",
+        required_if_eq("access_provider_source", "static")
+    )]
+    pub access_provider_server: Option<ServerTemplate>,
+
+    /// With the source static: the server's CA certificates, as secret/NAMESPACE/NAME/KEY or
+    /// configmap/NAMESPACE/NAME/KEY
+    #[arg(
+        long,
+        env = "HUB_ADDONS_ACCESS_PROVIDER_CA",
+        value_name = "REFERENCE",
+        required_if_eq("access_provider_source", "static")
+    )]
+    pub access_provider_ca: Option<CaReference>,
+
+    /// How long to publish replaced trust anchors together with the new ones, as 10m or 0, since servers reload their
+    /// certificate with a delay
+    #[arg(long, env = "HUB_ADDONS_CA_OVERLAP", value_name = "DURATION", default_value = "10m")]
+    pub ca_overlap: Period,
+
+    /// Name of the direct access provider (gate ClusterProfileDirectAccessProvider)
+    #[arg(long, env = "HUB_ADDONS_DIRECT_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_DIRECT_PROVIDER)]
+    pub direct_access_provider_name: String,
+
+    /// Also publish direct endpoints with loopback, link-local and metadata addresses
+    #[arg(long, env = "HUB_ADDONS_DIRECT_ALLOW_LOCAL", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub direct_allow_local: bool,
+}
+
+/// Parses the name of an access provider, whose length v1alpha2 of ClusterProfile limits.
+fn provider_name(text: &str) -> Result<String, String> {
+    const MAX_LENGTH: usize = 253;
+    match text.chars().count() {
+        1..=MAX_LENGTH => Ok(text.to_owned()),
+        length => Err(format!("must have 1 to {MAX_LENGTH} characters, got {length}")),
+    }
+}
+
+impl RunArgs {
+    /// The settings of the permission controller, if a subject is given.
+    #[must_use]
+    pub fn rights(&self) -> Option<credential_rights::PermissionSettings> {
+        let subject = self.rights.credential_rights_subject.clone()?;
+        Some(credential_rights::PermissionSettings {
+            namespace: subject.namespace,
+            service_account: subject.name,
+            copies_role: self.rights.credential_rights_copies_role.clone(),
+            tokens_role: self.rights.credential_rights_tokens_role.clone(),
+            protected: self.protected_namespaces.clone(),
+            require_namespaces: self.require_sync_namespaces,
+            consumer_roles: self.rights.credential_rights_follow.clone(),
+            grace: self.rights.credential_rights_grace.0,
+        })
+    }
+
+    /// The settings of the projector.
+    #[must_use]
+    pub fn projector(&self) -> ProjectionSettings {
+        ProjectionSettings {
+            manager: self.cluster_manager_name.clone(),
+            propagated_labels: self.propagate_labels.clone(),
+            follow_member_id: self.follow_member_id,
+        }
+    }
+
+    /// The settings of the syncer.
+    #[must_use]
+    pub fn syncer(&self) -> SyncerSettings {
+        let sync = SyncSettings {
+            manager: self.cluster_manager_name.clone(),
+            require_namespaces: self.require_sync_namespaces,
+            protected: self.protected_namespaces.clone(),
+            trust_restored: self.trust_restored_tokens,
+        };
+        let access = match self.credential_secret_access {
+            SecretAccessArg::Cluster => SecretAccess::Cluster,
+            SecretAccessArg::Granted => {
+                SecretAccess::Granted { role_binding: self.rights.credential_rights_copies_role.clone() }
+            }
+        };
+        SyncerSettings { sync, access }
+    }
+
+    /// How to determine whether bindings are in effect.
+    #[must_use]
+    pub fn bound_source(&self) -> BoundSource {
+        if self.compute_bound { BoundSource::Computed } else { BoundSource::Status }
+    }
+}
+
+impl AccessArgs {
+    /// The settings of the provisioner.
+    #[must_use]
+    pub fn provisioner(&self) -> ProvisionerSettings {
+        let source = match (&self.access_provider_server, &self.access_provider_ca) {
+            // Clap requires both with the source static.
+            (Some(server), Some(ca)) if self.access_provider_source == AccessSourceArg::Static => {
+                SourceSettings::Static { server: server.clone(), ca: ca.clone() }
+            }
+            _ => SourceSettings::ClusterProxy {
+                service: self.cluster_proxy_service.clone(),
+                port: self.cluster_proxy_port,
+                require_addon: self.cluster_proxy_require_addon,
+            },
+        };
+        ProvisionerSettings {
+            provider: self.access_provider_name.clone(),
+            source,
+            overlap: self.ca_overlap.0,
+        }
+    }
+
+    /// The settings of direct access.
+    #[must_use]
+    pub fn direct(&self) -> DirectSettings {
+        DirectSettings {
+            provider: self.direct_access_provider_name.clone(),
+            allow_local: self.direct_allow_local,
+        }
+    }
+}
+
+/// The source of access providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AccessSourceArg {
+    /// Open Cluster Management's cluster-proxy addon.
+    ClusterProxy,
+    /// The configured server and certificates.
+    Static,
+}
+
+/// A duration on the command line, such as `10m`, `90s` or `0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period(pub Duration);
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = if text == "0" { "0s" } else { text };
+        let period: SignedDuration =
+            text.parse().map_err(|error| format!("{error}; expected a duration such as 10m, 90s or 0"))?;
+        Duration::try_from(period).map(Self).map_err(|_| "must not be negative".to_owned())
+    }
+}
+
+/// An optional address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen(pub Option<BindAddress>);
+
+impl FromStr for Listen {
+    type Err = InvalidBindAddress;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "0" { Ok(Self(None)) } else { text.parse().map(|address| Self(Some(address))) }
+    }
+}
+
+/// The format of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Human-readable text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn run(args: &[&str]) -> Result<RunArgs, clap::Error> {
+        let args = ["hub-addons", "run"].iter().chain(args);
+        match Cli::try_parse_from(args)?.command {
+            Command::Run(args) => Ok(*args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_flag_of_run_has_its_environment_variable() {
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").unwrap();
+        for flag in run.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version")) {
+            let name = format!("HUB_ADDONS_{}", flag.get_id().as_str().to_uppercase());
+            assert_eq!(flag.get_env().and_then(|env| env.to_str()), Some(name.as_str()));
+        }
+    }
+
+    #[test]
+    fn switches_take_a_value_or_none() {
+        assert!(run(&[]).unwrap().leader_elect);
+        assert!(!run(&["--leader-elect=false"]).unwrap().leader_elect);
+        assert!(run(&["--compute-bound"]).unwrap().compute_bound);
+        assert!(!run(&["--compute-bound=false"]).unwrap().compute_bound);
+    }
+
+    #[test]
+    fn errors_say_what_is_expected() {
+        for (args, hint) in [
+            (&["--feature-gates=ClusterProfiles=true"][..], "ClusterProfile (default true)"),
+            (&["--cluster-manager-name=a b"], "label value"),
+            (&["--propagate-labels=*"], "label key"),
+            (&["--access-provider-name="], "1 to 253 characters"),
+            (&["--direct-access-provider-name="], "1 to 253 characters"),
+            (&["--metrics-bind-address=localhost"], "IP:PORT"),
+            (&["--log-format=xml"], "json"),
+            (&["--ca-overlap=10"], "10m"),
+            (&["--ca-overlap=-1s"], "negative"),
+            (&["--access-provider-source=static"], "--access-provider-server"),
+            (&["--access-provider-ca=secret/a"], "secret/NAMESPACE/NAME/KEY"),
+        ] {
+            let error = run(args).unwrap_err().to_string();
+            assert!(error.contains(hint), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_overlap_of_0_is_none() {
+        assert_eq!(run(&["--ca-overlap=0"]).unwrap().access.ca_overlap, Period(Duration::ZERO));
+        assert_eq!(run(&[]).unwrap().access.ca_overlap, Period(Duration::from_mins(10)));
+    }
+
+    #[test]
+    fn an_address_of_0_serves_nothing() {
+        assert_eq!(run(&["--metrics-bind-address=0"]).unwrap().metrics.metrics_bind_address, Listen(None));
+    }
+}
