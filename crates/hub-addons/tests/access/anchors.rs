@@ -186,7 +186,7 @@ async fn an_overlap_that_is_too_large_to_be_published_is_reported_until_it_ends(
     renew(&hub, &new).await;
     published(&new).await;
     let note = world::told(&hub.ocm, &serving(HOME, ""), "OverlapTooLarge").await;
-    assert!(note.contains("clients take less than 65536"), "{note}");
+    assert!(note.contains("the limit for clients is 65536"), "{note}");
     addons.measures("hub_addons_findings{reason=\"OverlapTooLarge\"}", 0.0).await;
 }
 
