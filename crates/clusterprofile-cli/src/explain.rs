@@ -10,13 +10,17 @@ use hub_core::explain::{self, Explanation, Finding, Mark, Question, Step};
 use crate::args::{ExplainArgs, Output};
 use crate::hub::Hub;
 use crate::read::Reading;
-use crate::{CommandError, Outcome};
+use crate::{CommandError, Conclusion};
 
 /// The maximum number of namespaces and clusters that a line lists.
 const NAMED: usize = 3;
 
 /// Explains the namespaces and clusters in the arguments.
-pub async fn explain(hub: &Hub, args: &ExplainArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
+pub async fn explain(
+    hub: &Hub,
+    args: &ExplainArgs,
+    out: &mut impl Write,
+) -> Result<Conclusion, CommandError> {
     let question = question(args);
     let observed = Reading::new(hub, &question).observe(&args.setup).await?;
     let explanation = explain::explain(&observed, &question);
@@ -33,9 +37,9 @@ pub async fn explain(hub: &Hub, args: &ExplainArgs, out: &mut impl Write) -> Res
         }
     }
     Ok(match explanation.mark() {
-        Mark::Ok => Outcome::Fine,
-        Mark::Problem => Outcome::Problem,
-        Mark::Unknown => Outcome::Unknown,
+        Mark::Ok => Conclusion::Fine,
+        Mark::Problem => Conclusion::Problem,
+        Mark::Unknown => Conclusion::Unknown,
     })
 }
 

@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 
 use crate::args::{KubeconfigArgs, Output};
 use crate::hub::{Hub, HubError};
-use crate::{CommandError, Outcome, read};
+use crate::{CommandError, Conclusion, read};
 
 /// Prints a kubeconfig for the clusters that a namespace can see.
 pub async fn kubeconfig(
     hub: &Hub,
     args: &KubeconfigArgs,
     out: &mut impl Write,
-) -> Result<Outcome, CommandError> {
+) -> Result<Conclusion, CommandError> {
     let providers =
         providers(hub, &args.namespace, args.cluster.as_deref(), &args.access_provider_name).await?;
     let mut forwards: Vec<String> = Vec::new();
@@ -48,7 +48,7 @@ pub async fn kubeconfig(
         let text = serde_saphyr::to_string(&config).map_err(std::io::Error::other)?;
         out.write_all(text.as_bytes())?;
     }
-    Ok(Outcome::Fine)
+    Ok(Conclusion::Fine)
 }
 
 /// The cluster stanzas that the profiles of a namespace publish, by the names of the profiles.

@@ -23,7 +23,7 @@ pub use crate::trial::test;
 
 /// The result of a command that could be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Conclusion {
     /// There is no problem.
     Fine,
     /// There is a problem.
@@ -32,7 +32,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl Outcome {
+impl Conclusion {
     /// The exit status; a command that cannot be carried out has 2.
     #[must_use]
     pub fn exit_status(self) -> u8 {
@@ -59,7 +59,11 @@ pub enum CommandError {
 }
 
 /// Carries out a command and prints its result.
-pub async fn run(command: &args::Command, hub: &Hub, out: &mut impl Write) -> Result<Outcome, CommandError> {
+pub async fn run(
+    command: &args::Command,
+    hub: &Hub,
+    out: &mut impl Write,
+) -> Result<Conclusion, CommandError> {
     match command {
         args::Command::List(args) => list(hub, args, out).await,
         args::Command::Explain(args) => explain(hub, args, out).await,

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::args::{ListArgs, Output};
 use crate::hub::{Hub, HubError};
 use crate::read::{self, Listing};
-use crate::{CommandError, Outcome, table};
+use crate::{CommandError, Conclusion, table};
 
 /// The text for an unknown value.
 const UNKNOWN: &str = "?";
@@ -38,23 +38,23 @@ pub(crate) struct Row {
     version: Option<String>,
     healthy: Option<String>,
     joined: Option<String>,
-    access_providers: Vec<Access>,
+    access_providers: Vec<AccessRow>,
     /// `None` if neither copies nor accounts can be read.
-    credentials: Option<Vec<Credential>>,
+    credentials: Option<Vec<CredentialRow>>,
     created: Option<String>,
     #[serde(skip)]
     age: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Access {
+struct AccessRow {
     name: String,
     server: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Credential {
+struct CredentialRow {
     account: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
@@ -68,17 +68,17 @@ struct Credentials {
     /// The accounts with a copy, by namespace and cluster; `None` if copies cannot be listed.
     copies: Option<BTreeMap<(String, String), Vec<String>>>,
     /// The accounts of a cluster; `None` if they cannot be listed.
-    accounts: Option<BTreeMap<String, Vec<Account>>>,
+    accounts: Option<BTreeMap<String, Vec<AccountRow>>>,
 }
 
-struct Account {
+struct AccountRow {
     name: String,
     scope: Scope,
     expires: Option<Timestamp>,
 }
 
 /// Lists the clusters of the namespaces in the arguments.
-pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
+pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
     let version = read::served_version(&hub.client).await?;
     let namespace = args.namespace.as_ref().or(args.in_namespace.as_ref()).unwrap_or(&hub.namespace);
     let namespace = (!args.all_namespaces).then_some(namespace.as_str());
@@ -103,7 +103,7 @@ pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Ou
     if args.watch {
         watch(&profiles, &resource_version, &credentials, args, out).await?;
     }
-    Ok(Outcome::Fine)
+    Ok(Conclusion::Fine)
 }
 
 fn profiles(hub: &Hub, version: ProfileVersion, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -216,7 +216,7 @@ impl Row {
             text(&conditions.find(|condition| condition["type"] == kind)?["status"])
         };
         let providers = status["accessProviders"].as_array().into_iter().flatten();
-        let providers = providers.map(|provider| Access {
+        let providers = providers.map(|provider| AccessRow {
             name: text(&provider["name"]).unwrap_or_default(),
             server: text(&provider["cluster"]["server"]).unwrap_or_default(),
         });
@@ -245,7 +245,7 @@ impl Row {
         let names = self.access_providers.iter().map(|provider| provider.name.clone()).collect();
         let credentials = match &self.credentials {
             None => UNKNOWN.to_owned(),
-            Some(credentials) => or_none(credentials.iter().map(Credential::cell).collect()),
+            Some(credentials) => or_none(credentials.iter().map(CredentialRow::cell).collect()),
         };
         let mut cells = vec![
             self.namespace.clone(),
@@ -268,7 +268,7 @@ impl Row {
     }
 }
 
-impl Credential {
+impl CredentialRow {
     fn cell(&self) -> String {
         match self.seconds {
             Some(seconds) if seconds <= 0 => format!("{}(expired)", self.account),
@@ -315,11 +315,11 @@ impl Credentials {
         let accounts = match accounts {
             Listing::Refused => None,
             Listing::All(accounts) => {
-                let mut by_cluster: BTreeMap<String, Vec<Account>> = BTreeMap::new();
+                let mut by_cluster: BTreeMap<String, Vec<AccountRow>> = BTreeMap::new();
                 for account in accounts {
                     let expires = account.data["status"]["expirationTimestamp"].as_str();
                     let scope = account.annotations().get(labels::SYNC_TO_NAMESPACES);
-                    let read = Account {
+                    let read = AccountRow {
                         name: account.name_any(),
                         scope: Scope::read(scope.map(String::as_str)),
                         expires: expires.and_then(|time| time.parse().ok()),
@@ -332,7 +332,7 @@ impl Credentials {
         Ok(Self { now, copies, accounts })
     }
 
-    fn of(&self, namespace: &str, cluster: &str) -> Option<Vec<Credential>> {
+    fn of(&self, namespace: &str, cluster: &str) -> Option<Vec<CredentialRow>> {
         let accounts = self.accounts.as_ref().map(|accounts| accounts.get(cluster));
         let expiry = |name: &str| {
             let account = accounts.flatten()?.iter().find(|account| account.name == name)?;
@@ -343,7 +343,7 @@ impl Credentials {
                 copies.get(&(namespace.to_owned(), cluster.to_owned())).cloned().unwrap_or_default()
             }
             (None, Some(accounts)) => {
-                let here = |account: &&Account| match &account.scope {
+                let here = |account: &&AccountRow| match &account.scope {
                     Scope::EveryGrantedNamespace => true,
                     Scope::Only { namespaces, .. } => namespaces.iter().any(|it| it.as_str() == namespace),
                 };
@@ -353,7 +353,7 @@ impl Credentials {
         };
         let credential = |account: String| {
             let expires = expiry(&account);
-            Credential {
+            CredentialRow {
                 account,
                 expires: expires.map(|time| time.to_string()),
                 seconds: expires.map(|time| time.as_second() - self.now.as_second()),

@@ -32,7 +32,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::args::{Output, TestArgs};
 use crate::explain::shown;
 use crate::hub::Hub;
-use crate::{CommandError, Outcome, kubeconfig, table};
+use crate::{CommandError, Conclusion, kubeconfig, table};
 use hub_core::explain::Mark;
 
 /// The timeout of a hop.
@@ -82,7 +82,7 @@ impl Way {
 }
 
 /// Connects to a cluster and prints the hops.
-pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Outcome, CommandError> {
+pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
     let Some(cluster) = &args.target.cluster else {
         return Err(CommandError::NotFound(format!(
             "expected NAMESPACE/CLUSTER, got {:?}",
@@ -97,7 +97,7 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Ou
     let mut way = Way::default();
     let result = walk(hub, args, &stanza, &mut way).await;
     print(&way.0, args, out)?;
-    Ok(if result.is_ok() { Outcome::Fine } else { Outcome::Problem })
+    Ok(if result.is_ok() { Conclusion::Fine } else { Conclusion::Problem })
 }
 
 async fn walk(hub: &Hub, args: &TestArgs, stanza: &Cluster, way: &mut Way) -> Result<(), Ends> {
@@ -141,9 +141,9 @@ async fn walk(hub: &Hub, args: &TestArgs, stanza: &Cluster, way: &mut Way) -> Re
     .await
 }
 
-type Endpoint = (Uri, String, u16);
+type ServerAddress = (Uri, String, u16);
 
-fn endpoint(stanza: &Cluster) -> Result<(Endpoint, String), String> {
+fn endpoint(stanza: &Cluster) -> Result<(ServerAddress, String), String> {
     if stanza.proxy_url.is_some() {
         return Err("the profile has a proxy-url, which this command does not support".to_owned());
     }

@@ -25,7 +25,7 @@ pub(crate) const CONTROLLER: &str = "credential-rights";
 
 /// A key of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Key {
+pub(crate) enum RightsKey {
     /// The permission for tokens, by name.
     Tokens,
     /// The permission for copies in a namespace.
@@ -34,7 +34,7 @@ pub(crate) enum Key {
     Consumer(ConsumerRole),
 }
 
-impl hub_runtime::queue::Key for Key {
+impl hub_runtime::queue::Key for RightsKey {
     fn namespace(&self) -> Namespace {
         match self {
             Self::Tokens => "".into(),
@@ -44,7 +44,7 @@ impl hub_runtime::queue::Key for Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for RightsKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tokens => f.write_str("tokens"),
@@ -58,13 +58,13 @@ impl fmt::Display for Key {
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
     pub(crate) settings: PermissionSettings,
-    pub(crate) work: Arc<Work<Key>>,
+    pub(crate) work: Arc<Work<RightsKey>>,
     fleet: FleetCache,
-    state: Mutex<State>,
+    state: Mutex<RightsState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RightsState {
     /// The accounts that opt in, with the namespaces, and whether the list is complete.
     accounts: BTreeMap<AccountKey, Scope>,
     all_accounts: bool,
@@ -94,7 +94,7 @@ impl Store {
 
     /// Queues everything.
     pub(crate) fn begin(&self) {
-        self.work.add(Key::Tokens);
+        self.work.add(RightsKey::Tokens);
         let bound: Vec<Namespace> = self.fleet.read().namespaces().cloned().collect();
         self.namespaces_changed(&bound);
         self.queue_bindings();
@@ -104,16 +104,16 @@ impl Store {
     /// Queues the Roles of consumers that are concerned.
     pub(crate) fn queue_consumers(&self, concerned: impl Fn(&ConsumerRole) -> bool) {
         let roles = self.settings.consumer_roles.iter().filter(|role| concerned(role));
-        self.work.add_all(roles.cloned().map(Key::Consumer));
+        self.work.add_all(roles.cloned().map(RightsKey::Consumer));
     }
 
     /// Records that the bindings of these namespaces, or their sets, have changed.
     pub(crate) fn namespaces_changed<'a>(&self, namespaces: impl IntoIterator<Item = &'a Namespace>) {
         for namespace in namespaces {
             self.work.resume(namespace);
-            self.work.add(Key::Copies(namespace.clone()));
+            self.work.add(RightsKey::Copies(namespace.clone()));
         }
-        self.work.add(Key::Tokens);
+        self.work.add(RightsKey::Tokens);
     }
 
     /// Records that a cluster was created, deleted or moved to another set, which decides whether its accounts count.
@@ -124,10 +124,10 @@ impl Store {
             state.accounts.range(first..).next().is_some_and(|(account, _)| account.cluster == *cluster);
         drop(state);
         if asks {
-            self.work.add(Key::Tokens);
+            self.work.add(RightsKey::Tokens);
         }
         // Its namespace is protected while it exists.
-        self.work.add(Key::Copies(cluster.as_str().into()));
+        self.work.add(RightsKey::Copies(cluster.as_str().into()));
         self.queue_consumers(|role| asks || role.namespace.as_str() == cluster.as_str());
     }
 
@@ -135,7 +135,7 @@ impl Store {
     pub(crate) fn add_account(&self, account: AccountKey, scope: Scope) {
         let before = self.state.lock().accounts.insert(account, scope.clone());
         if before.is_none() {
-            self.work.add(Key::Tokens);
+            self.work.add(RightsKey::Tokens);
         }
         if before != Some(scope) {
             self.queue_consumers(|_| true);
@@ -145,14 +145,14 @@ impl Store {
     /// Records that an account no longer opts in, or is gone.
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
-        self.work.add(Key::Tokens);
+        self.work.add(RightsKey::Tokens);
         self.queue_consumers(|_| true);
     }
 
     /// Records that the list of accounts is complete.
     pub(crate) fn accounts_listed(&self) {
         self.state.lock().all_accounts = true;
-        self.work.add(Key::Tokens);
+        self.work.add(RightsKey::Tokens);
         self.queue_consumers(|_| true);
     }
 
@@ -165,13 +165,13 @@ impl Store {
                 None => bindings.remove(namespace),
             };
         }
-        self.work.add(Key::Copies(namespace.clone()));
+        self.work.add(RightsKey::Copies(namespace.clone()));
     }
 
     /// Records the role for tokens.
     pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
         self.state.lock().tokens_role = role;
-        self.work.add(Key::Tokens);
+        self.work.add(RightsKey::Tokens);
     }
 
     /// Records the role for tokens from the response to our own write.
@@ -188,7 +188,7 @@ impl Store {
     /// Records a consumer's Role.
     pub(crate) fn set_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
         self.keep_consumer_role(role, observed);
-        self.work.add(Key::Consumer(role.clone()));
+        self.work.add(RightsKey::Consumer(role.clone()));
     }
 
     /// Records a consumer's Role as returned by our own write.
@@ -240,7 +240,7 @@ impl Store {
             let Some(ran) = state.lease.observe(lease, passed) else { return };
             state.needs.advance(ran, self.settings.grace)
         };
-        self.work.add_all(over.into_iter().map(Key::Copies));
+        self.work.add_all(over.into_iter().map(RightsKey::Copies));
     }
 
     /// Whether the syncer should have the permission in a namespace.
@@ -257,6 +257,6 @@ impl Store {
 
     fn queue_bindings(&self) {
         let namespaces: Vec<Namespace> = self.state.lock().bindings.keys().cloned().collect();
-        self.work.add_all(namespaces.into_iter().map(Key::Copies));
+        self.work.add_all(namespaces.into_iter().map(RightsKey::Copies));
     }
 }

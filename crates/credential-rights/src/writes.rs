@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::store::{Key, Store};
+use crate::store::{RightsKey, Store};
 
 /// Number of workers.
 const WORKERS: usize = 4;
@@ -43,11 +43,11 @@ impl PermissionWriter {
         work.run(WORKERS, stop, reconcile).await;
     }
 
-    async fn reconcile(&self, key: &Key) -> Outcome {
+    async fn reconcile(&self, key: &RightsKey) -> Outcome {
         let result = match key {
-            Key::Tokens => self.give_tokens().await,
-            Key::Copies(namespace) => self.give_copies(namespace).await,
-            Key::Consumer(role) => self.follow(role).await,
+            RightsKey::Tokens => self.give_tokens().await,
+            RightsKey::Copies(namespace) => self.give_copies(namespace).await,
+            RightsKey::Consumer(role) => self.follow(role).await,
         };
         result.unwrap_or_else(|error| self.failed(key, &error))
     }
@@ -151,26 +151,26 @@ impl PermissionWriter {
     }
 
     /// Decides what follows from a failed write.
-    fn failed(&self, key: &Key, error: &WriteError) -> Outcome {
+    fn failed(&self, key: &RightsKey, error: &WriteError) -> Outcome {
         let namespace = match key {
-            Key::Tokens => None,
-            Key::Copies(namespace) => Some(namespace),
-            Key::Consumer(role) => Some(&role.namespace),
+            RightsKey::Tokens => None,
+            RightsKey::Copies(namespace) => Some(namespace),
+            RightsKey::Consumer(role) => Some(&role.namespace),
         };
         let failed = self.store.work.failed(key, namespace, error);
         if failed.gone {
             match key {
-                Key::Tokens => self.store.set_tokens_role(Known::Absent),
-                Key::Copies(namespace) => self.store.set_binding(namespace, None),
-                Key::Consumer(role) => self.store.keep_consumer_role(role, Known::Absent),
+                RightsKey::Tokens => self.store.set_tokens_role(Known::Absent),
+                RightsKey::Copies(namespace) => self.store.set_binding(namespace, None),
+                RightsKey::Consumer(role) => self.store.keep_consumer_role(role, Known::Absent),
             }
         }
         if failed.refused {
             match key {
-                Key::Tokens | Key::Copies(_) => {
+                RightsKey::Tokens | RightsKey::Copies(_) => {
                     warn!("{error}; the syncer lacks a permission until this is resolved");
                 }
-                Key::Consumer(role) => {
+                RightsKey::Consumer(role) => {
                     let uid = self.store.plan_consumer(role).1;
                     let note = Note::new(Reason::WriteRefused, error.to_string());
                     self.store.host.reporter.report(&role.subject(), uid.as_deref(), vec![note]);

@@ -18,7 +18,7 @@ const TRIES: u32 = 4;
 
 /// The refused writes.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<HashMap<(Namespace, Refused), Waiting>>);
+pub(crate) struct CopyRefusals(Mutex<HashMap<(Namespace, Refused), Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -26,7 +26,7 @@ struct Waiting {
     next: Instant,
 }
 
-impl Refusals {
+impl CopyRefusals {
     /// How long a write must wait because others of its kind are refused in its namespace; it then counts as one of
     /// them.
     pub(crate) fn wait(&self, place: &SecretKey, what: Refused, now: Instant) -> Option<Duration> {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn of_many_refused_writes_few_are_tried_and_the_first_success_releases_all() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (CopyRefusals::default(), Instant::now());
         let places: Vec<_> = (0..1000).map(|number| place("team", number)).collect();
         let mut tries = 0;
         // Each is retried when it is due, for a minute.
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn settled_writes_do_not_delay_others() {
-        let (refusals, now) = (Refusals::default(), Instant::now());
+        let (refusals, now) = (CopyRefusals::default(), Instant::now());
         for number in 0..5 {
             refusals.refused(&place("team", number), Refused::Delete, now);
         }

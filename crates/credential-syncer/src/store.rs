@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::{CredentialIndex, Profile};
+use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
 use hub_core::credential::plan::plan;
 use hub_core::credential::source::TokenSource;
 use hub_core::fleet::{Fleet, Touched};
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::arrivals::Arrivals;
 use crate::memory::Memory;
-use crate::refusals::Refusals;
+use crate::refusals::CopyRefusals;
 use crate::settings::{SecretAccess, SyncerSettings};
 use crate::tally::Tally;
 
@@ -44,7 +44,7 @@ pub(crate) struct Store {
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) tally: Tally,
     pub(crate) memory: Memory,
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: CopyRefusals,
     /// The recently created profiles.
     pub(crate) arrivals: Mutex<Arrivals>,
     fleet: FleetCache,
@@ -65,7 +65,7 @@ impl Store {
             accounts: Work::new(&host, ACCOUNTS),
             tally: Tally::new(host.metrics.clone()),
             memory: Memory::default(),
-            refusals: Refusals::default(),
+            refusals: CopyRefusals::default(),
             arrivals: Mutex::default(),
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
@@ -170,7 +170,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn apply_profile(&self, key: &ProfileKey, profile: Profile) {
+    pub(crate) fn apply_profile(&self, key: &ProfileKey, profile: ProfileMetadata) {
         let (is_new, changed) =
             self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
         if is_new {

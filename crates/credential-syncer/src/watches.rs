@@ -10,7 +10,7 @@ use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::Profile;
+use hub_core::credential::index::ProfileMetadata;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
@@ -31,7 +31,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.watch(accounts, AccountSink(Arc::clone(store)));
     let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
     let served = watches.served_version();
-    watches.watch_metadata(profiles.served_in(served.clone()), ProfileSink(Arc::clone(store)));
+    watches.watch_metadata(profiles.served_in(served.clone()), ProfileMetadataSink(Arc::clone(store)));
     // A copy may name its profile in a version that is no longer served.
     let this = Arc::clone(store);
     watches.spawn("the versions of clusterprofiles", async move {
@@ -44,7 +44,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
         }
         SecretAccess::Granted { role_binding } => {
             let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(role_binding);
-            let sink = RoleBindingSink { store: Arc::clone(store), role: role_binding.clone() };
+            let sink = CopyPermissionSink { store: Arc::clone(store), role: role_binding.clone() };
             watches.watch(permissions, sink);
             watches.spawn("the watches on secrets", follow(Arc::clone(store), watches.clone()));
         }
@@ -165,13 +165,13 @@ impl Sink<Secret> for CopySink {
     }
 }
 
-struct RoleBindingSink {
+struct CopyPermissionSink {
     store: Arc<Store>,
     /// The name of the ClusterRole that a RoleBinding must bind, and of the RoleBinding itself.
     role: String,
 }
 
-impl Sink<RoleBinding> for RoleBindingSink {
+impl Sink<RoleBinding> for CopyPermissionSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
         let namespace = Namespace::new(Arc::clone(&key.namespace));
         if object.is_ok_and(|binding| gives_copies(&binding, &self.role)) {
@@ -186,13 +186,13 @@ impl Sink<RoleBinding> for RoleBindingSink {
     }
 }
 
-struct ProfileSink(Arc<Store>);
+struct ProfileMetadataSink(Arc<Store>);
 
-impl Sink<PartialObjectMeta<ClusterProfile>> for ProfileSink {
+impl Sink<PartialObjectMeta<ClusterProfile>> for ProfileMetadataSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<PartialObjectMeta<ClusterProfile>, Unreadable>) {
         let profile = match object {
-            Ok(object) => Profile::read(&object.metadata),
-            Err(unreadable) => Profile::read(&unreadable.metadata),
+            Ok(object) => ProfileMetadata::read(&object.metadata),
+            Err(unreadable) => ProfileMetadata::read(&unreadable.metadata),
         };
         self.0.apply_profile(&ProfileKey::from(key), profile);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clusterprofile_cli::args::Command;
-use clusterprofile_cli::{CommandError, Hub, Outcome};
+use clusterprofile_cli::{CommandError, Conclusion, Hub};
 
 use crate::cli::ExplainArgs;
 use crate::connect::{self, ConnectError};
@@ -45,7 +45,7 @@ pub async fn run(command: &Command, kubeconfig: Option<&Path>) -> Result<ExitCod
     let hub = Hub::new(client, kubeconfig.map(Path::to_owned));
     // Colours only on a terminal, and not with NO_COLOR.
     let mut out = anstream::AutoStream::auto(io::stdout());
-    let outcome: Outcome = clusterprofile_cli::run(command, &hub, &mut out).await?;
+    let outcome: Conclusion = clusterprofile_cli::run(command, &hub, &mut out).await?;
     out.flush().map_err(CommandError::Print)?;
     Ok(ExitCode::from(outcome.exit_status()))
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use hub_runtime::gates::{self, Gate, GateError};
+use hub_runtime::gates::{self, FeatureGate, GateError};
 
 /// The known gates. Those of the first version are on by default, later ones off.
-const GATES: [Gate; 5] = [
-    Gate { name: profile_projector::GATE, default: true },
-    Gate { name: access_provisioner::GATE, default: true },
-    Gate { name: credential_syncer::GATE, default: true },
-    Gate { name: access_provisioner::DIRECT_GATE, default: false },
-    Gate { name: credential_rights::GATE, default: false },
+const GATES: [FeatureGate; 5] = [
+    FeatureGate { name: profile_projector::GATE, default: true },
+    FeatureGate { name: access_provisioner::GATE, default: true },
+    FeatureGate { name: credential_syncer::GATE, default: true },
+    FeatureGate { name: access_provisioner::DIRECT_GATE, default: false },
+    FeatureGate { name: credential_rights::GATE, default: false },
 ];
 
 /// The state of each gate.

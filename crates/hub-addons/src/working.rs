@@ -49,7 +49,7 @@ impl FromStr for ObjectName {
 }
 
 /// The result of one expectation.
-struct Finding {
+struct Expectation {
     what: String,
     /// Why it is met, or why not.
     result: Result<String, String>,
@@ -57,9 +57,9 @@ struct Finding {
 
 /// The expectations, and whether all of them are met.
 #[derive(Default)]
-pub struct Report(Vec<Finding>);
+pub struct Expectations(Vec<Expectation>);
 
-impl Report {
+impl Expectations {
     /// Whether every expectation is met.
     #[must_use]
     pub fn works(&self) -> bool {
@@ -74,13 +74,13 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Expectations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.0.iter().map(|finding| finding.what.chars().count()).max().unwrap_or(0);
         if !self.0.is_empty() {
             writeln!(f, "{:width$}  WORKS  WHY", "EXPECTED")?;
         }
-        self.0.iter().try_for_each(|Finding { what, result }| {
+        self.0.iter().try_for_each(|Expectation { what, result }| {
             let (works, why) = match result {
                 Ok(why) => ("yes", why),
                 Err(why) => ("no", why),
@@ -91,18 +91,20 @@ impl fmt::Display for Report {
 }
 
 /// Checks the expectations; by default there are none.
-pub async fn look(client: &Client, args: &WorkingArgs) -> Report {
-    let mut report = Report::default();
+pub async fn look(client: &Client, args: &WorkingArgs) -> Expectations {
+    let mut report = Expectations::default();
     if args.expect_leases.is_empty() && args.expect_deployments.is_empty() {
         return report;
     }
-    report.0.push(Finding { what: "clusterprofiles".to_owned(), result: served(client).await });
+    report.0.push(Expectation { what: "clusterprofiles".to_owned(), result: served(client).await });
     for name in &args.expect_deployments {
-        report.0.push(Finding { what: format!("deployment {name}"), result: available(client, name).await });
+        report
+            .0
+            .push(Expectation { what: format!("deployment {name}"), result: available(client, name).await });
     }
     // Concurrently: each may take as long as its lease.
     let leases = args.expect_leases.iter().map(|name| async move {
-        Finding { what: format!("lease {name}"), result: held(client, name).await }
+        Expectation { what: format!("lease {name}"), result: held(client, name).await }
     });
     report.0.extend(futures::future::join_all(leases).await);
     report

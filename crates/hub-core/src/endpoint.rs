@@ -84,8 +84,8 @@ pub fn check(url: &str) -> Result<(), EndpointError> {
 /// Validates a URL that a managed cluster reports.
 pub fn check_remote(url: &str) -> Result<(), EndpointError> {
     let local = match host_of(url)? {
-        Host::Address(address) => is_local(address),
-        Host::Name(name) => {
+        EndpointHost::Address(address) => is_local(address),
+        EndpointHost::Name(name) => {
             let mut names = METADATA_NAMES.iter().chain(&LOCAL_NAMES);
             names.any(|local| name == **local) || LOCAL_SUFFIXES.iter().any(|local| name.ends_with(local))
         }
@@ -103,12 +103,12 @@ pub fn shown(url: &str) -> String {
     host.chars().take(LONGEST).collect()
 }
 
-enum Host {
+enum EndpointHost {
     Address(IpAddr),
     Name(String),
 }
 
-fn host_of(url: &str) -> Result<Host, EndpointError> {
+fn host_of(url: &str) -> Result<EndpointHost, EndpointError> {
     if url.len() > MAX_LENGTH {
         return Err(EndpointError::TooLong);
     }
@@ -132,11 +132,11 @@ fn host_of(url: &str) -> Result<Host, EndpointError> {
     if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         return address
             .parse()
-            .map(|address| Host::Address(IpAddr::V6(address)))
+            .map(|address| EndpointHost::Address(IpAddr::V6(address)))
             .map_err(|_| EndpointError::InvalidHost);
     }
     if let Ok(address) = host.parse() {
-        return Ok(Host::Address(IpAddr::V4(address)));
+        return Ok(EndpointHost::Address(IpAddr::V4(address)));
     }
     // Resolvers parse `127.1`, `0x7f.1` and `2130706433` as addresses: a name's last label is never a number.
     let last = host.rsplit('.').next().unwrap_or_default();
@@ -145,7 +145,7 @@ fn host_of(url: &str) -> Result<Host, EndpointError> {
     if looks_numeric || !is_dns_subdomain(host) {
         return Err(EndpointError::InvalidHost);
     }
-    Ok(Host::Name(host.to_owned()))
+    Ok(EndpointHost::Name(host.to_owned()))
 }
 
 fn is_local(address: IpAddr) -> bool {

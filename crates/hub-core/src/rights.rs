@@ -154,10 +154,10 @@ impl ObservedRoleBinding {
 ///
 /// It has no clock: the caller passes for how long the syncer has run ([`Self::advance`]).
 #[derive(Debug, Default)]
-pub struct Needs(BTreeMap<Namespace, Need>);
+pub struct Needs(BTreeMap<Namespace, PermissionNeed>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Need {
+enum PermissionNeed {
     /// A cluster may be granted to the namespace.
     Now,
     /// The need has ended since the last observation that the syncer runs.
@@ -166,7 +166,7 @@ enum Need {
     Idle(Duration),
 }
 
-impl Need {
+impl PermissionNeed {
     fn is_over(self, grace: Duration) -> bool {
         matches!(self, Self::Idle(idle) if idle >= grace)
     }
@@ -180,9 +180,9 @@ impl Needs {
         for (namespace, need) in &mut self.0 {
             let before = *need;
             *need = match before {
-                Need::Now => Need::Now,
-                Need::Ended => Need::Idle(Duration::ZERO),
-                Need::Idle(idle) => Need::Idle(idle.saturating_add(ran)),
+                PermissionNeed::Now => PermissionNeed::Now,
+                PermissionNeed::Ended => PermissionNeed::Idle(Duration::ZERO),
+                PermissionNeed::Idle(idle) => PermissionNeed::Idle(idle.saturating_add(ran)),
             };
             if need.is_over(grace) && !before.is_over(grace) {
                 over.push(namespace.clone());
@@ -195,13 +195,13 @@ impl Needs {
     /// syncer should have the permission there: the namespace needs it, or its grace period is not over.
     pub fn has(&mut self, namespace: &Namespace, is_needed: bool, exists: bool, grace: Duration) -> bool {
         if is_needed {
-            self.0.insert(namespace.clone(), Need::Now);
+            self.0.insert(namespace.clone(), PermissionNeed::Now);
             return true;
         }
         let need = match self.0.get(namespace) {
-            Some(Need::Now) => Need::Ended,
+            Some(PermissionNeed::Now) => PermissionNeed::Ended,
             Some(need) => *need,
-            None if exists => Need::Ended,
+            None if exists => PermissionNeed::Ended,
             None => return false,
         };
         if need.is_over(grace) && !exists {

@@ -28,13 +28,13 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 /// The gate. Cheap to clone; clones share it.
 #[derive(Clone)]
 pub struct Gate {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<GateState>>,
     changed: Arc<Notify>,
     metrics: Metrics,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     outage: Option<Outage>,
     last_success: Option<Instant>,
     /// The namespace of a failure that may be limited to it, since the last success.
@@ -137,7 +137,7 @@ impl Gate {
         }
     }
 
-    fn close(&self, state: &mut State, error: &WriteError) {
+    fn close(&self, state: &mut GateState, error: &WriteError) {
         let now = Instant::now();
         let wait = error.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         if let Some(outage) = &mut state.outage {

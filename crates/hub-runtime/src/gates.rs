@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A known gate.
 #[derive(Debug, Clone, Copy)]
-pub struct Gate {
+pub struct FeatureGate {
     /// Its name on the command line.
     pub name: &'static str,
     /// Whether it is enabled by default.
@@ -43,7 +43,7 @@ pub enum GateError {
 }
 
 /// Parses a list of gates over the defaults. The last occurrence of a gate takes precedence.
-pub fn parse(text: &str, gates: &[Gate]) -> Result<BTreeMap<&'static str, bool>, GateError> {
+pub fn parse(text: &str, gates: &[FeatureGate]) -> Result<BTreeMap<&'static str, bool>, GateError> {
     let known = || {
         let names = gates.iter().map(|gate| format!("{} (default {})", gate.name, gate.default));
         names.collect::<Vec<_>>().join(", ")
@@ -69,7 +69,8 @@ pub fn parse(text: &str, gates: &[Gate]) -> Result<BTreeMap<&'static str, bool>,
 mod tests {
     use super::*;
 
-    const GATES: [Gate; 2] = [Gate { name: "Stable", default: true }, Gate { name: "Young", default: false }];
+    const GATES: [FeatureGate; 2] =
+        [FeatureGate { name: "Stable", default: true }, FeatureGate { name: "Young", default: false }];
 
     #[test]
     fn an_empty_list_means_the_defaults() {

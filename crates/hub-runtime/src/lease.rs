@@ -51,7 +51,7 @@ pub struct Candidate {
 /// Tells writers whether and for how long they may write.
 #[derive(Debug, Clone)]
 pub struct Fence {
-    claims: Option<Arc<Claims>>,
+    claims: Option<Arc<LeaseClaims>>,
 }
 
 impl Fence {
@@ -71,7 +71,7 @@ impl Fence {
 
 /// The claims on the Leases that the process needs.
 #[derive(Debug)]
-struct Claims {
+struct LeaseClaims {
     claims: RwLock<Vec<Option<Claim>>>,
     suspended: fn() -> Duration,
 }
@@ -84,7 +84,7 @@ struct Claim {
     suspended: Duration,
 }
 
-impl Claims {
+impl LeaseClaims {
     /// The remaining time of the shortest claim; `None` if one is missing.
     fn remaining(&self) -> Option<Duration> {
         let claims = self.claims.read();
@@ -103,7 +103,7 @@ pub struct Leases {
     client: Client,
     candidate: Candidate,
     metrics: Metrics,
-    claims: Arc<Claims>,
+    claims: Arc<LeaseClaims>,
     elections: Vec<Election>,
 }
 
@@ -111,7 +111,7 @@ impl Leases {
     /// Prepares leader election.
     #[must_use]
     pub fn new(client: Client, candidate: Candidate, metrics: Metrics) -> Self {
-        let claims = Claims { claims: RwLock::default(), suspended: suspended::so_far };
+        let claims = LeaseClaims { claims: RwLock::default(), suspended: suspended::so_far };
         Self { client, candidate, metrics, claims: Arc::new(claims), elections: Vec::new() }
     }
 
@@ -207,7 +207,7 @@ struct Election {
     api: Api<Lease>,
     name: String,
     candidate: Candidate,
-    claims: Arc<Claims>,
+    claims: Arc<LeaseClaims>,
     /// The index of our claim.
     index: usize,
     /// The Lease as of our last write.
@@ -407,7 +407,7 @@ mod tests {
             suspended: Duration::ZERO,
         };
         let claims = claims.iter().map(|seconds| seconds.map(claim)).collect();
-        Fence { claims: Some(Arc::new(Claims { claims: RwLock::new(claims), suspended })) }
+        Fence { claims: Some(Arc::new(LeaseClaims { claims: RwLock::new(claims), suspended })) }
     }
 
     fn never() -> Duration {

@@ -58,9 +58,9 @@ pub struct Profiles {
     queue: Arc<Work<ProfileKey>>,
 }
 
-type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, Known>>;
+type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, KnownProfile>>;
 
-struct Known {
+struct KnownProfile {
     observed: ObservedProfile,
     /// When this process first saw an object with this uid.
     since: Instant,
@@ -314,7 +314,7 @@ impl Profiles {
             }
             since = known.since;
         }
-        profiles.insert(key.cluster.clone(), Known { observed, since });
+        profiles.insert(key.cluster.clone(), KnownProfile { observed, since });
         true
     }
 

@@ -54,11 +54,11 @@ pub trait Key: Clone + Ord + Hash {
 
 /// A queue of keys. All operations are short and under one lock; waiting is outside it.
 pub struct Queue<K> {
-    state: Mutex<State<K>>,
+    state: Mutex<QueueState<K>>,
     wake: Notify,
 }
 
-struct State<K> {
+struct QueueState<K> {
     workers: usize,
     ready: Ready<K>,
     running: HashMap<K, Running>,
@@ -81,7 +81,7 @@ impl<K: Key> Queue<K> {
     /// An empty queue for this many workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        let state = State {
+        let state = QueueState {
             workers,
             ready: Ready::default(),
             running: HashMap::new(),
@@ -197,7 +197,7 @@ impl<K: Key> Queue<K> {
         state.ready.len() + state.waiting.len() + state.running.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<K>> {
         self.state.lock()
     }
 }
@@ -212,7 +212,7 @@ fn wait<K: Clone + Eq + Hash>(
     keys.entry(key.clone()).or_insert_with(|| backoff::between(min, max)).next().unwrap_or(max)
 }
 
-impl<K: Key> State<K> {
+impl<K: Key> QueueState<K> {
     /// Returns whether there is new work for a worker.
     fn add(&mut self, key: K, mut priority: Priority) -> bool {
         if let Some(running) = self.running.get_mut(&key) {

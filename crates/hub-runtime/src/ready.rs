@@ -9,13 +9,13 @@ use hub_core::priority::Priority;
 
 /// Ready keys.
 pub(crate) struct Ready<K> {
-    places: HashMap<K, Place>,
+    places: HashMap<K, QueuePosition>,
     lanes: [Lane<K>; Priority::ALL.len()],
     clock: u64,
 }
 
 /// The position of a key.
-struct Place {
+struct QueuePosition {
     priority: Priority,
     namespace: Namespace,
     arrived: u64,
@@ -63,7 +63,7 @@ impl<K: Clone + Eq + Hash> Ready<K> {
             Line { turn: arrived, keys: BTreeMap::new() }
         });
         line.keys.insert(arrived, key.clone());
-        self.places.insert(key, Place { priority, namespace, arrived });
+        self.places.insert(key, QueuePosition { priority, namespace, arrived });
         true
     }
 
@@ -77,7 +77,7 @@ impl<K: Clone + Eq + Hash> Ready<K> {
 
     /// Removes a key. Its namespace moves to the end of its lane.
     pub(crate) fn remove(&mut self, key: &K) {
-        let Some(Place { priority, namespace, arrived }) = self.places.remove(key) else { return };
+        let Some(QueuePosition { priority, namespace, arrived }) = self.places.remove(key) else { return };
         self.clock += 1;
         let Lane { namespaces, turns } = &mut self.lanes[priority as usize];
         let Some(line) = namespaces.get_mut(&namespace) else { return };

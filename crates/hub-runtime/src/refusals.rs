@@ -47,7 +47,7 @@ struct Group<K> {
 
 /// What follows for a refused key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ProbeState {
     /// It is retried with its own backoff.
     Probing,
     /// It waits for a probe, or this long.
@@ -62,7 +62,7 @@ impl<K> Default for Refusals<K> {
 
 impl<K: Clone + Eq + Hash> Refusals<K> {
     /// A key was refused. Returns its place, and the keys that no longer have a probe.
-    pub(crate) fn refused(&mut self, key: &K, cause: &Cause) -> (Place, Vec<K>) {
+    pub(crate) fn refused(&mut self, key: &K, cause: &Cause) -> (ProbeState, Vec<K>) {
         let released = match self.causes.get(key) {
             Some(before) if before != cause => self.leave(key, false),
             _ => Vec::new(),
@@ -75,11 +75,11 @@ impl<K: Clone + Eq + Hash> Refusals<K> {
         if group.probing.contains(key) || group.probing.len() < PROBES {
             group.parked.remove(key);
             group.probing.insert(key.clone());
-            return (Place::Probing, released);
+            return (ProbeState::Probing, released);
         }
         group.parked.insert(key.clone());
         let share = PARKED_SHARE.saturating_mul(u32::try_from(group.parked.len()).unwrap_or(u32::MAX));
-        (Place::Parked(PARKED_MIN.max(share)), released)
+        (ProbeState::Parked(PARKED_MIN.max(share)), released)
     }
 
     /// A key succeeded. Returns the keys to retry now, because their cause may have gone.
@@ -116,15 +116,18 @@ mod tests {
     fn three_keys_of_a_cause_probe_and_the_first_that_is_done_releases_the_others() {
         let mut refusals = Refusals::default();
         let places: Vec<_> = (0..200).map(|key| refusals.refused(&key, &cause(Category::Denied)).0).collect();
-        assert_eq!(places[..4], [Place::Probing, Place::Probing, Place::Probing, Place::Parked(PARKED_MIN)]);
-        assert_eq!(places[199], Place::Parked(PARKED_SHARE * 197));
-        assert_eq!(refusals.refused(&0, &cause(Category::Denied)).0, Place::Probing, "it stays a probe");
+        assert_eq!(
+            places[..4],
+            [ProbeState::Probing, ProbeState::Probing, ProbeState::Probing, ProbeState::Parked(PARKED_MIN)]
+        );
+        assert_eq!(places[199], ProbeState::Parked(PARKED_SHARE * 197));
+        assert_eq!(refusals.refused(&0, &cause(Category::Denied)).0, ProbeState::Probing, "it stays a probe");
         let mut released = refusals.done(&0);
         released.sort_unstable();
         assert_eq!(released, (3..200).collect::<Vec<_>>());
         assert_eq!(
             refusals.refused(&150, &cause(Category::Denied)).0,
-            Place::Probing,
+            ProbeState::Probing,
             "in place of the first"
         );
     }

@@ -61,7 +61,7 @@ const NOTE_MAX_LENGTH: usize = 1000;
 /// Reports findings. Cheap to clone; clones share their findings.
 #[derive(Clone)]
 pub struct Reporter {
-    findings: Arc<Mutex<Findings>>,
+    findings: Arc<Mutex<FindingIndex>>,
     changed: Arc<Notify>,
     metrics: Metrics,
     served: ServedVersion,
@@ -72,9 +72,9 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The persisting findings, and when their Events are due.
 #[derive(Default)]
-struct Findings {
+struct FindingIndex {
     by_subject: HashMap<Subject, BTreeMap<Note, Id>>,
-    by_id: HashMap<Id, Finding>,
+    by_id: HashMap<Id, OpenFinding>,
     /// Findings without an Event so far.
     new: BTreeSet<Id>,
     /// Findings whose Event is repeated or retried, by due time.
@@ -86,17 +86,17 @@ struct Findings {
 type Id = u64;
 
 /// A finding that persists.
-struct Finding {
+struct OpenFinding {
     about: Arc<ObjectReference>,
     note: Note,
     due: Option<Instant>,
     refused: Option<ExponentialBackoff>,
 }
 
-impl Findings {
+impl FindingIndex {
     fn add(&mut self, about: &Arc<ObjectReference>, note: Note) -> Id {
         self.last_id += 1;
-        let finding = Finding { about: Arc::clone(about), note, due: None, refused: None };
+        let finding = OpenFinding { about: Arc::clone(about), note, due: None, refused: None };
         self.by_id.insert(self.last_id, finding);
         self.new.insert(self.last_id);
         self.last_id
@@ -278,8 +278,8 @@ impl Pace {
     }
 }
 
-fn event(finding: &Finding, controller: &str, instance: &str, now: Timestamp) -> Event {
-    let Finding { about, note, .. } = finding;
+fn event(finding: &OpenFinding, controller: &str, instance: &str, now: Timestamp) -> Event {
+    let OpenFinding { about, note, .. } = finding;
     let about = ObjectReference::clone(about);
     let name = about.name.as_deref().unwrap_or(controller);
     Event {
@@ -483,7 +483,7 @@ mod tests {
         let on = |subject: Subject| {
             let note = Note::new(Reason::Unreadable, "x");
             let about = Arc::new(reference(&subject, None, ProfileVersion::V1alpha2));
-            event(&Finding { about, note, due: None, refused: None }, "hub-addons", "pod", now)
+            event(&OpenFinding { about, note, due: None, refused: None }, "hub-addons", "pod", now)
         };
         let profile = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
         let regarding = on(Subject::Profile(profile.clone())).regarding.unwrap();

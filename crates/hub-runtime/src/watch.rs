@@ -33,7 +33,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::decode::{Metadata, Whole};
-use self::endpoint::{Endpoint, Extent, Place};
+use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
 use self::follow::Follower;
 use self::history::History;
 pub use self::own_writes::OwnWrites;
@@ -174,13 +174,20 @@ impl<K: Resource> Watch<K> {
     }
 
     /// The requests of the watch for this extent of each object, at the path of an `Api`.
-    fn endpoint(self, api: Api<K>, extent: Extent) -> Endpoint {
+    fn endpoint(self, api: Api<K>, extent: Extent) -> WatchEndpoint {
         let place = match self.served {
-            Some(version) => Place::Profiles(version),
-            None => Place::Fixed(api.resource_url().to_owned()),
+            Some(version) => CollectionPath::Profiles(version),
+            None => CollectionPath::Fixed(api.resource_url().to_owned()),
         };
         let fields = self.name.map(|name| format!("metadata.name={name}"));
-        Endpoint { client: api.into_client(), place, extent, fields, labels: self.labels, page: self.page }
+        WatchEndpoint {
+            client: api.into_client(),
+            place,
+            extent,
+            fields,
+            labels: self.labels,
+            page: self.page,
+        }
     }
 }
 
@@ -220,7 +227,7 @@ pub async fn metadata<K>(
 }
 
 fn follower<S, D>(
-    endpoint: Endpoint,
+    endpoint: WatchEndpoint,
     decode: D,
     sync: SyncState,
     metrics: Metrics,

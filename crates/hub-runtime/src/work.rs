@@ -18,7 +18,7 @@ use crate::error::Category;
 use crate::host::Host;
 use crate::next_step::NextStep;
 use crate::queue::{Key, Outcome, Queue};
-use crate::refusals::{Cause, Place, Refusals};
+use crate::refusals::{Cause, ProbeState, Refusals};
 use crate::write::WriteError;
 
 /// How long nothing is created in a namespace that is terminating or does not exist.
@@ -184,8 +184,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         let (place, released) = self.refusals.lock().refused(key, &Cause::new(namespace, error));
         self.add_all(released);
         match place {
-            Place::Probing => None,
-            Place::Parked(wait) => Some(Outcome::RetryAfter(wait)),
+            ProbeState::Probing => None,
+            ProbeState::Parked(wait) => Some(Outcome::RetryAfter(wait)),
         }
     }
 

@@ -44,7 +44,7 @@ pub struct ObservedCopy {
     /// Whether it has the type of a copy, which is immutable.
     is_opaque: bool,
     /// The profile that controls it, if it is the only owner.
-    owner: Option<Owner>,
+    owner: Option<OwnerRecord>,
     /// The fingerprint of its data, or `None` if the data cannot be read.
     fingerprint: Option<Fingerprint>,
     /// Whether it has any data.
@@ -57,7 +57,7 @@ pub struct ObservedCopy {
 
 /// A profile that controls a copy. The garbage collector finds it by name, and compares the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Owner {
+struct OwnerRecord {
     name: String,
     uid: String,
     /// The version in which it is named; nothing for an unknown one.
@@ -117,7 +117,7 @@ impl ObservedCopy {
                 Some([owner]) if cluster_profile::controls(owner) && key.name.starts_with(&owner.name) => {
                     let uid = Some(&owner.uid).filter(|uid| uid.len() <= UID_MAX_LENGTH);
                     let version = cluster_profile::version_of(owner);
-                    uid.map(|uid| Owner { name: owner.name.clone(), uid: uid.clone(), version })
+                    uid.map(|uid| OwnerRecord { name: owner.name.clone(), uid: uid.clone(), version })
                 }
                 _ => None,
             },

@@ -34,7 +34,7 @@ pub struct SyncSettings {
 
 /// The profile that owns a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Profile {
+pub struct ProfileMetadata {
     /// `metadata.uid`.
     pub uid: String,
     /// Whether `metadata.deletionTimestamp` is set.
@@ -43,7 +43,7 @@ pub struct Profile {
     pub manager: Option<String>,
 }
 
-impl Profile {
+impl ProfileMetadata {
     /// Reads the metadata of a ClusterProfile.
     #[must_use]
     pub fn read(metadata: &ObjectMeta) -> Self {
@@ -102,7 +102,7 @@ pub struct CredentialIndex {
     left_out: BTreeSet<AccountKey>,
     copies: BTreeMap<Namespace, BTreeMap<Arc<str>, Slot>>,
     listed_copies: Listed<Namespace>,
-    profiles: BTreeMap<ProfileKey, Profile>,
+    profiles: BTreeMap<ProfileKey, ProfileMetadata>,
     served_versions: ServedVersions,
 }
 
@@ -366,7 +366,7 @@ impl CredentialIndex {
 
     /// The profile of a cluster in a namespace.
     #[must_use]
-    pub fn profile(&self, key: &ProfileKey) -> Option<&Profile> {
+    pub fn profile(&self, key: &ProfileKey) -> Option<&ProfileMetadata> {
         self.profiles.get(key)
     }
 
@@ -419,7 +419,7 @@ impl CredentialIndex {
     }
 
     /// Adds or replaces a profile; returns whether it differs from before.
-    pub fn apply_profile(&mut self, key: ProfileKey, profile: Profile) -> bool {
+    pub fn apply_profile(&mut self, key: ProfileKey, profile: ProfileMetadata) -> bool {
         if self.profiles.get(&key) == Some(&profile) {
             return false;
         }

@@ -34,7 +34,7 @@ pub struct Observed {
     /// The namespaces of which every ClusterProfile is known.
     pub profiles_of: Listed<Namespace>,
     /// The ClusterProfiles.
-    pub profiles: BTreeMap<ProfileKey, Profile>,
+    pub profiles: BTreeMap<ProfileKey, ShownProfile>,
     /// The member IDs of the profiles.
     pub member_ids: MemberIds,
     /// The state that decides their access providers.
@@ -94,16 +94,16 @@ impl Observed {
             self.access.inherit(&key, &anchors);
         }
         self.member_ids.set(&key, observed.member_id());
-        self.credentials.apply_profile(key.clone(), index::Profile::read(metadata));
+        self.credentials.apply_profile(key.clone(), index::ProfileMetadata::read(metadata));
         let last_writer = last_writer(metadata);
-        self.profiles.insert(key, Profile { observed, last_writer });
+        self.profiles.insert(key, ShownProfile { observed, last_writer });
     }
 
     /// The profiles of a namespace.
     pub(super) fn profiles_in<'a>(
         &'a self,
         namespace: &'a Namespace,
-    ) -> impl Iterator<Item = (&'a ProfileKey, &'a Profile)> {
+    ) -> impl Iterator<Item = (&'a ProfileKey, &'a ShownProfile)> {
         let first = ProfileKey { namespace: namespace.clone(), cluster: ClusterName::from("") };
         self.profiles.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
     }
@@ -111,7 +111,7 @@ impl Observed {
 
 /// A ClusterProfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Profile {
+pub struct ShownProfile {
     /// The fields that plans read.
     pub observed: ObservedProfile,
     /// The field manager of the last write to the projector's fields, if it is not this project's.

@@ -1,7 +1,7 @@
 //! Whether the profile is up to date and has an access provider.
 
 use super::controllers::{PROJECTOR, PROVISIONER};
-use super::observed::{Leading, Profile};
+use super::observed::{Leading, ShownProfile};
 use super::{Code, Findings, Mark, Object, Pair, Step};
 use crate::access::{self, Offer, Withheld};
 use crate::grant::{self, Grant};
@@ -18,7 +18,7 @@ impl Pair<'_> {
         Object::namespaced(PROFILE, &self.key.namespace, &self.key.cluster)
     }
 
-    fn profile(&self) -> Option<&Profile> {
+    fn profile(&self) -> Option<&ShownProfile> {
         self.hub.profiles.get(self.key)
     }
 

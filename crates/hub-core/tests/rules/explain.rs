@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use hub_api::labels;
 use hub_core::access::Known;
-use hub_core::credential::index::{CredentialIndex, Profile};
+use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
 use hub_core::explain::observed::{Lease, Observed};
 use hub_core::explain::{Mark, Question, Step, explain};
 use hub_core::fleet::Fleet;
@@ -152,7 +152,7 @@ fn without_secrets_the_agent_and_the_syncer_are_taken_at_their_word() {
         let metadata =
             json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "open-cluster-management" } });
         let metadata = serde_json::from_value(metadata).unwrap();
-        let profile = Profile::read(&metadata);
+        let profile = ProfileMetadata::read(&metadata);
         credentials.apply_profile(key("team", "c1"), profile);
         hub.credentials = credentials;
     }

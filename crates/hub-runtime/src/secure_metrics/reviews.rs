@@ -41,7 +41,7 @@ pub(super) enum Answer {
 pub(super) struct Reviews {
     client: Client,
     path: &'static str,
-    known: Mutex<Known>,
+    known: Mutex<ReviewCache>,
 }
 
 impl Reviews {
@@ -107,9 +107,9 @@ fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
 
 /// Cached results by the digest of the token, with their expiry.
 #[derive(Default)]
-struct Known(HashMap<[u8; 32], (Answer, Instant)>);
+struct ReviewCache(HashMap<[u8; 32], (Answer, Instant)>);
 
-impl Known {
+impl ReviewCache {
     fn get(&self, digest: &[u8; 32], now: Instant) -> Option<Answer> {
         self.0.get(digest).filter(|(_, until)| now < *until).map(|(answer, _)| *answer)
     }
@@ -136,7 +136,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_counts_for_a_while_and_an_unknown_one_does_not() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let (mut known, now) = (ReviewCache::default(), Instant::now());
         for (name, answer) in [(1, Answer::Allowed), (2, Answer::Forbidden), (3, Answer::Unknown)] {
             known.insert([name; 32], answer, now);
         }
@@ -149,7 +149,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_tokens_takes_no_more_than_its_room() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let (mut known, now) = (ReviewCache::default(), Instant::now());
         for name in 0..=255 {
             known.insert([name; 32], Answer::Unauthenticated, now);
         }

@@ -65,7 +65,7 @@ pub(super) enum Extent {
 }
 
 /// The path of a collection.
-pub(super) enum Place {
+pub(super) enum CollectionPath {
     /// A fixed path.
     Fixed(String),
     /// The path of ClusterProfiles in the version that the hub serves, which can change between requests.
@@ -73,16 +73,16 @@ pub(super) enum Place {
 }
 
 /// The collection of one watch and its selectors.
-pub(super) struct Endpoint {
+pub(super) struct WatchEndpoint {
     pub(super) client: Client,
-    pub(super) place: Place,
+    pub(super) place: CollectionPath,
     pub(super) extent: Extent,
     pub(super) fields: Option<String>,
     pub(super) labels: Option<String>,
     pub(super) page: u32,
 }
 
-impl Endpoint {
+impl WatchEndpoint {
     /// Reads one page of a list, item by item, and returns the list's metadata.
     pub(super) async fn page(
         &self,
@@ -151,8 +151,8 @@ impl Endpoint {
 
     async fn request(&self) -> Request {
         match &self.place {
-            Place::Fixed(path) => Request::new(path),
-            Place::Profiles(version) => {
+            CollectionPath::Fixed(path) => Request::new(path),
+            CollectionPath::Profiles(version) => {
                 let resource = version.known().await.resource();
                 Request::new(DynamicObject::url_path(&resource, None))
             }

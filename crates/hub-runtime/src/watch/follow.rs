@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info};
 
 use super::decode::{self, Decode};
-use super::endpoint::{Endpoint, EventType, RawEvent};
+use super::endpoint::{EventType, RawEvent, WatchEndpoint};
 use super::error::{Malformed, WatchError};
 use super::history::History;
 use super::trouble::{STEADY, Trouble};
@@ -61,7 +61,7 @@ impl Position {
 
 /// One watch, which runs while it is polled.
 pub(super) struct Follower<S, D> {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: WatchEndpoint,
     pub(super) decode: D,
     pub(super) history: History<S>,
     pub(super) trouble: Trouble,

@@ -9,7 +9,7 @@ use hub_core::access::{AccessIndex, AccessSource, Known, Offer, Withheld};
 use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::plan::{CopyAction, plan as plan_copy};
 use hub_core::credential::state::State;
-use hub_core::explain::observed::{Observed, Profile};
+use hub_core::explain::observed::{Observed, ShownProfile};
 use hub_core::explain::{Explanation, Mark, Question, Step, explain};
 use hub_core::grant::{Grant, decide};
 use hub_core::profile::{ProfileAction, plan};
@@ -129,7 +129,7 @@ proptest! {
         let profiles = arbitrary.objects.iter().flatten().filter(|object| object["kind"] == "ClusterProfile");
         for profile in profiles {
             let (namespace, name) = names(profile);
-            let observed = Profile { observed: observe(profile), last_writer: None };
+            let observed = ShownProfile { observed: observe(profile), last_writer: None };
             hub.profiles.insert(key(namespace, name), observed);
         }
         for account in accounts() {

@@ -12,7 +12,7 @@ use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain, is_label_value};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
-use hub_core::credential::index::{CredentialIndex, Made, Profile, SyncSettings};
+use hub_core::credential::index::{CredentialIndex, Made, ProfileMetadata, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
@@ -200,9 +200,9 @@ impl World {
                     source.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
                 Arrival::Changes(self.index.apply_source(account_key(namespace, name), source))
             }
-            "ClusterProfile" => {
-                Arrival::Changes(self.index.apply_profile(key(namespace, name), Profile::read(&metadata)))
-            }
+            "ClusterProfile" => Arrival::Changes(
+                self.index.apply_profile(key(namespace, name), ProfileMetadata::read(&metadata)),
+            ),
             _ => Arrival::Touches(super::arrive(&mut self.fleet, object)),
         }
     }
