@@ -161,7 +161,7 @@ async fn a_role_of_another_owner_is_reported_and_left_alone() {
     let addons = start(&hub, "profiles").await;
     addons.works().await;
     let note = told(&hub.ocm, &role(), "ForeignRole").await;
-    assert!(note.contains("is left alone"), "{note}");
+    assert!(note.contains("is not changed"), "{note}");
     addons.measures(FOREIGN, 1.0).await;
     // Another cluster would change the Role, and the projector has already reacted to the cluster.
     joins(&hub, "c2").await;
