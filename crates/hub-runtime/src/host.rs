@@ -118,10 +118,8 @@ impl Watches {
     where
         K: Resource<DynamicType: Clone + Send + Sync> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let (span, resource) = (self.span(&watch), watch.resource());
-        let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
-        let api = Api::all_with(self.host.client.clone(), watch.kind());
-        self.host.spawn(resource, watch::objects(api, watch, sync, metrics, sink).instrument(span));
+        let (api, resource) = (Api::all_with(self.host.client.clone(), watch.kind()), watch.resource());
+        self.host.spawn(resource, self.objects(api, watch, sink));
     }
 
     /// Like [`Self::watch`], in one namespace.
@@ -134,10 +132,8 @@ impl Watches {
             + Send
             + 'static,
     {
-        let (span, resource) = (self.span(&watch), watch.resource());
-        let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
-        let api = Api::namespaced(self.host.client.clone(), namespace);
-        self.host.spawn(resource, watch::objects(api, watch, sync, metrics, sink).instrument(span));
+        let (api, resource) = (Api::namespaced(self.host.client.clone(), namespace), watch.resource());
+        self.host.spawn(resource, self.objects(api, watch, sink));
     }
 
     /// Like [`Self::watch`], for the metadata of the objects only.
@@ -177,14 +173,12 @@ impl Watches {
             + Send
             + 'static,
     {
-        let (span, resource, need) = (self.span(&watch), watch.resource(), watch.need());
-        let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
+        let (resource, need) = (watch.resource(), watch.need());
         let api = match namespace {
             Some(namespace) => Api::namespaced(self.host.client.clone(), namespace),
             None => Api::all(self.host.client.clone()),
         };
-        let watching = watch::objects(api, watch, sync, metrics, sink).instrument(span);
-        let task = self.host.tasks.spawn(resource, watching);
+        let task = self.host.tasks.spawn(resource, self.objects(api, watch, sink));
         let resource = (need != Need::Late).then_some(resource);
         HeldWatch { health: self.host.health.clone(), resource, task }
     }
@@ -193,6 +187,21 @@ impl Watches {
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let span = info_span!("task", controller = self.controller, name);
         self.host.spawn(name, task.instrument(span));
+    }
+
+    /// The task that watches whole objects.
+    fn objects<K, S>(
+        &self,
+        api: Api<K>,
+        watch: Watch<K>,
+        sink: S,
+    ) -> impl Future<Output = ()> + Send + use<K, S>
+    where
+        K: Resource<DynamicType: Clone + Send + Sync> + DeserializeOwned + Send + 'static,
+        S: Sink<K>,
+    {
+        let (span, sync) = (self.span(&watch), self.expect(&watch));
+        watch::objects(api, watch, sync, self.host.metrics.clone(), sink).instrument(span)
     }
 
     fn expect<K: Resource>(&self, watch: &Watch<K>) -> SyncState {
