@@ -161,13 +161,10 @@ pub struct ExplainArgs {
     pub setup: SetupArgs,
 }
 
-/// The arguments of `test`.
+/// How an application reaches its clusters: by which access provider, and by which exec plugin for which account.
 #[derive(Debug, Args)]
-pub struct TestArgs {
-    /// The namespace of the application, and the cluster
-    #[arg(value_name = "NAMESPACE/CLUSTER")]
-    pub target: Target,
-
+#[group(skip)]
+pub struct ReachArgs {
     /// The ManagedServiceAccount whose token is used
     #[arg(long, value_name = "NAME")]
     pub account: String,
@@ -183,6 +180,18 @@ pub struct TestArgs {
     /// Kubeconfig of the hub for the exec plugin; by default the one that this command uses
     #[arg(long, value_name = "FILE")]
     pub hub_kubeconfig: Option<PathBuf>,
+}
+
+/// The arguments of `test`.
+#[derive(Debug, Args)]
+pub struct TestArgs {
+    /// The namespace of the application, and the cluster
+    #[arg(value_name = "NAMESPACE/CLUSTER")]
+    pub target: Target,
+
+    /// How to reach a cluster
+    #[command(flatten)]
+    pub reach: ReachArgs,
 
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
@@ -199,21 +208,9 @@ pub struct KubeconfigArgs {
     /// Only this cluster
     pub cluster: Option<String>,
 
-    /// The ManagedServiceAccount whose token is used
-    #[arg(long, value_name = "NAME")]
-    pub account: String,
-
-    /// Name of the access provider in ClusterProfiles
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
-    pub access_provider_name: String,
-
-    /// The exec plugin
-    #[arg(long, value_name = "COMMAND", default_value = "cp-creds")]
-    pub plugin: String,
-
-    /// Kubeconfig of the hub for the exec plugin; by default the one that this command uses
-    #[arg(long, value_name = "FILE")]
-    pub hub_kubeconfig: Option<PathBuf>,
+    /// How to reach a cluster
+    #[command(flatten)]
+    pub reach: ReachArgs,
 
     /// Reach the clusters through a port that kubectl forwards from the hub; a comment contains the command for that
     #[arg(long)]

@@ -23,7 +23,7 @@ pub async fn kubeconfig(
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
     let providers =
-        providers(hub, &args.namespace, args.cluster.as_deref(), &args.access_provider_name).await?;
+        providers(hub, &args.namespace, args.cluster.as_deref(), &args.reach.access_provider_name).await?;
     let mut forwards: Vec<String> = Vec::new();
     let mut entries = Vec::new();
     for (name, mut cluster) in providers {
@@ -105,7 +105,7 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
 fn config(hub: &Hub, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Value {
     let clusters: Vec<_> =
         entries.iter().map(|(name, cluster)| json!({ "name": name, "cluster": stanza(cluster) })).collect();
-    let user = &args.account;
+    let user = &args.reach.account;
     let contexts: Vec<_> = entries
         .iter()
         .map(|(name, _)| json!({ "name": name, "context": { "cluster": name, "user": user } }))
@@ -136,14 +136,14 @@ fn stanza(cluster: &Cluster) -> Value {
 /// kubeconfig and not this one.
 fn exec(hub: &Hub, args: &KubeconfigArgs) -> Value {
     let mut env = vec![json!({ "name": "NAMESPACE", "value": args.namespace })];
-    let kubeconfig = args.hub_kubeconfig.clone().or_else(|| hub.kubeconfig.clone());
+    let kubeconfig = args.reach.hub_kubeconfig.clone().or_else(|| hub.kubeconfig.clone());
     if let Some(path) = kubeconfig.map(absolute) {
         env.push(json!({ "name": "KUBECONFIG", "value": path.display().to_string() }));
     }
     json!({
         "apiVersion": "client.authentication.k8s.io/v1",
-        "command": args.plugin,
-        "args": [format!("--managed-serviceaccount={}", args.account)],
+        "command": args.reach.plugin,
+        "args": [format!("--managed-serviceaccount={}", args.reach.account)],
         "env": env,
         "provideClusterInfo": true,
         "interactiveMode": "Never",

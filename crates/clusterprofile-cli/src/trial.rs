@@ -90,7 +90,8 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
         )));
     };
     let namespace = &args.target.namespace;
-    let providers = kubeconfig::providers(hub, namespace, Some(cluster), &args.access_provider_name).await?;
+    let providers =
+        kubeconfig::providers(hub, namespace, Some(cluster), &args.reach.access_provider_name).await?;
     let Some((_, stanza)) = providers.into_iter().next() else {
         return Err(CommandError::NotFound(format!("no ClusterProfile {namespace}/{cluster}")));
     };
@@ -167,17 +168,18 @@ async fn credential(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<(Sec
             "certificate-authority-data": ca, "config": config,
         } },
     });
-    let mut command = tokio::process::Command::new(&args.plugin);
+    let mut command = tokio::process::Command::new(&args.reach.plugin);
     command
-        .arg(format!("--managed-serviceaccount={}", args.account))
+        .arg(format!("--managed-serviceaccount={}", args.reach.account))
         .env("KUBERNETES_EXEC_INFO", info.to_string())
         .env("NAMESPACE", &args.target.namespace)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    if let Some(path) = args.hub_kubeconfig.as_ref().or(hub.kubeconfig.as_ref()) {
+    if let Some(path) = args.reach.hub_kubeconfig.as_ref().or(hub.kubeconfig.as_ref()) {
         command.env("KUBECONFIG", path);
     }
-    let output = command.output().await.map_err(|error| format!("cannot run {:?}: {error}", args.plugin))?;
+    let output =
+        command.output().await.map_err(|error| format!("cannot run {:?}: {error}", args.reach.plugin))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}: {}", output.status, text.lines().last().unwrap_or_default()));
@@ -189,7 +191,7 @@ async fn credential(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<(Sec
     let token = status["token"].as_str().filter(|token| !token.is_empty());
     let token = token.ok_or("the ExecCredential of the plugin has no token")?;
     let expires = status["expirationTimestamp"].as_str().map(|time| format!(", expires {time}"));
-    Ok((SecretBytes::from(token.as_bytes()), format!("{}{}", args.plugin, expires.unwrap_or_default())))
+    Ok((SecretBytes::from(token.as_bytes()), format!("{}{}", args.reach.plugin, expires.unwrap_or_default())))
 }
 
 /// Verifies the server's certificate, and records it.
