@@ -12,7 +12,7 @@ use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams};
-use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde_json::Value;
@@ -294,10 +294,10 @@ impl Credentials {
         let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
         let (now, copies, accounts) = futures::try_join!(
             hub.now(),
-            metadata(&secrets, ListParams::default().labels(labels::SYNCED_FROM)),
+            async { read::list_metadata(&secrets, &ListParams::default().labels(labels::SYNCED_FROM)).await },
             async { read::list(&accounts, &ListParams::default().labels(&asking)).await },
         )?;
-        let copies = copies.map(|copies| {
+        let copies = copies.objects().map(|copies| {
             let mut by_cluster: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
             for copy in copies {
                 let annotation = |key: &str| copy.annotations().get(key).cloned();
@@ -360,27 +360,5 @@ impl Credentials {
             }
         };
         Some(names.into_iter().map(credential).collect())
-    }
-}
-
-/// Lists metadata, page by page; `None` if the hub refuses that.
-async fn metadata(
-    api: &Api<Secret>,
-    params: ListParams,
-) -> Result<Option<Vec<PartialObjectMeta<Secret>>>, HubError> {
-    let mut page = params.limit(500);
-    let mut objects = Vec::new();
-    loop {
-        match api.list_metadata(&page).await {
-            Ok(list) => {
-                objects.extend(list.items);
-                match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page = page.continue_token(&token),
-                    None => return Ok(Some(objects)),
-                }
-            }
-            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
-            Err(source) => return Err(HubError { verb: "list", resource: "secrets".to_owned(), source }),
-        }
     }
 }

@@ -32,7 +32,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{DeserializeGuard, GroupVersionKind};
+use kube::core::{DeserializeGuard, GroupVersionKind, ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -69,10 +69,29 @@ pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<Listing
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
+    pages(api, params, async |page| api.list(&page).await).await
+}
+
+/// Like [`list`], for the metadata of the objects only.
+pub(crate) async fn list_metadata<K>(
+    api: &Api<K>,
+    params: &ListParams,
+) -> Result<Listing<PartialObjectMeta<K>>, HubError>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    pages(api, params, async |page| api.list_metadata(&page).await).await
+}
+
+async fn pages<K: Resource, T: Clone>(
+    api: &Api<K>,
+    params: &ListParams,
+    get: impl AsyncFn(ListParams) -> kube::Result<ObjectList<T>>,
+) -> Result<Listing<T>, HubError> {
     let mut page = params.clone().limit(PAGE);
     let mut objects = Vec::new();
     loop {
-        match api.list(&page).await {
+        match get(page.clone()).await {
             Ok(list) => {
                 objects.extend(list.items);
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
