@@ -10,12 +10,11 @@ use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerAction, ConsumerRole, Obs
 use hub_core::credential::account::Scope;
 use hub_core::fleet::Fleet;
 use hub_core::note::Reason;
-use hub_core::protected::ProtectedNamespaces;
-use hub_core::rights::{GRACE, PermissionSettings};
+use hub_core::rights::PermissionSettings;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::support::{binding, broken, exclusive, fleet, member};
+use crate::support::{binding, broken, exclusive, fleet, member, settings_of_permissions as settings};
 
 type Accounts = BTreeMap<AccountKey, Scope>;
 
@@ -25,19 +24,6 @@ fn accounts<const N: usize>(of: [(&str, &str, Option<&str>); N]) -> Accounts {
         (AccountKey { cluster: cluster.into(), account: account.into() }, Scope::read(annotation))
     };
     of.into_iter().map(account).collect()
-}
-
-fn settings() -> PermissionSettings {
-    PermissionSettings {
-        namespace: "addons".into(),
-        service_account: "syncer".to_owned(),
-        copies_role: "copies".to_owned(),
-        tokens_role: "tokens".to_owned(),
-        protected: ProtectedNamespaces::default(),
-        require_namespaces: false,
-        consumer_roles: Vec::new(),
-        grace: GRACE,
-    }
 }
 
 fn follower() -> ConsumerRole {

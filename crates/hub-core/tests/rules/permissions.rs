@@ -6,31 +6,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hub_core::access::Known;
-use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{
-    BindingAction, GRACE, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, TokensAction,
-    plan_tokens, token_rules,
+    BindingAction, GRACE, Needs, ObservedRoleBinding, ObservedTokensRole, TokensAction, plan_tokens,
+    token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use proptest::prelude::*;
 
+use crate::support::settings_of_permissions as settings;
+
 const MINUTE: Duration = Duration::from_mins(1);
 /// A minute less than [`GRACE`].
 const ALMOST_GRACE: Duration = Duration::from_mins(4);
-
-fn settings() -> PermissionSettings {
-    PermissionSettings {
-        namespace: "addons".into(),
-        service_account: "syncer".to_owned(),
-        copies_role: "copies".to_owned(),
-        tokens_role: "tokens".to_owned(),
-        protected: ProtectedNamespaces::default(),
-        require_namespaces: false,
-        consumer_roles: Vec::new(),
-        grace: GRACE,
-    }
-}
 
 fn role() -> Known<String> {
     Known::Present("role-1".to_owned())

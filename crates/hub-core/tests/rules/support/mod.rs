@@ -15,6 +15,8 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
+use hub_core::protected::ProtectedNamespaces;
+use hub_core::rights::{GRACE, PermissionSettings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -22,6 +24,20 @@ use serde_json::{Value, json};
 pub const IN_SET: &str = "cluster.open-cluster-management.io/clusterset";
 /// A time, for conditions.
 pub const NOON: &str = "2026-05-01T12:00:00Z";
+
+/// The settings of an installation without consumers.
+pub fn settings_of_permissions() -> PermissionSettings {
+    PermissionSettings {
+        namespace: "addons".into(),
+        service_account: "syncer".to_owned(),
+        copies_role: "copies".to_owned(),
+        tokens_role: "tokens".to_owned(),
+        protected: ProtectedNamespaces::default(),
+        require_namespaces: false,
+        consumer_roles: Vec::new(),
+        grace: GRACE,
+    }
+}
 
 /// A ManagedCluster that works, with these labels.
 pub fn cluster(name: &str, labels: &Value) -> Value {
