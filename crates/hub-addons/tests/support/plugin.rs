@@ -19,7 +19,9 @@ pub fn cp_creds() -> &'static Path {
 pub fn program(name: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = building::command(cargo)
-        .args(["build", "--locked", "--quiet", "--package", name, "--bin", name])
+        // With the packages and the kind of targets that the tests are built of: any other choice selects other features
+        // of the dependencies, and compiles them a second time.
+        .args(["build", "--locked", "--quiet", "--workspace", "--bin", name, "--test", "hubs"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
@@ -30,7 +32,8 @@ pub fn program(name: &str) -> PathBuf {
     let messages = String::from_utf8(output.stdout).unwrap();
     let executable = messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).unwrap();
-        message["executable"].as_str().map(PathBuf::from)
+        let executable = message["executable"].as_str().filter(|_| message["target"]["name"] == name);
+        executable.map(PathBuf::from)
     });
-    executable.unwrap_or_else(|| panic!("cargo does not print the path of cp-creds: {messages}"))
+    executable.unwrap_or_else(|| panic!("cargo does not print the path of {name}: {messages}"))
 }
