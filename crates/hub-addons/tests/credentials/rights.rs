@@ -93,20 +93,30 @@ async fn is_allowed(client: &Client, namespace: &str) -> bool {
     }
 }
 
-#[tokio::test]
-async fn the_syncer_gets_permissions_where_a_set_is_bound_and_for_tokens_of_accounts_that_opt_in() {
+/// A hub with the namespaces `team` and `other`, of which `team` is granted a cluster with a token.
+async fn hub_with_a_grant() -> Hub {
     let mut rules = rights::projector();
     rules.extend(rights::credential_rights());
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
     install(&hub).await;
-    let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
-    hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
     cluster_with_token(&hub.ocm, "c1", "app").await;
     ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
+    hub
+}
 
-    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
-    let _profiles = Addons::beside(&hub, &[PROFILES, &subject]).await;
+/// The flag that names the syncer's ServiceAccount.
+fn subject() -> String {
+    format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1)
+}
+
+#[tokio::test]
+async fn the_syncer_gets_permissions_where_a_set_is_bound_and_for_tokens_of_accounts_that_opt_in() {
+    let hub = hub_with_a_grant().await;
+    let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
+    hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
+
+    let _profiles = Addons::beside(&hub, &[PROFILES, &subject()]).await;
     let granted = [SYNCER, "--credential-secret-access=granted", "--leader-elect=false"];
     let syncer = Addons::launch_with(&hub, "syncer", account.kubeconfig(), &granted).await;
     has_copies(&hub.ocm, "team", &["c1-app"]).await;
@@ -177,10 +187,9 @@ async fn a_permission_that_was_changed_manually_is_restored() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
     install(&hub).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
-    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
     let alone = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
                  ClusterProfileCredSyncer=false,ClusterProfileCredRights=true";
-    let _rights = Addons::beside(&hub, &[alone, &subject]).await;
+    let _rights = Addons::beside(&hub, &[alone, &subject()]).await;
     let bindings: Api<RoleBinding> = Api::namespaced(hub.ocm.clone(), "team");
     let is_right = async || {
         let found = bindings.get_opt("hub-addons-copies").await.unwrap();
@@ -228,17 +237,10 @@ fn lease(renewed: &str) -> ocm::Object {
 
 #[tokio::test]
 async fn a_permission_outlives_its_need_until_the_syncer_has_run_and_deleted_its_copies() {
-    let mut rules = rights::projector();
-    rules.extend(rights::credential_rights());
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
-    install(&hub).await;
+    let hub = hub_with_a_grant().await;
     let account = hub.service_account(SUBJECT.0, SUBJECT.1).await.unwrap();
     hub.grant_service_account(SUBJECT.0, SUBJECT.1, rights::syncer_granted()).await.unwrap();
-    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other")]).await;
-    cluster_with_token(&hub.ocm, "c1", "app").await;
-    ocm::bound("team", "c1").create(&hub.ocm).await.unwrap();
-    let subject = format!("--credential-rights-subject={}/{}", SUBJECT.0, SUBJECT.1);
-    let _profiles = Addons::beside(&hub, &[PROFILES, &subject, "--credential-rights-grace=1s"]).await;
+    let _profiles = Addons::beside(&hub, &[PROFILES, &subject(), "--credential-rights-grace=1s"]).await;
     let namespace = format!("--leader-election-namespace={}", SUBJECT.0);
     let granted = [SYNCER, "--credential-secret-access=granted", &namespace];
     let syncer = Addons::launch_with(&hub, "syncer", account.kubeconfig(), &granted).await;
