@@ -3,28 +3,83 @@
 # later calls find it. Only that line goes to stdout:
 #
 #   helm="$(hack/go-program.sh helm)" && "$helm" version
+#
+# With --source, it prints the directory of the program's module, which also has the manifests of its release.
 set -euo pipefail
 
-usage() { echo "usage: hack/go-program.sh helm | helm3 | promtool" >&2; exit 2; }
+usage() {
+  cat >&2 <<'EOF'
+usage: hack/go-program.sh [--source] PROGRAM
+
+  argocd, cluster-proxy, cluster-proxy-manager, helm, helm3, kueue, managed-serviceaccount, promtool, proxy-agent,
+  proxy-server, registration
+EOF
+  exit 2
+}
 say() { printf 'go-program: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
+wanted=program
+if [ "${1-}" = --source ]; then wanted=source; shift; fi
 [ $# -eq 1 ] || usage
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-module=
+module='' sum=''
 case $1 in
   helm) package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-} ;;
   helm3) package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-} ;;
+  # Upstream's programs, with which the suite is used. Built in their own modules, whose go.sum pins what they require.
+  argocd)
+    package=github.com/argoproj/argo-cd/v3/cmd version=v3.2.0 given=${ARGOCD-}
+    sum=h1:m2eGAV+nXQGgzZbH5SyJD5laaPW27mzWXBrgisUHY/0=
+    ;;
+  cluster-proxy)
+    package=open-cluster-management.io/cluster-proxy/cmd/cluster-proxy version=v0.10.0 given=${CLUSTER_PROXY-}
+    sum=h1:vo8QW4m8IpIkVLX6xkGZVSYc71EVZYpMdgPBkGQb6/w=
+    ;;
+  cluster-proxy-manager)
+    package=open-cluster-management.io/cluster-proxy/cmd/addon-manager version=v0.10.0 given=${CLUSTER_PROXY_MANAGER-}
+    sum=h1:vo8QW4m8IpIkVLX6xkGZVSYc71EVZYpMdgPBkGQb6/w=
+    ;;
+  kueue)
+    package=sigs.k8s.io/kueue/cmd/kueue version=v0.19.0 given=${KUEUE-}
+    sum=h1:5yCu85qsJhvUVVxE0Csw546DDBcRwUXpBEOmEFlws34=
+    ;;
+  managed-serviceaccount)
+    package=open-cluster-management.io/managed-serviceaccount/cmd version=v0.10.0 given=${MANAGED_SERVICEACCOUNT-}
+    sum=h1:OBJ1EA8aaf0q8a7tBIHZT+5KdFECRKiDvoq/jqSHf1k=
+    ;;
+  registration)
+    package=open-cluster-management.io/ocm/cmd/registration version=v1.2.1 given=${REGISTRATION-}
+    sum=h1:JC1mrIkaNjJ+AmLjiQ/sIhUE6Uzb3JVXFlFbaZF5+VY=
+    ;;
   # Its own module has replace directives, which go install does not allow; our module requires it and has none.
   promtool) package=github.com/prometheus/prometheus/cmd/promtool module=$root/e2e/promtool given=${PROMTOOL-} ;;
+  # The same.
+  proxy-agent) package=sigs.k8s.io/apiserver-network-proxy/cmd/agent module=$root/e2e/field given=${PROXY_AGENT-} ;;
+  proxy-server) package=sigs.k8s.io/apiserver-network-proxy/cmd/server module=$root/e2e/field given=${PROXY_SERVER-} ;;
   *) usage ;;
 esac
+[ -z "$module" ] || version=$(awk -v path="${package%%/cmd*}" '$1 == path { print $2; exit }' "$module/go.mod")
+
+# fetch: prints the directory of the program's module in Go's module cache, if the content is as expected.
+fetch() {
+  local path=${package%%/cmd*} download
+  # Outside every module of this repository, none of which requires these.
+  download=$(cd / && GOWORK=off GOFLAGS='' go mod download -json "$path@$version")
+  field() { awk -F'"' -v name="$1" '$2 == name { print $4 }' <<<"$download"; }
+  [ -z "$sum" ] || [ "$(field Sum)" = "$sum" ] || die "$path@$version has the checksum $(field Sum), expected $sum"
+  field Dir
+}
+
+if [ "$wanted" = source ]; then
+  fetch
+  exit
+fi
 if [ -n "$given" ]; then
   command -v "$given" || die "program $given does not exist"
   exit
 fi
 
-[ -z "$module" ] || version=$(awk -v path="${package%/cmd/*}" '$1 == path { print $2; exit }' "$module/go.mod")
 cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/go-programs"
 directory="$cache/$1-$version"
 program="$directory/${package##*/}"
@@ -48,6 +103,9 @@ if [ ! -x "$program" ]; then
     if [ -n "$module" ]; then
       cd "$module"
       go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work" "$package"
+    elif [ -n "$sum" ]; then
+      cd "$(fetch)"
+      go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work" ".${package#"${package%%/cmd*}"}"
     else
       go install -trimpath -ldflags "-s -w" "$package@$version"
     fi
