@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: hack/check-image.sh [IMAGE.SH-OPTION]...
+usage: hack/check-image.sh [--output DIR] [IMAGE.SH-OPTION]...
 
 Fails if
 
@@ -13,21 +13,27 @@ Fails if
   - a program does not run in its image's own root file system, or cp-creds does not install itself there
   - an SBOM lacks a crate that is linked into its program, with the version in Cargo.lock
 
-It builds for this machine's architecture, and requires jq and what hack/image.sh requires.
+It builds for this machine's architecture, and requires jq and what hack/image.sh requires. With --output, the images
+are kept in DIR.
 
 The second build is skipped if two builds of the same inputs were the same before: the sources and manifests of the
-programs, Cargo.lock, hack/image.sh, deploy/images, and the versions of the compilers. The result is cached in the
-user's cache directory; without a cache (CI) it builds twice.
+programs, Cargo.lock, hack/image.sh, hack/program.sh, deploy/images, and the versions of the compilers. The result is
+cached in the user's cache directory; without a cache (CI) it builds twice.
 USAGE
 }
 
-case ${1-} in -h | --help) usage; exit ;; esac
+output=
+case ${1-} in
+  -h | --help) usage; exit ;;
+  --output) mkdir -p "$2" && output=$(cd "$2" && pwd); shift 2 ;;
+esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 target_dir=${CARGO_TARGET_DIR:-$root/target}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+one=${output:-$work/one}
 
 die() { echo "FAILED, $*" >&2; exit 1; }
 
@@ -48,13 +54,13 @@ inputs() {
     printf '%s\n' "$@" "$arch"
     rustc --version --verbose
     "${CC:-cc}" --version
-    find Cargo.toml Cargo.lock rust-toolchain.toml hack/image.sh deploy/images crates \
+    find Cargo.toml Cargo.lock rust-toolchain.toml hack/image.sh hack/program.sh deploy/images crates \
       -type f -not -path 'crates/*/tests/*' -not -path 'crates/*/fuzz/*' -print0 | sort -z | xargs -0 sha256sum
   } | sha256sum | cut -c1-32
 }
 
 same=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/reproducible/$(inputs "$@")
-hack/image.sh --arch "$arch" --output "$work/one" "$@"
+hack/image.sh --arch "$arch" --output "$one" "$@"
 if [ -e "$same" ]; then
   echo "two builds of these inputs were the same $(date -r "$same" '+on %F at %H:%M')"
 else
@@ -63,7 +69,7 @@ else
   CARGO_TARGET_DIR="$work/elsewhere/target" "$work/elsewhere/hack/image.sh" --arch "$arch" --output "$work/two" "$@"
   rm -rf "$work/elsewhere"
   for file in digests "hub-addons-$arch.cdx.json" "cp-creds-$arch.cdx.json"; do
-    cmp "$work/one/$file" "$work/two/$file" || die "two builds differ"
+    cmp "$one/$file" "$work/two/$file" || die "two builds differ"
   done
   mkdir -p "${same%/*}"
   touch "$same"
@@ -76,7 +82,7 @@ fi
 unpack() {
   local layout=$work/$1/layout manifest layer
   mkdir -p "$layout" "$work/$1/root"
-  tar -x -f "$work/one/$1-$arch.oci.tar" -C "$layout"
+  tar -x -f "$one/$1-$arch.oci.tar" -C "$layout"
   blob() { echo "$layout/blobs/${1/://}"; }
   expect "the number of images in the archive" "$(jq '.manifests | length' "$layout/index.json")" 1
   manifest=$(blob "$(jq -er '.manifests[0].digest' "$layout/index.json")")
@@ -127,7 +133,7 @@ echo "the images contain only their programs, which run"
 # --- SBOMs -------------------------------------------------------------------------------------------
 
 for image in hub-addons cp-creds; do
-  sbom=$work/one/$image-$arch.cdx.json
+  sbom=$one/$image-$arch.cdx.json
   expect "the subject of the SBOM" "$(jq -er '.bomFormat + " " + .metadata.component.name' "$sbom")" "CycloneDX $image"
   jq -er '.components[] | .name + " " + .version' "$sbom" | sort -u >"$work/named"
   # The first line is the program itself, followed by what is linked into it. "(*)" marks a crate that was already

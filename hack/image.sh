@@ -112,82 +112,35 @@ esac
 
 machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "images are not built for $1" ;; esac; }
 
-# compiler ARCH: a C compiler for it. ring's C code needs no C library, and Rust has its own musl, so any compiler for
-# that architecture works.
-compiler() {
-  if [ "$1" = "$host" ]; then echo "${CC:-cc}"; else echo "$(machine "$1")-linux-gnu-gcc"; fi
-}
-
 choose_arches() {
-  local arch other=arm64
+  local arch other=arm64 compiler
   arches=("${arches[@]/#native/$host}")
   if [ ${#arches[@]} = 0 ]; then
     [ "$host" != none ] || die "this machine is $(uname -m): set --arch"
     arches=("$host")
     [ "$host" = amd64 ] || other=amd64
-    if command -v "$(compiler "$other")" >/dev/null; then
+    compiler=$(hack/program.sh --compiler "$other")
+    if command -v "$compiler" >/dev/null; then
       arches+=("$other")
     else
-      say "no image for $other: $(compiler "$other") is not installed"
+      say "no image for $other: $compiler is not installed"
     fi
   fi
-  for arch in "${arches[@]}"; do
-    machine "$arch" >/dev/null
-    command -v "$(compiler "$arch")" >/dev/null ||
-      hack/have.sh "$(compiler "$arch")" "$(package_of "$arch")" ||
-      die "the C compiler for $arch, $(compiler "$arch"), is not installed. On Debian: apt-get install $(package_of "$arch")"
-  done
-}
-
-package_of() {
-  if [ "$1" = "$host" ]; then echo gcc; else echo "gcc-$(machine "$1" | tr _ -)-linux-gnu"; fi
+  for arch in "${arches[@]}"; do machine "$arch" >/dev/null; done
 }
 
 # --- programs ----------------------------------------------------------------------------------------
 
-# build PROGRAM ARCH
-build() {
-  local program=$1 triple compiler profile=$profile underscored separator=$'\x1f' variables=()
-  triple=$(machine "$2")-unknown-linux-musl
-  compiler=$(compiler "$2")
-  underscored=${triple//-/_}
-  [ -n "$profile" ] || case $program in
-    cp-creds) profile=plugin ;;
-    *) profile=release ;;
-  esac
-  variables=("CC_$underscored=$compiler")
-  # The compiler for another architecture also links.
-  [ "$2" = "$host" ] || variables+=("CARGO_TARGET_${underscored^^}_LINKER=$compiler")
-  # If several prefixes match, the last one applies.
-  local flags=(
-    "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-    "--remap-path-prefix=$root=/src"
-    "--remap-path-prefix=$target_dir=/target"
-  )
-  variables+=("CARGO_ENCODED_RUSTFLAGS=${flags[0]}$separator${flags[1]}$separator${flags[2]}")
-  env CARGO_TARGET_DIR="$target_dir" "${variables[@]}" \
-    cargo build --locked --package "$program" --profile "$profile" --target "$triple"
-  mkdir -p "$work/$2"
-  install -m 0755 "$target_dir/$triple/$profile/$program" "$work/$2/$program"
-  if grep -qaF -e "$root/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$work/$2/$program"; then
-    die "$program contains a path of this machine"
-  fi
-}
-
 programs_of() { [ "$1" = cp-creds ] && echo cp-creds || echo "hub-addons cp-creds"; }
 
 build_programs() {
-  local arch program wanted
+  local arch program wanted built
   wanted=$(for image in "${images[@]}"; do programs_of "$image"; done | tr ' ' '\n' | sort -u)
   for arch in "${arches[@]}"; do
-    local triple
-    triple=$(machine "$arch")-unknown-linux-musl
-    if [ ! -d "$(rustc --print target-libdir --target "$triple")" ]; then
-      command -v rustup >/dev/null || die "the Rust target $triple is not installed, and neither is rustup"
-      rustup target add "$triple"
-    fi
+    mkdir -p "$work/$arch"
     for program in $wanted; do
-      build "$program" "$arch"
+      built=$(hack/program.sh --arch "$arch" ${profile:+--profile "$profile"} "$program")
+      install -m 0755 "$built" "$work/$arch/"
     done
   done
 }

@@ -49,25 +49,6 @@ fail() { failures=$((failures + 1)); echo "FAILED, $*"; }
 # In the format that hack/test.sh counts.
 skip() { echo "SKIPPED, $*"; }
 
-# musl first: smaller, and its resolver needs only /etc/resolv.conf. ring's C code needs no C library, so the host's
-# compiler works.
-build_plugin() {
-  local arch target
-  arch=$(uname -m)
-  target=$arch-unknown-linux-musl
-  if [ -d "$(rustc --print target-libdir --target "$target")" ] ||
-    { command -v rustup >/dev/null && rustup target add "$target"; }; then
-    env "CC_${arch}_unknown_linux_musl=${CC:-cc}" \
-      cargo build --locked --package cp-creds --profile plugin --target "$target"
-  else
-    skip "cp-creds as released: the target $target is not installed; this is the larger one for gnu"
-    target=$arch-unknown-linux-gnu
-    RUSTFLAGS="-C target-feature=+crt-static" \
-      cargo build --locked --package cp-creds --profile plugin --target "$target"
-  fi
-  plugin=$built/$target/plugin/cp-creds
-}
-
 # The path of the peer, and its arguments.
 find_peer() {
   peer=()
@@ -133,9 +114,7 @@ measure() {
 check_file() {
   local size
   size=$(stat -c %s "$plugin")
-  case $plugin in
-    *-musl/*) [ "$size" -le $size_max ] || fail "cp-creds has $size bytes, more than $size_max" ;;
-  esac
+  [ "$size" -le $size_max ] || fail "cp-creds has $size bytes, more than $size_max"
   if ! command -v readelf >/dev/null; then
     skip "whether cp-creds is static: readelf is not installed"
   elif readelf --wide --program-headers --dynamic "$plugin" | grep -E 'INTERP|NEEDED'; then
@@ -166,7 +145,7 @@ check_empty_root() {
   fi
 }
 
-build_plugin
+plugin=$(hack/program.sh cp-creds)
 find_peer "$@"
 # Optimized, as real hubs are: the hub's part of the handshake counts for the plugin's wall time.
 cargo build --locked --quiet --release --package cp-creds --examples

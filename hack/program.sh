@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Builds one of our programs as it is released: static, and without a path of this machine. Prints its file.
+#
+# usage: hack/program.sh [--arch ARCH] [--profile NAME] PROGRAM
+#        hack/program.sh --compiler ARCH
+#
+#   --arch ARCH      amd64 or arm64; by default that of this machine
+#   --profile NAME   cargo's profile; by default release, and plugin for cp-creds
+#   --compiler ARCH  build nothing; print the C compiler for it
+#
+# Needs rustup or the musl target of Rust, and a C compiler for the architecture. With CI=true it installs the compiler
+# with apt-get; otherwise it prints what to install.
+set -euo pipefail
+
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+die() { printf 'program: %s\n' "$*" >&2; exit 1; }
+
+case $(uname -m) in
+  x86_64) host=amd64 ;;
+  aarch64 | arm64) host=arm64 ;;
+  *) host=none ;;
+esac
+
+machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "no programs are built for $1" ;; esac; }
+
+# compiler ARCH: ring's C code needs no C library, and Rust has its own musl, so any compiler for that architecture
+# works.
+compiler() {
+  if [ "$1" = "$host" ]; then echo "${CC:-cc}"; else echo "$(machine "$1")-linux-gnu-gcc"; fi
+}
+
+package_of() {
+  if [ "$1" = "$host" ]; then echo gcc; else echo "gcc-$(machine "$1" | tr _ -)-linux-gnu"; fi
+}
+
+arch=$host profile='' program=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --arch) arch=${2-}; shift ;;
+    --profile) profile=${2-}; shift ;;
+    --compiler) compiler "${2-}"; exit ;;
+    -h | --help) usage; exit ;;
+    -*) usage >&2; exit 2 ;;
+    *) program=$1 ;;
+  esac
+  shift
+done
+[ -n "$program" ] || { usage >&2; exit 2; }
+[ -n "$profile" ] || case $program in
+  cp-creds) profile=plugin ;;
+  *) profile=release ;;
+esac
+triple=$(machine "$arch")-unknown-linux-musl
+compiler=$(compiler "$arch")
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+target=${CARGO_TARGET_DIR:-$root/target}
+mkdir -p "$target"
+target=$(cd "$target" && pwd)
+command -v "$compiler" >/dev/null || hack/have.sh "$compiler" "$(package_of "$arch")" ||
+  die "the C compiler for $arch, $compiler, is not installed. On Debian: apt-get install $(package_of "$arch")"
+if [ ! -d "$(rustc --print target-libdir --target "$triple")" ]; then
+  command -v rustup >/dev/null || die "the Rust target $triple is not installed, and neither is rustup"
+  rustup target add "$triple" >&2
+fi
+
+underscored=${triple//-/_} separator=$'\x1f'
+variables=("CC_$underscored=$compiler")
+# The compiler for another architecture also links.
+[ "$arch" = "$host" ] || variables+=("CARGO_TARGET_${underscored^^}_LINKER=$compiler")
+# If several prefixes match, the last one applies.
+flags=(
+  "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+  "--remap-path-prefix=$root=/src"
+  "--remap-path-prefix=$target=/target"
+)
+variables+=("CARGO_ENCODED_RUSTFLAGS=${flags[0]}$separator${flags[1]}$separator${flags[2]}")
+env CARGO_TARGET_DIR="$target" "${variables[@]}" \
+  cargo build --locked --package "$program" --profile "$profile" --target "$triple" >&2
+built=$target/$triple/$profile/$program
+if grep -qaF -e "$root/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$built"; then
+  die "$program contains a path of this machine"
+fi
+echo "$built"
