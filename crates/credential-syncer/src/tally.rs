@@ -30,7 +30,7 @@ struct CountedPlace {
 
 impl Tally {
     pub(crate) fn new(metrics: Metrics) -> Self {
-        metrics.declare_credentials(&State::COUNTED.map(State::as_str));
+        metrics.declare_credentials(State::counted().map(State::as_str));
         Self { metrics, counted: Mutex::default() }
     }
 

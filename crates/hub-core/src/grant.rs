@@ -62,6 +62,21 @@ pub enum Doubt {
     SelectorUnusable,
 }
 
+impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Self; 9] = [
+        Self::Granted,
+        Self::Refused(Refusal::NoSuchCluster),
+        Self::Refused(Refusal::ClusterDeleting),
+        Self::Refused(Refusal::NameMismatch),
+        Self::Refused(Refusal::NotBound),
+        Self::Refused(Refusal::NoSuchSet),
+        Self::Refused(Refusal::NotSelected),
+        Self::Doubtful(Doubt::BindingUnreadable),
+        Self::Doubtful(Doubt::SelectorUnusable),
+    ];
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -269,9 +269,9 @@ impl Metrics {
     }
 
     /// Initializes the series of the states of copies.
-    pub fn declare_credentials(&self, states: &[&'static str]) {
+    pub fn declare_credentials(&self, states: impl Iterator<Item = &'static str>) {
         for state in states {
-            self.credentials.get_or_create(&[("state", *state)]).set(0);
+            self.credentials.get_or_create(&[("state", state)]).set(0);
         }
     }
 

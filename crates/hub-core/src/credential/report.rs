@@ -14,6 +14,9 @@ use crate::credential::state::State;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 
+/// The reason of the condition if nothing is wrong except entries of the annotation.
+pub const INVALID_NAMESPACE: &str = "InvalidNamespace";
+
 /// How many namespaces a sentence lists.
 const NAMED: usize = 10;
 
@@ -86,7 +89,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
         && !invalid.is_empty()
     {
         let entries: Vec<_> = invalid.iter().take(NAMED).map(|entry| quoted(entry)).collect();
-        reason = reason.or(Some("InvalidNamespace"));
+        reason = reason.or(Some(INVALID_NAMESPACE));
         sentences.push(format!(
             "the annotation contains entries that are not valid namespace names: {}",
             entries.join(", ")

@@ -57,10 +57,14 @@ pub enum State {
 }
 
 impl State {
-    /// Every state that is counted, for metrics that start at zero. The others are normal, and would be counted for
-    /// every pair of account and namespace.
-    pub const COUNTED: [Self; 19] = [
+    /// Every state.
+    pub const ALL: [Self; 23] = [
         Self::Synced,
+        Self::DeleteRefused,
+        Self::NotAsked,
+        Self::OutOfScope,
+        Self::NotGranted,
+        Self::ProtectedNamespace,
         Self::GrantUnknown,
         Self::NameTooLong,
         Self::AccountUnknown,
@@ -78,8 +82,13 @@ impl State {
         Self::NameTaken,
         Self::Terminating,
         Self::WriteRefused,
-        Self::DeleteRefused,
     ];
+
+    /// The states that are counted, for metrics that start at zero. The others are normal, and would be counted for
+    /// every pair of account and namespace.
+    pub fn counted() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|state| state.is_counted())
+    }
 
     /// Whether it is counted.
     #[must_use]

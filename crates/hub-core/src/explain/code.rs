@@ -1,10 +1,12 @@
 //! The results of steps, as codes for scripts and texts for people.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
 use crate::access::Withheld;
+use crate::credential::report::INVALID_NAMESPACE;
 use crate::credential::state::State;
 use crate::grant::{Doubt, Refusal, Verdict};
 use crate::note::Reason;
@@ -73,7 +75,58 @@ pub enum Code {
     PermissionsUnknown,
 }
 
+/// The findings of the projector that are about a profile or its cluster.
+const OF_PROFILES: [Reason; 8] = [
+    Reason::ForeignProfile,
+    Reason::ProfileTerminating,
+    Reason::MemberIdChanged,
+    Reason::MemberIdShared,
+    Reason::UnlabelledProfile,
+    Reason::NameTooLong,
+    Reason::Unreadable,
+    Reason::TooManyAccessProviders,
+];
+
 impl Code {
+    /// Every code, for the documentation and its test.
+    #[must_use]
+    pub fn all() -> BTreeSet<String> {
+        let own = [
+            Self::NotReadable,
+            Self::ControllerLeads,
+            Self::ControllerNotFound,
+            Self::ControllerNotLeading,
+            Self::OcmGateEnabled,
+            Self::OtherWriter,
+            Self::NoBinding,
+            Self::NothingSelected,
+            Self::ProfileUpToDate,
+            Self::NoProfile,
+            Self::ProfileOutdated,
+            Self::AccessPublished,
+            Self::AccessOutdated,
+            Self::TrustAnchorExpired,
+            Self::AccountAsks,
+            Self::NoAccount,
+            Self::TokenReported,
+            Self::CredentialOutdated,
+            Self::Reported(INVALID_NAMESPACE.to_owned()),
+            Self::TokenExpired,
+            Self::ConsumerMayRead,
+            Self::NobodyMayRead,
+            Self::PermissionsApplied,
+            Self::PermissionsNotApplied,
+            Self::PermissionsUnknown,
+        ];
+        own.into_iter()
+            .chain(Verdict::ALL.map(Self::Grant))
+            .chain(OF_PROFILES.map(Self::Profile))
+            .chain(Withheld::ALL.map(Self::Withheld))
+            .chain(State::ALL.map(Self::Credential))
+            .map(|code| code.as_str().to_owned())
+            .collect()
+    }
+
     /// The code as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -10,7 +10,7 @@ use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::plan::{CopyAction, plan as plan_copy};
 use hub_core::credential::state::State;
 use hub_core::explain::observed::{Observed, ShownProfile};
-use hub_core::explain::{Explanation, Mark, Question, Step, explain};
+use hub_core::explain::{Code, Explanation, Mark, Question, Step, explain};
 use hub_core::grant::{Grant, decide};
 use hub_core::profile::{ProfileAction, plan};
 use hub_core::project::ProjectionSettings;
@@ -30,7 +30,12 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
 }
 
+/// The worst mark of these steps. Every code is one that scripts can know.
 fn marks_of(explanation: &Explanation, steps: &[Step]) -> Mark {
+    let codes = Code::all();
+    for finding in &explanation.findings {
+        assert!(codes.contains(finding.code.as_str()), "{finding:?}");
+    }
     let findings = explanation.findings.iter().filter(|finding| steps.contains(&finding.step));
     findings.map(|finding| finding.mark).max().unwrap_or(Mark::Ok)
 }
