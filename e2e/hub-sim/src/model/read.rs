@@ -79,7 +79,7 @@ impl Server {
             }
             let exact = request.parameter("resourceVersionMatch") == "Exact";
             if exact && wanted < self.compacted {
-                return Err(Failure::expired(format!("The provided resource version is too old: {wanted}")));
+                return Err(Failure::expired("The resourceVersion for the provided list is too old."));
             }
             let version = if exact { wanted } else { self.version };
             (version, 0, Arc::new(self.objects_at(target.kind, version)))

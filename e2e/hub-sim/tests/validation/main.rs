@@ -9,11 +9,14 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
+mod collecting;
+mod expiry;
 mod requests;
 mod sides;
 
 use hub_sim::model::Server;
 use local_hub::{Flavour, LocalHub};
+use serde_json::Value;
 
 use requests::Sequence;
 use sides::{Model, Real, Sides};
@@ -22,9 +25,17 @@ use sides::{Model, Real, Sides};
 const SEQUENCES: u64 = 48;
 const LENGTH: usize = 40;
 
+/// The number of graphs of owners.
+const GRAPHS: u64 = 24;
+
+/// The CRDs of a hub, from which the model knows its kinds.
+fn crds(hub: &LocalHub) -> Vec<Value> {
+    hub.crds().unwrap().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect()
+}
+
 async fn compare(lists: Flavour) {
     let hub = LocalHub::builder().without_controller_manager().flavour(lists).start().await.unwrap();
-    let crds: Vec<_> = hub.crds().unwrap().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
+    let crds = crds(&hub);
     let client = hub.client_as(local_hub::OCM).await.unwrap();
     let first = std::env::var("HUB_SIM_VALIDATION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let (mut requests, mut differences) = (0, Vec::new());
@@ -54,4 +65,30 @@ async fn random_requests_have_the_same_answers_where_lists_are_maps() {
 #[tokio::test(flavor = "multi_thread")]
 async fn random_requests_have_the_same_answers_where_lists_are_atomic() {
     compare(Flavour::Atomic).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_graphs_of_owners_and_finalizers_leave_the_same_objects() {
+    let hub = LocalHub::builder().start().await.unwrap();
+    let client = hub.client_as(local_hub::OCM).await.unwrap();
+    let compared = (0..GRAPHS).map(|seed| {
+        let (model, real) = (Model(Server::new(crds(&hub))), Real(client.clone()));
+        tokio::spawn(collecting::compare(seed, model, real))
+    });
+    let mut differences = Vec::new();
+    for compared in compared.collect::<Vec<_>>() {
+        differences.extend(compared.await.unwrap());
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    println!("{GRAPHS} graphs of owners, no difference");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_is_compacted_or_restored_leads_to_the_same_responses() {
+    let hub = LocalHub::builder().without_controller_manager().start().await.unwrap();
+    let client = hub.client_as(local_hub::OCM).await.unwrap();
+    expiry::compare(&hub, Model(Server::new(crds(&hub))), Real(client)).await;
+    println!(
+        "lists, continue tokens and watches in a whole, a compacted and a restored history, no difference"
+    );
 }

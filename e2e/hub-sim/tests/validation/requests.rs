@@ -404,7 +404,7 @@ fn note(seen: &mut BTreeMap<String, Seen>, key: &str, object: &Value) {
 }
 
 /// The parts of a response that must be the same.
-fn normal((code, mut body): Response) -> (u16, Value) {
+pub fn normal((code, mut body): Response) -> (u16, Value) {
     if body["kind"] == "Status" {
         let reason = body["reason"].as_str().unwrap_or_default().to_owned();
         // Messages about errors of a field vary in wording, and those of conflicts name versions.
