@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hub_api::cluster_profile::ClusterProfile;
+use hub_api::cluster_profile::ProfileIdentity;
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
@@ -16,7 +16,6 @@ use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::core::PartialObjectMeta;
 
 use crate::settings::SecretAccess;
 use crate::store::Store;
@@ -29,9 +28,9 @@ const PAGE: u32 = 5000;
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
     watches.watch(accounts, AccountSink(Arc::clone(store)));
-    let profiles = Watch::<ClusterProfile>::all("clusterprofiles (metadata)").paged(PAGE);
+    let profiles = Watch::<ProfileIdentity>::all("clusterprofiles (identity)").paged(PAGE);
     let served = watches.served_version();
-    watches.watch_metadata(profiles.served_in(served.clone()), ProfileMetadataSink(Arc::clone(store)));
+    watches.watch(profiles.served_in(served.clone()), ProfileSink(Arc::clone(store)));
     // A copy may name its profile in a version that is no longer served.
     let this = Arc::clone(store);
     watches.spawn("the versions of clusterprofiles", async move {
@@ -186,13 +185,13 @@ impl Sink<RoleBinding> for CopyPermissionSink {
     }
 }
 
-struct ProfileMetadataSink(Arc<Store>);
+struct ProfileSink(Arc<Store>);
 
-impl Sink<PartialObjectMeta<ClusterProfile>> for ProfileMetadataSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<PartialObjectMeta<ClusterProfile>, Unreadable>) {
+impl Sink<ProfileIdentity> for ProfileSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ProfileIdentity, Unreadable>) {
         let profile = match object {
-            Ok(object) => ProfileMetadata::read(&object.metadata),
-            Err(unreadable) => ProfileMetadata::read(&unreadable.metadata),
+            Ok(object) => ProfileMetadata::read(&object.metadata, Some(object.manager())),
+            Err(unreadable) => ProfileMetadata::read(&unreadable.metadata, None),
         };
         self.0.apply_profile(&ProfileKey::from(key), profile);
     }

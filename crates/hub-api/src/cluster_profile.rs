@@ -6,9 +6,9 @@
 //! writes v1alpha2: objects of the two versions differ only in `apiVersion`.
 
 use k8s_openapi::ByteString;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use kube::core::ApiResource;
-use kube::{CustomResource, Resource as _};
+use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -127,6 +127,29 @@ pub struct ClusterProfileSpec {
 pub struct ClusterManager {
     /// The name of the cluster manager.
     pub name: String,
+}
+
+/// What identifies a ClusterProfile and its manager: decoding skips everything else.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = ClusterProfile)]
+pub struct ProfileIdentity {
+    /// The metadata.
+    pub metadata: ObjectMeta,
+    spec: ManagedBy,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ManagedBy {
+    cluster_manager: ClusterManager,
+}
+
+impl ProfileIdentity {
+    /// The name of the cluster manager that owns the profile.
+    #[must_use]
+    pub fn manager(&self) -> &str {
+        &self.spec.cluster_manager.name
+    }
 }
 
 /// The observed state of the cluster. Several writers share it, each with its own conditions and providers.

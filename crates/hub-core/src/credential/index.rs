@@ -40,18 +40,27 @@ pub struct ProfileMetadata {
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
     /// The cluster manager that its label names, if any.
+    pub labelled_manager: Option<String>,
+    /// The cluster manager that its spec names, if readable. It is immutable.
     pub manager: Option<String>,
 }
 
 impl ProfileMetadata {
-    /// Reads the metadata of a ClusterProfile.
+    /// Reads a ClusterProfile: its metadata, and `spec.clusterManager.name`.
     #[must_use]
-    pub fn read(metadata: &ObjectMeta) -> Self {
+    pub fn read(metadata: &ObjectMeta, manager: Option<&str>) -> Self {
+        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::CLUSTER_MANAGER));
         Self {
             uid: metadata.uid.clone().unwrap_or_default(),
             terminating: metadata.deletion_timestamp.is_some(),
-            manager: metadata.labels.as_ref().and_then(|all| all.get(labels::CLUSTER_MANAGER)).cloned(),
+            labelled_manager: label.cloned(),
+            manager: manager.map(str::to_owned),
         }
+    }
+
+    /// The cluster managers that its label and its spec name.
+    pub(super) fn managers(&self) -> [Option<&str>; 2] {
+        [self.labelled_manager.as_deref(), self.manager.as_deref()]
     }
 }
 

@@ -352,7 +352,7 @@ fn standing<'a>(
         return Standing::Refused(State::NoProfile);
     };
     let manager = index.settings.manager.as_str();
-    if profile.manager.as_deref().is_some_and(|other| other != manager) {
+    if profile.managers().iter().flatten().any(|other| *other != manager) {
         return Standing::Refused(State::ForeignProfile);
     }
     let Some(account) = account.filter(|account| account.state.is_ok()) else {
@@ -368,7 +368,7 @@ fn standing<'a>(
     };
     let obstacle = match grant {
         // The projector restores the label, or deletes the profile.
-        Grant::Granted if profile.manager.is_none() => Some(State::ForeignProfile),
+        Grant::Granted if profile.managers().contains(&None) => Some(State::ForeignProfile),
         Grant::Granted => None,
         Grant::Refused | Grant::Unknown => Some(State::GrantUnknown),
     };

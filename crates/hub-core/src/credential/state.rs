@@ -44,7 +44,7 @@ pub enum State {
     CopiesUnknown,
     /// The namespace has no profile of the cluster.
     NoProfile,
-    /// The profile in the namespace lacks the label of our cluster manager.
+    /// The profile in the namespace does not name our cluster manager, in its label or in its spec.
     ForeignProfile,
     /// Another Secret has the name.
     ForeignSecret,
@@ -183,7 +183,9 @@ impl fmt::Display for State {
                 "the Secrets of the namespace have not been read yet, so an existing copy is kept"
             }
             Self::NoProfile => "the cluster has no ClusterProfile in the namespace, which must own the copy",
-            Self::ForeignProfile => "the ClusterProfile lacks the label of our cluster manager",
+            Self::ForeignProfile => {
+                "the ClusterProfile does not name our cluster manager in both its label and its spec"
+            }
             Self::ForeignSecret => "another Secret has the name of the copy",
             Self::NameTaken => "a copy for another account has the same name",
             Self::Terminating => "the Secret is being deleted and waits for a finalizer",

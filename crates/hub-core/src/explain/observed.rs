@@ -94,7 +94,8 @@ impl Observed {
             self.access.inherit(&key, &anchors);
         }
         self.member_ids.set(&key, observed.member_id());
-        self.credentials.apply_profile(key.clone(), index::ProfileMetadata::read(metadata));
+        let manager = object["spec"]["clusterManager"]["name"].as_str();
+        self.credentials.apply_profile(key.clone(), index::ProfileMetadata::read(metadata, manager));
         let last_writer = last_writer(metadata);
         self.profiles.insert(key, ShownProfile { observed, last_writer });
     }

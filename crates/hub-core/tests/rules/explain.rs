@@ -152,7 +152,7 @@ fn without_secrets_the_agent_and_the_syncer_are_taken_at_their_word() {
         let metadata =
             json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "open-cluster-management" } });
         let metadata = serde_json::from_value(metadata).unwrap();
-        let profile = ProfileMetadata::read(&metadata);
+        let profile = ProfileMetadata::read(&metadata, Some("open-cluster-management"));
         credentials.apply_profile(key("team", "c1"), profile);
         hub.credentials = credentials;
     }

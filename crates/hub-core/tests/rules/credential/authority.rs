@@ -256,6 +256,10 @@ fn what_is_missing_is_reported_and_nothing_is_created() {
             State::ForeignProfile,
         ),
         (
+            scene_with("ClusterProfile", &json!({ "spec": { "clusterManager": { "name": "karmada" } } })),
+            State::ForeignProfile,
+        ),
+        (
             scene_with("Secret", &json!({ "data": { "token": "" } })),
             State::UnusableToken(Unusable::EmptyToken),
         ),
@@ -270,15 +274,18 @@ fn what_is_missing_is_reported_and_nothing_is_created() {
 }
 
 #[test]
-fn a_profile_without_the_label_of_our_manager_never_becomes_the_owner_of_a_copy_and_keeps_the_one_it_owns() {
+fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_and_keeps_the_one_it_owns() {
     let stripped = json!({ "metadata": { "labels": null } });
-    assert_eq!(state(&World::of(scene_with("ClusterProfile", &stripped))), State::ForeignProfile);
-    let mut world = World::settled_scene();
-    world.arrive(&with(profile("team", "c1"), &stripped));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    let another = json!({ "metadata": { "labels": null, "uid": "uid-of-another" } });
-    world.arrive(&with(profile("team", "c1"), &another));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Delete(world.version(&scene_place())));
+    let unreadable = json!({ "spec": null });
+    for nameless in [stripped, unreadable] {
+        assert_eq!(state(&World::of(scene_with("ClusterProfile", &nameless))), State::ForeignProfile);
+        let mut world = World::settled_scene();
+        let nameless = with(profile("team", "c1"), &nameless);
+        world.arrive(&nameless);
+        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+        world.arrive(&with(nameless, &json!({ "metadata": { "uid": "uid-of-another" } })));
+        assert_eq!(world.plan(&scene_place()).action, CopyAction::Delete(world.version(&scene_place())));
+    }
 }
 
 #[test]

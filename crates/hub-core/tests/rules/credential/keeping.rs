@@ -117,6 +117,11 @@ fn revocations() -> Vec<(&'static str, Change, State)> {
             State::ForeignProfile,
         ),
         (
+            "profile of another manager with our label",
+            edit(profile("team", "c1"), &json!({ "spec": { "clusterManager": { "name": "karmada" } } })),
+            State::ForeignProfile,
+        ),
+        (
             "cluster created after its token was reported",
             edit(member("c1", "prod"), &metadata(&json!({ "creationTimestamp": NOON }))),
             State::EarlierToken,

@@ -74,6 +74,7 @@ pub fn profile(namespace: &str, cluster: &str) -> Value {
             "namespace": namespace, "name": cluster, "uid": profile_uid(namespace, cluster),
             "labels": { labels::CLUSTER_MANAGER: "open-cluster-management", labels::CLUSTER_NAME: cluster },
         },
+        "spec": { "clusterManager": { "name": "open-cluster-management" } },
     })
 }
 
@@ -200,9 +201,11 @@ impl World {
                     source.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
                 Arrival::Changes(self.index.apply_source(account_key(namespace, name), source))
             }
-            "ClusterProfile" => Arrival::Changes(
-                self.index.apply_profile(key(namespace, name), ProfileMetadata::read(&metadata)),
-            ),
+            "ClusterProfile" => {
+                let manager = object["spec"]["clusterManager"]["name"].as_str();
+                let profile = ProfileMetadata::read(&metadata, manager);
+                Arrival::Changes(self.index.apply_profile(key(namespace, name), profile))
+            }
             _ => Arrival::Touches(super::arrive(&mut self.fleet, object)),
         }
     }
