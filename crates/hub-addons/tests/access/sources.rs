@@ -211,13 +211,14 @@ async fn addresses_that_lead_consumers_to_themselves_are_refused_and_reported() 
     let hub = hub_with_a_set(Flavour::Map).await;
     let authority = Authority::new("authority");
     let pem = authority.pem();
-    let refused: [(&str, Configs<'_>, &str); 8] = [
+    let refused: [(&str, Configs<'_>, &str); 9] = [
         ("plain", &[("http://api.example", &pem)], "not https"),
         ("loopback", &[("https://127.0.0.1:6443", &pem)], "loopback"),
         ("local", &[("https://localhost:6443", &pem)], "loopback"),
         ("link", &[("https://[fe80::1]:6443", &pem)], "link-local"),
         ("metadata", &[("https://169.254.169.254", &pem)], "metadata"),
         ("user", &[("https://me:hunter2@api.example", &pem)], "credential"),
+        ("query", &[("https://api.example:6443/c1?token=hunter2", &pem)], "has a query"),
         ("untrusted", &[("https://api.example", "")], "no caBundle"),
         ("garbage", &[("https://api.example", "garbage")], "no certificate"),
     ];
@@ -235,7 +236,7 @@ async fn addresses_that_lead_consumers_to_themselves_are_refused_and_reported() 
         let note = world::told(&hub.ocm, &cluster_at(name, configs), "EndpointRefused").await;
         assert!(note.contains(why) && !note.contains("hunter2"), "{name}: {note}");
     }
-    addons.measures(&state("direct", "no_endpoint"), 8.0).await;
+    addons.measures(&state("direct", "no_endpoint"), 9.0).await;
     assert!(!addons.log().contains("hunter2"));
     addons.stop().await;
 

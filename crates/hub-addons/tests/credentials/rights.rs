@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 pub const SUBJECT: (&str, &str) = ("addons", "syncer");
 const PROFILES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
                         ClusterProfileCredRights=true";
+const RIGHTS_ALONE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
+                            ClusterProfileCredSyncer=false,ClusterProfileCredRights=true";
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
 
 /// A role that the syncer's ServiceAccount has or can receive.
@@ -183,13 +185,33 @@ async fn the_syncer_gets_permissions_where_a_set_is_bound_and_for_tokens_of_acco
 }
 
 #[tokio::test]
+async fn the_hubs_own_namespaces_and_those_of_clusters_receive_no_permission() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
+    install(&hub).await;
+    let made = ["open-cluster-management-addon", "multicluster-engine", "c1"];
+    world::create(&hub.ocm, made.map(ocm::namespace)).await;
+    let protected = [made[0], made[1], made[2], "kube-public"];
+    world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::ManagedCluster::named("c1").in_set("s").into()])
+        .await;
+    world::create(&hub.ocm, protected.map(|name| ocm::bound(name, "s"))).await;
+    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::bound("team", "s")]).await;
+    let has = async |namespace: &str| world::get(&hub.ocm, &permission(namespace)).await.is_some();
+    eventually("the later namespace has the permission", SOON, async || has("team").await).await;
+    for namespace in protected {
+        assert!(!has(namespace).await, "{namespace}");
+    }
+    // A namespace is that of a cluster for as long as the cluster is registered.
+    world::delete(&hub.ocm, &ocm::ManagedCluster::named("c1").into()).await;
+    eventually("it is an ordinary namespace", SOON, async || has("c1").await).await;
+}
+
+#[tokio::test]
 async fn a_permission_that_was_changed_manually_is_restored() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
     install(&hub).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
-    let alone = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
-                 ClusterProfileCredSyncer=false,ClusterProfileCredRights=true";
-    let _rights = Addons::beside(&hub, &[alone, &subject()]).await;
+    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
     let bindings: Api<RoleBinding> = Api::namespaced(hub.ocm.clone(), "team");
     let is_right = async || {
         let found = bindings.get_opt("hub-addons-copies").await.unwrap();

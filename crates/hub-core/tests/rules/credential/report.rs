@@ -10,6 +10,7 @@ use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
+use hub_core::token_names::MAX_OF_A_CLUSTER;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -322,6 +323,24 @@ fn a_copy_that_cannot_be_deleted_is_reported_even_if_the_account_no_longer_opts_
         assert_eq!(report.reason, "DeleteRefused");
         assert!(report.message.starts_with("team: the API server refuses to delete"), "{report:?}");
     }
+}
+
+#[test]
+fn an_account_whose_name_exceeds_the_limit_reports_it_and_keeps_its_copy() {
+    let others = (0..MAX_OF_A_CLUSTER).map(|number| account("c1", &format!("a-{number:02}")));
+    let objects: Vec<_> = scene_without("Secret").into_iter().chain(others).collect();
+    let mut world = World::unlisted(SyncSettings::default(), objects);
+    world.index.accounts_listed();
+    world.index.copies_listed(None);
+    let names = world.index.token_names(&world.fleet);
+    assert_eq!((names.len(), names.contains("kueue")), (MAX_OF_A_CLUSTER, false));
+    let report = told(&world).unwrap();
+    assert_eq!(report.reason, "TooManyNames");
+    assert!(report.message.contains(&MAX_OF_A_CLUSTER.to_string()), "{report:?}");
+    let copy = World::settled_scene().secret(&scene_place()).clone();
+    world.put(copy.clone());
+    world.settle();
+    assert_eq!(*world.secret(&scene_place()), copy);
 }
 
 #[test]
