@@ -3,7 +3,6 @@
 //! Besides fields that do not match the kind's type, `serde_json` rejects more than 128 levels of nesting, and every
 //! writer of a field without a schema can store more. Parts that are skipped or kept as text have no such limit, so an
 //! object's metadata is read even if the rest is not.
-//! object's metadata is read even where the rest is not.
 
 use std::collections::BTreeMap;
 
