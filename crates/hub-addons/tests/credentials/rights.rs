@@ -233,15 +233,33 @@ async fn a_permission_that_was_changed_manually_is_restored() {
     world::delete(&hub.ocm, &object).await;
     eventually("the binding is there again", SOON, is_right).await;
 
-    let role = ocm::Object::new(
-        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
-        "clusterroles",
-        None,
-        "hub-addons-tokens",
-    );
     let all = json!({ "rules": [{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] }] });
-    world::merge(&hub.ocm, &role, &all).await;
+    world::merge(&hub.ocm, &tokens_role(), &all).await;
     tokens_are(&hub.ocm, &[]).await;
+}
+
+#[tokio::test]
+async fn an_incomplete_list_of_accounts_removes_no_name_from_the_role() {
+    let mut rules = rights::credential_rights();
+    rules.retain(|rule| rule.resources.as_deref() != Some(&["managedserviceaccounts".to_owned()]));
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    install(&hub).await;
+    let app = json!({ "rules": [{
+        "apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"], "resourceNames": ["app"],
+    }] });
+    world::merge(&hub.ocm, &tokens_role(), &app).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
+    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
+    eventually("it works", SOON, async || world::get(&hub.ocm, &permission("team")).await.is_some()).await;
+    assert_eq!(token_names(&hub.ocm).await, ["app"]);
+    hub.grant(USER, rights::credential_rights()).await.unwrap();
+    tokens_are(&hub.ocm, &[]).await;
+}
+
+/// The role for tokens.
+fn tokens_role() -> ocm::Object {
+    let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
+    ocm::Object::new(gvk, "clusterroles", None, "hub-addons-tokens")
 }
 
 /// The RoleBinding of a namespace.
