@@ -32,8 +32,12 @@ struct State {
     watches: Vec<(String, UnboundedSender<Value>)>,
     /// Collections whose lists block.
     held_up: BTreeSet<String>,
+    /// The events that watches show later.
+    late: Option<Vec<(String, Value)>>,
     refusal: Option<Box<Refusal>>,
     delay: Option<Box<Delay>>,
+    /// The method whose responses are late, and by how much.
+    late_responses: Option<(String, Duration)>,
     requests: Vec<String>,
 }
 
@@ -68,9 +72,32 @@ impl Api {
         self.0.lock().unwrap().held_up.clear();
     }
 
+    /// Holds the events of all watches back.
+    pub fn hold_events(&self) {
+        self.0.lock().unwrap().late.get_or_insert_default();
+    }
+
+    /// Sends the events that were held back, in order.
+    pub fn release_events(&self) {
+        let mut state = self.0.lock().unwrap();
+        for (collection, event) in state.late.take().unwrap_or_default() {
+            state.send(&collection, &event);
+        }
+    }
+
+    /// Deletes an object, as another client does.
+    pub fn delete(&self, path: &str) {
+        self.0.lock().unwrap().respond(&Method::DELETE, path, Value::Null);
+    }
+
     /// Delays requests by this time before they take effect.
     pub fn delay(&self, delay: impl Fn(&Method, &str) -> Duration + Send + 'static) {
         self.0.lock().unwrap().delay = Some(Box::new(delay));
+    }
+
+    /// Delays the responses to requests of a method after they have taken effect.
+    pub fn respond_late(&self, method: &str, by: Duration) {
+        self.0.lock().unwrap().late_responses = Some((method.to_owned(), by));
     }
 
     /// Refuses requests for which this returns a response.
@@ -101,19 +128,27 @@ impl Api {
         }
         let delay = self.0.lock().unwrap().delay.as_ref().map(|delay| delay(&parts.method, &path));
         tokio::time::sleep(delay.unwrap_or_default()).await;
+        let (response, late) = self.take(&parts.method, path, watch, &body);
+        tokio::time::sleep(late).await;
+        response
+    }
+
+    /// Executes a request. Returns the response, and how late it is.
+    fn take(&self, method: &Method, path: String, watch: bool, body: &[u8]) -> (Response<Reply>, Duration) {
         let mut state = self.0.lock().unwrap();
-        if let Some(refused) = state.refusal.as_ref().and_then(|refusal| refusal(&parts.method, &path)) {
-            return reply(refused.0, &refused.1);
+        if let Some(refused) = state.refusal.as_ref().and_then(|refusal| refusal(method, &path)) {
+            return (reply(refused.0, &refused.1), Duration::ZERO);
         }
         if watch {
             let (sender, events) = unbounded();
             state.watches.push((path, sender));
             let lines = events.map(|event: Value| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
-            return Response::new(StreamBody::new(lines.boxed()));
+            return (Response::new(StreamBody::new(lines.boxed())), Duration::ZERO);
         }
-        let sent = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        let (code, value) = state.respond(&parts.method, &path, sent);
-        reply(code, &value)
+        let sent = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let (code, value) = state.respond(method, &path, sent);
+        let late = state.late_responses.as_ref().filter(|(late, _)| method == late.as_str());
+        (reply(code, &value), late.map(|(_, by)| *by).unwrap_or_default())
     }
 }
 
@@ -179,8 +214,15 @@ impl State {
     fn tell(&mut self, kind: &str, path: &str, object: &Value) {
         let collection = collection_of(path);
         let event = json!({"type": kind, "object": object});
+        match &mut self.late {
+            Some(late) => late.push((collection, event)),
+            None => self.send(&collection, &event),
+        }
+    }
+
+    fn send(&mut self, collection: &str, event: &Value) {
         self.watches.retain(|(watched, events)| {
-            *watched != collection || events.unbounded_send(event.clone()).is_ok()
+            watched != collection || events.unbounded_send(event.clone()).is_ok()
         });
     }
 }

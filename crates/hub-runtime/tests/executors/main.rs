@@ -9,6 +9,7 @@
 
 mod api;
 mod events;
+mod guards;
 mod leases;
 mod load;
 mod process;
@@ -49,6 +50,10 @@ struct Recorder {
 struct Wish {
     profiles: BTreeSet<ProfileKey>,
     version: Option<String>,
+    /// Whether another process decides which profiles exist.
+    undecided: bool,
+    /// Whether the owner panics.
+    panics: bool,
 }
 
 type Wishes = Arc<Mutex<Wish>>;
@@ -104,8 +109,15 @@ impl Owner for Recorder {
             display_name: key.cluster.to_string(),
         };
         let wish = self.wishes.lock().unwrap();
-        let presence =
-            if wish.profiles.contains(key) { Presence::Wanted(identity()) } else { Presence::Unwanted };
+        if wish.panics {
+            drop(wish);
+            panic!("on purpose");
+        }
+        let presence = match wish.profiles.contains(key) {
+            _ if wish.undecided => Presence::Undecided,
+            true => Presence::Wanted(identity()),
+            false => Presence::Unwanted,
+        };
         let version = wish.version.clone().map_or(Field::Others, |version| Field::Mine(Some(version)));
         Share { presence, status: StatusShare { version, ..StatusShare::default() } }
     }
