@@ -9,7 +9,8 @@
 #   --threads    number of threads (default 2)
 #   --show 1     print only the schedule of --seed, its requests and its failures
 #
-# Then it prints the number of states of the tiny scope (e2e/hub-sim/tests/tiny_scope.rs).
+# Then it prints how many crashes at a write were tried (e2e/hub-sim/tests/crashes.rs), the number of states of the tiny
+# scope (tests/tiny_scope.rs), and how many requests were compared with a real API server (tests/validation).
 #
 # usage: hack/robustness.sh real [--seconds N] [--seed S]
 #
@@ -35,7 +36,8 @@ if [ "${1-}" = real ]; then
   export BAD_DAYS_FAULT_SECONDS=${BAD_DAYS_FAULT_SECONDS:-600} BAD_DAYS_LARGE_SECRETS=1 RUST_TEST_THREADS=1
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
-  run() { cargo test --locked --quiet --package hub-addons --test "$@" -- --nocapture >>"$log" 2>&1; }
+  # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
+  run() { cargo test --locked --quiet --workspace --test "$@" -- --nocapture >>"$log" 2>&1; }
   if ! { run bad_days && run credentials memory::; }; then
     cat "$log" >&2
     exit 1
@@ -47,4 +49,5 @@ fi
 cargo run --locked --quiet --profile sim --package hub-sim -- "$@"
 case " $* " in *' --show '*) exit ;; esac
 # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
-cargo test --locked --quiet --workspace --test tiny_scope -- --nocapture | grep -oE '[0-9]+ (states|plans).*'
+cargo test --locked --quiet --workspace --test crashes --test tiny_scope --test validation -- --nocapture |
+  grep -oE '([0-9]+ (crashes|states|plans|sequences|graphs) .*|lists, continue tokens .*)'

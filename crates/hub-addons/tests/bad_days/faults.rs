@@ -92,7 +92,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 #[tokio::test]
 #[allow(clippy::print_stdout, reason = "hack/robustness.sh prints these lines")]
 async fn after_a_time_in_which_one_request_in_ten_failed_nothing_is_lost_and_nothing_is_left() {
-    let seconds = from_environment("BAD_DAYS_FAULT_SECONDS", 45);
+    let seconds = from_environment("BAD_DAYS_FAULT_SECONDS", 60);
     let seed = from_environment("BAD_DAYS_SEED", 1);
     let hub = stage::start(LocalHub::builder()).await;
     let faults = Arc::new(Faults::new(seed));
@@ -115,8 +115,10 @@ async fn after_a_time_in_which_one_request_in_ten_failed_nothing_is_lost_and_not
     let (requests, failed) = faults.counts();
     assert_eq!(failed.len(), 6, "too short to see every kind of fault: {failed:?}");
     let failures: usize = failed.values().sum();
+    let kinds: Vec<String> = failed.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let kinds = kinds.join(", ");
     println!(
-        "| faults for {seconds} s from seed {seed}: {failed:?} | {operations} operations, {failures} of {requests} \
+        "| faults for {seconds} s from seed {seed}: {kinds} | {operations} operations, {failures} of {requests} \
          requests failed | converged |"
     );
     process.stop().await;

@@ -1,4 +1,4 @@
-//! Kills and stops the API server and etcd while users and agents change the hub.
+//! Kills and stops the API server and etcd, and restores etcd, while users and agents change the hub.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -22,6 +22,8 @@ enum Outage {
     ApiServerStopped,
     EtcdKilled,
     EtcdStopped,
+    /// Etcd is restored to the state of an earlier moment.
+    EtcdRestored,
 }
 
 impl Outage {
@@ -31,6 +33,7 @@ impl Outage {
             Self::ApiServerStopped => "API server stopped",
             Self::EtcdKilled => "etcd killed",
             Self::EtcdStopped => "etcd stopped",
+            Self::EtcdRestored => "etcd restored to its state",
         }
     }
 
@@ -40,6 +43,11 @@ impl Outage {
             Self::ApiServerStopped => hub.pause_api_server().await.unwrap(),
             Self::EtcdKilled => hub.stop_etcd().await.unwrap(),
             Self::EtcdStopped => hub.pause_etcd().await.unwrap(),
+            Self::EtcdRestored => {
+                let snapshot = hub.snapshot().await.unwrap();
+                tokio::time::sleep(AWAY).await;
+                return hub.restore(&snapshot).await.unwrap();
+            }
         }
         tokio::time::sleep(AWAY).await;
         match self {
@@ -47,19 +55,25 @@ impl Outage {
             Self::ApiServerStopped => hub.resume_api_server().await.unwrap(),
             Self::EtcdKilled => hub.start_etcd().await.unwrap(),
             Self::EtcdStopped => hub.resume_etcd().await.unwrap(),
+            Self::EtcdRestored => {}
         }
     }
 }
 
 #[tokio::test]
 #[allow(clippy::print_stdout, reason = "hack/robustness.sh prints these lines")]
-async fn after_the_api_server_and_etcd_were_killed_and_stopped_under_load_nothing_is_lost() {
+async fn after_the_api_server_and_etcd_were_killed_stopped_and_restored_under_load_nothing_is_lost() {
     let hub = stage::start(LocalHub::builder()).await;
     let process = Addons::beside(&hub, &ARGUMENTS).await;
     let before = prepare(&hub.ocm).await;
     converges(&hub.ocm, SOON).await;
-    let outages =
-        [Outage::ApiServerKilled, Outage::ApiServerStopped, Outage::EtcdKilled, Outage::EtcdStopped];
+    let outages = [
+        Outage::ApiServerKilled,
+        Outage::ApiServerStopped,
+        Outage::EtcdKilled,
+        Outage::EtcdStopped,
+        Outage::EtcdRestored,
+    ];
     for (seed, outage) in (1..).zip(outages) {
         let load = Load::begin(&hub.ocm, seed);
         tokio::time::sleep(WORK).await;
@@ -67,11 +81,12 @@ async fn after_the_api_server_and_etcd_were_killed_and_stopped_under_load_nothin
         tokio::time::sleep(WORK).await;
         let operations = load.end().await;
         converges(&hub.ocm, SOON).await;
-        println!(
-            "| {} for {} s under load | {operations} operations | converged |",
-            outage.name(),
-            AWAY.as_secs()
-        );
+        let (name, seconds) = (outage.name(), AWAY.as_secs());
+        let what = match outage {
+            Outage::EtcdRestored => format!("{name} of {seconds} s ago under load"),
+            _ => format!("{name} for {seconds} s under load"),
+        };
+        println!("| {what} | {operations} operations | converged |");
     }
     assert_eq!(Bystanders::now(&hub.ocm).await, before, "objects of others");
     process.stop().await;
