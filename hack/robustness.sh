@@ -20,9 +20,21 @@
 #
 #   --seconds  how long one request in ten fails (default 600)
 #   --seed     seed of the faults, and of the operations meanwhile (default 1)
+#
+# usage: hack/robustness.sh mutants [OPTION]...
+#
+# Changes the code of hub-core and hub-runtime in one place after another, and prints each change that no test of its
+# crate notices. All of them take a day; options of cargo-mutants limit them, such as
+# --file crates/hub-runtime/src/lease.rs, --re Election or --in-diff FILE. The results are in target/mutants.out.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [ "${1-}" = mutants ]; then
+  shift
+  mutants=$(hack/cargo-mutants.sh)
+  mkdir -p target
+  exec "$mutants" mutants --output target --package hub-core --package hub-runtime "$@"
+fi
 if [ "${1-}" = real ]; then
   shift
   while [ $# -gt 0 ]; do
