@@ -18,6 +18,7 @@ use crate::managed_cluster_set::ManagedClusterSet;
 use crate::managed_cluster_set_binding::ManagedClusterSetBinding;
 use crate::managed_proxy_configuration::ManagedProxyConfiguration;
 use crate::managed_service_account::ManagedServiceAccount;
+use crate::manifest_work::ManifestWork;
 
 mod v1alpha2;
 
@@ -74,6 +75,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         finished(ManagedClusterAddOn::crd(), Spec::Required),
         finished(ManagedProxyConfiguration::crd(), Spec::Optional),
         finished(ManagedServiceAccount::crd(), Spec::Optional),
+        finished(ManifestWork::crd(), Spec::Optional),
         cluster_profile(Flavour::Map),
     ]
 }

@@ -7,7 +7,8 @@
 //! | [`managed_cluster_set_binding`] | `ManagedClusterSetBinding`, `…/v1beta2` | no |
 //! | [`managed_cluster_addon`] | `ManagedClusterAddOn`, `addon.open-cluster-management.io/v1alpha1` | no |
 //! | [`managed_proxy_configuration`] | `ManagedProxyConfiguration`, `proxy.open-cluster-management.io/v1alpha1` | no |
-//! | [`managed_service_account`] | `ManagedServiceAccount`, `authentication.open-cluster-management.io/v1beta1` | one condition |
+//! | [`managed_service_account`] | `ManagedServiceAccount`, `authentication.open-cluster-management.io/v1beta1` | one condition; accounts of consumers |
+//! | [`manifest_work`] | `ManifestWork`, `work.open-cluster-management.io/v1` | permissions of consumers on clusters |
 //! | [`secret`] | `Secret`, `v1`, in a type that never prints its data | copies of tokens |
 //! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` and `…/v1alpha2` | yes |
 //!
@@ -34,6 +35,7 @@ pub mod managed_cluster_set;
 pub mod managed_cluster_set_binding;
 pub mod managed_proxy_configuration;
 pub mod managed_service_account;
+pub mod manifest_work;
 pub mod names;
 pub mod secret;
 

@@ -13,6 +13,16 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": condition() })
 }
 
+/// A list of `metav1.Condition` that merges by type.
+pub(crate) fn conditions_by_type(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "items": condition(),
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
+}
+
 /// `metav1.Condition`.
 fn condition() -> Schema {
     json_schema!({

@@ -31,13 +31,14 @@ const V1ALPHA2: &str = "cluster-inventory-api-v0.2";
 const CLUSTER_PROFILE: &str = "clusterprofiles.multicluster.x-k8s.io";
 
 /// Open Cluster Management's kinds that our controllers use.
-const OCM_CRDS: [&str; 6] = [
+const OCM_CRDS: [&str; 7] = [
     "managedclusters.cluster.open-cluster-management.io",
     "managedclustersets.cluster.open-cluster-management.io",
     "managedclustersetbindings.cluster.open-cluster-management.io",
     "managedclusteraddons.addon.open-cluster-management.io",
     "managedproxyconfigurations.proxy.open-cluster-management.io",
     "managedserviceaccounts.authentication.open-cluster-management.io",
+    "manifestworks.work.open-cluster-management.io",
 ];
 
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -20,6 +20,7 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::manifest_work::ManifestWork;
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,11 +28,11 @@ use serde_json::{Value, json};
 
 use crate::upstream::{
     ACCOUNTS, ADDONS, BINDINGS, CLUSTERS, PROFILES_ATOMIC, PROFILES_MAP, PROFILES_V1ALPHA2, PROXIES, SETS,
-    schema_of,
+    WORKS, schema_of,
 };
 
-/// The kinds that are only read.
-const READ: [&str; 6] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES, ACCOUNTS];
+/// Open Cluster Management's kinds.
+const READ: [&str; 7] = [CLUSTERS, SETS, BINDINGS, ADDONS, PROXIES, ACCOUNTS, WORKS];
 
 const PROFILES: [(&str, Flavour); 3] = [
     (PROFILES_MAP, Flavour::Map),
@@ -134,6 +135,7 @@ fn every_object_that_upstream_allows_decodes() {
     assert_decodes::<ManagedClusterAddOn>(upstream::crd(ADDONS));
     assert_decodes::<ManagedProxyConfiguration>(upstream::crd(PROXIES));
     assert_decodes::<ManagedServiceAccount>(upstream::crd(ACCOUNTS));
+    assert_decodes::<ManifestWork>(upstream::crd(WORKS));
     for (file, version) in SERVED {
         assert_decodes::<ClusterProfile>(upstream::crd_in(file, version));
     }

@@ -16,6 +16,7 @@ pub(crate) const BINDINGS: &str = "ocm/clusters.open-cluster-management.io_manag
 pub(crate) const ADDONS: &str = "ocm/addon.open-cluster-management.io_managedclusteraddons.yaml";
 pub(crate) const PROXIES: &str = "ocm/proxy.open-cluster-management.io_managedproxyconfigurations.yaml";
 pub(crate) const ACCOUNTS: &str = "ocm/authentication.open-cluster-management.io_managedserviceaccounts.yaml";
+pub(crate) const WORKS: &str = "ocm/work.open-cluster-management.io_manifestworks.yaml";
 pub(crate) const PROFILES_MAP: &str = "cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml";
 pub(crate) const PROFILES_ATOMIC: &str = "ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml";
 pub(crate) const PROFILES_V1ALPHA2: &str =
