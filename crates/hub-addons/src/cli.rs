@@ -4,6 +4,7 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
+mod consumers;
 mod run;
 
 use std::path::PathBuf;

@@ -6,12 +6,13 @@ use std::str::FromStr;
 use hub_runtime::gates::{self, FeatureGate, GateError};
 
 /// The known gates. Those of the first version are on by default, later ones off.
-const GATES: [FeatureGate; 5] = [
+const GATES: [FeatureGate; 6] = [
     FeatureGate { name: profile_projector::GATE, default: true },
     FeatureGate { name: access_provisioner::GATE, default: true },
     FeatureGate { name: credential_syncer::GATE, default: true },
     FeatureGate { name: access_provisioner::DIRECT_GATE, default: false },
     FeatureGate { name: credential_rights::GATE, default: false },
+    FeatureGate { name: consumer_access::GATE, default: false },
 ];
 
 /// The state of each gate.

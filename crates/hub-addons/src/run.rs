@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use access_provisioner::{Direct, Provisioner};
+use consumer_access::ConsumerAccess;
 use credential_rights::CredentialRights;
 use credential_syncer::Syncer;
 use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
@@ -30,6 +31,12 @@ pub enum RunError {
         credential_rights::GATE
     )]
     NoRightsSubject,
+    /// A gate is enabled without a declaration.
+    #[error(
+        "the feature gate {} requires --consumers, the declaration of what each consumer gets on its clusters",
+        consumer_access::GATE
+    )]
+    NoConsumers,
     /// Two controllers would write the same entry.
     #[error("--access-provider-name and --direct-access-provider-name are both {0:?}: the names must differ")]
     OneProviderName(String),
@@ -60,6 +67,9 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let is_on = |gate| args.feature_gates.is_on(gate);
     let rights = is_on(credential_rights::GATE).then(|| args.rights().ok_or(RunError::NoRightsSubject));
     let rights = rights.transpose()?;
+    if is_on(consumer_access::GATE) && args.consumers.consumers.is_none() {
+        return Err(RunError::NoConsumers);
+    }
     if args.feature_gates.none_is_on() {
         return Err(RunError::NothingToRun);
     }
@@ -84,6 +94,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let hub = config.cluster_url.clone();
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
+    let access_settings = args.consumer_access(namespace).filter(|_| is_on(consumer_access::GATE));
     let candidate = Candidate { namespace: namespace.clone(), identity: identity() };
     let client = connect::client(config)?;
     if let Some(address) =
@@ -106,6 +117,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         .add(is_on(access_provisioner::DIRECT_GATE).then(|| args.access.direct()), Direct::new)
         .add(is_on(credential_syncer::GATE).then(|| args.syncer()), Syncer::new)
         .add(rights, CredentialRights::new)
+        .add(access_settings, ConsumerAccess::new)
         .build();
     let controllers = process.controllers().collect::<Vec<_>>().join(",");
     info!(version = env!("CARGO_PKG_VERSION"), %hub, controllers, "starting");

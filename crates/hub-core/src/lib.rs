@@ -14,13 +14,15 @@
 //! 7. [`credential`] decides where the token of a cluster's account is copied, and plans the next write;
 //! 8. [`rights`] decides the syncer's permissions for Secrets, and [`token_names`] by which names;
 //! 9. [`consumer_role`] decides which copies a consumer may read whose Role follows the grant;
-//! 10. [`protected`] lists the namespaces of the hub itself, which receive none of this;
-//! 11. [`note`] defines the findings that are reported to people;
-//! 12. [`explain`] evaluates all of these decisions for a hub that was read once, and explains why a namespace does not
+//! 10. [`consumer_access`] decides which account and permissions a declared consumer has on a cluster;
+//! 11. [`protected`] lists the namespaces of the hub itself, which receive none of this;
+//! 12. [`note`] defines the findings that are reported to people;
+//! 13. [`explain`] evaluates all of these decisions for a hub that was read once, and explains why a namespace does not
 //!     see or reach a cluster.
 
 pub mod access;
 pub mod concerned;
+pub mod consumer_access;
 pub mod consumer_role;
 pub mod credential;
 pub mod endpoint;

@@ -27,6 +27,8 @@ pub enum Subject {
     ConfigMap(Namespace, String),
     /// A Role, which may not exist.
     Role(Namespace, String),
+    /// A ManifestWork, by cluster and name.
+    ManifestWork(ClusterName, String),
 }
 
 impl fmt::Display for Subject {
@@ -41,6 +43,7 @@ impl fmt::Display for Subject {
             Self::Secret(namespace, name) => write!(f, "Secret {namespace}/{name}"),
             Self::ConfigMap(namespace, name) => write!(f, "ConfigMap {namespace}/{name}"),
             Self::Role(namespace, name) => write!(f, "Role {namespace}/{name}"),
+            Self::ManifestWork(cluster, name) => write!(f, "ManifestWork {cluster}/{name}"),
         }
     }
 }
@@ -92,11 +95,19 @@ pub enum Reason {
     ForeignRole,
     /// A consumer's Role that follows the grant does not exist.
     MissingRole,
+    /// A ManagedServiceAccount of another owner has the name of a consumer's account.
+    ForeignAccount,
+    /// A consumer's account is being deleted and waits for a finalizer.
+    AccountTerminating,
+    /// A ManifestWork of another owner has the name of the permissions of a consumer's account.
+    ForeignManifestWork,
+    /// A cluster has not applied the permissions of a consumer's account.
+    PermissionsNotApplied,
 }
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -119,6 +130,10 @@ impl Reason {
         Self::CopyTerminating,
         Self::ForeignRole,
         Self::MissingRole,
+        Self::ForeignAccount,
+        Self::AccountTerminating,
+        Self::ForeignManifestWork,
+        Self::PermissionsNotApplied,
     ];
 
     /// The Event's `reason`, in CamelCase.
@@ -147,6 +162,10 @@ impl Reason {
             Self::CopyTerminating => "CopyTerminating",
             Self::ForeignRole => "ForeignRole",
             Self::MissingRole => "MissingRole",
+            Self::ForeignAccount => "ForeignAccount",
+            Self::AccountTerminating => "AccountTerminating",
+            Self::ForeignManifestWork => "ForeignManifestWork",
+            Self::PermissionsNotApplied => "PermissionsNotApplied",
         }
     }
 }

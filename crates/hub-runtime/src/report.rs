@@ -16,6 +16,7 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::manifest_work::ManifestWork;
 use hub_core::note::{Note, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
@@ -336,6 +337,7 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
         Subject::Secret(namespace, name) => to::<Secret>(Some(namespace.as_str()), name),
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
         Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
+        Subject::ManifestWork(cluster, name) => to::<ManifestWork>(Some(cluster.as_str()), name),
     };
     ObjectReference { uid: uid.map(str::to_owned), ..reference }
 }

@@ -24,6 +24,7 @@ use hub_core::protected::{self, ProtectedNamespaces};
 use hub_runtime::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 
+use crate::cli::consumers::ConsumersArgs;
 use crate::features::FeatureGates;
 
 /// Arguments of `run`.
@@ -42,6 +43,9 @@ pub struct RunArgs {
     ///
     /// ClusterProfileCredRights (default false): grants the credential syncer, which then runs in another process with
     /// --credential-secret-access=granted, its permissions for Secrets by namespace and by name.
+    ///
+    /// ClusterProfileConsumers (default false, alpha): maintains, on the clusters that the namespace of each consumer in
+    /// --consumers is granted, the consumer's ManagedServiceAccount and its permissions.
     ///
     /// ClusterProfileDirectAccessProvider (default false): a separate access provider with the cluster's API server,
     /// without a proxy.
@@ -97,6 +101,10 @@ pub struct RunArgs {
     /// Who receives permissions from the gate ClusterProfileCredRights
     #[command(flatten)]
     pub rights: RightsArgs,
+
+    /// What the gate ClusterProfileConsumers maintains
+    #[command(flatten)]
+    pub consumers: ConsumersArgs,
 
     /// The content of access providers
     #[command(flatten)]

@@ -7,6 +7,7 @@ mod support;
 
 mod authority;
 mod collected;
+mod consumers;
 mod cost;
 mod hostile;
 mod memory;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use clusterprofile_cli::Conclusion;
+use hub_core::consumer_access;
 use hub_core::consumer_role::CONSUMER_LABELS;
 use hub_core::credential::account::CONDITION_SYNCED;
 use hub_core::credential::report::INVALID_NAMESPACE;
@@ -13,6 +14,7 @@ use hub_core::credential::state::State;
 use hub_core::explain::{Code, Step};
 use hub_core::note::Reason;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
+use hub_core::rights::MANAGED_BY;
 
 use super::page::{lists, names, quoted, rows};
 use super::plugin;
@@ -85,6 +87,7 @@ fn every_label_and_annotation_is_listed() {
     let source = include_str!("../../../hub-api/src/labels.rs");
     let values = source.split("pub const ").skip(1).map(|rest| rest.split('"').nth(1).unwrap());
     let keys = values.filter(|value| value.contains('/')).chain(CONSUMER_LABELS.map(|(key, _)| key));
+    let keys = keys.chain([MANAGED_BY.0, consumer_access::COMPONENT.0, consumer_access::INSTALLATION]);
     lists("Labels and annotations", &owned(keys));
 }
 

@@ -5,6 +5,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 const CLUSTER: &str = "cluster.open-cluster-management.io";
 const PROFILE: &str = "multicluster.x-k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
+const WORK: &str = "work.open-cluster-management.io";
 const ACCOUNT: &str = "authentication.open-cluster-management.io";
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -122,5 +123,25 @@ pub fn credential_rights() -> Vec<PolicyRule> {
 pub fn both() -> Vec<PolicyRule> {
     let mut rules = projector();
     rules.extend(provisioner());
+    rules
+}
+
+/// For the controller of the accounts of consumers and their permissions.
+pub fn consumer_access(accounts: &[&str]) -> Vec<PolicyRule> {
+    let works = accounts.iter().map(|account| format!("hub-addons-consumer-{account}")).collect();
+    let mut rules = host();
+    rules.extend([
+        rule(
+            CLUSTER,
+            &["managedclusters", "managedclustersets", "managedclustersetbindings"],
+            &["list", "watch"],
+        ),
+        rule(ACCOUNT, &["managedserviceaccounts"], &["create", "delete", "list", "patch", "watch"]),
+        rule(WORK, &["manifestworks"], &["create"]),
+        PolicyRule {
+            resource_names: Some(works),
+            ..rule(WORK, &["manifestworks"], &["delete", "list", "patch", "watch"])
+        },
+    ]);
     rules
 }

@@ -6,6 +6,7 @@ mod support;
 
 mod access;
 mod concerned;
+mod consumer_access;
 mod consumer_role;
 mod credential;
 mod explain;

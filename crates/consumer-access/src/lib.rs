@@ -1,0 +1,20 @@
+//! Maintains the access that a platform team declares for applications: on each cluster that is granted to the
+//! namespace of an application, its account and the account's permissions.
+//!
+//! - **Watches** ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding (through
+//!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), ManagedServiceAccounts, and ManifestWorks with the names of
+//!   its own: others can contain Secrets.
+//! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork
+//!   that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing changes.
+//! - **Guarantees** that both exist exactly where a binding grants the cluster, that the account is deleted before its
+//!   permissions, that objects of other owners are neither changed nor deleted, and that an incomplete list deletes
+//!   nothing. It needs no permission for Secrets. [`hub_core::consumer_access`] makes the decisions.
+
+mod cache;
+mod controller;
+mod store;
+mod watches;
+mod writes;
+
+pub use controller::{ConsumerAccess, GATE};
+pub use hub_core::consumer_access::{AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE};

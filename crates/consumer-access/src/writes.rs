@@ -1,0 +1,181 @@
+//! The writer: plans one write for every account of a consumer and sends it.
+
+use std::sync::Arc;
+
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::manifest_work::ManifestWork;
+use hub_api::names::{AccountKey, Namespace};
+use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
+use hub_core::note::{Note, Reason};
+use hub_runtime::error::Category;
+use hub_runtime::queue::Outcome;
+use hub_runtime::write::{Request, WriteError, delete_exactly};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::store::{Store, resource, subject};
+
+/// Number of workers.
+const WORKERS: usize = 8;
+/// The maximum number of writes in a row for a key: account and permissions, and once more after a conflict.
+const MAX_ROUNDS: usize = 4;
+
+/// Writes accounts and permissions.
+#[derive(Clone)]
+pub(crate) struct AccessWriter {
+    store: Arc<Store>,
+}
+
+impl AccessWriter {
+    pub(crate) fn new(store: &Arc<Store>) -> Self {
+        Self { store: Arc::clone(store) }
+    }
+
+    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let work = Arc::clone(&self.store.work);
+        let reconcile = move |key| {
+            let this = self.clone();
+            async move { this.reconcile(&key).await }
+        };
+        work.run(WORKERS, stop, reconcile).await;
+    }
+
+    /// Reconciles the access of one account, one write after the other.
+    async fn reconcile(&self, key: &AccountKey) -> Outcome {
+        let mut last = AccessAction::Nothing;
+        for _ in 0..MAX_ROUNDS {
+            let Some((observed, plan)) = self.store.plan(key) else { return Outcome::Done };
+            if plan.action == AccessAction::Nothing {
+                self.report(key, &observed, &plan, None);
+                return Outcome::Done;
+            }
+            let (kind, is_create) = match plan.action {
+                AccessAction::Create(kind, _) => (kind, true),
+                AccessAction::Patch(kind, _) | AccessAction::Delete(kind, _) => (kind, false),
+                AccessAction::Nothing => return Outcome::Done,
+            };
+            if let Some(pause) = self.store.work.pause(&Namespace::from(key.cluster.as_str()), is_create) {
+                return Outcome::RetryAfter(pause);
+            }
+            let sent = if plan.action == last {
+                Err(WriteError::ineffective(resource(kind), full_name(kind, key)))
+            } else {
+                self.execute(key, &plan.action).await
+            };
+            match sent {
+                Ok(()) => self.store.work.written(),
+                Err(error) => return self.failed(key, kind, &observed, &plan, &error),
+            }
+            last = plan.action;
+        }
+        Outcome::Retry
+    }
+
+    async fn execute(&self, key: &AccountKey, action: &AccessAction) -> Result<(), WriteError> {
+        match action {
+            AccessAction::Nothing => Ok(()),
+            AccessAction::Create(kind, object) => self.create(*kind, key, object).await,
+            AccessAction::Patch(kind, patch) => {
+                let name = full_name(*kind, key);
+                let request = Request { verb: "patch", resource: resource(*kind), name: &name };
+                let api = self.api(*kind, key);
+                let (own, params) = (kind.name(key), PatchParams::default());
+                let call = async { api.patch(&own, &params, &Patch::Merge(patch)).await };
+                let patched = self.store.host.writer.send(request, call).await?;
+                info!("{} {name}: updated", resource(*kind));
+                self.observe(*kind, key, &patched);
+                Ok(())
+            }
+            AccessAction::Delete(kind, version) => {
+                let name = full_name(*kind, key);
+                let request = Request { verb: "delete", resource: resource(*kind), name: &name };
+                let api = self.api(*kind, key);
+                let (own, params) = (kind.name(key), delete_exactly(version));
+                let response = self.store.host.writer.send(request, api.delete(&own, &params)).await?;
+                info!("{} {name}: deleted", resource(*kind));
+                // The response contains an object that a finalizer delays.
+                match response.left().filter(|held| held.metadata.deletion_timestamp.is_some()) {
+                    Some(held) => self.observe(*kind, key, &held),
+                    None => self.store.forget(*kind, key),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn create(&self, kind: AccessKind, key: &AccountKey, object: &Value) -> Result<(), WriteError> {
+        let name = full_name(kind, key);
+        let failed = |error: serde_json::Error| {
+            WriteError::new("create", resource(kind), name.clone(), Category::Invalid, error.to_string())
+        };
+        let object: DynamicObject = serde_json::from_value(object.clone()).map_err(failed)?;
+        let request = Request { verb: "create", resource: resource(kind), name: &name };
+        let api = self.api(kind, key);
+        let created =
+            self.store.host.writer.send(request, api.create(&PostParams::default(), &object)).await?;
+        info!("{} {name}: created", resource(kind));
+        self.observe(kind, key, &created);
+        Ok(())
+    }
+
+    fn observe(&self, kind: AccessKind, key: &AccountKey, object: &DynamicObject) {
+        self.store.wrote(kind, key, ObservedObject::read(&object.metadata, Some(&object.data)));
+    }
+
+    fn api(&self, kind: AccessKind, key: &AccountKey) -> Api<DynamicObject> {
+        let kind = match kind {
+            AccessKind::Account => ApiResource::erase::<ManagedServiceAccount>(&()),
+            AccessKind::Permissions => ApiResource::erase::<ManifestWork>(&()),
+        };
+        Api::namespaced_with(self.store.host.client.clone(), key.cluster.as_str(), &kind)
+    }
+
+    /// Decides what follows from a failed write.
+    fn failed(
+        &self,
+        key: &AccountKey,
+        kind: AccessKind,
+        observed: &ObservedAccess,
+        plan: &AccessPlan,
+        error: &WriteError,
+    ) -> Outcome {
+        let failed = self.store.work.failed(key, Some(&Namespace::from(key.cluster.as_str())), error);
+        if failed.gone {
+            self.store.forget(kind, key);
+        }
+        if error.category == Category::AlreadyExists {
+            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.
+            return Outcome::Retry;
+        }
+        if failed.refused {
+            self.report(key, observed, plan, Some((kind, error)));
+        }
+        failed.outcome
+    }
+
+    /// Reports the findings of a plan, and a refused write.
+    fn report(
+        &self,
+        key: &AccountKey,
+        observed: &ObservedAccess,
+        plan: &AccessPlan,
+        refused: Option<(AccessKind, &WriteError)>,
+    ) {
+        for kind in AccessKind::ALL {
+            let mut notes = plan.notes.get(&kind).cloned().unwrap_or_default();
+            let error = refused.filter(|(refused, _)| *refused == kind);
+            notes.extend(error.map(|(_, error)| Note::new(Reason::WriteRefused, error.to_string())));
+            let uid = observed.object(kind).map(|object| object.version.uid.as_str());
+            self.store.host.reporter.report(&subject(kind, key), uid, notes);
+        }
+    }
+}
+
+/// An object of an account, as `NAMESPACE/NAME`.
+fn full_name(kind: AccessKind, key: &AccountKey) -> String {
+    format!("{}/{}", key.cluster, kind.name(key))
+}

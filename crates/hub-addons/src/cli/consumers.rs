@@ -1,0 +1,45 @@
+//! The arguments of the gate `ClusterProfileConsumers`.
+#![allow(
+    clippy::doc_markdown,
+    reason = "these comments are the text of --help, which shows backticks as they are"
+)]
+
+use clap::Args;
+use consumer_access::{AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE};
+use hub_api::names::{Namespace, is_dns_label};
+
+use super::RunArgs;
+
+/// What consumers get on the clusters that their namespaces are granted.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Access of consumers (gate ClusterProfileConsumers)")]
+pub struct ConsumersArgs {
+    /// The consumers, as a JSON list of {"namespace", "managedServiceAccount", "clusterRoles": [{"name",
+    /// "namespaces"}], "rotation": {"enabled", "validity"}}. On each cluster that is granted to the namespace, the
+    /// account gets the ClusterRoles, in the whole cluster or in the namespaces
+    #[arg(long, env = "HUB_ADDONS_CONSUMERS", value_name = "JSON")]
+    pub consumers: Option<Consumers>,
+
+    /// Namespace of the accounts on each cluster: that of the addon managed-serviceaccount
+    #[arg(long, env = "HUB_ADDONS_CONSUMER_ACCOUNT_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace, default_value = DEFAULT_ACCOUNT_NAMESPACE)]
+    pub consumer_account_namespace: Namespace,
+}
+
+/// Parses the name of a namespace.
+fn namespace(text: &str) -> Result<Namespace, String> {
+    if is_dns_label(text) { Ok(text.into()) } else { Err("must be a DNS label".to_owned()) }
+}
+
+impl RunArgs {
+    /// The settings of consumer access, if consumers are declared. `leases` is the namespace of the Leases, which
+    /// distinguishes installations.
+    #[must_use]
+    pub fn consumer_access(&self, leases: &str) -> Option<AccessSettings> {
+        Some(AccessSettings {
+            consumers: self.consumers.consumers.clone()?,
+            account_namespace: self.consumers.consumer_account_namespace.clone(),
+            protected: self.protected_namespaces.clone(),
+            installation: leases.into(),
+        })
+    }
+}

@@ -1,0 +1,318 @@
+//! The accounts of declared consumers and their permissions, on the clusters that a binding grants to the consumer's
+//! namespace and on no others.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use kube::Client;
+use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::{HubBuilder, LocalHub, Requests, eventually};
+use serde_json::{Value, json};
+
+use crate::support::command::hub_addons;
+use crate::support::world::{self, get, merge, told};
+use crate::support::{Addons, Hub, SOON, USER, rights};
+
+const GATE: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,\
+                    ClusterProfileCredSyncer=false,ClusterProfileConsumers=true";
+const IDLE: &str = "hub_addons_queue_depth{controller=\"consumer-access\"}";
+const TEAM: &str = "team";
+
+fn declared() -> String {
+    let roles = json!([{ "name": "view" }, { "name": "edit", "namespaces": ["jobs"] }]);
+    json!([{ "namespace": TEAM, "managedServiceAccount": "app", "clusterRoles": roles }]).to_string()
+}
+
+fn consumers(declared: &str) -> String {
+    format!("--consumers={declared}")
+}
+
+fn account(cluster: &str) -> Object {
+    ocm::managed_service_account(cluster, "app")
+}
+
+fn work(cluster: &str) -> Object {
+    let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
+    Object::new(gvk, "manifestworks", Some(cluster), "hub-addons-consumer-app")
+}
+
+async fn cluster(client: &Client, name: &str, set: &str) {
+    world::ensure_namespace(client, name).await;
+    ManagedCluster::named(name).in_set(set).create(client).await.unwrap();
+}
+
+async fn hub_with(builder: HubBuilder) -> Hub {
+    let hub = Hub::start(builder, rights::consumer_access(&["app"])).await;
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::cluster_set("other")]).await;
+    hub
+}
+
+async fn hub() -> Hub {
+    hub_with(LocalHub::builder().without_controller_manager()).await
+}
+
+async fn start(hub: &Hub) -> Addons {
+    Addons::beside(hub, &[GATE, &consumers(&declared())]).await
+}
+
+/// Waits until a cluster has the account and its permissions.
+async fn equipped(client: &Client, cluster: &str) -> (Value, Value) {
+    eventually(&format!("{cluster} has account and permissions"), SOON, async || {
+        Some((get(client, &account(cluster)).await?, get(client, &work(cluster)).await?))
+    })
+    .await
+}
+
+/// Waits until a cluster has neither.
+async fn bare(client: &Client, cluster: &str) {
+    world::gone(client, &account(cluster)).await;
+    world::gone(client, &work(cluster)).await;
+}
+
+/// The program's writes, except those for its Lease and Events.
+fn writes(requests: &Requests) -> Requests {
+    requests.of_user(USER).writes().matching(|request| !["leases", "events"].contains(&&*request.resource))
+}
+
+fn targets(requests: &Requests) -> Vec<String> {
+    requests.iter().map(|it| format!("{} {} {}", it.verb, it.resource, it.namespace)).collect()
+}
+
+#[tokio::test]
+async fn a_cluster_takes_two_writes_the_account_first_and_a_restart_none() {
+    let hub = hub().await;
+    for index in 0..20 {
+        cluster(&hub.ocm, &format!("c{index}"), "s").await;
+    }
+    cluster(&hub.ocm, "elsewhere", "other").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let mark = hub.audit().mark().await.unwrap();
+    let addons = start(&hub).await;
+    for index in 0..20 {
+        equipped(&hub.ocm, &format!("c{index}")).await;
+    }
+    addons.measures(IDLE, 0.0).await;
+    let cold = hub.audit().since(&mark).await.unwrap();
+    assert_eq!(writes(&cold).len(), 40, "{cold}");
+    assert_eq!(cold.of_user(USER).count(|request| request.verb == "get" && request.resource != "leases"), 0);
+    assert_eq!(cold.of_user(USER).count(|request| request.resource == "secrets"), 0, "{cold}");
+
+    let (shown, permissions) = equipped(&hub.ocm, "c7").await;
+    let metadata = &shown["metadata"];
+    assert_eq!(metadata["labels"][ocm::SYNC_LABEL], "true");
+    assert_eq!(metadata["annotations"][ocm::SYNC_NAMESPACES_ANNOTATION], TEAM);
+    assert_eq!(shown["spec"]["rotation"], json!({ "enabled": true, "validity": "8640h0m0s" }));
+    assert_eq!(permissions["metadata"]["ownerReferences"][0]["uid"], metadata["uid"]);
+    let manifests = permissions["spec"]["workload"]["manifests"].as_array().unwrap();
+    let kinds: Vec<_> = manifests.iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ClusterRoleBinding", "RoleBinding"]);
+
+    // A restart writes nothing, and a cluster that joins takes two writes.
+    addons.stop().await;
+    let mark = hub.audit().mark().await.unwrap();
+    let addons = start(&hub).await;
+    cluster(&hub.ocm, "later", "s").await;
+    equipped(&hub.ocm, "later").await;
+    addons.measures(IDLE, 0.0).await;
+    let warm = writes(&hub.audit().since(&mark).await.unwrap());
+    assert_eq!(targets(&warm), ["create managedserviceaccounts later", "create manifestworks later"]);
+    assert_eq!(get(&hub.ocm, &account("elsewhere")).await, None);
+}
+
+#[tokio::test]
+async fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
+    let hub = hub().await;
+    for name in ["c1", "c2", "c3"] {
+        cluster(&hub.ocm, name, "s").await;
+    }
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    for name in ["c1", "c2", "c3"] {
+        equipped(&hub.ocm, name).await;
+    }
+    let in_order = |cluster: &str| {
+        [format!("delete managedserviceaccounts {cluster}"), format!("delete manifestworks {cluster}")]
+    };
+
+    // It moves to another set.
+    let mark = hub.audit().mark().await.unwrap();
+    ManagedCluster::named("c1").in_set("other").update(&hub.ocm).await.unwrap();
+    bare(&hub.ocm, "c1").await;
+    assert_eq!(targets(&writes(&hub.audit().since(&mark).await.unwrap())), in_order("c1"));
+    // It is detached.
+    let mark = hub.audit().mark().await.unwrap();
+    world::delete(&hub.ocm, &ManagedCluster::named("c2").into()).await;
+    bare(&hub.ocm, "c2").await;
+    assert_eq!(targets(&writes(&hub.audit().since(&mark).await.unwrap())), in_order("c2"));
+    // The binding ends, and comes again.
+    let mark = hub.audit().mark().await.unwrap();
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    bare(&hub.ocm, "c3").await;
+    assert_eq!(targets(&writes(&hub.audit().since(&mark).await.unwrap())), in_order("c3"));
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    equipped(&hub.ocm, "c3").await;
+
+    // What ended while it did not run ends when it starts.
+    addons.stop().await;
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    let _addons = start(&hub).await;
+    bare(&hub.ocm, "c3").await;
+}
+
+#[tokio::test]
+async fn a_tenant_who_edits_bindings_gets_nothing_that_is_not_granted() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "mine", "s").await;
+    cluster(&hub.ocm, "secret", "other").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    equipped(&hub.ocm, "mine").await;
+    // A binding that OCM does not declare bound, and the own one, which then names another set.
+    ocm::unbound(TEAM, "other").create(&hub.ocm).await.unwrap();
+    merge(&hub.ocm, &ocm::bound(TEAM, "s"), &json!({ "spec": { "clusterSet": "other" } })).await;
+    bare(&hub.ocm, "mine").await;
+    // A profile that somebody makes grants nothing either.
+    world::profile_of("open-cluster-management", TEAM, "secret").create(&hub.ocm).await.unwrap();
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    equipped(&hub.ocm, "mine").await;
+    addons.measures(IDLE, 0.0).await;
+    assert_eq!(get(&hub.ocm, &account("secret")).await, None);
+    assert_eq!(get(&hub.ocm, &work("secret")).await, None);
+}
+
+#[tokio::test]
+async fn objects_of_other_owners_are_reported_and_left_alone() {
+    let hub = hub().await;
+    for name in ["c1", "c2"] {
+        cluster(&hub.ocm, name, "s").await;
+    }
+    let manifest =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "namespace": "b" } });
+    let theirs = work("c2").field("spec", json!({ "workload": { "manifests": [manifest] } }));
+    world::create(&hub.ocm, [account("c1"), theirs]).await;
+    let before = (get(&hub.ocm, &account("c1")).await, get(&hub.ocm, &work("c2")).await);
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    let note = told(&hub.ocm, &account("c1"), "ForeignAccount").await;
+    assert!(note.contains("namespace team"), "{note}");
+    told(&hub.ocm, &work("c2"), "ForeignManifestWork").await;
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    world::gone(&hub.ocm, &account("c2")).await;
+    addons.measures(IDLE, 0.0).await;
+    assert_eq!((get(&hub.ocm, &account("c1")).await, get(&hub.ocm, &work("c2")).await), before);
+    assert_eq!(get(&hub.ocm, &work("c1")).await, None, "no permissions for an account of another owner");
+
+    // When they are gone, ours take their place.
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    world::delete(&hub.ocm, &account("c1")).await;
+    world::delete(&hub.ocm, &work("c2")).await;
+    for name in ["c1", "c2"] {
+        let (_, permissions) = equipped(&hub.ocm, name).await;
+        assert_eq!(permissions["metadata"]["labels"]["app.kubernetes.io/component"], "consumer-access");
+    }
+    for reason in ["ForeignAccount", "ForeignManifestWork"] {
+        addons.measures(&format!("hub_addons_findings{{reason=\"{reason}\"}}"), 0.0).await;
+    }
+}
+
+#[tokio::test]
+async fn an_edit_by_hand_is_undone_and_permissions_that_are_not_applied_are_reported() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    let (right, permissions) = equipped(&hub.ocm, "c1").await;
+    let restored = async |object: &Object, patch: Value, right: &Value| {
+        merge(&hub.ocm, object, &patch).await;
+        eventually(&format!("{patch} is undone"), SOON, async || {
+            let now = get(&hub.ocm, object).await.unwrap();
+            let same = now["spec"] == right["spec"]
+                && now["metadata"]["labels"] == right["metadata"]["labels"]
+                && now["metadata"]["annotations"] == right["metadata"]["annotations"];
+            if same { Ok(()) } else { Err(now.to_string()) }
+        })
+        .await;
+    };
+    let everywhere = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: null });
+    restored(&account("c1"), json!({ "metadata": { "annotations": everywhere } }), &right).await;
+    restored(&account("c1"), json!({ "metadata": { "labels": null } }), &right).await;
+    restored(&account("c1"), json!({ "spec": { "ttlSecondsAfterCreation": 60 } }), &right).await;
+    let empty = json!({ "spec": { "workload": { "manifests": [] } } });
+    restored(&work("c1"), empty, &permissions).await;
+    restored(&work("c1"), json!({ "metadata": { "labels": null } }), &permissions).await;
+    world::delete(&hub.ocm, &work("c1")).await;
+    equipped(&hub.ocm, "c1").await;
+
+    let condition = |status: &str| {
+        json!({ "conditions": [{
+            "type": "Applied", "status": status, "reason": "AppliedManifestWorkFailed",
+            "message": "clusterroles \"view\" not found", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }] })
+    };
+    world::merge_status(&hub.ocm, &work("c1"), &condition("False")).await;
+    let note = told(&hub.ocm, &work("c1"), "PermissionsNotApplied").await;
+    assert!(note.contains("not found"), "{note}");
+    world::merge_status(&hub.ocm, &work("c1"), &condition("True")).await;
+    addons.measures("hub_addons_findings{reason=\"PermissionsNotApplied\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_read_creates_and_removes_nothing() {
+    const KINDS: [&str; 2] = ["managedserviceaccounts", "manifestworks"];
+    let builder = LocalHub::builder().without_controller_manager();
+    let hub = hub_with(KINDS.iter().fold(builder, |it, kind| it.user(format!("without-{kind}"), &[]))).await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    equipped(&hub.ocm, "c1").await;
+    addons.stop().await;
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    for resource in KINDS {
+        let mut fewer = rights::consumer_access(&["app"]);
+        for rule in fewer.iter_mut().filter(|rule| rule.resources.iter().flatten().any(|it| it == resource)) {
+            rule.verbs.retain(|verb| verb != "list");
+        }
+        let fewer = fewer.into_iter().filter(|rule| !rule.verbs.is_empty()).collect();
+        let user = format!("without-{resource}");
+        hub.grant(&user, fewer).await.unwrap();
+        let mark = hub.audit().mark().await.unwrap();
+        let addons = Addons::launch(&hub, "without", &user, &[GATE, &consumers(&declared())]).await;
+        addons.works().await;
+        // The list is refused twice: everything that the first refusal could lead to has happened.
+        eventually("the list is refused", SOON, async || {
+            let requests = hub.audit().since(&mark).await.unwrap().of_user(&user);
+            requests.count(|it| it.code == 403 && it.resource == resource && it.verb == "list") > 1
+        })
+        .await;
+        let requests = hub.audit().since(&mark).await.unwrap().of_user(&user);
+        assert_eq!(requests.writes().count(|it| !["leases", "events"].contains(&&*it.resource)), 0);
+        addons.stop().await;
+    }
+    equipped(&hub.ocm, "c1").await;
+    let _addons = start(&hub).await;
+    bare(&hub.ocm, "c1").await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_is_no_longer_declared_loses_its_accounts_and_their_permissions() {
+    // The permissions are garbage-collected: without a declaration, no permission to read them is needed.
+    let hub = hub_with(LocalHub::builder()).await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    equipped(&hub.ocm, "c1").await;
+    addons.stop().await;
+    let _addons = Addons::beside(&hub, &[GATE, "--consumers=[]"]).await;
+    bare(&hub.ocm, "c1").await;
+}
+
+#[tokio::test]
+async fn two_consumers_with_one_account_are_refused_before_anything_is_written() {
+    let of = |namespace: &str| json!({ "namespace": namespace, "managedServiceAccount": "app" });
+    let both = consumers(&json!([of("a"), of("b")]).to_string());
+    let ended = hub_addons(&["run", GATE, &both], &[]).await;
+    assert_ne!(ended.code, Some(0));
+    assert!(ended.stderr.contains("both declare the ManagedServiceAccount app"), "{}", ended.stderr);
+    let ended = hub_addons(&["run", GATE], &[]).await;
+    assert!(ended.stderr.contains("requires --consumers"), "{}", ended.stderr);
+}

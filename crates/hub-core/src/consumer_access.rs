@@ -1,0 +1,21 @@
+//! Access of applications that a platform team declares once: on each cluster that is granted to the application's
+//! namespace, a ManagedServiceAccount, and a ManifestWork that binds the declared ClusterRoles to it.
+//!
+//! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
+//!   one: [`grant::decide`](crate::grant::decide) does.
+//! - **The account goes first.** It is created before its permissions and deleted before them. Permissions without an
+//!   account serve nobody, and an application whose account is gone is refused with a clear 401.
+//! - **Permissions are bound only to an account of ours.** The ManifestWork is not created for, and is deleted beside, an
+//!   account of another owner with the same name.
+//! - **Unknown is not empty.** A grant in doubt creates and deletes nothing.
+//!
+//! An object belongs to us if it has the [marks](AccessSettings::marks) of this installation, or the uid of an object
+//! that had them: labels that somebody strips while the controller runs do not end the responsibility for it.
+
+mod declaration;
+mod desired;
+mod plan;
+
+pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, Rotation};
+pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, work_name};
+pub use plan::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};

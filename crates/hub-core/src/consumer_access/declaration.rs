@@ -1,0 +1,196 @@
+//! The declaration: what the application in a namespace gets on each cluster that is granted to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+use hub_api::names::{AccountName, Namespace, is_dns_label, is_dns_subdomain};
+use jiff::SignedDuration;
+use serde::Deserialize;
+
+use super::desired::work_name;
+
+/// The validity of tokens if none is declared: the default of ManagedServiceAccount.
+const DEFAULT_VALIDITY: &str = "8640h0m0s";
+/// The least validity that the API of Kubernetes issues tokens for
+/// (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
+const MIN_VALIDITY: SignedDuration = SignedDuration::from_mins(10);
+
+/// An application and its account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consumer {
+    /// The namespace of the application.
+    pub namespace: Namespace,
+    /// The name of its account on each cluster.
+    pub account: AccountName,
+    /// The permissions of the account.
+    pub cluster_roles: Vec<BoundClusterRole>,
+    /// How its tokens are issued.
+    pub rotation: Rotation,
+}
+
+/// A ClusterRole that the account has on each cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundClusterRole {
+    /// The ClusterRole's name.
+    pub name: String,
+    /// The namespaces on the cluster in which it is bound; if empty, it is bound in the whole cluster.
+    pub namespaces: BTreeSet<Namespace>,
+}
+
+/// How tokens of an account are issued: `spec.rotation` of a ManagedServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rotation {
+    /// Whether the agent renews the token before it expires.
+    pub enabled: bool,
+    /// How long a token is valid, as Go writes durations.
+    pub validity: String,
+}
+
+/// Every declared consumer, by its account: no two have the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Consumers(BTreeMap<AccountName, Consumer>);
+
+impl Consumers {
+    /// The consumer with this account.
+    #[must_use]
+    pub fn get(&self, account: &AccountName) -> Option<&Consumer> {
+        self.0.get(account)
+    }
+
+    /// Every consumer.
+    pub fn iter(&self) -> impl Iterator<Item = &Consumer> {
+        self.0.values()
+    }
+}
+
+/// Why a declaration is refused as a whole: a part of it that is left out would withdraw access.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidConsumers {
+    /// It does not have the expected fields.
+    #[error("expected a JSON list of consumers: {0}")]
+    Form(String),
+    /// A name is not valid.
+    #[error("{value:?} is not a valid {what}")]
+    Name {
+        /// What it should name.
+        what: &'static str,
+        /// The text.
+        value: String,
+    },
+    /// A validity is not a duration, or too short.
+    #[error("{0:?} is not a valid validity of tokens: must be a duration such as 720h, and at least 10m")]
+    Validity(String),
+    /// A ClusterRole is listed twice.
+    #[error("the consumer of the namespace {namespace} lists the ClusterRole {role} twice")]
+    RoleTwice {
+        /// The namespace of the consumer.
+        namespace: Namespace,
+        /// The ClusterRole.
+        role: String,
+    },
+    /// Two consumers declare one account. Each would get the permissions of the other, and one would get no token.
+    #[error(
+        "the consumers of the namespaces {first} and {second} both declare the ManagedServiceAccount {account}: each \
+         consumer needs an account of its own, since its permissions are those of the account"
+    )]
+    SharedAccount {
+        /// The account.
+        account: AccountName,
+        /// The namespace of one.
+        first: Namespace,
+        /// The namespace of the other.
+        second: Namespace,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ConsumerFields {
+    namespace: String,
+    managed_service_account: String,
+    #[serde(default)]
+    cluster_roles: Vec<ClusterRoleFields>,
+    #[serde(default)]
+    rotation: RotationFields,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterRoleFields {
+    name: String,
+    #[serde(default)]
+    namespaces: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RotationFields {
+    enabled: Option<bool>,
+    validity: Option<String>,
+}
+
+impl FromStr for Consumers {
+    type Err = InvalidConsumers;
+
+    /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], rotation: {enabled,
+    /// validity}}`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let list: Vec<ConsumerFields> =
+            serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
+        let mut consumers = BTreeMap::new();
+        for fields in list {
+            let consumer = Consumer::read(fields)?;
+            let second = consumer.namespace.clone();
+            if let Some(first) = consumers.insert(consumer.account.clone(), consumer) {
+                let (account, first) = (first.account, first.namespace);
+                return Err(InvalidConsumers::SharedAccount { account, first, second });
+            }
+        }
+        Ok(Self(consumers))
+    }
+}
+
+impl Consumer {
+    fn read(fields: ConsumerFields) -> Result<Self, InvalidConsumers> {
+        let namespace = namespace("namespace", &fields.namespace)?;
+        let account = AccountName::from(fields.managed_service_account.as_str());
+        // The name of the ManifestWork is the longer one.
+        if !is_dns_subdomain(account.as_str()) || !is_dns_subdomain(&work_name(&account)) {
+            let value = fields.managed_service_account;
+            return Err(InvalidConsumers::Name { what: "name of a ManagedServiceAccount", value });
+        }
+        let cluster_roles =
+            fields.cluster_roles.into_iter().map(BoundClusterRole::read).collect::<Result<Vec<_>, _>>()?;
+        let mut names = BTreeSet::new();
+        if let Some(twice) = cluster_roles.iter().find(|role| !names.insert(&role.name)) {
+            return Err(InvalidConsumers::RoleTwice { namespace, role: twice.name.clone() });
+        }
+        let validity = fields.rotation.validity.unwrap_or_else(|| DEFAULT_VALIDITY.to_owned());
+        if !validity.parse::<SignedDuration>().is_ok_and(|validity| validity >= MIN_VALIDITY) {
+            return Err(InvalidConsumers::Validity(validity));
+        }
+        let rotation = Rotation { enabled: fields.rotation.enabled.unwrap_or(true), validity };
+        Ok(Self { namespace, account, cluster_roles, rotation })
+    }
+}
+
+impl BoundClusterRole {
+    /// The name of a ClusterRole can be any path segment: anything but `.`, `..`, `/` and `%`.
+    fn read(fields: ClusterRoleFields) -> Result<Self, InvalidConsumers> {
+        let name = fields.name;
+        if ["", ".", ".."].contains(&name.as_str()) || name.contains(['/', '%']) {
+            return Err(InvalidConsumers::Name { what: "name of a ClusterRole", value: name });
+        }
+        let what = "namespace of a ClusterRole";
+        let namespaces =
+            fields.namespaces.iter().map(|text| namespace(what, text)).collect::<Result<_, _>>()?;
+        Ok(Self { name, namespaces })
+    }
+}
+
+fn namespace(what: &'static str, text: &str) -> Result<Namespace, InvalidConsumers> {
+    if is_dns_label(text) {
+        return Ok(text.into());
+    }
+    Err(InvalidConsumers::Name { what, value: text.to_owned() })
+}

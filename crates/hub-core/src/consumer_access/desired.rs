@@ -1,0 +1,148 @@
+//! The account and the permissions that a consumer should have on a cluster.
+
+use std::collections::BTreeMap;
+
+use hub_api::labels;
+use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey};
+use serde_json::{Map, Value, json};
+
+use super::declaration::{BoundClusterRole, Consumer, Consumers};
+use crate::credential::account::can_have_copies;
+use crate::fleet::Fleet;
+use crate::grant::{self, Grant};
+use crate::protected::ProtectedNamespaces;
+use crate::rights::MANAGED_BY;
+
+/// The label that distinguishes our objects from others of the same manager.
+pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "consumer-access");
+/// The label with the installation that an object belongs to: the namespace of its Leases.
+pub const INSTALLATION: &str = "app.kubernetes.io/instance";
+
+/// Where the addon managed-serviceaccount runs by default, and with it the accounts.
+pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The name of the ManifestWork with the permissions of an account. It depends on the account alone, so that the
+/// permissions of the process can be limited to it.
+#[must_use]
+pub fn work_name(account: &AccountName) -> String {
+    format!("hub-addons-consumer-{account}")
+}
+
+/// Which consumers get access, and what identifies it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessSettings {
+    /// The declared consumers.
+    pub consumers: Consumers,
+    /// The namespace of the accounts on each cluster: that of the addon managed-serviceaccount.
+    pub account_namespace: Namespace,
+    /// The namespaces that get no access, even if a set is bound there.
+    pub protected: ProtectedNamespaces,
+    /// The installation that our objects belong to, as the value of a label. Objects of another installation are those
+    /// of another owner.
+    pub installation: Namespace,
+}
+
+impl AccessSettings {
+    /// The labels of every object of ours.
+    #[must_use]
+    pub fn marks(&self) -> [(&'static str, &str); 3] {
+        [MANAGED_BY, COMPONENT, (INSTALLATION, self.installation.as_str())]
+    }
+
+    /// The selector of [`Self::marks`].
+    #[must_use]
+    pub fn selector(&self) -> String {
+        self.marks().map(|(key, value)| format!("{key}={value}")).join(",")
+    }
+
+    /// Whether an account should exist: its consumer is declared, and its cluster is granted to the consumer's
+    /// namespace.
+    #[must_use]
+    pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
+        let Some(consumer) = self.consumers.get(&key.account) else { return Grant::Refused };
+        let is_protected = self.protected.protection(fleet, &consumer.namespace).is_some();
+        if is_protected || !can_have_copies(key) {
+            return Grant::Refused;
+        }
+        let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: key.cluster.clone() };
+        grant::decide(fleet, &key)
+    }
+
+    /// The account of a consumer, without name and namespace.
+    pub(super) fn account(&self, consumer: &Consumer) -> Desired {
+        let mut labels = self.labels();
+        labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
+        let annotations = [(labels::SYNC_TO_NAMESPACES.to_owned(), consumer.namespace.as_str().into())];
+        let rotation =
+            json!({ "enabled": consumer.rotation.enabled, "validity": consumer.rotation.validity });
+        Desired {
+            labels,
+            annotations: annotations.into_iter().collect(),
+            owners: Value::Null,
+            spec: [("rotation".to_owned(), rotation)].into_iter().collect(),
+        }
+    }
+
+    /// The permissions of a consumer, owned by its account so that they are garbage-collected with it; `None` if it has
+    /// none.
+    pub(super) fn work(&self, consumer: &Consumer, account_uid: &str) -> Option<Desired> {
+        let manifests: Vec<Value> =
+            consumer.cluster_roles.iter().flat_map(|role| self.bindings(consumer, role)).collect();
+        if manifests.is_empty() {
+            return None;
+        }
+        let owner = json!({
+            "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
+            "name": consumer.account.as_str(), "uid": account_uid,
+        });
+        Some(Desired {
+            labels: self.labels(),
+            annotations: BTreeMap::new(),
+            owners: json!([owner]),
+            spec: [("workload".to_owned(), json!({ "manifests": manifests }))].into_iter().collect(),
+        })
+    }
+
+    /// The bindings of one ClusterRole to the account.
+    fn bindings(&self, consumer: &Consumer, role: &BoundClusterRole) -> Vec<Value> {
+        let binding = |kind: &str, namespace: Option<&Namespace>| {
+            let mut metadata = json!({
+                "name": format!("hub-addons:{}:{}", consumer.account, role.name),
+                "labels": { (MANAGED_BY.0): MANAGED_BY.1 },
+            });
+            if let Some(namespace) = namespace {
+                metadata["namespace"] = namespace.as_str().into();
+            }
+            json!({
+                "apiVersion": format!("{RBAC}/v1"),
+                "kind": kind,
+                "metadata": metadata,
+                "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role.name },
+                "subjects": [{
+                    "kind": "ServiceAccount", "name": consumer.account.as_str(),
+                    "namespace": self.account_namespace.as_str(),
+                }],
+            })
+        };
+        if role.namespaces.is_empty() {
+            return vec![binding("ClusterRoleBinding", None)];
+        }
+        role.namespaces.iter().map(|namespace| binding("RoleBinding", Some(namespace))).collect()
+    }
+
+    fn labels(&self) -> BTreeMap<String, Value> {
+        self.marks().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+    }
+}
+
+/// What an object should contain. Labels and annotations of others are kept; everything else is ours.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Desired {
+    pub(super) labels: BTreeMap<String, Value>,
+    pub(super) annotations: BTreeMap<String, Value>,
+    /// `metadata.ownerReferences`, null if there are none.
+    pub(super) owners: Value,
+    pub(super) spec: Map<String, Value>,
+}

@@ -1,0 +1,321 @@
+//! The next write to the access of a consumer on a cluster.
+
+use std::collections::BTreeMap;
+
+use hub_api::names::AccountKey;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+use super::desired::{AccessSettings, Desired, work_name};
+use crate::fleet::Fleet;
+use crate::grant::Grant;
+use crate::note::{Note, Reason};
+use crate::version::Version;
+
+/// The two objects of the access to a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AccessKind {
+    /// The ManagedServiceAccount.
+    Account,
+    /// The ManifestWork with its permissions.
+    Permissions,
+}
+
+impl AccessKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Account, Self::Permissions];
+
+    /// The name of the object of an account.
+    #[must_use]
+    pub fn name(self, key: &AccountKey) -> String {
+        match self {
+            Self::Account => key.account.to_string(),
+            Self::Permissions => work_name(&key.account),
+        }
+    }
+
+    fn head(self, key: &AccountKey) -> Value {
+        let (version, kind) = match self {
+            Self::Account => ("authentication.open-cluster-management.io/v1beta1", "ManagedServiceAccount"),
+            Self::Permissions => ("work.open-cluster-management.io/v1", "ManifestWork"),
+        };
+        let metadata = json!({ "name": self.name(key), "namespace": key.cluster.as_str() });
+        json!({ "apiVersion": version, "kind": kind, "metadata": metadata })
+    }
+}
+
+/// A ManagedServiceAccount or ManifestWork with a name of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservedObject {
+    /// Its version.
+    pub version: Version,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    owners: Value,
+    /// `None` if it cannot be read.
+    spec: Option<Map<String, Value>>,
+    /// The message of a condition `Applied` that is False.
+    not_applied: Option<String>,
+}
+
+impl ObservedObject {
+    /// Reads an object from its metadata and the rest; `None` if the rest cannot be read.
+    #[must_use]
+    pub fn read(metadata: &ObjectMeta, data: Option<&Value>) -> Self {
+        let conditions = data.and_then(|data| data["status"]["conditions"].as_array());
+        let not_applied = conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == "Applied" && condition["status"] == "False");
+        let owners = metadata.owner_references.as_ref().filter(|owners| !owners.is_empty());
+        Self {
+            version: Version::of(metadata),
+            is_deleting: metadata.deletion_timestamp.is_some(),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            annotations: metadata.annotations.clone().unwrap_or_default(),
+            owners: owners.and_then(|owners| serde_json::to_value(owners).ok()).unwrap_or_default(),
+            spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
+            not_applied: not_applied
+                .map(|condition| condition["message"].as_str().unwrap_or_default().to_owned()),
+        }
+    }
+
+    /// Whether it has the marks of this installation.
+    #[must_use]
+    pub fn is_marked(&self, settings: &AccessSettings) -> bool {
+        settings.marks().iter().all(|(key, value)| self.labels.get(*key).is_some_and(|it| it == value))
+    }
+
+    fn has(&self, desired: &Desired) -> bool {
+        let contains = |all: &BTreeMap<String, String>, wanted: &BTreeMap<String, Value>| {
+            wanted.iter().all(|(key, value)| all.get(key).is_some_and(|it| it.as_str() == *value))
+        };
+        contains(&self.labels, &desired.labels)
+            && contains(&self.annotations, &desired.annotations)
+            && self.owners == desired.owners
+            && self.spec.as_ref().is_none_or(|spec| *spec == desired.spec)
+    }
+}
+
+/// The access to a cluster on the API server.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ObservedAccess {
+    /// The account.
+    pub account: Option<ObservedObject>,
+    /// The uid of the last account of this name that had our marks.
+    pub account_uid: Option<String>,
+    /// The permissions.
+    pub permissions: Option<ObservedObject>,
+    /// The uid of the last ManifestWork of this name that had our marks.
+    pub permissions_uid: Option<String>,
+}
+
+impl ObservedAccess {
+    /// Whether nothing exists.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.account.is_none() && self.permissions.is_none()
+    }
+
+    /// The object of a kind.
+    #[must_use]
+    pub fn object(&self, kind: AccessKind) -> Option<&ObservedObject> {
+        match kind {
+            AccessKind::Account => self.account.as_ref(),
+            AccessKind::Permissions => self.permissions.as_ref(),
+        }
+    }
+
+    /// The object of a kind, if it is ours, or whether it is another owner's.
+    fn ours(&self, settings: &AccessSettings, kind: AccessKind) -> Owned<'_> {
+        let uid = match kind {
+            AccessKind::Account => &self.account_uid,
+            AccessKind::Permissions => &self.permissions_uid,
+        };
+        match self.object(kind) {
+            None => Owned::Absent,
+            Some(object) if uid.as_ref() == Some(&object.version.uid) || object.is_marked(settings) => {
+                Owned::Ours(object)
+            }
+            Some(_) => Owned::Foreign,
+        }
+    }
+}
+
+enum Owned<'a> {
+    Absent,
+    Ours(&'a ObservedObject),
+    Foreign,
+}
+
+/// The next write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AccessAction {
+    /// Nothing differs, or the grant is in doubt.
+    Nothing,
+    /// Create this object.
+    Create(AccessKind, Value),
+    /// Merge this patch, which names the version that it is for.
+    Patch(AccessKind, Value),
+    /// Delete exactly this version.
+    Delete(AccessKind, Version),
+}
+
+/// The next write, and what people should know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccessPlan {
+    /// The write.
+    pub action: AccessAction,
+    /// The findings about each object.
+    pub notes: BTreeMap<AccessKind, Vec<Note>>,
+}
+
+impl AccessSettings {
+    /// Plans the next write to the access of an account's consumer to its cluster. Until the lists of accounts and
+    /// permissions are complete, the caller must not ask.
+    #[must_use]
+    pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
+        let mut notes = BTreeMap::new();
+        let action = match (self.grant(fleet, key), self.consumers.get(&key.account)) {
+            (Grant::Refused, _) | (_, None) => self.withdraw(observed, &mut notes),
+            (grant, Some(consumer)) => {
+                let account = observed.ours(self, AccessKind::Account);
+                let first = step(AccessKind::Account, key, grant, &account, &self.account(consumer));
+                match (first, account) {
+                    (Some(action), _) => action,
+                    (None, Owned::Ours(account)) if !account.is_deleting => {
+                        let desired = self.work(consumer, &account.version.uid);
+                        self.permit(key, grant, observed, desired, &mut notes)
+                    }
+                    (None, Owned::Foreign) => {
+                        let message = format!(
+                            "has the name of the account of the consumer in namespace {}, and another owner: it is not \
+                             changed, and the consumer has no access to the cluster; rename or delete it",
+                            consumer.namespace
+                        );
+                        notes.insert(AccessKind::Account, vec![Note::new(Reason::ForeignAccount, message)]);
+                        delete(&observed.ours(self, AccessKind::Permissions), AccessKind::Permissions)
+                    }
+                    (None, _) => AccessAction::Nothing,
+                }
+            }
+        };
+        AccessPlan { action, notes }
+    }
+
+    /// The account goes first; what is left are its permissions.
+    fn withdraw(
+        &self,
+        observed: &ObservedAccess,
+        notes: &mut BTreeMap<AccessKind, Vec<Note>>,
+    ) -> AccessAction {
+        match observed.ours(self, AccessKind::Account) {
+            Owned::Ours(account) if account.is_deleting => {
+                let message = "is being deleted and waits for a finalizer; its permissions on the cluster stay until then";
+                notes.insert(AccessKind::Account, vec![Note::new(Reason::AccountTerminating, message)]);
+                AccessAction::Nothing
+            }
+            account @ Owned::Ours(_) => delete(&account, AccessKind::Account),
+            Owned::Absent | Owned::Foreign => {
+                delete(&observed.ours(self, AccessKind::Permissions), AccessKind::Permissions)
+            }
+        }
+    }
+
+    /// The permissions of an account of ours.
+    fn permit(
+        &self,
+        key: &AccountKey,
+        grant: Grant,
+        observed: &ObservedAccess,
+        desired: Option<Desired>,
+        notes: &mut BTreeMap<AccessKind, Vec<Note>>,
+    ) -> AccessAction {
+        let permissions = observed.ours(self, AccessKind::Permissions);
+        let Some(desired) = desired else { return delete(&permissions, AccessKind::Permissions) };
+        let note = match permissions {
+            Owned::Absent => None,
+            Owned::Foreign => {
+                let message = format!(
+                    "has the name of the permissions of the account {}, and another owner: it is not changed, and the \
+                     account has none of the declared permissions; rename or delete it",
+                    key.account
+                );
+                Some(Note::new(Reason::ForeignManifestWork, message))
+            }
+            Owned::Ours(work) => work.not_applied.as_ref().map(|message| {
+                let message =
+                    format!("the cluster has not applied the permissions of {}: {message}", key.account);
+                Note::new(Reason::PermissionsNotApplied, message)
+            }),
+        };
+        notes.extend(note.map(|note| (AccessKind::Permissions, vec![note])));
+        let action = step(AccessKind::Permissions, key, grant, &permissions, &desired);
+        action.unwrap_or(AccessAction::Nothing)
+    }
+}
+
+/// Creates or repairs one object; `None` if there is nothing to write.
+fn step(
+    kind: AccessKind,
+    key: &AccountKey,
+    grant: Grant,
+    observed: &Owned<'_>,
+    desired: &Desired,
+) -> Option<AccessAction> {
+    match observed {
+        Owned::Absent if grant == Grant::Granted => {
+            let mut object = kind.head(key);
+            object["metadata"]["labels"] = json!(desired.labels);
+            if !desired.annotations.is_empty() {
+                object["metadata"]["annotations"] = json!(desired.annotations);
+            }
+            if !desired.owners.is_null() {
+                object["metadata"]["ownerReferences"] = desired.owners.clone();
+            }
+            object["spec"] = json!(desired.spec);
+            Some(AccessAction::Create(kind, object))
+        }
+        Owned::Ours(object) if !object.is_deleting && !object.has(desired) => {
+            Some(AccessAction::Patch(kind, patch(object, desired)))
+        }
+        Owned::Absent | Owned::Ours(_) | Owned::Foreign => None,
+    }
+}
+
+/// Deletes an object of ours, once.
+fn delete(observed: &Owned<'_>, kind: AccessKind) -> AccessAction {
+    match observed {
+        Owned::Ours(object) if !object.is_deleting => AccessAction::Delete(kind, object.version.clone()),
+        Owned::Absent | Owned::Ours(_) | Owned::Foreign => AccessAction::Nothing,
+    }
+}
+
+/// The merge patch that makes an object of this version as desired.
+fn patch(object: &ObservedObject, desired: &Desired) -> Value {
+    // A merge patch merges what the list of manifests is not part of: fields that must not be there are removed by name.
+    let surplus = object.spec.iter().flatten().map(|(field, _)| (field.clone(), Value::Null));
+    let mut spec: Map<String, Value> = surplus.collect();
+    for (field, value) in &desired.spec {
+        let mut value = value.clone();
+        let before = object.spec.as_ref().and_then(|spec| spec.get(field)).and_then(Value::as_object);
+        if let Some(fields) = value.as_object_mut() {
+            for (name, _) in before.into_iter().flatten() {
+                fields.entry(name).or_insert(Value::Null);
+            }
+        }
+        spec.insert(field.clone(), value);
+    }
+    json!({
+        "metadata": {
+            "uid": object.version.uid,
+            "resourceVersion": object.version.resource_version,
+            "labels": desired.labels,
+            "annotations": desired.annotations,
+            "ownerReferences": desired.owners,
+        },
+        "spec": spec,
+    })
+}

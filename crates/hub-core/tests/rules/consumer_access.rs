@@ -1,0 +1,494 @@
+//! A consumer's account and its permissions exist exactly where its namespace is granted the cluster, and nothing of
+//! another owner is touched.
+
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::names::AccountKey;
+use hub_core::consumer_access::{
+    AccessAction, AccessKind, AccessPlan, AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE,
+    InvalidConsumers, ObservedAccess, ObservedObject,
+};
+use hub_core::explain::observed::AccountPermission;
+use hub_core::fleet::Fleet;
+use hub_core::grant::Grant;
+use hub_core::note::Reason;
+use hub_core::protected::ProtectedNamespaces;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::{binding, broken, deleting, exclusive, fleet, member, with};
+
+const NOON: &str = "2026-05-01T12:00:00Z";
+const SYNC: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
+const NAMESPACES: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
+
+fn declared() -> Value {
+    json!([{
+        "namespace": "team", "managedServiceAccount": "app",
+        "clusterRoles": [{ "name": "view" }, { "name": "edit", "namespaces": ["a", "b"] }],
+        "rotation": { "validity": "720h" },
+    }])
+}
+
+fn settings_of(consumers: &Value) -> AccessSettings {
+    AccessSettings {
+        consumers: consumers.to_string().parse().unwrap(),
+        account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),
+        protected: ProtectedNamespaces::default(),
+        installation: "addons".into(),
+    }
+}
+
+fn settings() -> AccessSettings {
+    settings_of(&declared())
+}
+
+fn key() -> AccountKey {
+    AccountKey { cluster: "c1".into(), account: "app".into() }
+}
+
+fn granted() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
+}
+
+fn refused() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("other", "prod")])
+}
+
+fn doubtful() -> Fleet {
+    fleet([member("c1", "prod"), broken("prod"), binding("team", "prod")])
+}
+
+/// The two objects on an API server, and the uids that the controller has recorded.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct World {
+    objects: BTreeMap<AccessKind, Value>,
+    recorded: BTreeMap<AccessKind, String>,
+    uids: u32,
+    writes: Vec<String>,
+}
+
+fn observe(object: &Value) -> ObservedObject {
+    let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+    ObservedObject::read(&metadata, Some(object))
+}
+
+impl World {
+    fn with(kind: AccessKind, object: Value) -> Self {
+        let mut world = Self::default();
+        world.objects.insert(kind, object);
+        world
+    }
+
+    fn observed(&mut self, settings: &AccessSettings) -> ObservedAccess {
+        for (kind, object) in &self.objects {
+            let object = observe(object);
+            if object.is_marked(settings) {
+                self.recorded.insert(*kind, object.version.uid);
+            }
+        }
+        let object = |kind| self.objects.get(&kind).map(observe);
+        ObservedAccess {
+            account: object(AccessKind::Account),
+            account_uid: self.recorded.get(&AccessKind::Account).cloned(),
+            permissions: object(AccessKind::Permissions),
+            permissions_uid: self.recorded.get(&AccessKind::Permissions).cloned(),
+        }
+    }
+
+    fn plan(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
+        let observed = self.observed(settings);
+        settings.plan(fleet, &key(), &observed)
+    }
+
+    /// Carries out what is planned until nothing is left, as an API server does; returns the last plan.
+    fn settle(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
+        for _ in 0..6 {
+            let plan = self.plan(settings, fleet);
+            match &plan.action {
+                AccessAction::Nothing => return plan,
+                AccessAction::Create(kind, object) => {
+                    assert!(!self.objects.contains_key(kind), "created over an object");
+                    self.uids += 1;
+                    let uid = json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
+                    self.objects.insert(*kind, with(object.clone(), &uid));
+                    self.writes.push(format!("create {kind:?}"));
+                }
+                AccessAction::Patch(kind, patch) => {
+                    let object = self.objects.remove(kind).unwrap();
+                    assert_eq!(patch["metadata"]["uid"], object["metadata"]["uid"]);
+                    assert_eq!(patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+                    let mut object = with(object, patch);
+                    object["metadata"]["resourceVersion"] = json!("2");
+                    self.objects.insert(*kind, object);
+                    self.writes.push(format!("patch {kind:?}"));
+                }
+                AccessAction::Delete(kind, version) => {
+                    let object = self.objects.remove(kind).unwrap();
+                    assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                    if object["metadata"]["finalizers"].is_array() {
+                        self.objects.insert(*kind, deleting(object));
+                    }
+                    self.writes.push(format!("delete {kind:?}"));
+                }
+            }
+        }
+        panic!("it does not settle: {:?}", self.writes);
+    }
+
+    fn writes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.writes)
+    }
+}
+
+/// The access as it should be.
+fn settled() -> World {
+    let mut world = World::default();
+    world.settle(&settings(), &granted());
+    world.writes.clear();
+    world
+}
+
+fn object_of(kind: AccessKind) -> Value {
+    settled().objects[&kind].clone()
+}
+
+fn foreign(kind: AccessKind) -> Value {
+    json!({
+        "metadata": { "name": kind.name(&key()), "namespace": "c1", "uid": "theirs", "resourceVersion": "7" },
+        "spec": { "rotation": { "enabled": true, "validity": "1h" } },
+    })
+}
+
+fn reasons(plan: &AccessPlan) -> Vec<Reason> {
+    plan.notes.values().flatten().map(|note| note.reason).collect()
+}
+
+#[test]
+fn a_granted_cluster_takes_two_writes_the_account_first_and_none_after_that() {
+    let mut world = World::default();
+    let plan = world.settle(&settings(), &granted());
+    assert_eq!(world.writes(), ["create Account", "create Permissions"]);
+    assert!(plan.notes.is_empty(), "{plan:?}");
+    let account = &world.objects[&AccessKind::Account];
+    assert_eq!(account["metadata"]["name"], "app");
+    assert_eq!(account["metadata"]["namespace"], "c1");
+    assert_eq!(account["metadata"]["labels"][SYNC], "true");
+    assert_eq!(account["metadata"]["annotations"][NAMESPACES], "team");
+    assert_eq!(account["spec"], json!({ "rotation": { "enabled": true, "validity": "720h" } }));
+    let work = &world.objects[&AccessKind::Permissions];
+    assert_eq!(work["metadata"]["name"], "hub-addons-consumer-app");
+    assert_eq!(work["metadata"]["ownerReferences"][0]["uid"], account["metadata"]["uid"]);
+    let manifests = work["spec"]["workload"]["manifests"].as_array().unwrap();
+    let bound: Vec<_> = manifests
+        .iter()
+        .map(|it| (it["kind"].as_str(), it["metadata"]["namespace"].as_str(), it["roleRef"]["name"].as_str()))
+        .collect();
+    assert_eq!(
+        bound,
+        [
+            (Some("ClusterRoleBinding"), None, Some("view")),
+            (Some("RoleBinding"), Some("a"), Some("edit")),
+            (Some("RoleBinding"), Some("b"), Some("edit")),
+        ]
+    );
+    let subject = json!([{
+        "kind": "ServiceAccount", "name": "app", "namespace": "open-cluster-management-agent-addon",
+    }]);
+    assert!(manifests.iter().all(|it| it["subjects"] == subject), "{manifests:?}");
+    // As after a restart: nothing is recorded.
+    world.recorded.clear();
+    world.settle(&settings(), &granted());
+    assert!(world.writes().is_empty());
+}
+
+#[test]
+fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
+    let leaving = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
+    let unbound = fleet([member("c1", "prod"), exclusive("prod")]);
+    let moved = fleet([member("c1", "dev"), exclusive("prod"), exclusive("dev"), binding("team", "prod")]);
+    let protected = AccessSettings { protected: "team".parse().unwrap(), ..settings() };
+    let undeclared = settings_of(&json!([]));
+    for (what, settings, fleet) in [
+        ("deleting", settings(), leaving),
+        ("unbound", settings(), unbound),
+        ("moved", settings(), moved),
+        ("bound elsewhere", settings(), refused()),
+        ("protected", protected, granted()),
+        ("not declared", undeclared, granted()),
+    ] {
+        let mut world = settled();
+        world.settle(&settings, &fleet);
+        assert_eq!(world.writes(), ["delete Account", "delete Permissions"], "{what}");
+        assert!(world.objects.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn permissions_stay_until_a_finalizer_lets_the_account_go() {
+    let mut world = settled();
+    let account = world.objects.get_mut(&AccessKind::Account).unwrap();
+    account["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let plan = world.settle(&settings(), &refused());
+    assert_eq!(world.writes(), ["delete Account"]);
+    assert_eq!(reasons(&plan), [Reason::AccountTerminating]);
+    // Granted again meanwhile, the account that is going is waited for.
+    world.settle(&settings(), &granted());
+    assert!(world.writes().is_empty());
+    world.objects.remove(&AccessKind::Account);
+    world.settle(&settings(), &refused());
+    assert_eq!(world.writes(), ["delete Permissions"]);
+}
+
+#[test]
+fn an_edit_is_undone_and_labels_of_others_are_kept() {
+    let executor = json!({ "executor": { "subject": { "type": "ServiceAccount" } } });
+    let more = json!({ "workload": { "manifests": [], "more": 1 } });
+    for (kind, patch) in [
+        (AccessKind::Account, json!({ "metadata": { "labels": { SYNC: null } } })),
+        (AccessKind::Account, json!({ "metadata": { "annotations": { NAMESPACES: "team,other" } } })),
+        (AccessKind::Account, json!({ "metadata": { "annotations": null } })),
+        (AccessKind::Account, json!({ "spec": { "ttlSecondsAfterCreation": 60 } })),
+        (AccessKind::Account, json!({ "spec": { "rotation": { "validity": "1h", "more": 1 } } })),
+        (AccessKind::Permissions, json!({ "spec": executor })),
+        (AccessKind::Permissions, json!({ "spec": more })),
+        (AccessKind::Permissions, json!({ "metadata": { "ownerReferences": null } })),
+        // Recorded by its uid.
+        (AccessKind::Permissions, json!({ "metadata": { "labels": null } })),
+        (AccessKind::Account, json!({ "metadata": { "labels": null } })),
+    ] {
+        let mut world = settled();
+        let kept = json!({ "metadata": { "labels": { "theirs": "1" }, "annotations": { "theirs": "1" } } });
+        let object = world.objects.remove(&kind).unwrap();
+        let (right, wrong) = (object.clone(), with(with(object, &patch), &kept));
+        world.objects.insert(kind, wrong);
+        world.settle(&settings(), &granted());
+        assert_eq!(world.writes(), [format!("patch {kind:?}")], "{patch}");
+        let expected = with(with(right, &kept), &json!({ "metadata": { "resourceVersion": "2" } }));
+        assert_eq!(world.objects[&kind], expected, "{patch}");
+    }
+}
+
+#[test]
+fn a_stripped_object_is_still_deleted_with_the_grant() {
+    for kind in AccessKind::ALL {
+        let mut world = settled();
+        world.observed(&settings());
+        let object = world.objects.remove(&kind).unwrap();
+        world.objects.insert(kind, with(object, &json!({ "metadata": { "labels": null } })));
+        world.settle(&settings(), &refused());
+        assert!(world.objects.is_empty(), "{kind:?}: {world:?}");
+    }
+}
+
+#[test]
+fn an_account_of_another_owner_is_reported_and_gets_no_permissions() {
+    let mut world = World::with(AccessKind::Account, foreign(AccessKind::Account));
+    let plan = world.settle(&settings(), &granted());
+    assert!(world.writes().is_empty());
+    assert_eq!(reasons(&plan), [Reason::ForeignAccount]);
+    // It has taken the place of ours.
+    world.objects.insert(AccessKind::Permissions, object_of(AccessKind::Permissions));
+    world.settle(&settings(), &granted());
+    assert_eq!(world.writes(), ["delete Permissions"]);
+    assert_eq!(world.objects[&AccessKind::Account], foreign(AccessKind::Account));
+    // Where nothing is granted, its name is its own.
+    let plan = world.settle(&settings(), &refused());
+    assert!(reasons(&plan).is_empty() && world.writes().is_empty());
+}
+
+#[test]
+fn permissions_of_another_owner_are_reported_and_left_alone() {
+    let mut world = World::with(AccessKind::Permissions, foreign(AccessKind::Permissions));
+    let plan = world.settle(&settings(), &granted());
+    assert_eq!(world.writes(), ["create Account"]);
+    assert_eq!(reasons(&plan), [Reason::ForeignManifestWork]);
+    world.settle(&settings(), &refused());
+    assert_eq!(world.writes(), ["delete Account"]);
+    assert_eq!(world.objects[&AccessKind::Permissions], foreign(AccessKind::Permissions));
+}
+
+#[test]
+fn an_object_of_another_installation_is_another_owners() {
+    let other = AccessSettings { installation: "elsewhere".into(), ..settings() };
+    let mut world = World { recorded: BTreeMap::new(), ..settled() };
+    let plan = world.settle(&other, &refused());
+    assert!(world.writes().is_empty(), "{plan:?}");
+    let plan = world.settle(&other, &granted());
+    assert!(world.writes().is_empty());
+    assert_eq!(reasons(&plan), [Reason::ForeignAccount]);
+}
+
+#[test]
+fn explain_finds_the_permissions_and_whether_they_are_applied() {
+    let mut work = object_of(AccessKind::Permissions);
+    let found = |work: &Value| {
+        let all = AccountPermission::of_manifest_work(work).into_iter();
+        all.map(|it| (it.account, it.role, it.is_applied)).collect::<BTreeSet<_>>()
+    };
+    let expected = |is_applied| {
+        ["ClusterRole view", "ClusterRole edit"].map(|role| ("app".to_owned(), role.to_owned(), is_applied))
+    };
+    assert_eq!(found(&work), expected(false).into());
+    work["status"] = json!({ "conditions": [{ "type": "Applied", "status": "True" }] });
+    assert_eq!(found(&work), expected(true).into());
+}
+
+#[test]
+fn permissions_that_the_cluster_does_not_apply_are_reported() {
+    let mut world = settled();
+    let condition = json!({ "type": "Applied", "status": "False", "message": "no such role", "reason": "A", "lastTransitionTime": NOON });
+    let work = world.objects.get_mut(&AccessKind::Permissions).unwrap();
+    work["status"] = json!({ "conditions": [condition] });
+    let plan = world.settle(&settings(), &granted());
+    assert!(world.writes().is_empty());
+    assert_eq!(reasons(&plan), [Reason::PermissionsNotApplied]);
+    let note = &plan.notes[&AccessKind::Permissions][0];
+    assert!(note.message.contains("no such role"), "{note:?}");
+}
+
+#[test]
+fn a_doubt_creates_and_deletes_nothing_and_keeps_what_exists_up_to_date() {
+    let mut world = World::default();
+    world.settle(&settings(), &doubtful());
+    assert!(world.writes().is_empty());
+    let mut world = settled();
+    world.settle(&settings(), &doubtful());
+    assert!(world.writes().is_empty());
+    let shorter = with(declared()[0].clone(), &json!({ "rotation": { "validity": "24h" } }));
+    world.settle(&settings_of(&json!([shorter])), &doubtful());
+    assert_eq!(world.writes(), ["patch Account"]);
+}
+
+#[test]
+fn a_consumer_without_cluster_roles_has_an_account_and_no_permissions() {
+    let bare = settings_of(&json!([{ "namespace": "team", "managedServiceAccount": "app" }]));
+    let mut world = World::default();
+    world.settle(&bare, &granted());
+    assert_eq!(world.writes(), ["create Account"]);
+    let mut world = settled();
+    world.settle(&bare, &granted());
+    assert_eq!(world.writes(), ["patch Account", "delete Permissions"], "the validity is the default");
+}
+
+#[test]
+fn two_consumers_with_one_account_are_refused_and_both_are_named() {
+    let of = |namespace: &str| json!({ "namespace": namespace, "managedServiceAccount": "app" });
+    let error = json!([of("a"), of("b")]).to_string().parse::<Consumers>().unwrap_err();
+    assert!(matches!(error, InvalidConsumers::SharedAccount { .. }), "{error}");
+    for name in ["namespaces a and b", "ManagedServiceAccount app"] {
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_declaration_that_is_not_valid_is_refused_as_a_whole() {
+    let valid = declared()[0].clone();
+    assert!(json!([valid]).to_string().parse::<Consumers>().is_ok());
+    for (patch, words) in [
+        (json!({ "namespace": "Team" }), "\"Team\" is not a valid namespace"),
+        (json!({ "namespace": null }), "missing field `namespace`"),
+        (json!({ "managedServiceAccount": "a/b" }), "name of a ManagedServiceAccount"),
+        (json!({ "managedServiceAccount": "a".repeat(250) }), "name of a ManagedServiceAccount"),
+        (json!({ "clusterRoles": [{ "name": "../admin" }] }), "name of a ClusterRole"),
+        (json!({ "clusterRoles": [{ "name": "" }] }), "name of a ClusterRole"),
+        (json!({ "clusterRoles": [{ "name": "a", "namespaces": ["*"] }] }), "namespace of a ClusterRole"),
+        (json!({ "clusterRoles": [{ "name": "a" }, { "name": "a", "namespaces": ["b"] }] }), "twice"),
+        (json!({ "rotation": { "validity": "9m" } }), "at least 10m"),
+        (json!({ "rotation": { "validity": "long" } }), "at least 10m"),
+        (json!({ "rotations": {} }), "unknown field `rotations`"),
+    ] {
+        let declared = json!([with(valid.clone(), &patch)]).to_string();
+        let error = declared.parse::<Consumers>().unwrap_err().to_string();
+        assert!(error.contains(words), "{patch}: {error}");
+    }
+}
+
+/// The past of an object: none, ours, edited, stripped, going, or another owner's.
+fn past(kind: AccessKind) -> impl Strategy<Value = (Option<Value>, bool)> {
+    let right = object_of(kind);
+    let edited =
+        with(right.clone(), &json!({ "spec": { "deleteOption": {}, "rotation": null, "workload": null } }));
+    let held = with(right.clone(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    let stripped = with(right.clone(), &json!({ "metadata": { "labels": null } }));
+    let going = deleting(right.clone());
+    let objects = prop_oneof![
+        Just(None),
+        Just(Some(right)),
+        Just(Some(edited)),
+        Just(Some(held)),
+        Just(Some(stripped)),
+        Just(Some(going)),
+        Just(Some(foreign(kind))),
+    ];
+    (objects, any::<bool>())
+}
+
+fn is_foreign(object: &Value) -> bool {
+    object["metadata"]["uid"] == "theirs"
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_was_there_ends_as_the_grant_says_and_what_is_not_ours_keeps_every_byte(
+        (account, knows_account) in past(AccessKind::Account),
+        (work, knows_work) in past(AccessKind::Permissions),
+        grant in 0_usize..3,
+    ) {
+        let mut world = World::default();
+        for (kind, object, is_known) in
+            [(AccessKind::Account, account, knows_account), (AccessKind::Permissions, work, knows_work)]
+        {
+            let Some(object) = object else { continue };
+            if is_known && !is_foreign(&object) {
+                let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
+                world.recorded.insert(kind, uid);
+            }
+            world.objects.insert(kind, object);
+        }
+        let before = world.clone();
+        let (fleet, grant) = [
+            (granted(), Grant::Granted), (refused(), Grant::Refused), (doubtful(), Grant::Unknown),
+        ].into_iter().nth(grant).unwrap();
+        let settings = settings();
+        let is_ours = |world: &World, kind: AccessKind| world.objects.get(&kind).is_some_and(|object| {
+            let seen = observe(object);
+            seen.is_marked(&settings) || world.recorded.get(&kind) == Some(&seen.version.uid)
+        });
+        world.settle(&settings, &fleet);
+        for kind in AccessKind::ALL {
+            if !is_ours(&before, kind) && let Some(object) = before.objects.get(&kind) {
+                prop_assert_eq!(world.objects.get(&kind), Some(object), "not ours");
+            }
+        }
+        let stays = |kind| is_ours(&world, kind)
+            && world.objects[&kind]["metadata"]["deletionTimestamp"].is_null();
+        let writes = world.writes.join(",");
+        match grant {
+            Grant::Refused => {
+                prop_assert!(!stays(AccessKind::Account), "{}", writes);
+                let is_going = is_ours(&world, AccessKind::Account);
+                prop_assert!(is_going || !stays(AccessKind::Permissions), "{}", writes);
+                prop_assert!(!writes.contains("delete Permissions,delete Account"), "{}", writes);
+            }
+            Grant::Granted => {
+                let is_going = before.objects.get(&AccessKind::Account)
+                    .is_some_and(|it| !it["metadata"]["deletionTimestamp"].is_null());
+                if is_ours(&world, AccessKind::Account) && !is_going {
+                    prop_assert!(world.objects.contains_key(&AccessKind::Permissions), "{}", writes);
+                }
+            }
+            Grant::Unknown => prop_assert!(!writes.contains("create"), "{}", writes),
+        }
+        // Permissions of ours serve no account of another owner.
+        if world.objects.contains_key(&AccessKind::Account) && !is_ours(&world, AccessKind::Account) {
+            prop_assert!(!stays(AccessKind::Permissions), "{}", writes);
+        }
+        prop_assert!(world.writes.len() <= 2, "{}", writes);
+    }
+}
