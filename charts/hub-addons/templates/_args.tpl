@@ -7,7 +7,7 @@
 - run
 - --feature-gates={{ include "hub-addons.gates" $component }}
 - --cluster-manager-name={{ $values.clusterManagerName }}
-{{- if or $component.projects $component.syncs $component.grants }}
+{{- if or $component.projects $component.syncs $component.grants $component.equips }}
 - --compute-bound={{ $values.computeBound }}
 {{- end }}
 {{- if and $component.projects $values.propagateLabels }}
@@ -24,7 +24,7 @@
 - --credential-secret-access={{ $values.credentials.secretAccess }}
 - --trust-restored-tokens={{ $values.credentials.trustRestoredTokens }}
 {{- end }}
-{{- if or $component.syncs $component.grants }}
+{{- if or $component.syncs $component.grants $component.equips }}
 - {{ printf "--protected-namespaces=%s" (append $values.credentials.protectedNamespaces $root.Release.Namespace | uniq | join ",") | quote }}
 {{- end }}
 {{- if and $component.syncs (eq $values.credentials.secretAccess "granted") }}
@@ -37,6 +37,10 @@
 {{- with $followers }}
 - {{ printf "--credential-rights-follow=%s" (join "," .) | quote }}
 {{- end }}
+{{- end }}
+{{- if $component.equips }}
+- {{ printf "--consumers=%s" (include "hub-addons.declaration" $root) | quote }}
+- --consumer-account-namespace={{ $values.consumerAccess.accountNamespace }}
 {{- end }}
 {{- if $component.provisions }}
 - --access-provider-name={{ $access.name }}

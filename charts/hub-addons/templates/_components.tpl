@@ -4,11 +4,13 @@ with everything that belongs to it. The first one that uses ClusterProfiles ("us
 
 The controller that grants the syncer its permissions for Secrets ("grants") must not have any itself. So it runs with
 the projector, which watches the same sets and bindings and has none either, or alone if no controller of profiles runs.
+The controller that equips consumers with accounts and permissions on clusters runs alone, since no other one needs what
+it may write.
 */}}
 {{- define "hub-addons.components" -}}
 {{- $gates := .Values.featureGates -}}
 {{- $grants := and $gates.clusterProfileCredSyncer (eq .Values.credentials.secretAccess "granted") -}}
-{{- $off := dict "projects" false "provisions" false "direct" false "syncs" false "grants" false -}}
+{{- $off := dict "projects" false "provisions" false "direct" false "syncs" false "grants" false "equips" false -}}
 {{- $projector := dict "projects" $gates.clusterProfile -}}
 {{- $access := dict "provisions" $gates.clusterProfileAccessProvider "direct" $gates.clusterProfileDirectAccessProvider -}}
 {{- $credentials := merge (dict "name" "credentials" "syncs" $gates.clusterProfileCredSyncer) $off -}}
@@ -21,10 +23,13 @@ the projector, which watches the same sets and bindings and has none either, or 
 {{- if not (or $first.projects $first.provisions $first.direct) -}}
 {{- $_ := set $first "name" "rights" -}}
 {{- end -}}
+{{- if include "hub-addons.equipped" . | fromJson -}}
+{{- $candidates = append $candidates (merge (dict "name" "consumers" "equips" true) $off) -}}
+{{- end -}}
 {{- $running := list -}}
 {{- $uses := true -}}
 {{- range $candidates -}}
-{{- if or .projects .provisions .direct .syncs .grants -}}
+{{- if or .projects .provisions .direct .syncs .grants .equips -}}
 {{- $_ := set . "uses" (and $uses (or .projects .provisions .direct .syncs)) -}}
 {{- $uses = and $uses (not .uses) -}}
 {{- $running = append $running . -}}
@@ -35,15 +40,15 @@ the projector, which watches the same sets and bindings and has none either, or 
 
 {{/* The gates of one component: all gates are listed, so that later defaults have no effect. */}}
 {{- define "hub-addons.gates" -}}
-ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileDirectAccessProvider={{ .direct }}
+ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileConsumers={{ .equips }},ClusterProfileDirectAccessProvider={{ .direct }}
 {{- end }}
 
 {{/* The names of the Leases that the program creates, one for each controller. */}}
 {{- define "hub-addons.leases" -}}
 {{- $component := . -}}
-{{- $names := dict "projects" "profile-projector" "provisions" "access-provisioner" "direct" "direct-access" "syncs" "credential-syncer" "grants" "credential-rights" -}}
+{{- $names := dict "projects" "profile-projector" "provisions" "access-provisioner" "direct" "direct-access" "syncs" "credential-syncer" "grants" "credential-rights" "equips" "consumer-access" -}}
 {{- $leases := list -}}
-{{- range list "projects" "provisions" "direct" "syncs" "grants" -}}
+{{- range list "projects" "provisions" "direct" "syncs" "grants" "equips" -}}
 {{- if get $component . -}}
 {{- $leases = append $leases (printf "hub-addons-%s" (get $names .)) -}}
 {{- end -}}

@@ -4,7 +4,7 @@ may need it.
 */}}
 {{- define "hub-addons.who" -}}
 {{- $component := first . -}}
-{{- $words := dict "projects" "the profile projector" "provisions" "the access-provider provisioner" "direct" "direct access" "syncs" "the credential syncer" "grants" "credential rights" -}}
+{{- $words := dict "projects" "the profile projector" "provisions" "the access-provider provisioner" "direct" "direct access" "syncs" "the credential syncer" "grants" "credential rights" "equips" "consumer access" -}}
 {{- $who := list -}}
 {{- range rest . -}}
 {{- if get $component . -}}
@@ -48,15 +48,46 @@ namespace that does not exist would fail the installation.
 {{- if or (eq $access.source "static") (not $missing) -}}{{ $namespace }}{{- end -}}
 {{- end }}
 
-{{/* The consumers, a JSON object; a later values file can remove one with null. */}}
+{{/*
+The consumers, a JSON object; a later values file can remove one with null. The Role of a consumer with access follows the
+grant unless its values say otherwise.
+*/}}
 {{- define "hub-addons.consumers" -}}
 {{- $consumers := dict -}}
 {{- range $name, $consumer := .Values.consumers -}}
 {{- if $consumer -}}
-{{- $_ := set $consumers $name $consumer -}}
+{{- $own := deepCopy $consumer -}}
+{{- if and .access (not (or .clusters .follow .allSecretsInNamespace)) -}}
+{{- $_ := set $own "follow" true -}}
+{{- end -}}
+{{- $_ := set $consumers $name $own -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $consumers -}}
+{{- end }}
+
+{{/* The consumers with access to clusters, a JSON object by ManagedServiceAccount; checks.yaml rejects two with one. */}}
+{{- define "hub-addons.equipped" -}}
+{{- $equipped := dict -}}
+{{- range include "hub-addons.consumers" . | fromJson -}}
+{{- if .access -}}
+{{- $_ := set $equipped .managedServiceAccount . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $equipped -}}
+{{- end }}
+
+{{/* The declaration of consumers for the program, JSON. */}}
+{{- define "hub-addons.declaration" -}}
+{{- $declared := list -}}
+{{- range include "hub-addons.equipped" . | fromJson -}}
+{{- $one := dict "namespace" .namespace "managedServiceAccount" .managedServiceAccount "clusterRoles" (default list .access.clusterRoles) -}}
+{{- with .access.rotation -}}
+{{- $_ := set $one "rotation" . -}}
+{{- end -}}
+{{- $declared = append $declared $one -}}
+{{- end -}}
+{{- toJson $declared -}}
 {{- end }}
 
 {{/* The Role of a consumer; takes a list of the root and the consumer. */}}

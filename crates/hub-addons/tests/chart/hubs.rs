@@ -227,8 +227,25 @@ async fn values_that_contradict_each_other_are_explained() {
     let twice = listed.replace(".app.", ".other.");
     let follows = format!("{app},consumers.app.follow=true");
     let two_ways = format!("{listed},consumers.app.allSecretsInNamespace=true");
+    let access = format!("{app},consumers.app.access.clusterRoles[0].name=view");
+    let bare = format!("{app},consumers.app.access.rotation.enabled=true");
+    let other_access =
+        bare.replace(".app.", ".other.").replace("=a,consumers.other.service", "=b,consumers.other.service");
     for (values, words) in [
-        (&["rbac.create=false", &listed][..], "consumers (app) requires Roles, and rbac.create is false"),
+        (
+            &[&*access][..],
+            "names the ClusterRole view, which consumerAccess.allowedClusterRoles does not list",
+        ),
+        (&[&bare, &other_access], "both declare the ManagedServiceAccount a"),
+        (&[&bare, "consumers.app.namespace=kube-app"], "receives no credentials"),
+        (
+            &[&bare, "consumers.app.clusters={c1}", "consumers.app.namespace=kube-app"],
+            "access is in namespace",
+        ),
+        (&[&bare, "credentials.secretAccess=cluster"], "follow needs credential rights"),
+        (&["featureGates.clusterProfileConsumers=true"], "write consumers.NAME.access"),
+        (&["consumers.app.access.roles={a}"], "'roles' not allowed"),
+        (&["rbac.create=false", &listed], "consumers (app) requires Roles, and rbac.create is false"),
         (&["serviceAccount.create=false", "serviceAccount.annotations.a=b"], "annotate yours"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (

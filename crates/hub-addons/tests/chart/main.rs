@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod consumers;
 mod examples;
 mod follow;
 mod guides;

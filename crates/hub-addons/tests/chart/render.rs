@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const RECORD: &str = "HUB_ADDONS_RECORD";
 
 /// What differs most, under the name that records use.
-const VARIANTS: [(&str, &[&str]); 7] = [
+const VARIANTS: [(&str, &[&str]); 8] = [
     ("default", &[]),
     ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
     ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
@@ -45,6 +45,18 @@ const VARIANTS: [(&str, &[&str]); 7] = [
     (
         "the syncer alone",
         &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"],
+    ),
+    (
+        "a consumer with access to its clusters",
+        &[
+            "consumers.app.namespace=team",
+            "consumers.app.serviceAccountName=app",
+            "consumers.app.managedServiceAccount=reader",
+            "consumers.app.access.clusterRoles[0].name=view",
+            "consumers.app.access.clusterRoles[1].name=edit",
+            "consumers.app.access.clusterRoles[1].namespaces={jobs}",
+            "consumerAccess.allowedClusterRoles={view,edit}",
+        ],
     ),
     (
         "one replica, a consumer, no CRD",

@@ -208,7 +208,7 @@ async fn nothing_was_refused(hub: &Hub, components: &[&'static str]) {
 const UNSEEN: [&str; 4] = ["get clusterprofiles", "get leases", "bind clusterroles", "escalate clusterroles"];
 
 /// A permission that no request has used is unnecessary.
-async fn every_permission_is_used(hub: &Hub, components: &[&'static str]) {
+pub(crate) async fn every_permission_is_used(hub: &Hub, components: &[&'static str]) {
     let requests = hub.audit().requests().await.unwrap();
     let cluster_roles: Api<ClusterRole> = Api::all(hub.ocm.clone());
     let roles: Api<Role> = Api::all(hub.ocm.clone());

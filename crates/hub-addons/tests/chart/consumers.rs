@@ -1,0 +1,470 @@
+//! Access that the values declare for a consumer: what is maintained for it, with which permissions, and what a process
+//! with these permissions cannot do.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
+use local_hub::{LocalHub, eventually};
+use serde_json::{Value, json};
+
+use crate::support::chart::{Attempt, MASTERS, RELEASE, install, refused_writes, start, start_all, user};
+use crate::support::credentials::{copied, copy, withdrawn};
+use crate::support::world::{self, get, merge, told};
+use crate::support::{Hub, SOON};
+use crate::works::every_permission_is_used;
+
+const DECLARED: [&str; 7] = [
+    "consumers.app.namespace=team",
+    "consumers.app.serviceAccountName=app",
+    "consumers.app.managedServiceAccount=app",
+    "consumers.app.access.clusterRoles[0].name=view",
+    "consumers.app.access.clusterRoles[1].name=edit",
+    "consumers.app.access.clusterRoles[1].namespaces={jobs}",
+    "consumerAccess.allowedClusterRoles={view,edit}",
+];
+const COMPONENT: &str = "consumers";
+const AGENTS: &str = "open-cluster-management-agent-addon";
+const ACCOUNTS: &str = "'hub-addons-consumers-accounts'";
+const WORKS: &str = "'hub-addons-consumers-manifestworks'";
+
+fn account(cluster: &str, name: &str) -> Object {
+    ocm::managed_service_account(cluster, name)
+}
+
+fn work(cluster: &str, account: &str) -> Object {
+    let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
+    Object::new(gvk, "manifestworks", Some(cluster), &format!("hub-addons-consumer-{account}"))
+}
+
+fn role(kind: &'static str, resource: &'static str, namespace: Option<&str>, name: &str) -> Object {
+    Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, namespace, name)
+}
+
+async fn hub() -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    install(&hub, &DECLARED).await;
+    hub
+}
+
+async fn joins(hub: &Hub, cluster: &str) {
+    world::ensure_namespace(&hub.ocm, cluster).await;
+    ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
+}
+
+async fn equipped(hub: &Hub, cluster: &str) {
+    eventually(&format!("{cluster} has account and permissions"), SOON, async || {
+        get(&hub.ocm, &account(cluster, "app")).await.is_some()
+            && get(&hub.ocm, &work(cluster, "app")).await.is_some()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_other_namespace_does() {
+    let hub = hub().await;
+    let running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
+    joins(&hub, "c1").await;
+    for namespace in ["team", "other"] {
+        ocm::bound(namespace, "s").create(&hub.ocm).await.unwrap();
+    }
+    equipped(&hub, "c1").await;
+    // The agent reports the token of the account.
+    let token = ServiceAccountToken::of("c1", "app");
+    token.report(&hub.ocm).await.unwrap();
+    copied(&hub.ocm, "team", &token).await;
+    let client = hub.service_account("team", "app").await.unwrap().client().await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(client, "team");
+    eventually("the application reads its copy", SOON, async || secrets.get("c1-app").await.is_ok()).await;
+    assert_eq!(get(&hub.ocm, &copy("other", &token)).await, None, "the account is limited to its consumer");
+
+    // An edit by hand is undone, within what the policies allow.
+    for object in [account("c1", "app"), work("c1", "app")] {
+        merge(&hub.ocm, &object, &json!({ "metadata": { "labels": null } })).await;
+        eventually(&format!("{object} has its labels again"), SOON, async || {
+            let now = get(&hub.ocm, &object).await.unwrap_or_default();
+            now["metadata"]["labels"]["app.kubernetes.io/component"] == "consumer-access"
+        })
+        .await;
+    }
+
+    // Neither an upgrade nor a restart writes anything.
+    for process in running {
+        process.stop().await;
+    }
+    install(&hub, &DECLARED).await;
+    let mark = hub.audit().mark().await.unwrap();
+    let running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
+    joins(&hub, "c2").await;
+    equipped(&hub, "c2").await;
+    let writes = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT)).writes();
+    let writes = writes.matching(|request| request.resource != "leases");
+    assert_eq!(writes.len(), 2, "{writes}");
+
+    // The grant ends.
+    world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
+    for cluster in ["c1", "c2"] {
+        world::gone(&hub.ocm, &account(cluster, "app")).await;
+        world::gone(&hub.ocm, &work(cluster, "app")).await;
+    }
+    withdrawn(&hub.ocm, "team", &token).await;
+    // A finding, so that every permission has been used.
+    account("c2", "app").create(&hub.ocm).await.unwrap();
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+    told(&hub.ocm, &account("c2", "app"), "ForeignAccount").await;
+    let refused = refused_writes(&hub, COMPONENT).await;
+    assert!(refused.is_empty(), "{refused}");
+    every_permission_is_used(&hub, &[COMPONENT]).await;
+    let secrets = hub.audit().requests().await.unwrap().of_user(&user(COMPONENT));
+    assert_eq!(secrets.count(|request| request.resource == "secrets"), 0);
+    for process in running {
+        process.stop().await;
+    }
+}
+
+/// The Role and the ClusterRole of the component.
+fn roles() -> [Object; 2] {
+    let name = format!("{RELEASE}-{COMPONENT}");
+    [role("ClusterRole", "clusterroles", None, &name), role("Role", "roles", Some("addons"), &name)]
+}
+
+/// What consumer access does for a cluster that joins, for one that is edited, for one that leaves and for one with an
+/// account of another owner; each step that is missing.
+struct Life<'h> {
+    hub: &'h Hub,
+    round: usize,
+}
+
+impl Life<'_> {
+    fn cluster(&self, what: &str) -> String {
+        format!("{what}-{}", self.round)
+    }
+
+    async fn prepare(&self) {
+        let foreign = self.cluster("foreign");
+        world::ensure_namespace(&self.hub.ocm, &foreign).await;
+        account(&foreign, "app").create(&self.hub.ocm).await.unwrap();
+        for cluster in ["edited", "leaves"] {
+            joins(self.hub, &self.cluster(cluster)).await;
+        }
+        let process = start(self.hub, COMPONENT).await;
+        for cluster in ["edited", "leaves"] {
+            equipped(self.hub, &self.cluster(cluster)).await;
+        }
+        process.stop().await;
+    }
+
+    /// Everything that it reacts to.
+    async fn happens(&self) {
+        let edited = self.cluster("edited");
+        for object in [account(&edited, "app"), work(&edited, "app")] {
+            let spec = match object.namespace() {
+                Some(_) if object.name() == "app" => json!({ "rotation": { "validity": "1h" } }),
+                _ => json!({ "workload": { "manifests": [] } }),
+            };
+            merge(&self.hub.ocm, &object, &json!({ "spec": spec })).await;
+        }
+        world::delete(&self.hub.ocm, &ManagedCluster::named(&self.cluster("leaves")).into()).await;
+        for cluster in ["joins", "foreign"] {
+            joins(self.hub, &self.cluster(cluster)).await;
+        }
+        let set = self.cluster("set");
+        world::create(&self.hub.ocm, [ocm::cluster_set(&set), ocm::bound("team", &set)]).await;
+        let late = self.cluster("late");
+        world::ensure_namespace(&self.hub.ocm, &late).await;
+        ManagedCluster::named(&late).in_set(&set).create(&self.hub.ocm).await.unwrap();
+    }
+
+    /// The steps that are missing.
+    async fn missing(&self) -> Vec<&'static str> {
+        let ocm = &self.hub.ocm;
+        let shown = async |object: Object| get(ocm, &object).await.unwrap_or_default();
+        let (joins, late) = (self.cluster("joins"), self.cluster("late"));
+        let (edited, leaves, foreign) =
+            (self.cluster("edited"), self.cluster("leaves"), self.cluster("foreign"));
+        let validity = shown(account(&edited, "app")).await["spec"]["rotation"]["validity"].clone();
+        let manifests = shown(work(&edited, "app")).await["spec"]["workload"]["manifests"].clone();
+        let events = world::events(ocm, &account(&foreign, "app"), "ForeignAccount").await;
+        [
+            ("account", shown(account(&joins, "app")).await.is_object()),
+            ("permissions", shown(work(&joins, "app")).await.is_object()),
+            ("account of the late cluster", shown(account(&late, "app")).await.is_object()),
+            ("repair of the account", validity == "8640h0m0s"),
+            ("repair of the permissions", manifests.as_array().is_some_and(|list| list.len() == 2)),
+            ("end of the account", shown(account(&leaves, "app")).await.is_null()),
+            ("end of the permissions", shown(work(&leaves, "app")).await.is_null()),
+            ("Event", !events.is_empty()),
+        ]
+        .into_iter()
+        .filter_map(|(what, is_there)| (!is_there).then_some(what))
+        .collect()
+    }
+}
+
+#[tokio::test]
+async fn each_permission_of_consumer_access_is_missed() {
+    let hub = hub().await;
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+    let mut round = 0;
+    for role in roles() {
+        let given = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
+        for (index, rule) in given.as_array().unwrap().iter().enumerate() {
+            for verb in rule["verbs"].as_array().unwrap() {
+                for resource in rule["resources"].as_array().unwrap() {
+                    round += 1;
+                    let life = Life { hub: &hub, round };
+                    life.prepare().await;
+                    // The rule without the verb for this resource, and the other resources as they are.
+                    let mut fewer = given.clone();
+                    let rest: Vec<&Value> =
+                        rule["resources"].as_array().unwrap().iter().filter(|it| *it != resource).collect();
+                    let mut kept = rule.clone();
+                    kept["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
+                    kept["resources"] = json!([resource]);
+                    let mut others = rule.clone();
+                    others["resources"] = json!(rest);
+                    let rules = fewer.as_array_mut().unwrap();
+                    rules.remove(index);
+                    rules.extend([kept, others].into_iter().filter(|rule| {
+                        !rule["verbs"].as_array().unwrap().is_empty()
+                            && !rule["resources"].as_array().unwrap().is_empty()
+                    }));
+                    if resource == "leases" && verb == "create" {
+                        let lease = ("coordination.k8s.io", "v1", "Lease");
+                        let lease =
+                            Object::new(lease, "leases", Some("addons"), "hub-addons-consumer-access");
+                        world::delete(&hub.ocm, &lease).await;
+                    }
+                    merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
+                    let mark = hub.audit().mark().await.unwrap();
+                    let process = start(&hub, COMPONENT).await;
+                    life.happens().await;
+                    eventually(&format!("{verb} {resource} is missed"), SOON, async || {
+                        let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT));
+                        requests.count(|it| it.code == 403 && it.verb == *verb && it.resource == *resource)
+                            > 0
+                    })
+                    .await;
+                    // A watch that is refused is replaced by lists.
+                    if verb != "watch" {
+                        let missing = life.missing().await;
+                        assert!(!missing.is_empty(), "nothing is missing without {verb} {resource}");
+                    }
+                    process.stop().await;
+                    merge(&hub.ocm, &role, &json!({ "rules": given })).await;
+                    let process = start(&hub, COMPONENT).await;
+                    eventually(&format!("with {verb} {resource}, nothing is missing"), SOON, async || {
+                        let missing = life.missing().await;
+                        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+                    })
+                    .await;
+                    process.stop().await;
+                }
+            }
+        }
+    }
+}
+
+/// An account as consumer access creates it.
+fn our_account(name: &str, edit: impl FnOnce(&mut Value)) -> Object {
+    let mut body = json!({
+        "metadata": {
+            "name": name, "namespace": "default", "labels": marks(),
+            "annotations": { ocm::SYNC_NAMESPACES_ANNOTATION: "team" },
+        },
+        "spec": { "rotation": { "enabled": true, "validity": "8640h0m0s" } },
+    });
+    body["metadata"]["labels"][ocm::SYNC_LABEL] = json!("true");
+    edit(&mut body);
+    account("default", name).field("metadata", body["metadata"].take()).field("spec", body["spec"].take())
+}
+
+fn marks() -> Value {
+    json!({
+        "app.kubernetes.io/managed-by": "hub-addons", "app.kubernetes.io/component": "consumer-access",
+        "app.kubernetes.io/instance": "addons",
+    })
+}
+
+fn binding(kind: &str, namespace: Option<&str>, role: &str) -> Value {
+    let mut metadata = json!({ "name": format!("hub-addons:app:{role}") });
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "name": "app", "namespace": AGENTS }],
+    })
+}
+
+/// Permissions as consumer access creates them.
+fn our_work(edit: impl FnOnce(&mut Value)) -> Object {
+    let owner = json!({
+        "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
+        "name": "app", "uid": "1",
+    });
+    let manifests =
+        [binding("ClusterRoleBinding", None, "view"), binding("RoleBinding", Some("jobs"), "edit")];
+    let mut body = json!({
+        "metadata": {
+            "name": "hub-addons-consumer-app", "namespace": "default", "labels": marks(),
+            "ownerReferences": [owner],
+        },
+        "spec": { "workload": { "manifests": manifests } },
+    });
+    edit(&mut body);
+    let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+    let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
+    Object::new(gvk, "manifestworks", Some("default"), &name)
+        .field("metadata", body["metadata"].take())
+        .field("spec", body["spec"].take())
+}
+
+/// The same with this manifest.
+fn applying(manifest: &Value) -> Attempt {
+    Attempt::Create(our_work(|work| work["spec"]["workload"]["manifests"] = json!([manifest])))
+}
+
+/// A binding of a declared ClusterRole, edited.
+fn bound(edit: impl FnOnce(&mut Value)) -> Attempt {
+    let mut binding = binding("ClusterRoleBinding", None, "view");
+    edit(&mut binding);
+    applying(&binding)
+}
+
+async fn refused(hub: &Hub, cases: Vec<(Attempt, &str)>, policy: &str) {
+    let process = hub.client_like(&user(COMPONENT), MASTERS).await.unwrap();
+    for (attempt, words) in cases {
+        eventually(&format!("{attempt:?} is refused"), SOON, async || {
+            let refusal = attempt.by(&process).await.err().unwrap_or_default();
+            if refusal.contains(policy) && refusal.contains(words) { Ok(()) } else { Err(refusal) }
+        })
+        .await;
+    }
+}
+
+async fn allowed(hub: &Hub, attempts: Vec<Attempt>) {
+    let process = hub.client_like(&user(COMPONENT), MASTERS).await.unwrap();
+    for attempt in attempts {
+        assert_eq!(attempt.by(&process).await, Ok(()), "{attempt:?}");
+    }
+}
+
+#[tokio::test]
+async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces() {
+    use Attempt::{Create, Delete, Patch};
+    let hub = hub().await;
+    let names = "names that consumers declare";
+    let labels = "must have its labels";
+    let limited = "must be limited to the namespace";
+    let validity = "must have the validity";
+    let own = "only change and delete ManagedServiceAccounts that it has created";
+    let bare = "must not set owners and finalizers";
+    let annotated = |namespaces: &str| {
+        our_account("app", |it| {
+            it["metadata"]["annotations"][ocm::SYNC_NAMESPACES_ANNOTATION] = json!(namespaces);
+        })
+    };
+    let owner = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" }]);
+    let ours = our_account("app", |_| {});
+    let foreign = account("team", "app");
+    let retired = our_account("retired", |_| {});
+    let annotations = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "team" });
+    let taken = json!({ "metadata": { "labels": marks(), "annotations": annotations } });
+    allowed(&hub, vec![Create(ours.clone())]).await;
+    world::create(&hub.ocm, [ours.clone(), foreign.clone(), retired.clone()]).await;
+    let fresh = |edit: fn(&mut Value)| Create(our_account("app", edit));
+    let cases = vec![
+        (Create(our_account("eve", |_| {})), names),
+        (fresh(|it| it["metadata"]["labels"] = json!({})), labels),
+        (fresh(|it| it["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("elsewhere")), labels),
+        (fresh(|it| it["metadata"]["annotations"] = json!({})), limited),
+        (Create(annotated("other")), limited),
+        (Create(annotated("team,other")), limited),
+        (fresh(|it| it["spec"]["rotation"]["validity"] = json!("87600h")), validity),
+        (fresh(|it| it["spec"]["ttlSecondsAfterCreation"] = json!(1)), validity),
+        (Create(our_account("app", |it| it["metadata"]["ownerReferences"] = owner)), bare),
+        (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), bare),
+        (Patch(ours.clone(), json!({ "metadata": { "annotations": null } })), limited),
+        (Patch(ours.clone(), json!({ "metadata": { "labels": null } })), labels),
+        (Patch(foreign.clone(), taken), own),
+        (Patch(retired.clone(), json!({ "metadata": { "annotations": null } })), names),
+        (Delete(foreign), own),
+    ];
+    refused(&hub, cases, ACCOUNTS).await;
+    let rotates = json!({ "spec": { "rotation": { "enabled": false } } });
+    allowed(&hub, vec![Patch(ours.clone(), rotates), Delete(ours), Delete(retired)]).await;
+}
+
+#[tokio::test]
+async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_to_its_own_account() {
+    use Attempt::{Create, Delete, Patch};
+    let hub = hub().await;
+    let names = "for the accounts that consumers declare";
+    let nothing_but = "must contain nothing but manifests";
+    let kinds = "only RoleBindings and ClusterRoleBindings";
+    let declared = "only bind the ClusterRoles that the consumer declares";
+    let account = "only grant permissions to the account";
+    let own = "only change and delete ManifestWorks that it has created";
+    let owned = "must be owned by its account";
+    let subject = |kind: &str, name: &str, namespace: &str| {
+        let subject = json!([{ "kind": kind, "name": name, "namespace": namespace }]);
+        bound(|it| it["subjects"] = subject)
+    };
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "hub-addons:app:view" }, "rules": [],
+    });
+    let secret =
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "a", "namespace": "b" } });
+    let fresh = |edit: fn(&mut Value)| Create(our_work(edit));
+    let cases = vec![
+        (fresh(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve")), names),
+        (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
+        (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), owned),
+        (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), owned),
+        (fresh(|it| it["spec"]["deleteOption"] = json!({ "propagationPolicy": "Orphan" })), nothing_but),
+        (fresh(|it| it["spec"]["manifestConfigs"] = json!([])), nothing_but),
+        // Other manifests.
+        (applying(&role), kinds),
+        (applying(&secret), kinds),
+        (bound(|it| it["rules"] = json!([])), kinds),
+        (bound(|it| it["metadata"]["name"] = json!("cluster-admin")), kinds),
+        (bound(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), kinds),
+        // Other permissions.
+        (applying(&binding("ClusterRoleBinding", None, "cluster-admin")), declared),
+        (applying(&binding("ClusterRoleBinding", None, "edit")), declared),
+        (applying(&binding("RoleBinding", Some("kube-system"), "edit")), declared),
+        (bound(|it| it["roleRef"]["kind"] = json!("Role")), declared),
+        (bound(|it| it["roleRef"] = json!({})), declared),
+        // Other subjects.
+        (subject("User", "app", AGENTS), account),
+        (subject("Group", "system:authenticated", AGENTS), account),
+        (subject("ServiceAccount", "eve", AGENTS), account),
+        (subject("ServiceAccount", "app", "default"), account),
+        (bound(|it| it["subjects"] = json!([])), account),
+        (
+            bound(|it| {
+                let eve = json!({ "kind": "User", "name": "eve" });
+                it["subjects"].as_array_mut().unwrap().push(eve);
+            }),
+            account,
+        ),
+    ];
+    refused(&hub, cases, WORKS).await;
+    let ours = our_work(|_| {});
+    allowed(&hub, vec![Create(ours.clone())]).await;
+    let foreign = work("team", "app").field("spec", json!({ "workload": { "manifests": [] } }));
+    world::create(&hub.ocm, [ours.clone(), foreign.clone()]).await;
+    let marked = json!({ "metadata": { "labels": marks() } });
+    refused(&hub, vec![(Patch(foreign.clone(), marked), own), (Delete(foreign), own)], WORKS).await;
+    let emptied = json!({ "spec": { "workload": { "manifests": [] } } });
+    allowed(&hub, vec![Patch(ours.clone(), emptied), Delete(ours)]).await;
+}
