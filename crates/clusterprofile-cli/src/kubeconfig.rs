@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::{KubeconfigArgs, Output};
 use crate::hub::{Hub, HubError};
-use crate::{CommandError, Conclusion, read};
+use crate::{CommandError, Conclusion, requests};
 
 /// Prints a kubeconfig for the clusters that a namespace can see.
 pub async fn kubeconfig(
@@ -58,7 +58,7 @@ pub(crate) async fn providers(
     cluster: Option<&str>,
     provider: &str,
 ) -> Result<Vec<(String, Cluster)>, CommandError> {
-    let version = read::served_version(&hub.client).await?;
+    let version = requests::served_version(&hub.client).await?;
     let api: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), namespace, &version.resource());
     let failed =
         |verb, source| HubError { verb, resource: format!("clusterprofiles in {namespace}"), source };

@@ -10,6 +10,7 @@ mod hub;
 mod kubeconfig;
 mod list;
 mod read;
+mod requests;
 mod table;
 mod trial;
 

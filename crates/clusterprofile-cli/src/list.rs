@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::args::{ListArgs, Output};
 use crate::hub::{Hub, HubError};
-use crate::read::{self, Listing};
+use crate::requests::{self, Listing};
 use crate::{CommandError, Conclusion, table};
 
 /// The text for an unknown value.
@@ -79,7 +79,7 @@ struct AccountRow {
 
 /// Lists the clusters of the namespaces in the arguments.
 pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
-    let version = read::served_version(&hub.client).await?;
+    let version = requests::served_version(&hub.client).await?;
     let namespace = args.namespace.as_ref().or(args.in_namespace.as_ref()).unwrap_or(&hub.namespace);
     let namespace = (!args.all_namespaces).then_some(namespace.as_str());
     let profiles = profiles(hub, version, namespace);
@@ -294,8 +294,10 @@ impl Credentials {
         let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
         let (now, copies, accounts) = futures::try_join!(
             hub.now(),
-            async { read::list_metadata(&secrets, &ListParams::default().labels(labels::SYNCED_FROM)).await },
-            async { read::list(&accounts, &ListParams::default().labels(&asking)).await },
+            async {
+                requests::list_metadata(&secrets, &ListParams::default().labels(labels::SYNCED_FROM)).await
+            },
+            async { requests::list(&accounts, &ListParams::default().labels(&asking)).await },
         )?;
         let copies = copies.objects().map(|copies| {
             let mut by_cluster: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();

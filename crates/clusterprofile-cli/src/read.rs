@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use hub_api::cluster_profile::ProfileVersion;
 use hub_api::labels;
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
@@ -32,122 +31,17 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{DeserializeGuard, GroupVersionKind, ObjectList, PartialObjectMeta};
+use kube::core::{DeserializeGuard, GroupVersionKind};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::CommandError;
 use crate::args::SetupArgs;
 use crate::hub::{Hub, HubError};
+use crate::requests::{Got, Listing, get, list, profile_version};
 
-/// The maximum number of objects in one response to a list.
-const PAGE: u32 = 500;
 /// The controllers whose Leases are read.
 const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
-
-/// The result of a list.
-pub(crate) enum Listing<T> {
-    /// Every object. A kind that the hub does not serve has none.
-    All(Vec<T>),
-    /// The user does not have permission to list them.
-    Refused,
-}
-
-impl<T> Listing<T> {
-    /// The objects, if they could be read.
-    pub(crate) fn objects(self) -> Option<Vec<T>> {
-        match self {
-            Self::All(objects) => Some(objects),
-            Self::Refused => None,
-        }
-    }
-}
-
-/// Lists objects, page by page.
-pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> Result<Listing<K>, HubError>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
-    pages(api, params, async |page| api.list(&page).await).await
-}
-
-/// Like [`list`], for the metadata of the objects only.
-pub(crate) async fn list_metadata<K>(
-    api: &Api<K>,
-    params: &ListParams,
-) -> Result<Listing<PartialObjectMeta<K>>, HubError>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
-    pages(api, params, async |page| api.list_metadata(&page).await).await
-}
-
-async fn pages<K: Resource, T: Clone>(
-    api: &Api<K>,
-    params: &ListParams,
-    get: impl AsyncFn(ListParams) -> kube::Result<ObjectList<T>>,
-) -> Result<Listing<T>, HubError> {
-    let mut page = params.clone().limit(PAGE);
-    let mut objects = Vec::new();
-    loop {
-        match get(page.clone()).await {
-            Ok(list) => {
-                objects.extend(list.items);
-                match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page = page.continue_token(&token),
-                    None => return Ok(Listing::All(objects)),
-                }
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Listing::All(Vec::new())),
-            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(Listing::Refused),
-            Err(source) => {
-                let resource = plural(api.resource_url());
-                return Err(HubError { verb: "list", resource, source });
-            }
-        }
-    }
-}
-
-/// The version of ClusterProfile that the hub serves, if any.
-pub(crate) async fn profile_version(client: &Client) -> Result<Option<ProfileVersion>, HubError> {
-    let group = "multicluster.x-k8s.io";
-    let failed = |source| HubError { verb: "discover", resource: group.to_owned(), source };
-    let groups = client.list_api_groups().await.map_err(failed)?.groups;
-    let versions = groups.iter().filter(|it| it.name == group).flat_map(|it| &it.versions);
-    Ok(ProfileVersion::latest(versions.map(|version| version.version.as_str())))
-}
-
-/// The version of ClusterProfile that the hub serves, for commands that need one.
-pub(crate) async fn served_version(client: &Client) -> Result<ProfileVersion, CommandError> {
-    let missing =
-        "the hub does not serve ClusterProfiles: `hub-addons crds` prints the CustomResourceDefinition";
-    profile_version(client).await?.ok_or_else(|| CommandError::NotFound(missing.to_owned()))
-}
-
-/// The result of a get, which the hub can refuse.
-enum Got<T> {
-    Found(T),
-    Absent,
-    Refused,
-}
-
-async fn get<K>(api: &Api<K>, name: &str) -> Result<Got<K>, HubError>
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
-    match api.get(name).await {
-        Ok(object) => Ok(Got::Found(object)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Got::Absent),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Got::Refused),
-        // An object that cannot be decoded cannot be judged.
-        Err(kube::Error::SerdeError(_)) => Ok(Got::Refused),
-        Err(source) => {
-            let resource = plural(api.resource_url());
-            Err(HubError { verb: "get", resource: format!("{resource} {name}"), source })
-        }
-    }
-}
 
 /// Objects in namespaces, and the namespaces of which all were read.
 struct Spread<K> {
@@ -551,10 +445,6 @@ where
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     }
-}
-
-fn plural(url: &str) -> String {
-    url.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 fn mark_listed(complete: Option<&BTreeSet<String>>, mut mark: impl FnMut(Option<Namespace>)) {
