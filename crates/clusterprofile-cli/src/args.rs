@@ -12,6 +12,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 use hub_core::access;
+use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
 
 /// Service and port of cluster-proxy's user server.
@@ -77,6 +78,10 @@ pub struct SetupArgs {
     #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_PORT", value_name = "PORT", default_value_t = USER_SERVER.1)]
     pub cluster_proxy_port: u16,
 
+    /// With a source other than cluster-proxy: URL of the server, with {cluster} in place of the cluster's name
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER", value_name = "URL")]
+    pub access_provider_server: Option<ServerTemplate>,
+
     /// Expect access providers only for clusters that have the ManagedClusterAddOn cluster-proxy
     #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
     pub cluster_proxy_require_addon: bool,
@@ -97,6 +102,7 @@ impl Default for SetupArgs {
             access_provider_name: access::DEFAULT_PROVIDER.to_owned(),
             cluster_proxy_service: USER_SERVER.0.to_owned(),
             cluster_proxy_port: USER_SERVER.1,
+            access_provider_server: None,
             cluster_proxy_require_addon: true,
             protected_namespaces: ProtectedNamespaces::default(),
             compute_bound: false,

@@ -126,17 +126,22 @@ impl<'a> Reading<'a> {
             protected: setup.protected_namespaces.clone(),
             ..SyncSettings::default()
         };
-        let source = AccessSource::ClusterProxy {
-            service: setup.cluster_proxy_service.clone(),
-            port: setup.cluster_proxy_port,
-            require_addon: setup.cluster_proxy_require_addon,
+        let source = match &setup.access_provider_server {
+            Some(server) => AccessSource::Static(server.clone()),
+            None => AccessSource::ClusterProxy {
+                service: setup.cluster_proxy_service.clone(),
+                port: setup.cluster_proxy_port,
+                require_addon: setup.cluster_proxy_require_addon,
+            },
         };
         let access = AccessIndex::new(&setup.access_provider_name, source, true);
         let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
         self.ocm(&mut hub).await?;
-        self.proxy(&mut hub).await?;
+        if setup.access_provider_server.is_none() {
+            self.proxy(&mut hub).await?;
+        }
         self.profiles(&mut hub).await?;
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;

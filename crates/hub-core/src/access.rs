@@ -301,6 +301,15 @@ impl AccessIndex {
         &self.provider
     }
 
+    /// The server of a cluster, if the administrator has configured it.
+    #[must_use]
+    pub fn static_server(&self, cluster: &ClusterName) -> Option<String> {
+        match &self.source {
+            AccessSource::Static(template) => Some(template.server(cluster)),
+            AccessSource::ClusterProxy { .. } => None,
+        }
+    }
+
     /// The anchors of the latest valid reading.
     #[must_use]
     pub fn current_anchors(&self) -> Option<&TrustBundle> {

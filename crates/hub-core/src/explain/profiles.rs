@@ -1,5 +1,7 @@
 //! Whether the profile is up to date and has an access provider.
 
+use hub_api::cluster_profile::Cluster;
+
 use super::controllers::{PROJECTOR, PROVISIONER};
 use super::observed::{Leading, ShownProfile};
 use super::{Code, Findings, Mark, Object, Pair, Step};
@@ -168,7 +170,17 @@ impl Pair<'_> {
         // A hub that runs the projector without the provisioner publishes no access providers.
         let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease)
             && matches!(hub.leading(PROJECTOR), Leading::Leads(_));
+        let configured = access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
         match (&offer, &entry) {
+            // The trust anchors of a configured server are not read.
+            (Offer::Keep(Withheld::NoTrustAnchor), _)
+                if configured
+                    .as_ref()
+                    .is_some_and(|server| entry.as_ref().is_none_or(|entry| entry.server != *server)) =>
+            {
+                findings.add(self.outdated_access(&field, &offer, entry.as_ref()));
+                return;
+            }
             (Offer::Publish(_) | Offer::Withdraw(_), _) if is_off && entry.is_none() && !self.is_asked => {
                 return;
             }
@@ -193,12 +205,7 @@ impl Pair<'_> {
                 let plan =
                     plan(key, &hub.settings.manager, Some(observed), [offer.clone().into_share(provider)]);
                 if plan.action != ProfileAction::Nothing {
-                    let value = entry.as_ref().map_or("none", |entry| entry.server.as_str());
-                    findings.add(
-                        step(Mark::Problem, Code::AccessOutdated)
-                            .field(field, value)
-                            .fix(self.controller_command(PROVISIONER)),
-                    );
+                    findings.add(self.outdated_access(&field, &offer, entry.as_ref()));
                     return;
                 }
             }
@@ -221,6 +228,32 @@ impl Pair<'_> {
             let value = format!("{}{expiry}", entry.server);
             step(Mark::Ok, Code::AccessPublished).field(format!("{field}.cluster.server"), value)
         });
+    }
+
+    /// The entry differs from the provisioner's next write. A provisioner at work would have written an entry that leads
+    /// elsewhere: it has other settings than this question.
+    fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> super::Finding {
+        let leads_elsewhere = entry.is_some_and(|entry| match offer {
+            Offer::Publish(new) => new.cluster.as_ref().is_none_or(|new| new.server != entry.server),
+            Offer::Withdraw(_) => true,
+            Offer::Keep(_) => false,
+        });
+        let may_work = matches!(self.hub.leading(PROVISIONER), Leading::Leads(_) | Leading::Unknown);
+        let value = entry.map_or("none", |entry| entry.server.as_str());
+        let finding = |mark| {
+            self.finding(Step::AccessProvider, mark, Code::AccessOutdated, self.profile_object())
+                .field(field, value)
+        };
+        if leads_elsewhere && may_work {
+            finding(Mark::Unknown)
+                .message(
+                    "the access provider does not lead to cluster-proxy: if the access provisioner has another source, \
+                     state its server",
+                )
+                .fix(format!("kubectl clusterprofile explain {} --access-provider-server URL", self.key))
+        } else {
+            finding(Mark::Problem).fix(self.controller_command(PROVISIONER))
+        }
     }
 
     fn withheld(&self, why: Withheld) -> super::Finding {

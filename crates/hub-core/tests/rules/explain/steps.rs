@@ -2,13 +2,13 @@
 
 #![cfg(test)]
 
-use hub_core::access::Known;
-use hub_core::explain::observed::AccountPermission;
+use hub_core::access::{AccessIndex, AccessSource, Known};
+use hub_core::explain::observed::{AccountPermission, Observed};
 use hub_core::explain::{Mark, Step};
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
-use super::scene::{EXPIRED, Scene, access_without, expired_token, home, readers, work};
+use super::scene::{EXPIRED, RSA, Scene, access_without, expired_token, home, lease, readers, work};
 use crate::support::credential::{observe, place, stranger};
 use crate::support::{NOON, condition, deleting, unreadable};
 
@@ -216,4 +216,34 @@ fn a_credential_that_is_not_there_or_of_no_use_is_explained() {
             "kubectl get manifestwork permissions --namespace c1",
         ),
     ]);
+}
+
+#[test]
+fn an_entry_that_leads_elsewhere_is_a_problem_only_where_no_provisioner_may_have_written_it() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let leading_to = |server: &str| {
+        let cluster = json!({ "server": server, "certificate-authority-data": STANDARD.encode(RSA) });
+        let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
+        Scene::in_order().profile(&json!({ "status": { "accessProviders": provider } }))
+    };
+    let elsewhere = || leading_to("https://proxy.example/c1");
+    let outdated = |mark| (Step::AccessProvider, "AccessOutdated".to_owned(), mark);
+    // The provisioner works, and has another source.
+    assert_eq!(elsewhere().trouble(), [outdated(Mark::Unknown)]);
+    let stopped = elsewhere().observing(|hub| {
+        hub.leases.as_mut().unwrap().insert("access-provisioner".to_owned(), lease(None, NOON));
+    });
+    let not_leading = (Step::Controllers, "ControllerNotLeading".to_owned(), Mark::Problem);
+    assert_eq!(stopped.trouble(), [not_leading, outdated(Mark::Problem)]);
+    // Once the server is stated, it is compared.
+    let configured: fn(&mut Observed) = |hub| {
+        let source = AccessSource::Static("https://proxy.example/{cluster}".parse().unwrap());
+        hub.access = AccessIndex::new("open-cluster-management", source, true);
+    };
+    assert_eq!(elsewhere().observing(configured).trouble(), []);
+    let wrong = leading_to("https://another.example/c1").observing(configured);
+    assert_eq!(wrong.trouble(), [outdated(Mark::Problem)]);
+    let none = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
+    assert_eq!(none.observing(configured).trouble(), [outdated(Mark::Problem)]);
 }
