@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use local_hub::{eventually, ocm};
 use serde_json::{Value, json};
 
+use super::json::is_documented;
 use super::plugin::{kubectl, run};
 use crate::support::chain::{CLUSTERS, LOST, in_one_process, lists};
 use crate::support::plugin::cp_creds;
@@ -23,6 +24,7 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
     let ended = run(&kubectl, &["explain", "explained/one", "--output=json"]).await;
     assert!(ended.problems().is_empty(), "{ended:#?}");
     let explanation = ended.json();
+    is_documented("JSON of explain", &explanation);
     let marks: Vec<(&str, &str)> = explanation["findings"]
         .as_array()
         .unwrap()
@@ -49,6 +51,7 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
     assert_eq!(ended.stdout, "2 clusters in 1 namespace: 2 in order, 0 with problems\n");
 
     let ended = run(&kubectl, &["list", "--namespace=explained", "--output=json"]).await;
+    is_documented("JSON of list", &ended.json());
     let items = ended.json()["items"].clone();
     let names: Vec<&Value> = items.as_array().unwrap().iter().map(|item| &item["name"]).collect();
     assert_eq!(names, CLUSTERS);
@@ -150,6 +153,7 @@ async fn every_hop_to_a_cluster_is_tested_and_the_first_that_fails_is_named() {
     };
     let ended = test("tried/one", application.account()).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
+    is_documented("JSON of test", &ended.json());
     let hops = ended.json()["hops"].as_array().unwrap().clone();
     let names: Vec<_> = hops.iter().map(|hop| hop["hop"].as_str().unwrap()).collect();
     let expected =

@@ -2,9 +2,13 @@
 
 #![cfg(test)]
 
+#[path = "../reference/page.rs"]
+mod page;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod chain;
+mod guide;
+mod json;
 mod misconfigured;
 mod plugin;

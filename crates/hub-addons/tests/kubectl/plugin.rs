@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::support::plugin::program;
 
 /// The path of the plugin.
-fn kubectl_clusterprofile() -> &'static Path {
+pub fn kubectl_clusterprofile() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| program("kubectl-clusterprofile"))
 }

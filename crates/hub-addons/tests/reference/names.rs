@@ -16,11 +16,31 @@ use hub_core::note::Reason;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
 use hub_core::rights::MANAGED_BY;
 
-use super::page::{lists, names, quoted, rows};
+use super::page::{quoted, rows};
 use super::plugin;
 
 fn owned(names: impl IntoIterator<Item = impl Into<String>>) -> BTreeSet<String> {
     names.into_iter().map(Into::into).collect()
+}
+
+/// The names in the first column below a heading, each of which is there once.
+fn names(heading: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for name in rows(heading).iter().flat_map(|row| quoted(&row[0])) {
+        assert!(names.insert(name.clone()), "{heading}: {name} is there twice");
+    }
+    names
+}
+
+/// The page lists exactly these names below a heading.
+fn lists(heading: &str, expected: &BTreeSet<String>) {
+    let listed = names(heading);
+    let missing: Vec<_> = expected.difference(&listed).collect();
+    let invented: Vec<_> = listed.difference(expected).collect();
+    assert!(
+        missing.is_empty() && invented.is_empty(),
+        "{heading}: missing {missing:?}, not in the code {invented:?}"
+    );
 }
 
 #[test]
@@ -49,10 +69,10 @@ fn every_feature_gate_is_listed_with_its_default() {
 fn every_metric_is_listed() {
     // A family without a series is not exposed, so the names come from the source.
     let source = include_str!("../../../hub-runtime/src/metrics.rs");
-    let names = source.split("registry.register(").skip(1).map(|rest| rest.split('"').nth(1).unwrap());
-    let registered = owned(names);
+    let calls = source.split("registry.register(").skip(1);
+    let registered = owned(calls.map(|rest| rest.split('"').nth(1).unwrap()));
     assert!(registered.contains("writes"), "{registered:?}");
-    let listed = super::page::names("Metrics");
+    let listed = names("Metrics");
     // The format adds these to counters and infos.
     let name = |listed: &String| {
         let name = listed.strip_prefix("hub_addons_").unwrap();

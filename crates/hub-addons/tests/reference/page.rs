@@ -1,12 +1,7 @@
 //! The tables of the page.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy takes only functions marked as tests for tests"
-)]
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The cells of the rows below a heading, up to the next heading. The first two rows are the head of the table.
@@ -26,24 +21,4 @@ pub fn rows(heading: &str) -> Vec<Vec<String>> {
 /// The text between backticks in a cell.
 pub fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
-/// The names in the first column below a heading, each of which is there once.
-pub fn names(heading: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for name in rows(heading).iter().flat_map(|row| quoted(&row[0])) {
-        assert!(names.insert(name.clone()), "{heading}: {name} is there twice");
-    }
-    names
-}
-
-/// The page lists exactly these names below a heading.
-pub fn lists(heading: &str, expected: &BTreeSet<String>) {
-    let listed = names(heading);
-    let missing: Vec<_> = expected.difference(&listed).collect();
-    let invented: Vec<_> = listed.difference(expected).collect();
-    assert!(
-        missing.is_empty() && invented.is_empty(),
-        "{heading}: missing {missing:?}, not in the code {invented:?}"
-    );
 }
