@@ -22,6 +22,12 @@ use super::status::{Report, Which};
 use super::volumes::{Mounted, Volumes};
 use super::{Key, Networks};
 
+/// The file of a container's termination message.
+const MESSAGE: &str = "termination-log";
+/// The limits of a kubelet for termination messages, in bytes.
+const MESSAGE_MAX: usize = 4096;
+const MESSAGE_OF_LOG: usize = 2048;
+
 /// First delay before a container is restarted: it doubles each time, as in a kubelet, which starts with 10 seconds.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
@@ -202,6 +208,7 @@ impl Worker {
             let (code, why) = self.watch_over(started, which, container, &process).await;
             // All its processes must end before anything else happens.
             drop(process);
+            let why = why.or_else(|| self.message(container, code));
             self.report.change(which, |state| state.end(code, why));
             if self.stop.borrow().is_some() || !again(code) {
                 return code == 0 && self.stop.borrow().is_none();
@@ -243,11 +250,30 @@ impl Worker {
         if let Some(parent) = log.parent() {
             std::fs::create_dir_all(parent).map_err(Problem::io("make the directory of logs"))?;
         }
-        let process = started.sandbox.container(&image.root, &directory, &log, &plan, &started.files).await?;
+        let mut files = started.files.clone();
+        files.push(message_file(container, &directory)?);
+        let process = started.sandbox.container(&image.root, &directory, &log, &plan, &files).await?;
         let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
         self.report
             .change(which, |state| state.run(format!("local-hub://{uid}/{}/{attempt}", container.name)));
         Ok(process)
+    }
+
+    /// The termination message: what the container has written into its file, or the end of its log if it failed and
+    /// asks for that.
+    fn message(&self, container: &Container, code: i32) -> Option<String> {
+        let directory = self.directory().join("containers").join(&container.name);
+        let written = std::fs::read(directory.join(MESSAGE)).unwrap_or_default();
+        let is_fallback = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+        let (bytes, limit) = if written.is_empty() && is_fallback && code != 0 {
+            let (namespace, name) = self.key();
+            let log = log_file(&self.world.place.directory, &namespace, &name, &container.name);
+            (std::fs::read(log).unwrap_or_default(), MESSAGE_OF_LOG)
+        } else {
+            (written, MESSAGE_MAX)
+        };
+        let last = &bytes[bytes.len().saturating_sub(limit)..];
+        (!last.is_empty()).then(|| String::from_utf8_lossy(last).into_owned())
     }
 
     /// The variables of every container, whatever its Pod specifies.
@@ -318,6 +344,17 @@ impl Worker {
             Finding::Ready(ready) => state.ready = ready,
         });
     }
+}
+
+/// The file of a container's termination message, which every user may write.
+fn message_file(container: &Container, directory: &Path) -> Result<Mount, Problem> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let source = directory.join(MESSAGE);
+    std::fs::write(&source, "").map_err(Problem::io("make the file of the termination message"))?;
+    std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o666))
+        .map_err(Problem::io("open the file of the termination message"))?;
+    let path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+    Ok(Mount { source, target: path.unwrap_or("/dev/termination-log").to_owned(), read_only: false })
 }
 
 /// The grace period of a Pod.
