@@ -7,13 +7,16 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
+use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 use hub_core::access;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
+use jiff::SignedDuration;
 
 /// Service and port of cluster-proxy's user server.
 const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
@@ -180,7 +183,7 @@ pub struct ReachArgs {
     pub access_provider_name: String,
 
     /// The exec plugin
-    #[arg(long, value_name = "COMMAND", default_value = "cp-creds")]
+    #[arg(long, value_name = "COMMAND", default_value = TestArgs::PLUGIN)]
     pub plugin: String,
 
     /// Kubeconfig of the hub for the exec plugin; by default the one that this command uses
@@ -199,9 +202,72 @@ pub struct TestArgs {
     #[command(flatten)]
     pub reach: ReachArgs,
 
+    /// Run in a Pod in the namespace, where the endpoint is usually a Service; the Pod is deleted at the end
+    #[arg(long)]
+    pub in_cluster: bool,
+
+    /// The Pod
+    #[command(flatten)]
+    pub pod: PodArgs,
+
+    /// In the Pod: what the profile publishes
+    #[arg(long, hide = true, value_name = "CLUSTER", conflicts_with = "in_cluster")]
+    pub in_pod: Option<Stanza>,
+
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
+}
+
+impl TestArgs {
+    /// The default of `--plugin`.
+    pub const PLUGIN: &str = "cp-creds";
+}
+
+/// The Pod of `test --in-cluster`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With --in-cluster")]
+#[group(skip)]
+pub struct PodArgs {
+    /// ServiceAccount of the application; by default the only one in the namespace that may read the copy of the token
+    #[arg(long, value_name = "NAME", requires = "in_cluster", value_parser = service_account)]
+    pub service_account: Option<String>,
+
+    /// Image with hub-addons and cp-creds; by default that of the Deployments with the label
+    /// app.kubernetes.io/name=hub-addons
+    #[arg(long, value_name = "IMAGE", requires = "in_cluster", value_parser = NonEmptyStringValueParser::new())]
+    pub image: Option<String>,
+
+    /// How long the Pod may take, as 2m or 90s
+    #[arg(long, value_name = "DURATION", default_value = "2m")]
+    pub timeout: Limit,
+}
+
+/// A cluster stanza as JSON.
+#[derive(Debug, Clone)]
+pub struct Stanza(pub Cluster);
+
+impl FromStr for Stanza {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        serde_json::from_str(text).map(Self)
+    }
+}
+
+/// A positive duration on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub Duration);
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let span: SignedDuration =
+            text.parse().map_err(|error| format!("{error}; expected a duration such as 2m or 90s"))?;
+        let limit = Duration::try_from(span).ok().filter(|limit| !limit.is_zero());
+        limit.map(Self).ok_or_else(|| "must be positive".to_owned())
+    }
 }
 
 /// The arguments of `kubeconfig`.
@@ -262,4 +328,12 @@ impl FromStr for Target {
 
 fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid namespace")) }
+}
+
+fn service_account(text: &str) -> Result<String, String> {
+    if is_dns_subdomain(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not a valid name of a ServiceAccount"))
+    }
 }

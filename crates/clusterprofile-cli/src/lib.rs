@@ -1,7 +1,7 @@
 //! The commands of `kubectl clusterprofile`, which are also commands of `hub-addons`: they show which clusters a
 //! namespace can see, why it does not see or reach a cluster, and how to reach it.
 //!
-//! The commands read the hub and write nothing. They use the decisions of the controllers ([`hub_core::explain`]), and
+//! The commands read the hub and write nothing, except `test --in-cluster`, which creates a Pod and deletes it. They use the decisions of the controllers ([`hub_core::explain`]), and
 //! never print a token.
 
 pub mod args;
@@ -20,7 +20,7 @@ pub use crate::explain::explain;
 pub use crate::hub::{Hub, HubError, describe};
 pub use crate::kubeconfig::kubeconfig;
 pub use crate::list::list;
-pub use crate::trial::test;
+pub use crate::trial::{PodError, test};
 
 /// The result of a command that could be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,9 @@ pub enum CommandError {
     /// An object in the arguments does not exist.
     #[error("{0}")]
     NotFound(String),
+    /// A test in a Pod has no result.
+    #[error(transparent)]
+    Pod(#[from] PodError),
     /// The result cannot be printed.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),

@@ -4,6 +4,8 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#input-and-output-formats>) and requests the
 //! cluster's version from the published endpoint. The token is sent to that endpoint only.
 
+mod pod;
+
 use std::io::Write;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +24,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -35,6 +37,8 @@ use crate::hub::Hub;
 use crate::{CommandError, Conclusion, kubeconfig, table};
 use hub_core::explain::Mark;
 
+pub use self::pod::PodError;
+
 /// The timeout of a hop.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum size of a response, in bytes.
@@ -43,15 +47,21 @@ const RESPONSE_MAX: usize = 64 * 1024;
 const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
 
 /// A step of the connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Hop {
     #[serde(rename = "hop")]
-    name: &'static str,
+    name: String,
     mark: Mark,
-    milliseconds: u128,
+    milliseconds: u64,
     /// The result, or the error.
     detail: String,
+}
+
+/// The output for programs.
+#[derive(Debug, Deserialize)]
+struct Hops {
+    hops: Vec<Hop>,
 }
 
 /// The hops up to now.
@@ -71,12 +81,12 @@ impl Way {
         let begun = Instant::now();
         let result = tokio::time::timeout(PATIENCE, step).await;
         let result = result.unwrap_or_else(|_| Err(format!("no result within {PATIENCE:?}")));
-        let milliseconds = begun.elapsed().as_millis();
+        let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (mark, detail, result) = match result {
             Ok((value, detail)) => (Mark::Ok, detail, Ok(value)),
             Err(detail) => (Mark::Problem, detail, Err(Ends)),
         };
-        self.0.push(Hop { name: hop, mark, milliseconds, detail });
+        self.0.push(Hop { name: hop.to_owned(), mark, milliseconds, detail });
         result
     }
 }
@@ -89,16 +99,35 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
             args.target.namespace
         )));
     };
+    let stanza = match &args.in_pod {
+        Some(stanza) => stanza.0.clone(),
+        None => published(hub, args, cluster).await?,
+    };
+    let hops = if args.in_cluster {
+        pod::run(hub, args, &stanza).await?
+    } else {
+        let mut way = Way::default();
+        // The last hop shows whether it failed.
+        let _ = walk(hub, args, &stanza, &mut way).await;
+        way.0
+    };
+    if args.in_pod.is_some() {
+        std::fs::write(pod::MESSAGE_FILE, pod::message(&hops).to_string())?;
+    }
+    print(&hops, args, out)?;
+    let is_problem = hops.iter().any(|hop| hop.mark == Mark::Problem);
+    Ok(if is_problem { Conclusion::Problem } else { Conclusion::Fine })
+}
+
+/// The cluster stanza that the profile publishes.
+async fn published(hub: &Hub, args: &TestArgs, cluster: &str) -> Result<Cluster, CommandError> {
     let namespace = &args.target.namespace;
     let providers =
         kubeconfig::providers(hub, namespace, Some(cluster), &args.reach.access_provider_name).await?;
     let Some((_, stanza)) = providers.into_iter().next() else {
         return Err(CommandError::NotFound(format!("no ClusterProfile {namespace}/{cluster}")));
     };
-    let mut way = Way::default();
-    let result = walk(hub, args, &stanza, &mut way).await;
-    print(&way.0, args, out)?;
-    Ok(if result.is_ok() { Conclusion::Fine } else { Conclusion::Problem })
+    Ok(stanza)
 }
 
 async fn walk(hub: &Hub, args: &TestArgs, stanza: &Cluster, way: &mut Way) -> Result<(), Ends> {
@@ -321,7 +350,7 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
         Output::Table | Output::Wide => {
             let row = |hop: &Hop| {
                 let time = format!("{} ms", hop.milliseconds);
-                vec![shown(hop.mark), hop.name.to_owned(), time, hop.detail.clone()]
+                vec![shown(hop.mark), hop.name.clone(), time, hop.detail.clone()]
             };
             table::print(&hops.iter().map(row).collect::<Vec<_>>(), out)?;
         }

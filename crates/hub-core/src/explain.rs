@@ -28,14 +28,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::code::Code;
 use self::observed::Observed;
 use crate::grant::{self, Grant};
 
 /// The result of a step, in the order of urgency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
     /// In order.

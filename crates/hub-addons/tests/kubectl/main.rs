@@ -9,6 +9,7 @@ mod support;
 
 mod chain;
 mod guide;
+mod in_cluster;
 mod json;
 mod misconfigured;
 mod plugin;

@@ -7,3 +7,4 @@ mod support;
 
 mod cp_creds;
 mod profiles;
+mod trial;

@@ -90,6 +90,24 @@ impl Readers {
         readers
     }
 
+    /// The names of the ServiceAccounts that may get a Secret, without those that may as part of a group.
+    #[must_use]
+    pub fn service_accounts(&self, secret: &str) -> Vec<&str> {
+        let named =
+            |permission: &&Permission| permission.names.as_ref().is_none_or(|names| names.contains(secret));
+        let accounts = self.permissions.iter().filter(named).filter_map(|permission| {
+            let account = permission.subject.strip_prefix("ServiceAccount ")?;
+            account.split_once('/').map(|(_, name)| name)
+        });
+        accounts.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether every Role and binding that can grant a permission was read.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
     fn reader(&self, name: &str) -> Option<&Permission> {
         let may =
             |permission: &&Permission| permission.names.as_ref().is_none_or(|names| names.contains(name));

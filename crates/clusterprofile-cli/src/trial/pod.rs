@@ -1,0 +1,388 @@
+//! `test --in-cluster`: runs the test in a Pod, where the published endpoint is usually a Service, with the
+//! ServiceAccount of the application.
+//!
+//! The Pod gets the published cluster stanza as an argument, so it needs no other permission than the application has.
+//! It reports the hops as its termination message, so this command needs permission to create, get and delete Pods, and
+//! not to read logs. The Pod is deleted however the test ends; if this process is killed, the Pod ends by its deadline.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use hub_api::cluster_profile::Cluster;
+use hub_api::names::{AccountKey, Namespace};
+use hub_core::explain::observed::{Rbac, Readers};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::{Hop, Hops};
+use crate::args::TestArgs;
+use crate::hub::{Hub, HubError};
+use crate::requests::{Listing, list};
+
+/// The file whose content becomes the termination message.
+pub(super) const MESSAGE_FILE: &str = "/dev/termination-log";
+/// The maximum size of a termination message, in bytes.
+pub(super) const MESSAGE_MAX: usize = 4096;
+/// The container.
+const CONTAINER: &str = "test";
+/// The label of the Deployments whose image is used.
+const PROGRAM: &str = "app.kubernetes.io/name=hub-addons";
+/// The interval between two requests for the state of the Pod.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// The reasons of a waiting container that a retry does not resolve soon.
+const STUCK: [&str; 8] = [
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImageInspectError",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RunContainerError",
+];
+
+/// Why a test in a Pod has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    /// The hub refuses a request.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// Which image to run is unknown.
+    #[error(
+        "cannot find a Deployment with the label {PROGRAM}, whose image the Pod would run: state the image with --image"
+    )]
+    NoImage,
+    /// Which ServiceAccount to use is unknown.
+    #[error("{why}: state the ServiceAccount of the application with --service-account")]
+    NoServiceAccount {
+        /// Why it is unknown.
+        why: String,
+    },
+    /// The Pod cannot start.
+    #[error("the Pod {pod} does not start: {why}")]
+    Stuck {
+        /// Namespace and name.
+        pod: String,
+        /// The reason and message in its status.
+        why: String,
+    },
+    /// The Pod takes too long.
+    #[error("the Pod {pod} has not ended within {} s: {state}", .limit.as_secs())]
+    Timeout {
+        /// Namespace and name.
+        pod: String,
+        /// `--timeout`.
+        limit: Duration,
+        /// Its last state.
+        state: String,
+    },
+    /// The Pod ended without a result.
+    #[error("the Pod {pod} ended without a result: {message}")]
+    NoResult {
+        /// Namespace and name.
+        pod: String,
+        /// The end of its output, or its reason.
+        message: String,
+    },
+    /// The user ended the command.
+    #[error("interrupted; the Pod {pod} is deleted")]
+    Interrupted {
+        /// Namespace and name.
+        pod: String,
+    },
+    /// Signals cannot be received, so an interruption would leave the Pod behind.
+    #[error("cannot handle signals: {0}")]
+    Signals(io::Error),
+}
+
+/// Runs the test in a Pod and returns its hops.
+pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<Vec<Hop>, PodError> {
+    let image = match &args.pod.image {
+        Some(image) => image.clone(),
+        None => image(hub).await?,
+    };
+    let service_account = match &args.pod.service_account {
+        Some(name) => name.clone(),
+        None => service_account(hub, args).await?,
+    };
+    // Before the Pod exists, so that no signal leaves it behind.
+    let interruption = interruption().map_err(PodError::Signals)?;
+    let namespace = &args.target.namespace;
+    let pods: Api<Pod> = Api::namespaced(hub.client.clone(), namespace);
+    let planned = planned(args, stanza, &image, &service_account);
+    let failed = |verb, source| HubError { verb, resource: format!("a Pod in {namespace}"), source };
+    let created = pods.create(&PostParams::default(), &planned).await;
+    let name = created.map_err(|source| failed("create", source))?.name_any();
+    let shown = format!("{namespace}/{name}");
+    let result = tokio::select! {
+        result = ended(&pods, &name, &shown, args.pod.timeout.0) => result,
+        () = interruption => Err(PodError::Interrupted { pod: shown.clone() }),
+    };
+    match pods.delete(&name, &DeleteParams::default().grace_period(1)).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(source) => {
+            let resource = format!("the Pod {shown}");
+            return Err(HubError { verb: "delete", resource, source }.into());
+        }
+    }
+    let message = result?;
+    serde_json::from_str::<Hops>(&message).map(|result| result.hops).map_err(|_| {
+        let last = message.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
+        PodError::NoResult { pod: shown, message: last.to_owned() }
+    })
+}
+
+/// The image of the hub's own installation.
+async fn image(hub: &Hub) -> Result<String, PodError> {
+    let deployments: Api<Deployment> = Api::all(hub.client.clone());
+    let Listing::All(found) = list(&deployments, &ListParams::default().labels(PROGRAM)).await? else {
+        return Err(PodError::NoImage);
+    };
+    let images = found.into_iter().filter_map(|deployment| {
+        let pod = deployment.spec?.template.spec?;
+        pod.containers.into_iter().next()?.image
+    });
+    images.min().ok_or(PodError::NoImage)
+}
+
+/// The ServiceAccount of the namespace that may read the copy, if it is the only one.
+async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, PodError> {
+    let namespace = Namespace::from(args.target.namespace.as_str());
+    let cluster = args.target.cluster.as_deref().unwrap_or_default();
+    let account = AccountKey { cluster: cluster.into(), account: args.reach.account.as_str().into() };
+    let copy = account.copy_name();
+    let params = ListParams::default();
+    let (roles, role_bindings) = (
+        Api::<Role>::namespaced(hub.client.clone(), namespace.as_str()),
+        Api::<RoleBinding>::namespaced(hub.client.clone(), namespace.as_str()),
+    );
+    let (cluster_roles, cluster_role_bindings) =
+        (Api::<ClusterRole>::all(hub.client.clone()), Api::<ClusterRoleBinding>::all(hub.client.clone()));
+    let (roles, role_bindings, cluster_roles, cluster_role_bindings) = futures::try_join!(
+        list(&roles, &params),
+        list(&role_bindings, &params),
+        list(&cluster_roles, &params),
+        list(&cluster_role_bindings, &params),
+    )?;
+    let (roles, role_bindings) = (roles.objects(), role_bindings.objects());
+    let (cluster_roles, cluster_role_bindings) = (cluster_roles.objects(), cluster_role_bindings.objects());
+    let rbac = Rbac {
+        roles: roles.as_deref(),
+        role_bindings: role_bindings.as_deref(),
+        cluster_roles: cluster_roles.as_deref(),
+        cluster_role_bindings: cluster_role_bindings.as_deref(),
+    };
+    let readers = Readers::of(&namespace, &rbac);
+    let names = readers.service_accounts(&copy);
+    let why = match (&*names, readers.is_complete()) {
+        ([name], true) => return Ok((*name).to_owned()),
+        ([], true) => format!("no ServiceAccount of {namespace} may read the Secret {copy}"),
+        (_, false) => format!("you do not have permission to read who may read the Secret {copy}"),
+        (several, true) => format!("several may read the Secret {copy}: {}", several.join(", ")),
+    };
+    Err(PodError::NoServiceAccount { why })
+}
+
+fn planned(args: &TestArgs, stanza: &Cluster, image: &str, service_account: &str) -> Pod {
+    let plugin = if args.reach.plugin == TestArgs::PLUGIN { "/cp-creds" } else { &args.reach.plugin };
+    let command = [
+        "/hub-addons".to_owned(),
+        "test".to_owned(),
+        args.target.to_string(),
+        format!("--account={}", args.reach.account),
+        format!("--plugin={plugin}"),
+        format!("--in-pod={}", serde_json::to_string(stanza).unwrap_or_default()),
+    ];
+    // `$(NAME)` in a command refers to a variable.
+    let command = command.map(|word| word.replace("$(", "$$("));
+    let pod = json!({
+        "metadata": {
+            "generateName": "clusterprofile-test-",
+            "labels": { "app.kubernetes.io/name": "clusterprofile-test" },
+        },
+        "spec": {
+            "serviceAccountName": service_account,
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": args.pod.timeout.0.as_secs().max(1),
+            "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": CONTAINER,
+                "image": image,
+                "command": command,
+                "terminationMessagePath": MESSAGE_FILE,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "readOnlyRootFilesystem": true,
+                    "capabilities": { "drop": ["ALL"] },
+                },
+            }],
+        },
+    });
+    serde_json::from_value(pod).unwrap_or_default()
+}
+
+/// Waits until the Pod ends; returns its termination message.
+async fn ended(pods: &Api<Pod>, name: &str, shown: &str, limit: Duration) -> Result<String, PodError> {
+    let begun = Instant::now();
+    loop {
+        let failed = |source| HubError { verb: "get", resource: format!("the Pod {shown}"), source };
+        let pod = pods.get(name).await.map_err(failed)?;
+        match progress(pod.status.as_ref()) {
+            Progress::Ended(message) => return Ok(message),
+            Progress::Stuck(why) => return Err(PodError::Stuck { pod: shown.to_owned(), why }),
+            Progress::Waiting(state) if begun.elapsed() >= limit => {
+                return Err(PodError::Timeout { pod: shown.to_owned(), limit, state });
+            }
+            Progress::Waiting(_) => tokio::time::sleep(INTERVAL).await,
+        }
+    }
+}
+
+/// The state of the Pod.
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    /// It has ended, with this message.
+    Ended(String),
+    /// It does not start, for this reason.
+    Stuck(String),
+    /// It has not ended, and is in this state.
+    Waiting(String),
+}
+
+fn progress(status: Option<&PodStatus>) -> Progress {
+    let Some(status) = status else { return Progress::Waiting("it has no status".to_owned()) };
+    let with = |reason: Option<&str>, message: Option<&str>| match (reason, message) {
+        (Some(reason), Some(message)) => format!("{reason}: {message}"),
+        (reason, message) => reason.or(message).unwrap_or("unknown").to_owned(),
+    };
+    let container: Option<&ContainerStatus> =
+        status.container_statuses.iter().flatten().find(|it| it.name == CONTAINER);
+    let state = container.and_then(|container| container.state.as_ref());
+    if let Some(end) = state.and_then(|state| state.terminated.as_ref()) {
+        return Progress::Ended(end.message.clone().or_else(|| end.reason.clone()).unwrap_or_default());
+    }
+    if let Some("Failed" | "Succeeded") = status.phase.as_deref() {
+        return Progress::Stuck(with(status.reason.as_deref(), status.message.as_deref()));
+    }
+    if let Some(waiting) = state.and_then(|state| state.waiting.as_ref()) {
+        let text = with(waiting.reason.as_deref(), waiting.message.as_deref());
+        let is_stuck = waiting.reason.as_deref().is_some_and(|reason| STUCK.contains(&reason));
+        return if is_stuck { Progress::Stuck(text) } else { Progress::Waiting(text) };
+    }
+    if state.is_some_and(|state| state.running.is_some()) {
+        return Progress::Waiting("it runs".to_owned());
+    }
+    let unscheduled = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    match unscheduled {
+        Some(condition) => Progress::Waiting(with(condition.reason.as_deref(), condition.message.as_deref())),
+        None => Progress::Waiting(status.phase.clone().unwrap_or_else(|| "it has no phase".to_owned())),
+    }
+}
+
+/// Completes when the user interrupts this process. Signals are handled from the call on.
+#[cfg(unix)]
+fn interruption() -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Completes when the user interrupts this process. Signals are handled from the call on.
+#[cfg(windows)]
+fn interruption() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = tokio::signal::windows::ctrl_c()?;
+    Ok(async move {
+        let _ = interrupt.recv().await;
+    })
+}
+
+/// The hops as a termination message, with shorter details if it would be too long.
+pub(super) fn message(hops: &[Hop]) -> Value {
+    let shortened = |limit: usize| {
+        let hops = hops.iter().map(|hop| {
+            let detail = hop.detail.chars().take(limit).collect();
+            Hop { detail, ..hop.clone() }
+        });
+        json!({ "hops": hops.collect::<Vec<_>>() })
+    };
+    let limits = [usize::MAX, 600, 200];
+    let fits = |message: &Value| message.to_string().len() <= MESSAGE_MAX;
+    limits.map(shortened).into_iter().find(fits).unwrap_or_else(|| shortened(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_core::explain::Mark;
+
+    use super::*;
+
+    fn state(status: Value) -> Progress {
+        progress(serde_json::from_value::<PodStatus>(status).ok().as_ref())
+    }
+
+    fn container(state: &Value) -> Value {
+        json!({ "phase": "Pending", "containerStatuses": [{
+            "name": CONTAINER, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+        }] })
+    }
+
+    #[test]
+    fn a_pod_that_ended_has_a_message() {
+        let end = |end: Value| state(container(&json!({ "terminated": end })));
+        assert_eq!(end(json!({ "exitCode": 0, "message": "text" })), Progress::Ended("text".to_owned()));
+        assert_eq!(end(json!({ "exitCode": 1, "reason": "Error" })), Progress::Ended("Error".to_owned()));
+    }
+
+    #[test]
+    fn a_pod_that_cannot_start_is_not_waited_for() {
+        let waiting =
+            |reason: &str| state(container(&json!({ "waiting": { "reason": reason, "message": "why" } })));
+        for reason in ["ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"] {
+            assert_eq!(waiting(reason), Progress::Stuck(format!("{reason}: why")));
+        }
+        assert_eq!(waiting("ContainerCreating"), Progress::Waiting("ContainerCreating: why".to_owned()));
+        let evicted = json!({ "phase": "Failed", "reason": "Evicted", "message": "the node is full" });
+        assert_eq!(state(evicted), Progress::Stuck("Evicted: the node is full".to_owned()));
+    }
+
+    #[test]
+    fn a_pod_that_is_not_scheduled_is_waited_for_and_says_why() {
+        let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes" });
+        let pending = json!({ "phase": "Pending", "conditions": [condition] });
+        assert_eq!(state(pending), Progress::Waiting("Unschedulable: 0/3 nodes".to_owned()));
+        assert_eq!(state(json!({ "phase": "Pending" })), Progress::Waiting("Pending".to_owned()));
+    }
+
+    #[test]
+    fn a_message_fits_and_keeps_every_hop() {
+        for length in [10, 1000, 100_000] {
+            let hop = |name: &str| Hop {
+                name: name.to_owned(),
+                mark: Mark::Problem,
+                milliseconds: 1,
+                detail: "ü".repeat(length),
+            };
+            let hops: Vec<_> = (0..8).map(|_| hop("name resolution")).collect();
+            let text = message(&hops).to_string();
+            assert!(text.len() <= MESSAGE_MAX, "{}", text.len());
+            let read: Hops = serde_json::from_str(&text).unwrap();
+            assert_eq!(read.hops.len(), 8);
+            assert!(length > 10 || read.hops == hops);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `test --in-cluster`: the test in a Pod of the image, with the ServiceAccount and the permission of an application.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::process::{Output, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::api::{Api, ListParams};
+use local_hub::{LocalHub, Pods, ocm};
+use serde_json::{Value, json};
+
+use crate::support::credentials::{OF_ACCOUNT, OF_CLUSTER, SYNCED_FROM};
+use crate::support::pods::{IMAGE, image};
+use crate::support::world;
+
+const NAMESPACE: &str = "trial";
+const COPY: &str = "one-kueue";
+
+/// Runs the test until it ends.
+async fn test(hub: &LocalHub, more: &[&str]) -> Output {
+    let kubeconfig = hub.kubeconfig_for("admin").unwrap();
+    tokio::process::Command::new(env!("CARGO_BIN_EXE_hub-addons"))
+        .args(["test", "trial/one", "--account=kueue", "--in-cluster", "--output=json"])
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(more)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap()
+}
+
+fn hops(output: &Output) -> Vec<Value> {
+    let result: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    result["hops"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
+    let Some(image) = image().await else { return };
+    let hub = LocalHub::builder().workloads().start().await.unwrap();
+    let _pods = Pods::on(&hub).unwrap().image(IMAGE, image).start().await.unwrap();
+    let client = hub.client_as("admin").await.unwrap();
+    let restricted = json!({ "labels": { "pod-security.kubernetes.io/enforce": "restricted" } });
+    world::create(&client, [ocm::namespace(NAMESPACE)]).await;
+    world::merge(&client, &ocm::namespace(NAMESPACE), &json!({ "metadata": restricted })).await;
+    // The hub is the cluster, and its token that of a ServiceAccount. No controller is needed for that.
+    let account = hub.service_account(NAMESPACE, "on-the-cluster").await.unwrap();
+    let copy = ocm::Object::new(("", "v1", "Secret"), "secrets", Some(NAMESPACE), COPY)
+        .label(SYNCED_FROM, COPY)
+        .annotation(OF_CLUSTER, "one")
+        .annotation(OF_ACCOUNT, "kueue")
+        .field("data", json!({ "token": STANDARD.encode(account.token().expose()) }));
+    let profile = world::profile_of("karmada", NAMESPACE, "one");
+    world::create(&client, [copy, profile.clone()]).await;
+    let cluster = json!({
+        "server": "https://kubernetes.default.svc",
+        "certificate-authority-data": STANDARD.encode(hub.ca_pem()),
+        "extensions": [{ "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": "one" } }],
+    });
+    let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
+    world::merge_status(&client, &profile, &json!({ "accessProviders": provider })).await;
+    // Where the image comes from.
+    let pod = json!({ "metadata": { "labels": { "app": "a" } }, "spec": { "containers": [{ "name": "a", "image": IMAGE }] } });
+    let installed = json!({ "replicas": 0, "selector": { "matchLabels": { "app": "a" } }, "template": pod });
+    ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "installed")
+        .label("app.kubernetes.io/name", "hub-addons")
+        .field("spec", installed)
+        .create(&client)
+        .await
+        .unwrap();
+    let application = hub.service_account(NAMESPACE, "application").await.unwrap();
+    let reads = PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["secrets".to_owned()]),
+        resource_names: Some(vec![COPY.to_owned()]),
+        verbs: vec!["get".to_owned()],
+        ..PolicyRule::default()
+    };
+    application.grant_in_namespace(vec![reads]).await.unwrap();
+
+    let output = test(&hub, &[]).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let passed = hops(&output);
+    let names: Vec<_> = passed.iter().map(|hop| hop["hop"].as_str().unwrap()).collect();
+    let expected =
+        ["endpoint", "name resolution", "TCP", "TLS", "credential", "request", "authentication", "response"];
+    assert_eq!(names, expected);
+    assert!(passed.iter().all(|hop| hop["mark"] == "ok"), "{passed:#?}");
+    assert!(passed[7]["detail"].as_str().unwrap().starts_with("Kubernetes v1."), "{passed:#?}");
+    assert!(
+        !String::from_utf8_lossy(&output.stdout).contains(account.token().expose()),
+        "a token is printed"
+    );
+
+    // Another ServiceAccount, which may not read the copy.
+    let output = test(&hub, &["--service-account=on-the-cluster"]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let last = hops(&output).pop().unwrap();
+    assert_eq!((&last["hop"], &last["mark"]), (&json!("credential"), &json!("problem")), "{last:#}");
+    assert!(last["detail"].as_str().unwrap().contains("HTTP 403"), "{last:#}");
+
+    let output = test(&hub, &["--image=registry.example.com/no-such:image"]).await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("does not start: ErrImageNeverPull"), "{error}");
+    local_hub::eventually("no Pod stays", crate::support::SOON, async || {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+        pods.list(&ListParams::default()).await.unwrap().items.is_empty()
+    })
+    .await;
+}
