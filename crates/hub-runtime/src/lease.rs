@@ -2,13 +2,15 @@
 //!
 //! A process acquires the Leases of its controllers one after the other, in the order of their names, before any of
 //! them starts; it keeps those that it holds while it waits for the next. So two processes with some controllers in
-//! common cannot deadlock.
+//! common cannot deadlock. While it waits for one Lease, it also observes those that follow, so that the claims of a
+//! process that died expire at the same time and not one after the other.
 //!
 //! Writers check the [`Fence`] before every write and limit the write to the remaining time of the claims. A claim
 //! expires on our own monotonic clock, counted from *before* the renewal was sent, so a task that blocks, an
 //! unreachable API server or a process that was stopped can only make it expire too early, never too late. That clock
 //! stops while the machine is suspended, so the time spent suspended is subtracted ([`crate::suspended`]).
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ use crate::suspended;
 /// How long a claim is valid, and how often it is renewed: client-go's defaults.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// How often a process reads a Lease that it does not try to acquire yet.
+const OBSERVATION_PERIOD: Duration = Duration::from_secs(5);
 /// How long before its expiry a claim counts as lost, to stop before another process begins.
 const SAFETY_MARGIN: Duration = Duration::from_secs(2);
 /// Shortest and longest delay between two attempts while the API server fails.
@@ -145,10 +149,11 @@ impl Leases {
         let mut next = 0;
         while next < self.elections.len() {
             let (held, rest) = self.elections.split_at_mut(next);
-            let Some(election) = rest.first_mut() else { break };
+            let Some((election, later)) = rest.split_first_mut() else { break };
             let lost = tokio::select! {
                 biased;
                 why = hold_all(held) => Some(why),
+                never = observe_all(later) => match never {},
                 acquired = election.acquire(stop) => {
                     if !acquired {
                         self.release().await;
@@ -200,6 +205,14 @@ async fn hold_all(elections: &mut [Election]) -> String {
     }
     let each = elections.iter_mut().map(|election| Box::pin(election.hold()));
     futures::future::select_all(each).await.0
+}
+
+/// Observes the Leases until it is cancelled.
+async fn observe_all(elections: &mut [Election]) -> Infallible {
+    loop {
+        futures::future::join_all(elections.iter_mut().map(Election::observe)).await;
+        tokio::time::sleep(OBSERVATION_PERIOD).await;
+    }
 }
 
 /// The election for one Lease.
@@ -259,6 +272,14 @@ impl Election {
             }
         }
         false
+    }
+
+    /// Reads the Lease, to know since when its claim has not changed. A failure is reported when the process tries to
+    /// acquire the Lease.
+    async fn observe(&mut self) {
+        if let Ok(Ok(Some(lease))) = timeout(CALL_TIMEOUT, self.api.get_opt(&self.name)).await {
+            self.other_holder(&lease);
+        }
     }
 
     /// Renews the claim until it is lost, and returns why.

@@ -1,7 +1,10 @@
 //! Leader election of processes with some controllers in common.
 
+use std::time::Duration;
+
 use hub_runtime::process::ProcessError;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::api::Api;
 use crate::{Running, Traits, eventually};
@@ -25,7 +28,7 @@ async fn processes_with_a_controller_in_common_never_work_at_the_same_time() {
     let second = Running::start(&api, Some("second"), &[BETA, ALPHA]);
     eventually("the second holds the free lease", || holder(&api, "alpha").as_deref() == Some("second"))
         .await;
-    tokio::time::sleep(std::time::Duration::from_mins(2)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(second.calls(), [""; 0], "it waits for the rest");
     assert_eq!(holder(&api, "alpha").as_deref(), Some("second"), "and keeps its lease");
     first.stop().await.unwrap();
@@ -62,12 +65,27 @@ async fn a_process_that_loses_one_lease_ends_and_gives_up_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_claims_of_a_process_that_died_expire_at_the_same_time() {
+    let api = Api::default();
+    let all = ["alpha", "beta", "delta", "gamma"].map(|name| Traits { name, needs: &[], wants: None });
+    let dead = Running::start(&api, Some("dead"), &all);
+    eventually("it works", || dead.has("gamma work")).await;
+    dead.task.abort();
+    let begin = Instant::now();
+    let next = Running::start(&api, Some("next"), &all);
+    eventually("the next works", || next.has("gamma work")).await;
+    // Each claim is valid for 15 seconds.
+    assert!(begin.elapsed() < Duration::from_secs(25), "{:?}", begin.elapsed());
+    next.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_is_one_request() {
     let api = Api::default();
     let process = Running::start(&api, Some("first"), &[ALPHA]);
     eventually("it works", || process.has("alpha work")).await;
     let before = api.requests("leases").len();
-    tokio::time::sleep(std::time::Duration::from_secs(21)).await;
+    tokio::time::sleep(Duration::from_secs(21)).await;
     let since = api.requests("leases").split_off(before);
     assert_eq!(since.len(), 10, "{since:?}");
     assert!(since.iter().all(|request| request.starts_with("PUT")), "{since:?}");
