@@ -58,7 +58,7 @@ impl AccessWriter {
                 AccessAction::Patch(kind, _) | AccessAction::Delete(kind, _) => (kind, false),
                 AccessAction::Nothing => return Outcome::Done,
             };
-            if let Some(pause) = self.store.work.pause(&Namespace::from(key.cluster.as_str()), is_create) {
+            if let Some(pause) = self.store.work.pause(key, is_create) {
                 return Outcome::RetryAfter(pause);
             }
             let sent = if plan.action == last {
@@ -67,7 +67,7 @@ impl AccessWriter {
                 self.execute(key, &plan.action).await
             };
             match sent {
-                Ok(()) => self.store.work.written(),
+                Ok(()) => self.store.work.written(key),
                 Err(error) => return self.failed(key, kind, &observed, &plan, &error),
             }
             last = plan.action;

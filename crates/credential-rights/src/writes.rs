@@ -66,11 +66,15 @@ impl PermissionWriter {
             }
             TokensAction::Patch(version, rules) => (version, rules),
         };
+        if let Some(pause) = self.store.work.pause(&RightsKey::Tokens, false) {
+            return Ok(Outcome::RetryAfter(pause));
+        }
         let host = &self.store.host;
         let api: Api<ClusterRole> = Api::all(host.client.clone());
         let patch = rules_patch(&version, &rules);
         let request = Request { verb: "patch", resource: "clusterroles", name };
         let patched = host.writer.send(request, api.patch(name, &PatchParams::default(), &patch)).await?;
+        self.store.work.written(&RightsKey::Tokens);
         info!(role = name, accounts = names.map_or(0, |names| names.len()), "updated");
         self.store.keep_tokens_role(patched.into());
         Ok(Outcome::Done)
@@ -78,10 +82,10 @@ impl PermissionWriter {
 
     async fn give_copies(&self, namespace: &Namespace) -> Result<Outcome, WriteError> {
         let (has, observed) = (self.store.has_permission(namespace), self.store.binding(namespace));
-        let role = self.store.copies_role();
+        let (role, key) = (self.store.copies_role(), RightsKey::Copies(namespace.clone()));
         let action = self.store.settings.plan_binding(namespace, has, &role, observed.as_ref());
         if matches!(action, BindingAction::Create(_) | BindingAction::Delete(_))
-            && let Some(pause) = self.store.work.pause(namespace, observed.is_none())
+            && let Some(pause) = self.store.work.pause(&key, observed.is_none())
         {
             return Ok(Outcome::RetryAfter(pause));
         }
@@ -94,8 +98,16 @@ impl PermissionWriter {
                 );
                 Ok(Outcome::Refused)
             }
-            BindingAction::Create(binding) => self.create(namespace, &binding).await,
-            BindingAction::Delete(version) => self.delete(namespace, version).await,
+            BindingAction::Create(binding) => {
+                self.create(namespace, &binding).await?;
+                self.store.work.written(&key);
+                Ok(Outcome::Done)
+            }
+            BindingAction::Delete(version) => {
+                self.delete(namespace, version).await?;
+                self.store.work.written(&key);
+                Ok(Outcome::Done)
+            }
         }
     }
 
@@ -126,24 +138,23 @@ impl PermissionWriter {
         Ok(Outcome::Done)
     }
 
-    async fn create(&self, namespace: &Namespace, binding: &RoleBinding) -> Result<Outcome, WriteError> {
+    async fn create(&self, namespace: &Namespace, binding: &RoleBinding) -> Result<(), WriteError> {
         let name = format!("{namespace}/{}", self.store.settings.copies_role);
         let request = Request { verb: "create", resource: "rolebindings", name: &name };
         let call = self.api(namespace);
         self.store.host.writer.send(request, call.create(&PostParams::default(), binding)).await?;
-        self.store.work.written();
         info!(binding = name, "created");
-        Ok(Outcome::Done)
+        Ok(())
     }
 
-    async fn delete(&self, namespace: &Namespace, version: Version) -> Result<Outcome, WriteError> {
+    async fn delete(&self, namespace: &Namespace, version: Version) -> Result<(), WriteError> {
         let role = &self.store.settings.copies_role;
         let name = format!("{namespace}/{role}");
         let params = delete_exactly(&version);
         let request = Request { verb: "delete", resource: "rolebindings", name: &name };
         self.store.host.writer.send(request, self.api(namespace).delete(role, &params)).await?;
         info!(binding = name, "deleted");
-        Ok(Outcome::Done)
+        Ok(())
     }
 
     fn api(&self, namespace: &Namespace) -> Api<RoleBinding> {

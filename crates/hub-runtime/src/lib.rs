@@ -22,6 +22,7 @@ mod keys;
 pub mod lease;
 pub mod metrics;
 pub mod next_step;
+mod pace;
 pub mod process;
 pub mod profiles;
 pub mod queue;

@@ -17,6 +17,7 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 use crate::error::Category;
 use crate::host::Host;
 use crate::next_step::NextStep;
+use crate::pace::Pace;
 use crate::queue::{Key, Outcome, Queue};
 use crate::refusals::{Cause, ProbeState, Refusals};
 use crate::write::WriteError;
@@ -32,6 +33,7 @@ pub struct Work<K> {
     queue: Queue<K>,
     host: Arc<Host>,
     pauses: Mutex<Pauses>,
+    pace: Mutex<Pace<K>>,
     refusals: Mutex<Refusals<K>>,
     measuring: Mutex<()>,
 }
@@ -65,6 +67,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             queue,
             host,
             pauses: Mutex::default(),
+            pace: Mutex::default(),
             refusals: Mutex::default(),
             measuring: Mutex::default(),
         })
@@ -189,12 +192,15 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
     }
 
-    /// How long a write must wait because its kind, or for a create its namespace, is paused.
-    pub fn pause(&self, namespace: &Namespace, creates: bool) -> Option<Duration> {
+    /// How long a write must wait because its kind, or for a create its namespace, is paused, or because the key was
+    /// written many times in a row.
+    pub fn pause(&self, key: &K, creates: bool) -> Option<Duration> {
+        let now = Instant::now();
         let pauses = self.pauses.lock();
-        let namespace = pauses.namespaces.get(namespace).filter(|_| creates);
-        let until = *pauses.kind.iter().chain(namespace).max()?;
-        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        let namespace = pauses.namespaces.get(&key.namespace()).filter(|_| creates);
+        let until = pauses.kind.iter().chain(namespace).max();
+        let left = until.and_then(|until| until.checked_duration_since(now)).filter(|left| !left.is_zero());
+        left.max(self.pace.lock().wait(key, now))
     }
 
     /// Ends the pause of a namespace, since it may have been recreated.
@@ -202,8 +208,9 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.pauses.lock().namespaces.remove(namespace);
     }
 
-    /// The API server accepted a write: it serves the kind.
-    pub fn written(&self) {
+    /// The API server accepted a write of `key`: it serves the kind.
+    pub fn written(&self, key: &K) {
+        self.pace.lock().wrote(key.clone(), Instant::now());
         if self.pauses.lock().kind.take().is_some() {
             info!(controller = self.controller, "the hub serves the kind again, resuming writes");
         }

@@ -1,0 +1,77 @@
+//! How often one key is written: a bound on the effort against a client that undoes every write.
+//!
+//! Such a client can be a second process without Leases whose cache differs, another controller that prunes what it
+//! does not know, or a webhook that changes what it admits. Each write is accepted, and each leads to an event after
+//! which the next one is due, so no backoff after failures applies.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Writes in a row without a delay. An object rarely takes more than three.
+const BURST: u32 = 10;
+/// The time between two writes after a burst. The end of a grant waits for it, too.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// The keys with recent writes.
+pub(crate) struct Pace<K> {
+    /// For each key the time at which it has again all writes of a burst.
+    rested: HashMap<K, Instant>,
+    /// The number of keys at which those that have rested are forgotten.
+    forget_at: usize,
+}
+
+impl<K> Default for Pace<K> {
+    fn default() -> Self {
+        Self { rested: HashMap::new(), forget_at: 0 }
+    }
+}
+
+impl<K: Eq + Hash> Pace<K> {
+    /// Counts a write that the API server has accepted.
+    pub(crate) fn wrote(&mut self, key: K, now: Instant) {
+        if self.rested.len() >= self.forget_at {
+            self.rested.retain(|_, rested| *rested > now);
+            self.forget_at = self.rested.len().saturating_mul(2).max(64);
+        }
+        let rested = self.rested.entry(key).or_insert(now);
+        *rested = (*rested).max(now) + INTERVAL;
+    }
+
+    /// How long the next write of a key must wait.
+    pub(crate) fn wait(&self, key: &K, now: Instant) -> Option<Duration> {
+        let left = self.rested.get(key)?.checked_duration_since(now)?;
+        left.checked_sub(INTERVAL * (BURST - 1)).filter(|wait| !wait.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_written_again_and_again_is_written_every_two_seconds() {
+        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let mut now = begin;
+        for _ in 0..40 {
+            now += pace.wait(&"key", now).unwrap_or_default();
+            pace.wrote("key", now);
+        }
+        assert_eq!(now - begin, INTERVAL * 30);
+        assert_eq!(pace.wait(&"another", now), None);
+    }
+
+    #[test]
+    fn a_key_that_rests_has_a_burst_again_and_takes_no_memory() {
+        let (mut pace, begin) = (Pace::default(), Instant::now());
+        for key in 0..1000 {
+            pace.wrote(key, begin);
+        }
+        let later = begin + INTERVAL;
+        pace.forget_at = 0;
+        pace.wrote(0, later);
+        assert_eq!((pace.rested.len(), pace.wait(&0, later)), (1, None));
+    }
+}
