@@ -86,7 +86,8 @@ impl CopyWriter {
                 return Outcome::RetryAfter(pause);
             }
             if let Some(pause) = self.store.refusals.wait(place, plan.refused(), Instant::now()) {
-                self.set_refused(place, Some(plan.refused()));
+                let what = plan.refused();
+                self.set_refused(place, (!self.ends_with_namespace(place, what)).then_some(what));
                 return Outcome::RetryAfter(pause);
             }
             let what = plan.refused();
@@ -231,20 +232,27 @@ impl CopyWriter {
             return failed.outcome;
         }
         let pause = self.store.refusals.refused(place, what, Instant::now());
-        // When a namespace ends, its permissions and its copies end, too. Only if the permission alone was withdrawn
-        // for a moment does a copy remain to be deleted.
-        if what == Refused::Delete && self.store.is_abandoned(place) {
+        let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
+        if self.ends_with_namespace(place, what) {
+            // The permission may have ended before its namespace was known to end.
+            self.set_refused(place, None);
+            self.store.host.reporter.forget(&subject);
             if self.store.memory.abandoned(place) >= GRACE {
                 self.store.abandon(place);
             }
             return Outcome::RetryAfter(pause);
         }
         self.set_refused(place, Some(what));
-        let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
         let note = Note::new(Reason::WriteRefused, error.to_string());
         self.store.host.reporter.report(&subject, uid, vec![note]);
         // A write that is accepted without effect would be repeated without end.
         if error.category == Category::Ineffective { failed.outcome } else { Outcome::RetryAfter(pause) }
+    }
+
+    /// Whether a refused delete is no finding: when a namespace ends, its permissions and its copies end, too. Only if
+    /// the permission alone was withdrawn for a moment does a copy remain to be deleted.
+    fn ends_with_namespace(&self, place: &SecretKey, what: Refused) -> bool {
+        what == Refused::Delete && self.store.is_abandoned(place)
     }
 
     /// Records that nothing is left to write.
