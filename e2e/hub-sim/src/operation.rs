@@ -67,7 +67,7 @@ pub enum Operation {
     Outage(u8),
     /// A backup of etcd is taken.
     Backup,
-    /// The backup is restored, and the server does not respond for this many tenths of a second.
+    /// The backup is restored, and the server does not respond for this many tenths of a second, or longer.
     Restore(u8),
     /// A quota that refuses Secrets in a namespace begins or ends.
     Refuse(Index, bool),

@@ -14,7 +14,7 @@ use crate::hub::{
     EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL, NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, TOKEN_LABEL,
     TOKENS_ROLE, gives_copies,
 };
-use crate::model::{Server, is_terminating, uid_of};
+use crate::model::{Server, Serving, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_dressed_up};
 
 /// Whether a namespace may see a cluster; `None` if a selector cannot be read.
@@ -104,8 +104,12 @@ pub fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
 fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), String> {
     let profile = server.object("clusterprofiles", namespace, cluster);
     let Some(granted) = granted(server, namespace, cluster) else { return Ok(()) };
+    // A finalizer on one profile keeps a deleted CRD, which then admits no other profile.
+    let ends = server
+        .kind_of("clusterprofiles")
+        .is_some_and(|kind| server.kinds[kind].serving == Serving::Terminating);
     let Some(profile) = profile else {
-        return if granted { Err("is missing".to_owned()) } else { Ok(()) };
+        return if granted && !ends { Err("is missing".to_owned()) } else { Ok(()) };
     };
     let is_ours = profile["spec"]["clusterManager"]["name"] == MANAGER;
     if !is_ours || is_terminating(profile) {
@@ -222,7 +226,11 @@ pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) ->
             && secret["type"] == "Opaque"
             && owners.into_iter().any(|owner| owner["uid"] == uid_of(asking))
     };
-    if !server.object("secrets", cluster, account).is_some_and(|secret| is_source(secret)) {
+    let is_offered = |secret: &Value| {
+        let of_cluster = server.object("managedclusters", "", cluster);
+        is_source(secret) && !of_cluster.is_some_and(|cluster| is_of_an_earlier(secret, asking, cluster))
+    };
+    if !server.object("secrets", cluster, account).is_some_and(|secret| is_offered(secret)) {
         return Some(false);
     }
     let profile = server.object("clusterprofiles", namespace, cluster).filter(|it| !is_terminating(it));
@@ -230,6 +238,17 @@ pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) ->
         return Some(false);
     }
     granted(server, namespace, cluster)
+}
+
+/// Whether a token can belong to an earlier cluster of the same name: both the account and the latest write of the token
+/// are older than the ManagedCluster. It is then not copied until the agent reports it again.
+fn is_of_an_earlier(token: &Value, account: &Value, cluster: &Value) -> bool {
+    let created = |object: &Value| object["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    let entries = token["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let of_data = entries.filter(|entry| entry["fieldsV1"]["f:data"].is_object());
+    let written = of_data.filter_map(|entry| entry["time"].as_str().map(str::to_owned));
+    let is_older = |time: Option<String>| time.zip(created(cluster)).is_some_and(|(time, made)| time < made);
+    is_older(written.chain(created(token)).max()) && is_older(created(account))
 }
 
 fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -> Result<(), String> {

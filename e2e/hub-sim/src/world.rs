@@ -70,6 +70,8 @@ pub struct Network {
     pub generation: u64,
     /// The time until which no connection reaches the server.
     pub down_until: Option<Instant>,
+    /// The same for a server whose etcd is restored, which takes its time even when all faults have ended.
+    pub restoring_until: Option<Instant>,
     /// Whether the history is compacted before the next page of a list.
     pub compacts_between_pages: bool,
     /// Requests for which the permission is missing, by method and plural.

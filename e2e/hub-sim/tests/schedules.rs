@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use hub_sim::operation::{Operation as O, SecretTenant};
+use hub_sim::operation::{Operation as O, ProfileTenant, SecretTenant};
 use hub_sim::process::Means;
 use hub_sim::schedule::{Hubs, Layout, Schedule, Setting};
 use hub_sim::shrink;
@@ -135,4 +135,132 @@ fn a_foreign_secret_with_the_name_of_a_copy_is_reported_once_and_for_as_long_as_
         O::MoveCluster(2, Some(0)),
     ];
     assert_eq!(run(Setting::PLAIN, &operations), [""; 0]);
+}
+
+/// Runs operations with these pauses, in milliseconds.
+fn run_with_pauses(seed: u64, setting: Setting, operations: &[(O, u16)]) -> Vec<String> {
+    shrink::run(&Schedule { seed, setting, operations: operations.to_vec() }, &Hubs::default())
+}
+
+#[test]
+fn two_processes_that_undo_each_others_writes_send_a_bounded_number_of_requests() {
+    // The second process starts while the CRD of ClusterProfile is being deleted: it sees no profile, and the first
+    // still has its cache.
+    let operations = [
+        (O::CreateSet(0), 12),
+        (O::CreateSet(1), 294),
+        (O::Bind(0, 0), 76),
+        (O::Bind(1, 1), 0),
+        (O::CreateCluster(1), 0),
+        (O::MoveCluster(1, Some(1)), 0),
+        (O::Start(0), 3),
+        (O::CreateAccount(1, 1), 2),
+        (O::Report(1, 1, 0), 4),
+        (O::CreateCluster(2), 0),
+        (O::MoveCluster(2, Some(0)), 0),
+        (O::CreateAccount(2, 0), 0),
+        (O::Report(2, 0, 0), 0),
+        (O::Start(1), 17),
+        (O::RemoveCrd(0), 0),
+        (O::Wait(3048), 40),
+    ];
+    let means = Means { granted: true, leases: false };
+    let setting = Setting { layout: Layout::Apart, means, ..Setting::PLAIN };
+    assert_eq!(run_with_pauses(473, setting, &operations), [""; 0]);
+}
+
+#[test]
+fn a_restored_etcd_is_noticed_even_if_its_history_is_soon_as_long_as_before() {
+    let operations = [
+        (O::CreateSet(0), 1),
+        (O::Bind(0, 0), 5),
+        (O::CreateCluster(0), 153),
+        (O::MoveCluster(0, Some(0)), 0),
+        (O::Start(0), 2),
+        (O::Backup, 2),
+        (O::MoveCluster(0, None), 0),
+        (O::Secret(0, 0, 1, SecretTenant::Forge), 2),
+        (O::Restore(72), 0),
+        (O::CreateCluster(1), 0),
+    ];
+    assert_eq!(run_with_pauses(1407, Setting::PLAIN, &operations), [""; 0]);
+    let operations = [
+        (O::CreateSet(1), 160),
+        (O::Bind(1, 1), 2),
+        (O::Start(0), 15),
+        (O::CreateCluster(1), 0),
+        (O::MoveCluster(1, Some(1)), 0),
+        (O::Backup, 2),
+        (O::Wait(3509), 88),
+        (O::Restore(88), 5),
+    ];
+    assert_eq!(run_with_pauses(516, Setting::PLAIN, &operations), [""; 0]);
+}
+
+#[test]
+fn the_permission_of_an_ended_grant_is_withdrawn_in_time_by_the_process_after_a_crash() {
+    let operations = [
+        (O::CreateSet(0), 0),
+        (O::Bind(0, 0), 31),
+        (O::Start(0), 1),
+        (O::Report(1, 1, 0), 772),
+        (O::CrashAtWrite(0, 0, true), 0),
+        (O::Unbind(0, 0), 0),
+        (O::Wait(1181), 147),
+    ];
+    let means = Means { granted: false, leases: true };
+    assert_eq!(run_with_pauses(643, Setting { means, ..Setting::PLAIN }, &operations), [""; 0]);
+}
+
+#[test]
+fn a_token_from_before_its_cluster_is_copied_when_the_agent_reports_it_again() {
+    let before = [
+        (O::CreateSet(0), 52),
+        (O::Bind(0, 0), 82),
+        (O::Start(0), 0),
+        (O::CreateAccount(1, 1), 580),
+        (O::Report(1, 1, 0), 1327),
+        (O::CreateCluster(1), 20),
+        (O::MoveCluster(1, Some(0)), 39),
+    ];
+    assert_eq!(run_with_pauses(1695, Setting::PLAIN, &before), [""; 0]);
+    let again = [&before[..], &[(O::Wait(2000), 0), (O::Report(1, 1, 1), 0)]].concat();
+    assert_eq!(run_with_pauses(1695, Setting::PLAIN, &again), [""; 0]);
+}
+
+#[test]
+fn no_profile_is_created_while_a_held_one_keeps_the_deleted_crd() {
+    let operations = [
+        (O::CreateSet(0), 2),
+        (O::Bind(0, 0), 0),
+        (O::CreateCluster(0), 0),
+        (O::MoveCluster(0, Some(0)), 200),
+        (O::Start(0), 5),
+        (O::CreateCluster(2), 32),
+        (O::MoveCluster(2, Some(0)), 5),
+        (O::Profile(0, 0, ProfileTenant::Hold), 1),
+        (O::RemoveCrd(0), 551),
+    ];
+    assert_eq!(run_with_pauses(9371, Setting::PLAIN, &operations), [""; 0]);
+}
+
+#[test]
+fn two_processes_agree_on_a_copy_that_ends_with_its_namespace() {
+    let operations = [
+        (O::Start(0), 1),
+        (O::CreateSet(1), 899),
+        (O::Bind(1, 1), 15),
+        (O::CreateCluster(1), 0),
+        (O::MoveCluster(1, Some(1)), 0),
+        (O::CreateAccount(1, 1), 18),
+        (O::Report(1, 1, 0), 0),
+        (O::Forbid(2), 926),
+        (O::Compact, 4),
+        (O::Start(1), 153),
+        (O::EndNamespace(1), 1),
+    ];
+    let means = Means { granted: true, leases: false };
+    for _ in 0..3 {
+        assert_eq!(run_with_pauses(1506, Setting { means, ..Setting::PLAIN }, &operations), [""; 0]);
+    }
 }

@@ -1,9 +1,8 @@
-//! `managedFields`: which field manager wrote what. The fields of a manager are a flat list here, by the path of each
-//! value that is not an object; the real server keeps a tree.
+//! `managedFields`: which field manager wrote what. Lists have one owner here, as atomic lists have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The writer of a change.
 pub(super) struct Writer<'a> {
@@ -27,43 +26,47 @@ const UNOWNED: [&str; 10] = [
     "selfLink",
 ];
 
+/// The path of a value that is not an object.
+type Path = Vec<String>;
+
 /// Records who wrote the difference between two states of an object.
 pub(super) fn update(before: Option<&Value>, after: &mut Value, writer: &Writer<'_>) {
-    let (mut old, mut new) = (BTreeSet::new(), BTreeSet::new());
+    let mut old = BTreeMap::new();
     if let Some(before) = before {
-        leaves(before, "", &mut |path, value| {
-            old.insert((path, value.to_string()));
+        leaves(before, &mut Vec::new(), &mut |path, value| {
+            old.insert(path, value);
         });
     }
-    leaves(after, "", &mut |path, value| {
-        new.insert((path, value.to_string()));
+    let (mut there, mut changed) = (BTreeSet::new(), BTreeSet::new());
+    leaves(after, &mut Vec::new(), &mut |path, value| {
+        if old.get(&path) != Some(&value) {
+            changed.insert(path.clone());
+        }
+        there.insert(path);
     });
-    let there: BTreeSet<&String> = new.iter().map(|(path, _)| path).collect();
-    let changed: BTreeSet<String> = new.difference(&old).map(|(path, _)| path.clone()).collect();
     let mut entries: Vec<Value> = after["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     for entry in &mut entries {
         let is_writer = is_of(entry, writer);
-        if let Some(fields) = entry["fieldsV1"].as_object_mut() {
-            fields.retain(|path, _| there.contains(path) && (is_writer || !changed.contains(path)));
-        }
-    }
-    if !changed.is_empty() {
-        let mine: Map<String, Value> = changed.into_iter().map(|path| (path, json!({}))).collect();
-        if let Some(entry) = entries.iter_mut().find(|entry| is_of(entry, writer)) {
+        let mut owned = owned(&entry["fieldsV1"]);
+        let count = owned.len();
+        owned.retain(|path| there.contains(path) && (is_writer || !changed.contains(path)));
+        if is_writer && !changed.is_empty() {
+            owned.extend(changed.iter().cloned());
             entry["time"] = writer.time.into();
-            if let Some(fields) = entry["fieldsV1"].as_object_mut() {
-                fields.extend(mine);
-            }
-        } else {
-            let mut entry = json!({
-                "manager": writer.manager, "operation": "Update", "apiVersion": writer.api_version,
-                "time": writer.time, "fieldsType": "FieldsV1", "fieldsV1": mine,
-            });
-            if writer.status {
-                entry["subresource"] = "status".into();
-            }
-            entries.push(entry);
+        } else if owned.len() == count {
+            continue;
         }
+        entry["fieldsV1"] = tree(&owned);
+    }
+    if !changed.is_empty() && !entries.iter().any(|entry| is_of(entry, writer)) {
+        let mut entry = json!({
+            "manager": writer.manager, "operation": "Update", "apiVersion": writer.api_version,
+            "time": writer.time, "fieldsType": "FieldsV1", "fieldsV1": tree(&changed),
+        });
+        if writer.status {
+            entry["subresource"] = "status".into();
+        }
+        entries.push(entry);
     }
     entries.retain(|entry| entry["fieldsV1"].as_object().is_some_and(|fields| !fields.is_empty()));
     if let Some(metadata) = after["metadata"].as_object_mut() {
@@ -81,22 +84,78 @@ fn is_of(entry: &Value, writer: &Writer<'_>) -> bool {
         && (entry["subresource"] == "status") == writer.status
 }
 
-/// Visits every value that is not an object and has an owner.
-fn leaves(value: &Value, path: &str, visit: &mut impl FnMut(String, &Value)) {
-    match value {
-        Value::Object(fields) => {
-            let owned = fields.iter().filter(|(name, _)| match path {
-                "" => !["apiVersion", "kind"].contains(&name.as_str()),
-                ".metadata" => !UNOWNED.contains(&name.as_str()),
-                _ => true,
-            });
-            for (name, value) in owned {
-                leaves(value, &format!("{path}.{name}"), visit);
-            }
-            if fields.is_empty() && !path.is_empty() && path != ".metadata" {
-                visit(path.to_owned(), value);
-            }
+/// The tree of these paths, as `fieldsV1` has it.
+fn tree(paths: &BTreeSet<Path>) -> Value {
+    let mut tree = json!({});
+    for path in paths {
+        let mut node = &mut tree;
+        for name in path {
+            node = &mut node[format!("f:{name}")];
         }
-        value => visit(path.to_owned(), value),
+        if node.is_null() {
+            *node = json!({});
+        }
+    }
+    tree
+}
+
+/// The paths in a tree.
+fn owned(tree: &Value) -> BTreeSet<Path> {
+    fn visit(node: &Value, path: &mut Path, found: &mut BTreeSet<Path>) {
+        let fields = node.as_object().into_iter().flatten();
+        let mut fields = fields.filter_map(|(key, child)| Some((key.strip_prefix("f:")?, child))).peekable();
+        if fields.peek().is_none() && !path.is_empty() {
+            found.insert(path.clone());
+        }
+        for (name, child) in fields {
+            path.push(name.to_owned());
+            visit(child, path, found);
+            path.pop();
+        }
+    }
+    let mut found = BTreeSet::new();
+    visit(tree, &mut Vec::new(), &mut found);
+    found
+}
+
+/// Visits every value that is not an object and has an owner.
+fn leaves<'a>(value: &'a Value, path: &mut Path, visit: &mut impl FnMut(Path, &'a Value)) {
+    let Value::Object(fields) = value else { return visit(path.clone(), value) };
+    let is_metadata = path.len() == 1 && path[0] == "metadata";
+    if fields.is_empty() && !path.is_empty() && !is_metadata {
+        return visit(path.clone(), value);
+    }
+    for (name, value) in fields {
+        let is_unowned = path.is_empty() && ["apiVersion", "kind"].contains(&name.as_str())
+            || is_metadata && UNOWNED.contains(&name.as_str());
+        if !is_unowned {
+            path.push(name.clone());
+            leaves(value, path, visit);
+            path.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(before: Option<&Value>, after: Value, manager: &str, time: &str) -> Value {
+        let mut after = after;
+        update(before, &mut after, &Writer { manager, api_version: "v1", status: false, time });
+        after["metadata"]["managedFields"].clone()
+    }
+
+    #[test]
+    fn a_field_belongs_to_the_client_that_changed_it_last() {
+        let secret = |token: &str, fields: Value| json!({ "metadata": { "name": "x", "labels": { "a.b/c": "d" }, "managedFields": fields }, "data": { "token": token } });
+        let first = secret("one", Value::Null);
+        let fields = write(None, first.clone(), "first", "1");
+        let labels = json!({ "f:labels": { "f:a.b/c": {} } });
+        assert_eq!(fields[0]["fieldsV1"], json!({ "f:metadata": labels, "f:data": { "f:token": {} } }));
+        let fields = write(Some(&first), secret("two", fields), "second", "2");
+        assert_eq!(fields[0]["fieldsV1"], json!({ "f:metadata": labels }));
+        assert_eq!(fields[1]["fieldsV1"], json!({ "f:data": { "f:token": {} } }));
+        assert_eq!((&fields[0]["time"], &fields[1]["time"]), (&json!("1"), &json!("2")));
     }
 }

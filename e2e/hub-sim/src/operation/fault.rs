@@ -24,6 +24,10 @@ const PERMISSIONS: [(&str, &str); 8] = [
     ("GET", "managedserviceaccounts"),
 ];
 
+/// Shortest time for which an API server is down while its etcd is restored: it must be stopped before and started
+/// after that. Without such a pause, no client could tell the new history from the old one once it is as long.
+const RESTORE: Duration = Duration::from_secs(6);
+
 impl Others {
     pub(super) fn fault(&self, operation: Operation) {
         use Operation as O;
@@ -40,7 +44,7 @@ impl Others {
             }
             O::Lag(tenths) => self.world.lock().network.lag = Duration::from_millis(u64::from(tenths) * 100),
             O::Fail(fault, count) => self.world.lock().network.failing = Some((count.into(), fault)),
-            O::Outage(tenths) => self.stop_server(tenths),
+            O::Outage(tenths) => self.stop_server(tenths_of_a_second(tenths)),
             O::Backup => *self.backup.lock() = Some(self.world.lock().server.backup()),
             O::Restore(tenths) => self.restore(tenths),
             O::Forbid(index) => {
@@ -70,30 +74,33 @@ impl Others {
         }
     }
 
-    fn stop_server(&self, tenths: u8) {
+    fn stop_server(&self, time: Duration) {
         let mut state = self.world.lock();
-        state.network.down_until = Some(Instant::now() + Duration::from_millis(u64::from(tenths) * 100));
+        state.network.down_until = Some(Instant::now() + time);
         state.disconnect();
     }
 
     fn restore(&self, tenths: u8) {
         let Some(backup) = self.backup.lock().clone() else { return };
-        self.stop_server(tenths);
+        let time = tenths_of_a_second(tenths).max(RESTORE);
+        self.stop_server(time);
         let mut state = self.world.lock();
+        state.network.restoring_until = state.network.down_until;
         let lost = state.server.version().saturating_sub(backup.version());
         state.monitor.rewound(lost);
         state.server.restore(&backup);
         state.notify();
     }
 
-    /// Ends all faults: no request is refused, lost or delayed any more, and every kind is served.
+    /// Ends all faults: no request is refused, lost or delayed any more, and every kind is served. Only the restart of
+    /// an API server whose etcd was restored takes its time.
     pub fn end_faults(&self) {
         {
             let mut state = self.world.lock();
             state.network.failing = None;
             state.network.lag = Duration::ZERO;
             state.network.stalled_until = None;
-            state.network.down_until = None;
+            state.network.down_until = state.network.restoring_until;
             state.network.compacts_between_pages = false;
             state.network.forbidden.clear();
             state.server.refusals.clear();
@@ -108,6 +115,10 @@ impl Others {
             }
         });
     }
+}
+
+fn tenths_of_a_second(tenths: u8) -> Duration {
+    Duration::from_millis(u64::from(tenths) * 100)
 }
 
 /// The crash that an operation describes.
