@@ -10,6 +10,8 @@ usage: hack/test.sh [PART]...
   fmt        the code is formatted
   clippy     no lint warns, and no link in the documentation of the code is broken
   unit       decisions, by tables and properties; no hub is started
+  robustness 10 000 random schedules on a simulated API server, and every state of a tiny hub (an optimized build of the
+             controllers: minutes)
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
   chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples (helm
              and promtool are built on the first run)
@@ -25,8 +27,6 @@ usage: hack/test.sh [PART]...
 Without a PART, all of them run in this order. At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
-  robustness     thousands of random schedules on a simulated API server, with an optimized build; api runs some
-                 dozens
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 
@@ -34,7 +34,7 @@ Programs that take long to build are built in parallel with the parts that do no
 EOF
 }
 
-all=(fmt clippy unit api chart plugin image installed scripts deny)
+all=(fmt clippy unit robustness api chart plugin image installed scripts deny)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
@@ -186,7 +186,12 @@ check_unit() {
   cargo_test --doc
 }
 
-check_robustness() { hack/robustness.sh; }
+simulation() { cargo build --locked --quiet --profile sim --package hub-sim; }
+
+check_robustness() {
+  need simulation
+  hack/robustness.sh
+}
 
 check_api() {
   need go-programs
@@ -293,6 +298,7 @@ check_deny() {
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
 ! wants api chart installed installed-all scripts || begin go-programs go_programs
+! wants robustness || begin simulation simulation
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
 if wants api chart unit installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
   export HUB_ADDONS_UPSTREAM_CRDS
