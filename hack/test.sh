@@ -27,6 +27,8 @@ usage: hack/test.sh [PART]...
 Without a PART, all of them run in this order. At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
+  field          next to upstream's own programs: OCM's registration controller and managed-serviceaccount (each is built
+                 on the first run, which takes minutes)
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 
@@ -39,7 +41,7 @@ parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | robustness | api | chart | plugin | image | installed | installed-all | scripts | deny) ;;
+    fmt | clippy | unit | robustness | api | field | chart | plugin | image | installed | installed-all | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -133,6 +135,12 @@ go_programs() {
   fi
 }
 
+# Upstream's, one after the other.
+field_programs() {
+  local program
+  for program in registration managed-serviceaccount; do hack/go-program.sh "$program"; done
+}
+
 check_images() { hack/check-image.sh --output "$work/images"; }
 
 # For tests of what is installed, where the images themselves are not checked.
@@ -198,7 +206,27 @@ check_api() {
   # For Pods. Their other dependencies are everywhere.
   hack/have.sh ip iproute2 || true
   # shellcheck disable=SC2046 # words
-  run_tests $(tests_of e2e/local-hub e2e/hub-sim crates/hub-addons | grep -vxE 'chart|pods')
+  run_tests $(tests_of e2e/local-hub e2e/hub-sim crates/hub-addons | grep -vxE 'chart|field|pods')
+}
+
+# Not in the ordinary run: its programs take many minutes to build.
+check_field() {
+  need go-programs
+  need field-programs
+  # Few at once: each has several hubs and programs.
+  RUST_TEST_THREADS=4 cargo_test --test field
+  # The rules of grants, where OCM's own controller decides which bindings are bound; without the tests that write its
+  # condition themselves.
+  local by_hand=(
+    --skip only_a_binding_that_is_bound_grants
+    --skip a_binding_grants_when_it_is_bound_and_not_before
+    --skip if_a_precondition_ended_before
+    --skip in_which_a_precondition_ended
+  )
+  export HUB_ADDONS_REGISTRATION=1
+  RUST_TEST_THREADS=$threads cargo_test --test projector -- grants:: "${by_hand[@]}"
+  RUST_TEST_THREADS=$threads cargo_test --test credentials -- authority:: revocation:: "${by_hand[@]}"
+  unset HUB_ADDONS_REGISTRATION
 }
 
 check_chart() {
@@ -297,10 +325,11 @@ check_deny() {
 }
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
-! wants api chart installed installed-all scripts || begin go-programs go_programs
+! wants api chart field installed installed-all scripts || begin go-programs go_programs
+! wants field || begin field-programs field_programs
 ! wants robustness || begin simulation simulation
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
-if wants api chart unit installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
+if wants api chart field unit installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
   export HUB_ADDONS_UPSTREAM_CRDS
 fi
 

@@ -392,11 +392,13 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
         .filter(|(key, _)| !(keeps_member_id && *key == labels::MEMBER_ID))
         .map(|(key, value)| (key.clone(), value.as_str().into()))
         .collect();
-    let stale = observed.labels.keys().filter(|key| {
+    // OCM's own projector sets the label of a cluster without an exclusive set to an empty value, again whenever it is
+    // removed. It means the same.
+    let stale = observed.labels.iter().filter(|(key, value)| {
         !identity.labels.contains_key(*key)
-            && (*key == labels::CLUSTER_SET || identity.propagated.allows(key))
+            && ((*key == labels::CLUSTER_SET && !value.is_empty()) || identity.propagated.allows(key))
     });
-    labels.extend(stale.map(|key| (key.clone(), Value::Null)));
+    labels.extend(stale.map(|(key, _)| (key.clone(), Value::Null)));
 
     let mut patch = Map::new();
     if !labels.is_empty() {

@@ -25,6 +25,9 @@ use crate::eventually::try_eventually;
 /// The label of a cluster with its exclusive set.
 pub const SET_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
 
+/// The variable that says that OCM's own registration controller runs on each hub, and writes the status of bindings.
+pub const REGISTRATION: &str = "HUB_ADDONS_REGISTRATION";
+
 /// Concurrent requests when a fleet is created. More would only wait in the API server.
 const PARALLEL: usize = 32;
 
@@ -291,10 +294,15 @@ pub fn binding(namespace: &str, set: &str) -> Object {
         .field("spec", json!({ "clusterSet": set }))
 }
 
-/// A ManagedClusterSetBinding with the status of the registration controller if the set exists.
+/// A ManagedClusterSetBinding with the status of the registration controller if the set exists. Without status if
+/// [`REGISTRATION`] is set.
 #[must_use]
 pub fn bound(namespace: &str, set: &str) -> Object {
-    binding(namespace, set).condition("Bound", "True", "ClusterSetBound", "")
+    let binding = binding(namespace, set);
+    if std::env::var_os(REGISTRATION).is_some() {
+        return binding;
+    }
+    binding.condition("Bound", "True", "ClusterSetBound", "")
 }
 
 /// A ManagedClusterSetBinding with the status of the registration controller if the set does not exist.

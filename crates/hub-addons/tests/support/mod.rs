@@ -13,6 +13,7 @@ pub mod chart;
 pub mod command;
 pub mod credentials;
 pub mod examples;
+pub mod field;
 pub mod flavours;
 pub mod installed;
 pub mod inventory;
@@ -65,6 +66,8 @@ pub fn syncer_user() -> &'static str {
 pub struct Hub {
     // Must end before the hub.
     pods: Option<Arc<Pods>>,
+    // The same.
+    registration: Option<Running>,
     #[allow(clippy::struct_field_names, reason = "what it is")]
     pub hub: LocalHub,
     pub ocm: Client,
@@ -81,7 +84,7 @@ impl std::ops::Deref for Hub {
 impl Hub {
     /// A hub on which the program has these permissions.
     pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
-        Self::with_rights(installed::prepare(builder).start().await.unwrap(), rules).await
+        Self::with_rights(field::prepare(installed::prepare(builder)).start().await.unwrap(), rules).await
     }
 
     /// A running hub on which the program gets these permissions.
@@ -90,7 +93,8 @@ impl Hub {
             hub.grant(USER, rules).await.unwrap();
         }
         let ocm = hub.client_as("ocm").await.unwrap();
-        Self { pods: installed::runner(&hub).await, hub, ocm }
+        let registration = if field::is_registered() { Some(field::registered(&hub).await) } else { None };
+        Self { pods: installed::runner(&hub).await, registration, hub, ocm }
     }
 
     /// Replaces the CRD of ClusterProfile by another flavour, with all its versions.

@@ -278,6 +278,20 @@ fn a_cluster_that_leaves_its_exclusive_set_loses_the_label_of_the_set() {
 }
 
 #[test]
+fn an_empty_label_of_no_set_is_kept_as_ocms_projector_sets_it() {
+    let everything = by_labels("all", &json!({}));
+    let no_set = with(member("c1", "prod"), &json!({ "metadata": { "labels": { IN_SET: null } } }));
+    let fleet = fleet([no_set, everything, binding("team", "all")]);
+    let empty = json!({ "metadata": { "labels": { "multicluster.x-k8s.io/clusterset": "" } } });
+    assert_eq!(plan(&fleet, &edited(&empty)), nothing());
+
+    // A cluster with a set has its name.
+    let repair = json!({ "metadata": { "labels": { "multicluster.x-k8s.io/clusterset": "prod" } } });
+    let ProfilePlan { action, .. } = plan(&granted(&json!({})), &edited(&empty));
+    assert_eq!(action, ProfileAction::PatchObject(version(), repair));
+}
+
+#[test]
 fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
     let propagated_labels = "region, team.example.com/*".parse().unwrap();
     let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };

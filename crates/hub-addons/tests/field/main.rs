@@ -1,0 +1,10 @@
+//! The suite next to upstream's own programs, on real hubs. `hack/test.sh field` builds them and runs these tests.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agent;
+mod migration;
+mod registration;

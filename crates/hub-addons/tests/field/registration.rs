@@ -1,0 +1,106 @@
+//! OCM's registration controller, with its gate `ClusterProfile` off, as every hub has it: it writes the condition
+//! `Bound`, and manages the default sets. The tests of the controllers' rules also run next to it.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use local_hub::{LocalHub, eventually, ocm};
+
+use crate::support::field::{self, UPSTREAM};
+use crate::support::shown::{names, sees};
+use crate::support::world::{create, delete, get, gone};
+use crate::support::{Addons, Hub, SOON, rights, user};
+
+const NO_ENTRIES: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+
+/// The reason of a binding's condition `Bound`.
+async fn reason(hub: &Hub, binding: &ocm::Object) -> String {
+    let shown = get(&hub.ocm, binding).await.unwrap_or_default();
+    let conditions = shown["status"]["conditions"].as_array();
+    let bound = conditions.and_then(|list| list.iter().find(|condition| condition["type"] == "Bound"));
+    bound.and_then(|condition| condition["reason"].as_str()).unwrap_or_default().to_owned()
+}
+
+async fn becomes(hub: &Hub, binding: &ocm::Object, wanted: &str) {
+    eventually(&format!("{binding} has the reason {wanted}"), SOON, async || {
+        let reason = reason(hub, binding).await;
+        if reason == wanted { Ok(()) } else { Err(reason) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ocm_writes_bound_and_manages_the_default_sets_and_the_projector_follows() {
+    let hub = Hub::start(LocalHub::builder(), rights::projector()).await;
+    let _registration = field::registered(&hub).await;
+    let _addons = Addons::start(&hub, &[NO_ENTRIES]).await;
+
+    let early = ocm::binding("team", "later");
+    create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("all"), early.clone()]).await;
+    becomes(&hub, &early, "ClusterSetNotFound").await;
+    create(
+        &hub.ocm,
+        [
+            ocm::ManagedCluster::named("one").in_set("later").into(),
+            ocm::ManagedCluster::named("two").in_set("default").into(),
+            ocm::ManagedCluster::named("three").into(),
+            ocm::binding("all", "global"),
+        ],
+    )
+    .await;
+    // The global set selects all clusters, also one without an exclusive set.
+    sees(&hub.ocm, "all", &["one", "three", "two"]).await;
+    assert!(names(&hub.ocm, "team").await.is_empty());
+
+    // Nobody writes a status here but OCM.
+    create(&hub.ocm, [ocm::cluster_set("later")]).await;
+    becomes(&hub, &early, "ClusterSetBound").await;
+    sees(&hub.ocm, "team", &["one"]).await;
+    create(&hub.ocm, [ocm::binding("team", "default")]).await;
+    sees(&hub.ocm, "team", &["one", "two"]).await;
+
+    delete(&hub.ocm, &ocm::cluster_set("later")).await;
+    sees(&hub.ocm, "team", &["two"]).await;
+    delete(&hub.ocm, &ocm::binding("all", "global")).await;
+    sees(&hub.ocm, "all", &[]).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_ocm_holds_until_it_is_cleaned_up_leaves_at_once() {
+    let hub = Hub::start(LocalHub::builder(), rights::projector()).await;
+    let _registration = field::registered(&hub).await;
+    let _addons = Addons::start(&hub, &[NO_ENTRIES]).await;
+    let cluster = ocm::Object::from(ocm::ManagedCluster::named("held").in_set("default"));
+    create(&hub.ocm, [ocm::namespace("team"), cluster.clone(), ocm::binding("team", "default")]).await;
+    sees(&hub.ocm, "team", &["held"]).await;
+    eventually("OCM has set its finalizer", SOON, async || {
+        let shown = get(&hub.ocm, &cluster).await.unwrap_or_default();
+        !shown["metadata"]["finalizers"].is_null()
+    })
+    .await;
+    delete(&hub.ocm, &cluster).await;
+    sees(&hub.ocm, "team", &[]).await;
+    gone(&hub.ocm, &cluster).await;
+}
+
+#[tokio::test]
+async fn with_its_gate_off_ocm_does_not_touch_profiles() {
+    let hub = Hub::start(LocalHub::builder(), rights::projector()).await;
+    let _registration = field::registered(&hub).await;
+    let addons = Addons::start(&hub, &[NO_ENTRIES]).await;
+    let cluster = ocm::ManagedCluster::named("one").in_set("default");
+    create(&hub.ocm, [ocm::namespace("team"), cluster.into(), ocm::binding("team", "default")]).await;
+    sees(&hub.ocm, "team", &["one"]).await;
+    // Its first writes to the cluster: a finalizer, conditions, labels of features.
+    eventually("OCM has set its finalizer", SOON, async || {
+        let cluster = ocm::ManagedCluster::named("one").into();
+        !get(&hub.ocm, &cluster).await.unwrap_or_default()["metadata"]["finalizers"].is_null()
+    })
+    .await;
+    let requests = hub.audit().requests().await.unwrap();
+    let theirs = requests.of_user(UPSTREAM);
+    assert!(!theirs.is_empty(), "it has its own user");
+    assert_eq!(theirs.count(|request| request.resource == "clusterprofiles"), 0, "{theirs}");
+    let ours = requests.of_user(user()).matching(|request| request.resource == "managedclustersetbindings");
+    assert_eq!(ours.count(|request| !["list", "watch"].contains(&request.verb.as_str())), 0, "{ours}");
+    addons.stop().await;
+}
