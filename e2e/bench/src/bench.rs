@@ -1,0 +1,244 @@
+//! A hub with a fleet and running controllers, and the measurement of one scenario.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use local_hub::{ADMIN, LocalHub, Mark, Requests, TimedOut, try_eventually};
+
+use crate::controllers::{Controllers, Group, Settings, of_controllers};
+use crate::counts::{Counts, by_verb};
+use crate::error::BenchError;
+use crate::etcd::Etcd;
+use crate::fleet::Fleet;
+use crate::limit::Limit;
+use crate::measurement::{Measurement, cpu_since};
+use crate::model::Part;
+use crate::process::Usage;
+use crate::progress::say;
+use crate::relay::{Relay, Traffic};
+use crate::size::Size;
+use crate::view::View;
+
+/// The time between two looks at the controllers when they have converged: several scheduler ticks of CPU time.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// The share of one CPU below which the controllers count as idle.
+const IDLE: f64 = 0.2;
+
+/// What is measured, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The size of the fleet.
+    pub size: Size,
+    /// The controllers.
+    pub controllers: Controllers,
+    /// What the controllers do not do.
+    pub without: Vec<Part>,
+    /// Whether a bare loop repeats the writes of the cold start.
+    pub bare_loop: bool,
+    /// How long the idle scenario lasts.
+    pub idle: Duration,
+    /// How long the controllers may take to converge.
+    pub timeout: Duration,
+}
+
+/// Everything that runs. Fields are dropped in this order.
+pub struct Bench {
+    /// The fleet, which the scenarios change.
+    pub fleet: Fleet,
+    /// What is measured.
+    pub options: Options,
+    running: Option<Group>,
+    view: View,
+    relay: Relay,
+    admin: Client,
+    hub: LocalHub,
+}
+
+/// The state at the start of a scenario.
+pub struct Start {
+    mark: Mark,
+    time: Instant,
+    changes: usize,
+    traffic: Traffic,
+    etcd: Etcd,
+    usage: Vec<(u32, Usage)>,
+}
+
+impl Bench {
+    /// Starts a hub and creates the fleet. No controller runs yet.
+    pub async fn prepare(options: Options) -> Result<Self, BenchError> {
+        say("starting a hub");
+        let hub = LocalHub::builder().start().await?;
+        let admin = hub.client_as(ADMIN).await?;
+        Group::allow(&hub, options.controllers.commands(Settings::default()).len()).await?;
+        let fleet = Fleet::create(admin.clone(), options.size, options.without.clone()).await?;
+        let view = View::start(&admin).await?;
+        let relay = Relay::start(address(&hub)?).await.map_err(BenchError::io("start a relay"))?;
+        Ok(Self { fleet, options, running: None, view, relay, admin, hub })
+    }
+
+    /// The hub, to write to it without the controllers.
+    pub fn hub(&self) -> (&LocalHub, &Relay, &Client) {
+        (&self.hub, &self.relay, &self.admin)
+    }
+
+    /// Starts the controllers.
+    pub async fn start(&mut self, settings: Settings) -> Result<(), BenchError> {
+        let commands = self.options.controllers.commands(settings);
+        self.running = Some(Group::start(&self.hub, self.relay.address(), &commands).await?);
+        Ok(())
+    }
+
+    /// Stops the controllers.
+    pub async fn stop(&mut self) -> Result<(), BenchError> {
+        match self.running.take() {
+            Some(running) => running.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a measurement.
+    pub async fn begin(&self, scenario: &str) -> Result<Start, BenchError> {
+        say(&format!("scenario: {scenario}"));
+        self.relay.take_most_connections();
+        Ok(Start {
+            mark: self.hub.audit().mark().await?,
+            time: Instant::now(),
+            changes: self.view.read(|shown| shown.changes),
+            traffic: self.relay.traffic(),
+            etcd: self.etcd().await?,
+            usage: self.usage()?,
+        })
+    }
+
+    /// Waits until the controllers have converged and are idle, and returns what this took.
+    pub async fn finish(
+        &mut self,
+        scenario: &str,
+        limit: Limit,
+        start: Start,
+    ) -> Result<Measurement, BenchError> {
+        self.converge(scenario).await?;
+        let seconds = start.time.elapsed().as_secs_f64();
+        let requests = self.settle(scenario, &start.mark).await?;
+        let (changes, is_complete) = self.view.read(|shown| (shown.changes, shown.is_complete()));
+        if !is_complete {
+            return Err(BenchError::WatchInterrupted(scenario.to_owned()));
+        }
+        let usage = self.usage()?;
+        let measurement = Measurement {
+            scenario: scenario.to_owned(),
+            counts: Counts::of(&requests).with_changes(&requests, changes - start.changes),
+            limit,
+            requests: by_verb(&requests),
+            traffic: self.relay.traffic().since(start.traffic),
+            connections: self.relay.take_most_connections(),
+            etcd: self.etcd().await?.since(start.etcd),
+            cpu_seconds: cpu_since(&start.usage, &usage),
+            usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),
+            seconds,
+        };
+        for line in measurement.deviations() {
+            say(&format!("{scenario}: {line}"));
+        }
+        Ok(measurement)
+    }
+
+    /// Waits until the hub shows its fleet, and until the controllers are idle, without a measurement.
+    pub async fn rest(&mut self, scenario: &str) -> Result<(), BenchError> {
+        let mark = self.hub.audit().mark().await?;
+        self.converge(scenario).await?;
+        self.settle(scenario, &mark).await.map(drop)
+    }
+
+    /// Waits until the hub shows its fleet.
+    pub async fn converge(&self, scenario: &str) -> Result<(), BenchError> {
+        let model = &self.fleet.model;
+        let converged = try_eventually("the hub shows its fleet", self.options.timeout, async || {
+            self.usage().map_err(|error| error.to_string())?;
+            self.view.read(|shown| model.difference(shown)).map_or(Ok(()), Err)
+        });
+        converged.await.map_err(|timed_out| self.not_converged(scenario, timed_out))
+    }
+
+    /// Changes the sentinel until its change is processed, no request came in between, and the controllers are idle;
+    /// returns the requests since a mark.
+    ///
+    /// Watches deliver events in order, so what was changed before the sentinel has been processed as well.
+    async fn settle(&mut self, scenario: &str, mark: &Mark) -> Result<Requests, BenchError> {
+        let mut before: Option<(usize, f64, Instant)> = None;
+        let deadline = Instant::now() + self.options.timeout;
+        loop {
+            let (version, token) = self.fleet.change_sentinel().await?;
+            let copies = self.has_copies();
+            let processed =
+                try_eventually("the sentinel's change is processed", self.options.timeout, async || {
+                    self.usage().map_err(|error| error.to_string())?;
+                    let is_processed = self.view.read(|shown| {
+                        shown.sentinel_version == version && (!copies || shown.sentinel_token == token)
+                    });
+                    Ok::<_, String>(is_processed)
+                });
+            processed.await.map_err(|timed_out| self.not_converged(scenario, timed_out))?;
+            let requests = of_controllers(&self.hub.audit().since(mark).await?);
+            let cpu = Usage::sum(self.usage()?.into_iter().map(|(_, usage)| usage)).cpu_seconds;
+            let counted = Counts::of(&requests).writes() + requests.count(|request| request.verb == "list");
+            let is_idle = before.is_some_and(|(counted_before, cpu_before, then)| {
+                counted_before == counted && cpu - cpu_before < IDLE * then.elapsed().as_secs_f64()
+            });
+            if Instant::now() > deadline {
+                say(&format!("{scenario}: the controllers do not become idle"));
+                return Ok(requests);
+            }
+            if is_idle {
+                return Ok(requests);
+            }
+            before = Some((counted, cpu, Instant::now()));
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether the sentinel's token is copied at present.
+    fn has_copies(&self) -> bool {
+        let is_off = self.fleet.model.without.contains(&Part::Credentials);
+        self.options.size.accounts > 0 && !is_off
+    }
+
+    fn usage(&self) -> Result<Vec<(u32, Usage)>, BenchError> {
+        self.running.as_ref().map_or_else(|| Ok(Vec::new()), Group::usage)
+    }
+
+    async fn etcd(&self) -> Result<Etcd, BenchError> {
+        Etcd::read(self.hub.directory()).await.map_err(BenchError::io("read etcd's counters"))
+    }
+
+    fn not_converged(&self, scenario: &str, timed_out: TimedOut) -> BenchError {
+        let logs = self.running.as_ref().map(Group::logs).unwrap_or_default();
+        BenchError::NotConverged { scenario: scenario.to_owned(), timed_out, logs }
+    }
+}
+
+fn address(hub: &LocalHub) -> Result<SocketAddr, BenchError> {
+    let url = hub.url();
+    let address = url.trim_start_matches("https://");
+    address.parse().map_err(|error| BenchError::io(format!("use {url}"))(std::io::Error::other(error)))
+}
+
+/// The machine, for the report.
+pub fn machine() -> BTreeMap<&'static str, String> {
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let memory = read("/proc/meminfo");
+    let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    BTreeMap::from([
+        ("cpu", model.map(|(_, model)| model.to_owned()).unwrap_or_default()),
+        ("cpus", cpus.to_string()),
+        ("memory", total.trim().to_owned()),
+        ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
+    ])
+}

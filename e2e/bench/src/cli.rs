@@ -1,0 +1,167 @@
+//! The command line.
+#![allow(
+    clippy::doc_markdown,
+    reason = "these comments are the text of --help, which shows backticks as they are"
+)]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+use crate::bench::Options;
+use crate::controllers::Controllers;
+use crate::model::Part;
+use crate::scenario::Scenario;
+use crate::size::Size;
+
+/// Count what controllers cost a hub, and compare it with the least that the API allows
+///
+/// Starts a hub on this machine, creates a fleet, runs controllers through a cold start and further scenarios, and
+/// prints a table on standard output.
+///
+/// Exit status: 0 if no count deviates from its limit, 1 if one does, 2 if there is no result. Times and memory have no
+/// limit. Other controllers than those of this project are measured and compared, and do not fail.
+#[derive(Debug, Parser)]
+#[command(name = "hub-bench", version)]
+pub struct Cli {
+    /// N: clusters
+    #[arg(long, default_value_t = 200, value_parser = at_least::<3>)]
+    clusters: usize,
+
+    /// B: namespaces in which the set of the clusters is bound
+    #[arg(long, default_value_t = 5, value_parser = at_least::<2>)]
+    namespaces: usize,
+
+    /// M: ManagedServiceAccounts per cluster whose token is copied
+    #[arg(long, default_value_t = 1, value_parser = at_least::<1>)]
+    accounts: usize,
+
+    /// C: claims per cluster
+    #[arg(long, default_value_t = 4)]
+    claims: usize,
+
+    /// What happens after the cold start; by default everything
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    scenarios: Option<Vec<Scenario>>,
+
+    /// The program hub-addons; by default the one next to this program
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+
+    /// Run the credential syncer in a process of its own, as the chart does
+    #[arg(long, conflicts_with = "run")]
+    split: bool,
+
+    /// Run this command instead of hub-addons; can be repeated
+    ///
+    /// Words are separated by spaces, and {kubeconfig} stands for the path of a kubeconfig of the hub, whose user has
+    /// every permission.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "program")]
+    run: Vec<String>,
+
+    /// What the controllers of --run do not do
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", requires = "run")]
+    without: Vec<Part>,
+
+    /// Do not repeat the writes of the cold start by a bare loop
+    #[arg(long)]
+    no_bare_loop: bool,
+
+    /// Length of the idle scenario in seconds
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    idle: u64,
+
+    /// How long the controllers may take for each scenario, in seconds
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    timeout: u64,
+
+    /// Format of the output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+
+    /// Also write JSON to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The format of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables in Markdown.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+impl Cli {
+    /// What happens after the cold start.
+    pub fn scenarios(&self) -> Vec<Scenario> {
+        self.scenarios.clone().unwrap_or_else(|| Scenario::value_variants().to_vec())
+    }
+
+    /// What to measure.
+    pub fn options(&self) -> std::io::Result<Options> {
+        let controllers = if self.run.is_empty() {
+            let program = match &self.program {
+                Some(program) => std::path::absolute(program)?,
+                None => std::env::current_exe()?.with_file_name("hub-addons"),
+            };
+            Controllers::Own { program, split: self.split }
+        } else {
+            Controllers::Given(self.run.clone())
+        };
+        Ok(Options {
+            size: Size {
+                clusters: self.clusters,
+                namespaces: self.namespaces,
+                accounts: self.accounts,
+                claims: self.claims,
+            },
+            controllers,
+            without: self.without.clone(),
+            bare_loop: !self.no_bare_loop,
+            idle: Duration::from_secs(self.idle),
+            timeout: Duration::from_secs(self.timeout),
+        })
+    }
+}
+
+/// A number of at least `LEAST`, which the scenarios need.
+fn at_least<const LEAST: usize>(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number >= LEAST => Ok(number),
+        Ok(number) => Err(format!("must be at least {LEAST}, got {number}")),
+        Err(error) => Err(format!("not a valid number: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn by_default_every_scenario_runs_with_our_own_controllers() {
+        let cli = Cli::try_parse_from(["hub-bench"]).unwrap();
+        assert_eq!(cli.scenarios().len(), Scenario::value_variants().len());
+        assert!(cli.options().unwrap().controllers.are_own());
+        let peer = ["hub-bench", "--run=peer --kubeconfig={kubeconfig}", "--without=access,credentials"];
+        let options = Cli::try_parse_from(peer).unwrap().options().unwrap();
+        assert!(!options.controllers.are_own());
+        assert_eq!(options.without, [Part::Access, Part::Credentials]);
+    }
+
+    #[test]
+    fn a_fleet_that_is_too_small_for_the_scenarios_is_refused() {
+        for arguments in ["--clusters=2", "--namespaces=1", "--accounts=0", "--clusters=many"] {
+            assert!(Cli::try_parse_from(["hub-bench", arguments]).is_err(), "{arguments}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The controllers that are measured.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use local_hub::{LocalHub, Requests, Running};
+
+use crate::error::BenchError;
+use crate::model::{SENTINEL, SENTINEL_CLUSTER};
+use crate::process::Usage;
+
+/// The namespace of the controllers' ServiceAccounts and Leases.
+pub const HOME: &str = "bench";
+
+/// The names of the ServiceAccounts and logs, one for each program.
+const NAMES: [&str; 8] = [
+    "controllers-0",
+    "controllers-1",
+    "controllers-2",
+    "controllers-3",
+    "controllers-4",
+    "controllers-5",
+    "controllers-6",
+    "controllers-7",
+];
+
+/// How long a program may take to stop before it is killed.
+const STOPPING: Duration = Duration::from_mins(1);
+
+/// The lines of each log in an error.
+const LINES: usize = 10;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub enum Controllers {
+    /// Those of this project.
+    Own {
+        /// `hub-addons`.
+        program: PathBuf,
+        /// Whether the syncer has a process of its own.
+        split: bool,
+    },
+    /// Any other programs, one command for each.
+    Given(Vec<String>),
+}
+
+/// What scenarios change about the controllers of this project.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long replaced trust anchors are published.
+    pub overlap: &'static str,
+    /// Whether the syncer's feature gate is on.
+    pub syncer: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { overlap: "1h", syncer: true }
+    }
+}
+
+impl Controllers {
+    /// Whether these are the controllers of this project, whose settings can change.
+    pub fn are_own(&self) -> bool {
+        matches!(self, Self::Own { .. })
+    }
+
+    /// The commands, with `{kubeconfig}` in place of the path.
+    pub fn commands(&self, settings: Settings) -> Vec<String> {
+        let Self::Own { program, split } = self else {
+            let Self::Given(commands) = self else { return Vec::new() };
+            return commands.clone();
+        };
+        let command = |profiles: bool, syncer: bool| {
+            format!(
+                "{} run --kubeconfig={{kubeconfig}} --metrics-bind-address=0 --health-probe-bind-address=0 \
+                 --log-level=warn --ca-overlap={} --feature-gates=ClusterProfile={profiles},\
+                 ClusterProfileAccessProvider={profiles},ClusterProfileCredSyncer={syncer}",
+                program.display(),
+                settings.overlap,
+            )
+        };
+        match (split, settings.syncer) {
+            (true, true) => vec![command(true, false), command(false, true)],
+            (false, true) => vec![command(true, true)],
+            (_, false) => vec![command(true, false)],
+        }
+    }
+}
+
+/// Running programs.
+#[derive(Debug)]
+pub struct Group(Vec<(String, Running)>);
+
+impl Group {
+    /// Grants the ServiceAccounts of `programs` every permission, but not the exemption of administrators from API
+    /// Priority and Fairness.
+    pub async fn allow(hub: &LocalHub, programs: usize) -> Result<(), BenchError> {
+        for name in NAMES.iter().take(programs) {
+            hub.grant_service_account(HOME, name, everything()).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts programs that reach the hub through a relay.
+    pub async fn start(hub: &LocalHub, relay: SocketAddr, commands: &[String]) -> Result<Self, BenchError> {
+        let mut running = Vec::new();
+        for (name, command) in NAMES.into_iter().zip(commands) {
+            let kubeconfig = kubeconfig_through(hub, name, relay).await?;
+            let command = command.replace("{kubeconfig}", &kubeconfig.display().to_string());
+            let mut words = command.split_whitespace();
+            let program = words.next().ok_or_else(|| BenchError::Program {
+                command: command.clone(),
+                problem: "it is empty".to_owned(),
+            })?;
+            let program = hub.run(name, Path::new(program), words).await?;
+            running.push((command, program));
+        }
+        Ok(Self(running))
+    }
+
+    /// What each program uses, by process id.
+    pub fn usage(&self) -> Result<Vec<(u32, Usage)>, BenchError> {
+        let usage = |(command, program): &(String, Running)| {
+            let usage = Usage::of(program.pid()).ok_or_else(|| BenchError::Program {
+                command: command.clone(),
+                problem: format!("it has ended; its log:\n{}", program.log()),
+            })?;
+            Ok((program.pid(), usage))
+        };
+        self.0.iter().map(usage).collect()
+    }
+
+    /// The end of every log.
+    pub fn logs(&self) -> String {
+        let tail = |(_, program): &(String, Running)| {
+            let log = program.log();
+            let lines: Vec<&str> = log.lines().collect();
+            lines[lines.len().saturating_sub(LINES)..].join("\n")
+        };
+        self.0.iter().map(tail).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Stops all programs by SIGTERM, and kills those that do not end.
+    pub async fn stop(self) -> Result<(), BenchError> {
+        for (_, program) in self.0 {
+            program.signal("TERM").await?;
+            // Dropping it kills it.
+            let _ = tokio::time::timeout(STOPPING, program.exit_status()).await;
+        }
+        Ok(())
+    }
+}
+
+/// The requests of the controllers, except what they do for the sentinel.
+pub fn of_controllers(requests: &Requests) -> Requests {
+    let user = format!("system:serviceaccount:{HOME}:controllers-");
+    requests.matching(|request| {
+        request.user.starts_with(&user) && ![SENTINEL, SENTINEL_CLUSTER].contains(&request.namespace.as_str())
+    })
+}
+
+/// The kubeconfig of a ServiceAccount that reaches the hub through a relay.
+pub async fn kubeconfig_through(
+    hub: &LocalHub,
+    name: &str,
+    relay: SocketAddr,
+) -> Result<PathBuf, BenchError> {
+    let account = hub.service_account(HOME, name).await?;
+    let read = std::fs::read_to_string(account.kubeconfig());
+    let direct = read.map_err(BenchError::io("read a kubeconfig"))?;
+    // In the hub's directory, which only this user can read.
+    let path = hub.directory().join(format!("{name}-through-relay.kubeconfig"));
+    let through = direct.replace(&hub.url(), &format!("https://{relay}"));
+    std::fs::write(&path, through).map_err(BenchError::io("write a kubeconfig"))?;
+    Ok(path)
+}
+
+/// Every permission.
+pub fn everything() -> Vec<PolicyRule> {
+    let any = || Some(vec!["*".to_owned()]);
+    let rule = PolicyRule {
+        api_groups: any(),
+        resources: any(),
+        verbs: vec!["*".to_owned()],
+        ..PolicyRule::default()
+    };
+    let urls = PolicyRule { non_resource_urls: any(), verbs: vec!["*".to_owned()], ..PolicyRule::default() };
+    vec![rule, urls]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_of_a_scenario_become_flags_of_our_own_programs_only() {
+        let own = |split| Controllers::Own { program: "hub-addons".into(), split };
+        let whole = own(false).commands(Settings::default());
+        assert_eq!(whole.len(), 1);
+        assert!(whole[0].starts_with("hub-addons run --kubeconfig={kubeconfig}"), "{whole:?}");
+        assert!(whole[0].ends_with("ClusterProfileCredSyncer=true"), "{whole:?}");
+        let split = own(true).commands(Settings { overlap: "1s", ..Settings::default() });
+        assert_eq!(split.len(), 2);
+        assert!(split.iter().all(|command| command.contains("--ca-overlap=1s")), "{split:?}");
+        let off = own(true).commands(Settings { syncer: false, ..Settings::default() });
+        assert!(off.len() == 1 && off[0].ends_with("ClusterProfileCredSyncer=false"), "{off:?}");
+        let given = Controllers::Given(vec!["peer --kubeconfig {kubeconfig}".to_owned()]);
+        assert_eq!(given.commands(Settings::default()), ["peer --kubeconfig {kubeconfig}"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! `hub-bench`: counts what controllers cost a hub, and compares it with the least that the API allows.
+//!
+//! It starts a hub, creates a fleet, runs controllers through scenarios, and reads the requests from the API server's
+//! audit log, bytes from a relay, transactions from etcd, and memory and CPU time from /proc.
+
+mod authority;
+mod bare_loop;
+mod bench;
+mod cli;
+mod controllers;
+mod counts;
+mod error;
+mod etcd;
+mod fleet;
+mod limit;
+mod measurement;
+mod model;
+mod process;
+mod progress;
+mod relay;
+mod report;
+mod scenario;
+mod size;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::bench::{Bench, machine};
+use crate::cli::{Cli, Format};
+use crate::controllers::Settings;
+use crate::error::BenchError;
+use crate::progress::say;
+use crate::report::Subject;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(&Cli::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&error.to_string());
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the benchmark; returns whether every count is its limit.
+#[allow(clippy::print_stdout, reason = "the result for the user")]
+async fn run(cli: &Cli) -> Result<bool, BenchError> {
+    let options = cli.options().map_err(BenchError::io("find hub-addons"))?;
+    let subject = Subject {
+        size: options.size,
+        commands: options.controllers.commands(Settings::default()),
+        machine: machine(),
+    };
+    let fails = options.controllers.are_own();
+    let mut bench = Bench::prepare(options).await?;
+    let results = scenario::run(&mut bench, &cli.scenarios()).await?;
+    drop(bench);
+    let json = report::json(&subject, &results);
+    match cli.output {
+        Format::Table => print!("{}", report::text(&subject, &results)),
+        Format::Json => println!("{json:#}"),
+    }
+    if let Some(file) = &cli.json {
+        std::fs::write(file, format!("{json:#}\n")).map_err(BenchError::io("write the result"))?;
+    }
+    let deviations = report::deviations(&results);
+    for line in &deviations {
+        say(&format!("not the limit: {line}"));
+    }
+    Ok(deviations.is_empty() || !fails)
+}

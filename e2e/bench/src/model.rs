@@ -1,0 +1,195 @@
+//! What the hub should show, as a function of the fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::ValueEnum;
+
+use crate::view::{Shown, ShownProfile};
+
+/// Namespace and name.
+pub type Place = (String, String);
+
+/// The namespace of the sentinel's profile: the one cluster whose changes show that earlier changes of others have
+/// been processed. What the controllers do in it is not counted.
+pub const SENTINEL: &str = "sentinel";
+
+/// The sentinel, which is also its namespace on the hub.
+pub const SENTINEL_CLUSTER: &str = "sentinel-cluster";
+
+/// The beginning of the names of namespaces that the bare loop writes to.
+pub const BARE_LOOP: &str = "bare-loop-";
+
+/// Whether the bare loop writes to a namespace.
+pub fn is_of_bare_loop(namespace: &str) -> bool {
+    namespace.starts_with(BARE_LOOP)
+}
+
+/// A part of the controllers' work that can be absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Access providers in profiles.
+    Access,
+    /// Copies of tokens.
+    Credentials,
+}
+
+/// A cluster in a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The name of its set.
+    pub set: String,
+    /// The status of its condition.
+    pub available: &'static str,
+    /// The hash of the token of each account.
+    pub tokens: BTreeMap<String, u64>,
+}
+
+/// The inputs of the controllers that the scenarios change.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// The clusters by name.
+    pub clusters: BTreeMap<String, Member>,
+    /// The bound set of each namespace.
+    pub bindings: BTreeMap<String, String>,
+    /// The trust anchors that profiles publish, each as a hash.
+    pub anchors: BTreeSet<u64>,
+    /// What the controllers do not do.
+    pub without: Vec<Part>,
+}
+
+impl Model {
+    /// The first difference between the hub and what it should show.
+    pub fn difference(&self, shown: &Shown) -> Option<String> {
+        let (mut profiles, mut copies) = (0, 0);
+        for (namespace, set) in &self.bindings {
+            for (name, member) in self.clusters.iter().filter(|(_, member)| member.set == *set) {
+                profiles += 1;
+                let Some(profile) = shown.profiles.get(&(namespace.clone(), name.clone())) else {
+                    let (has, of) = (shown.profiles.len(), self.profiles());
+                    return Some(format!("profile {namespace}/{name} is missing; {has} of {of} exist"));
+                };
+                if let Some(wrong) = self.wrong_in(profile, member) {
+                    return Some(format!("profile {namespace}/{name} has {wrong}"));
+                }
+                if self.without.contains(&Part::Credentials) {
+                    continue;
+                }
+                for (account, token) in &member.tokens {
+                    copies += 1;
+                    let copy = format!("{name}-{account}");
+                    match shown.copies.get(&(namespace.clone(), copy.clone())) {
+                        None => return Some(format!("copy {namespace}/{copy} is missing")),
+                        Some(held) if held != token => {
+                            return Some(format!("copy {namespace}/{copy} has an earlier token"));
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+        let has_no_more = |shown, wanted, what| {
+            (shown != wanted).then(|| format!("{shown} {what} exist instead of {wanted}"))
+        };
+        has_no_more(shown.profiles.len(), profiles, "profiles").or_else(|| {
+            let is_checked = !self.without.contains(&Part::Credentials);
+            is_checked.then(|| has_no_more(shown.copies.len(), copies, "copies")).flatten()
+        })
+    }
+
+    /// The number of profiles.
+    fn profiles(&self) -> usize {
+        let in_set = |set: &String| self.clusters.values().filter(|member| member.set == *set).count();
+        self.bindings.values().map(in_set).sum()
+    }
+
+    fn wrong_in(&self, profile: &ShownProfile, member: &Member) -> Option<String> {
+        let has_access = !self.without.contains(&Part::Access);
+        if profile.healthy != member.available {
+            Some(format!("ControlPlaneHealthy={:?}, not {:?}", profile.healthy, member.available))
+        } else if profile.set != member.set {
+            Some(format!("the set {:?}, not {:?}", profile.set, member.set))
+        } else if has_access && profile.anchors != self.anchors {
+            Some(format!(
+                "{} trust anchors, or others than the {}",
+                profile.anchors.len(),
+                self.anchors.len()
+            ))
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model() -> Model {
+        let member = Member {
+            set: "fleet".to_owned(),
+            available: "True",
+            tokens: BTreeMap::from([("app".to_owned(), 7)]),
+        };
+        Model {
+            clusters: BTreeMap::from([("one".to_owned(), member)]),
+            bindings: BTreeMap::from([("team".to_owned(), "fleet".to_owned())]),
+            anchors: BTreeSet::from([1]),
+            without: Vec::new(),
+        }
+    }
+
+    fn shown() -> Shown {
+        let profile = ShownProfile {
+            healthy: "True".to_owned(),
+            version: String::new(),
+            set: "fleet".to_owned(),
+            anchors: BTreeSet::from([1]),
+        };
+        let place = |name: &str| ("team".to_owned(), name.to_owned());
+        Shown {
+            profiles: BTreeMap::from([(place("one"), profile)]),
+            copies: BTreeMap::from([(place("one-app"), 7)]),
+            ..Shown::default()
+        }
+    }
+
+    fn difference(model: &Model, shown: &Shown) -> String {
+        model.difference(shown).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_hub_that_shows_its_fleet_has_converged() {
+        assert_eq!(model().difference(&shown()), None);
+        assert_eq!(difference(&model(), &Shown::default()), "profile team/one is missing; 0 of 1 exist");
+    }
+
+    #[test]
+    fn every_change_of_a_scenario_is_a_difference() {
+        let mut changed = model();
+        changed.anchors.insert(2);
+        assert!(difference(&changed, &shown()).contains("trust anchors"));
+        let mut changed = model();
+        changed.clusters.get_mut("one").unwrap().available = "Unknown";
+        assert!(difference(&changed, &shown()).contains("ControlPlaneHealthy"));
+        let mut changed = model();
+        changed.clusters.get_mut("one").unwrap().tokens.insert("app".to_owned(), 8);
+        assert_eq!(difference(&changed, &shown()), "copy team/one-app has an earlier token");
+        let mut changed = model();
+        changed.clusters.get_mut("one").unwrap().set = "other".to_owned();
+        assert_eq!(difference(&changed, &shown()), "1 profiles exist instead of 0");
+    }
+
+    #[test]
+    fn what_the_controllers_do_not_do_is_not_expected() {
+        let mut without = model();
+        without.without = vec![Part::Access, Part::Credentials];
+        let mut shown = shown();
+        shown.copies.clear();
+        shown.profiles.values_mut().for_each(|profile| profile.anchors.clear());
+        assert_eq!(without.difference(&shown), None);
+        assert_eq!(
+            difference(&model(), &shown),
+            "profile team/one has 0 trust anchors, or others than the 1"
+        );
+    }
+}

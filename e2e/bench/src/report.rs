@@ -1,0 +1,246 @@
+//! The report: tables for people, JSON for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::bare_loop::BareLoop;
+use crate::counts::Counter;
+use crate::measurement::Measurement;
+use crate::scenario::Results;
+use crate::size::Size;
+
+/// What was measured.
+pub struct Subject {
+    /// The size of the fleet.
+    pub size: Size,
+    /// The commands of the controllers.
+    pub commands: Vec<String>,
+    /// The machine.
+    pub machine: BTreeMap<&'static str, String>,
+}
+
+/// The whole report as JSON.
+pub fn json(subject: &Subject, results: &Results) -> Value {
+    let measurements: Vec<Value> = results
+        .measurements
+        .iter()
+        .map(|measurement| {
+            let mut value = json!(measurement);
+            value["writes"] = json!(measurement.counts.writes());
+            value["limitWrites"] = json!(measurement.limit.writes());
+            value["deviations"] = json!(measurement.deviations());
+            value
+        })
+        .collect();
+    json!({
+        "size": subject.size,
+        "commands": subject.commands,
+        "machine": subject.machine,
+        "scenarios": measurements,
+        "bareLoop": results.bare_loop,
+    })
+}
+
+/// The whole report as tables in Markdown.
+pub fn text(subject: &Subject, results: &Results) -> String {
+    let size = subject.size;
+    let mut text = format!(
+        "{} clusters in {} namespaces with {} accounts and {} claims each: {} profiles\n\n",
+        size.clusters,
+        size.namespaces,
+        size.accounts,
+        size.claims,
+        size.profiles()
+    );
+    let mut costs = vec![COSTS.map(str::to_owned).to_vec()];
+    costs.extend(results.measurements.iter().map(cost));
+    text += &table(&costs);
+    if let (Some(bare_loop), Some(cold)) = (&results.bare_loop, results.measurements.first()) {
+        text += &comparison(bare_loop, cold);
+    }
+    text += "\nRequests of the controllers:\n\n";
+    let mut requests = vec![vec!["scenario".to_owned(), "requests".to_owned()]];
+    requests.extend(results.measurements.iter().map(|measurement| {
+        let counts = measurement.requests.iter().map(|(request, count)| format!("{count} {request}"));
+        vec![measurement.scenario.clone(), counts.collect::<Vec<_>>().join(", ")]
+    }));
+    text += &table(&requests);
+    text
+}
+
+/// One line for each count that is not the limit.
+pub fn deviations(results: &Results) -> Vec<String> {
+    let of = |measurement: &Measurement| {
+        let name = measurement.scenario.clone();
+        measurement.deviations().into_iter().map(move |line| format!("{name}: {line}"))
+    };
+    results.measurements.iter().flat_map(of).collect()
+}
+
+const COSTS: [&str; 15] = [
+    "scenario",
+    "writes",
+    "limit",
+    "GETs",
+    "409",
+    "429",
+    "no-op",
+    "KiB sent",
+    "KiB received",
+    "connections",
+    "etcd transactions",
+    "CPU s",
+    "peak MiB",
+    "resident MiB",
+    "s",
+];
+
+fn cost(measurement: &Measurement) -> Vec<String> {
+    let count = |counter| measurement.counts.get(counter).to_string();
+    let usage = measurement.usage;
+    vec![
+        measurement.scenario.clone(),
+        measurement.counts.writes().to_string(),
+        measurement.limit.writes().to_string(),
+        count(Counter::Gets),
+        count(Counter::Conflicts),
+        count(Counter::Throttled),
+        count(Counter::NoOpWrites),
+        (measurement.traffic.sent >> 10).to_string(),
+        (measurement.traffic.received >> 10).to_string(),
+        measurement.connections.to_string(),
+        measurement.etcd.transactions.to_string(),
+        format!("{:.2}", measurement.cpu_seconds),
+        mib(usage.peak_kib),
+        mib(usage.resident_kib),
+        format!("{:.1}", measurement.seconds),
+    ]
+}
+
+/// The cold start next to the bare loop.
+fn comparison(bare_loop: &BareLoop, cold: &Measurement) -> String {
+    let writes = cold.counts.writes();
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "\nThe same writes by a bare loop: {} writes in {:.1} s, {} KiB sent, {} KiB received, {} etcd transactions.",
+        bare_loop.writes,
+        bare_loop.seconds,
+        bare_loop.traffic.sent >> 10,
+        bare_loop.traffic.received >> 10,
+        bare_loop.etcd.transactions
+    );
+    let _ = writeln!(
+        text,
+        "The cold start has {:.2} of the loop's throughput, and needs {:.2} ms of CPU time for each write.",
+        ratio(writes, cold.seconds) / ratio(bare_loop.writes, bare_loop.seconds),
+        1000.0 / ratio(writes, cold.cpu_seconds)
+    );
+    text
+}
+
+#[allow(clippy::cast_precision_loss, reason = "numbers of writes are far below 2^52")]
+fn ratio(count: usize, of: f64) -> f64 {
+    count as f64 / of
+}
+
+fn mib(kib: u64) -> String {
+    format!("{}.{}", kib >> 10, ((kib & 1023) * 10) >> 10)
+}
+
+/// A table in Markdown, whose columns are aligned.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "| {cell:width$} ");
+        }
+        text += "|\n";
+        if number == 0 {
+            text.extend(widths.iter().map(|width| format!("|{}", "-".repeat(width + 2))));
+            text += "|\n";
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counts::Counts;
+    use crate::etcd::Etcd;
+    use crate::limit::Limit;
+    use crate::process::Usage;
+    use crate::relay::Traffic;
+
+    fn results() -> Results {
+        let measurement = Measurement {
+            scenario: "CA change".to_owned(),
+            counts: Counts::default(),
+            limit: Limit::nothing().exactly(Counter::StatusWrites, 10),
+            requests: BTreeMap::from([("list secrets".to_owned(), 2)]),
+            traffic: Traffic { sent: 4096, received: 1024 },
+            connections: 3,
+            etcd: Etcd { transactions: 9, puts: 0, deletes: 0 },
+            cpu_seconds: 0.5,
+            usage: Usage { peak_kib: 1536, resident_kib: 1024, cpu_seconds: 1.0 },
+            seconds: 2.0,
+        };
+        Results { measurements: vec![measurement], bare_loop: None }
+    }
+
+    fn subject() -> Subject {
+        let size = Size { clusters: 2, namespaces: 5, accounts: 1, claims: 4 };
+        Subject { size, commands: vec!["hub-addons run".to_owned()], machine: BTreeMap::new() }
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["a", "bb"], ["ccc", "d"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "| a   | bb |\n|-----|----|\n| ccc | d  |\n");
+    }
+
+    #[test]
+    fn the_table_has_the_cost_next_to_the_limit() {
+        let text = text(&subject(), &results());
+        let row = text.lines().find(|line| line.starts_with("| CA change")).unwrap();
+        let cells: Vec<&str> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        let wanted = [
+            "CA change",
+            "0",
+            "exactly 10",
+            "0",
+            "0",
+            "0",
+            "0",
+            "4",
+            "1",
+            "3",
+            "9",
+            "0.50",
+            "1.5",
+            "1.0",
+            "2.0",
+        ];
+        assert_eq!(cells, wanted);
+        assert!(text.contains("2 list secrets"), "{text}");
+    }
+
+    #[test]
+    fn a_deviation_names_its_scenario() {
+        assert_eq!(
+            deviations(&results()),
+            ["CA change: expected exactly 10 writes of profile status, got 0"]
+        );
+        let json = json(&subject(), &results());
+        assert_eq!(json["scenarios"][0]["deviations"].as_array().map(Vec::len), Some(1));
+        assert_eq!(json["scenarios"][0]["limitWrites"]["exactly"], 10);
+    }
+}

@@ -1,0 +1,28 @@
+//! The size of a fleet.
+
+use serde::Serialize;
+
+/// How many objects a fleet has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Size {
+    /// N: clusters in the set.
+    pub clusters: usize,
+    /// B: namespaces in which the set is bound.
+    pub namespaces: usize,
+    /// M: ManagedServiceAccounts per cluster whose token is copied.
+    pub accounts: usize,
+    /// C: claims per cluster.
+    pub claims: usize,
+}
+
+impl Size {
+    /// P: a profile for every cluster in every namespace.
+    pub fn profiles(self) -> usize {
+        self.clusters * self.namespaces
+    }
+
+    /// How many clusters join in the scenario of joins.
+    pub fn joining(self) -> usize {
+        (self.clusters / 10).clamp(1, 20)
+    }
+}

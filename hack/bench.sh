@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Counts what controllers cost a hub: starts a hub, creates a fleet, runs the controllers through a cold start and
+# further scenarios, and prints a table. Fails if a count deviates from the least that the API allows
+# (docs/benchmarks.md).
+#
+# usage: hack/bench.sh [--debug] [OPTION]...
+#
+#   --debug   programs without optimization: for counts, not for time and memory
+#   OPTION    of hub-bench: --clusters N, --namespaces B, --accounts M, --scenarios LIST, --output json, and others that
+#             --help lists
+#
+# To measure other controllers on the same hub, for example only a projector:
+#
+#   hack/bench.sh --run 'PROGRAM --kubeconfig={kubeconfig}' --without access,credentials
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+target=${CARGO_TARGET_DIR:-target}
+if [ "${1-}" = --debug ]; then
+  shift
+  # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
+  cargo test --locked --quiet --workspace --no-run --test limits --test projector >&2
+  exec "$target/debug/hub-bench" "$@"
+fi
+cargo build --locked --quiet --release --package hub-addons --package hub-bench
+exec "$target/release/hub-bench" "$@"
