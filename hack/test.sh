@@ -12,7 +12,8 @@ usage: hack/test.sh [PART]...
   unit       decisions, by tables and properties; no hub is started
   robustness 10 000 random schedules on a simulated API server, and every state of a tiny hub (an optimized build of the
              controllers: minutes)
-  api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes)
+  api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes); the
+             requests of every scenario of the benchmark, at its smallest size
   chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples (helm
              and promtool are built on the first run)
   plugin     cp-creds as it is shipped: small, static, running in an empty root; its time and that of a Go peer are
@@ -206,7 +207,7 @@ check_api() {
   # For Pods. Their other dependencies are everywhere.
   hack/have.sh ip iproute2 || true
   # shellcheck disable=SC2046 # words
-  run_tests $(tests_of e2e/local-hub e2e/hub-sim crates/hub-addons | grep -vxE 'chart|field|pods')
+  run_tests $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons | grep -vxE 'chart|field|pods')
 }
 
 # Not in the ordinary run: its programs take many minutes to build.

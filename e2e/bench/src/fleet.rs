@@ -136,10 +136,17 @@ impl Fleet {
         self.join(&[other.to_owned()], &sets.0).await
     }
 
-    /// Deletes clusters, as an administrator does after they have left their set.
+    /// Deletes clusters and their accounts, as an administrator does after they have left their set.
     pub async fn forget(&mut self, names: &[String]) -> Result<(), BenchError> {
-        let client = self.client.clone();
-        each(names, async |name: &String| delete(&client, &named(name)).await).await?;
+        let (client, size) = (self.client.clone(), self.size);
+        each(names, async |name: &String| {
+            // Otherwise the syncer reports later, in another scenario, that their cluster does not exist.
+            for account in accounts(size.accounts) {
+                delete(&client, &ocm::managed_service_account(name, &account)).await?;
+            }
+            delete(&client, &named(name)).await
+        })
+        .await?;
         self.model.clusters.retain(|name, _| !names.contains(name));
         Ok(())
     }

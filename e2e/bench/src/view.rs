@@ -56,7 +56,7 @@ pub struct Shown {
     /// How often one of the profiles and copies was created or changed.
     pub changes: usize,
     /// How many watches have listed everything.
-    lists: usize,
+    pub lists: usize,
 }
 
 impl Shown {
