@@ -6,10 +6,9 @@ use crate::operation::Operation;
 use crate::world::{Counts, Fault};
 
 /// The counted effects of faults, in addition to each [`Fault`].
-const EFFECTS: [&str; 19] = [
+const EFFECTS: [&str; 18] = [
     "crashes before a write",
     "crashes after a write",
-    "restarts",
     "requests while the server was down",
     "rewound histories",
     "watch: connection lost",

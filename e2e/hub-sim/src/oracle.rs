@@ -305,7 +305,7 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
     let shared = accounts_of(&name).count() > 1;
     let open = NAMESPACES.into_iter().filter(|namespace| is_open(server, namespace));
     let open = open.filter(|namespace| !has_no_permission(server, monitor, namespace));
-    let granted: Vec<&str> =
+    let visible: Vec<&str> =
         open.filter(|namespace| granted(server, namespace, cluster) != Some(false)).collect();
     let offered = |namespace: &&str| {
         offers(server, namespace, cluster, account) == Some(true) && !is_foreign(server, namespace, cluster)
@@ -318,7 +318,7 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
     let is_blocked = |namespace: &&str| {
         copy(namespace).is_some_and(|copy| !monitor.made.contains_key(uid_of(copy)) && !is_dressed_up(copy))
     };
-    let mut blocked = granted.iter().filter(|namespace| offered(namespace) && is_blocked(namespace));
+    let mut blocked = visible.iter().filter(|namespace| offered(namespace) && is_blocked(namespace));
     if let Some(namespace) = blocked.next().filter(|_| !shared) {
         return if shown["status"] == "False" {
             Ok(())
@@ -327,9 +327,13 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
         };
     }
     let is_everywhere =
-        !granted.is_empty() && granted.iter().all(|namespace| offered(namespace) && is_ours(namespace));
+        !visible.is_empty() && visible.iter().all(|namespace| offered(namespace) && is_ours(namespace));
     let narrowed = found["metadata"]["annotations"][SCOPE_ANNOTATION].is_string();
-    if is_everywhere && !shared && !narrowed && !shown.is_null() {
+    // Where the syncer has no permission, whether the copy exists is unknown, and the condition says so.
+    let unknown = NAMESPACES.into_iter().any(|namespace| {
+        has_no_permission(server, monitor, namespace) && granted(server, namespace, cluster) != Some(false)
+    });
+    if is_everywhere && !shared && !narrowed && !unknown && !shown.is_null() {
         return Err(format!("has a condition, and none of its copies is missing: {shown}"));
     }
     Ok(())

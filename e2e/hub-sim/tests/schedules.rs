@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use hub_sim::operation::{Operation as O, ProfileTenant, SecretTenant};
+use hub_sim::operation::{Operation as O, ProfileTenant, RoleBindingTenant, SecretTenant};
 use hub_sim::process::Means;
 use hub_sim::schedule::{Hubs, Layout, Schedule, Setting};
 use hub_sim::shrink;
@@ -263,4 +263,43 @@ fn two_processes_agree_on_a_copy_that_ends_with_its_namespace() {
     for _ in 0..3 {
         assert_eq!(run_with_pauses(1506, Setting { means, ..Setting::PLAIN }, &operations), [""; 0]);
     }
+}
+
+#[test]
+fn a_process_that_loses_its_leases_in_an_outage_starts_again_and_converges() {
+    // Random schedules rarely last as long as a Lease.
+    let operations = [
+        (O::CreateSet(0), 0),
+        (O::Bind(0, 0), 0),
+        (O::Start(0), 3000),
+        (O::Outage(250), 24_000),
+        (O::CreateCluster(0), 0),
+        (O::MoveCluster(0, Some(0)), 3000),
+    ];
+    let means = Means { granted: false, leases: true };
+    let schedule =
+        Schedule { seed: 4, setting: Setting { means, ..Setting::PLAIN }, operations: operations.to_vec() };
+    let outcome = schedule.run(&Hubs::default());
+    assert_eq!(outcome.violations, [""; 0]);
+    assert!(outcome.counts.contains_key("restarts"), "{:?}", outcome.counts);
+}
+
+#[test]
+fn a_condition_may_name_a_namespace_that_the_syncer_has_no_permission_to_read() {
+    let operations = [
+        (O::CreateSet(0), 789),
+        (O::CreateSet(1), 128),
+        (O::Bind(0, 0), 6),
+        (O::Bind(1, 1), 112),
+        (O::CreateCluster(2), 0),
+        (O::MoveCluster(2, Some(0)), 889),
+        (O::CreateAccount(2, 0), 877),
+        (O::Start(0), 0),
+        (O::Report(2, 0, 0), 10),
+        (O::Fail(Fault::Refused, 1), 215),
+        (O::RoleBinding(1, RoleBindingTenant::Unlabel), 681),
+        (O::Bind(1, 0), 3),
+    ];
+    let means = Means { granted: true, leases: false };
+    assert_eq!(run_with_pauses(17_005, Setting { means, ..Setting::PLAIN }, &operations), [""; 0]);
 }
