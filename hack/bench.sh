@@ -7,7 +7,7 @@
 #
 #   --debug   programs without optimization: for counts, not for time and memory
 #   OPTION    of hub-bench: --clusters N, --namespaces B, --accounts M, --scenarios LIST, --output json, and others that
-#             --help lists
+#             hack/bench.sh --debug --help lists
 #
 # To measure other controllers on the same hub, for example only a projector:
 #
@@ -16,6 +16,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
+case ${1-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' hack/bench.sh; exit ;; esac
 if [ "${1-}" = --debug ]; then
   shift
   # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.

@@ -25,7 +25,7 @@ pub struct Measurement {
     pub traffic: Traffic,
     /// The largest number of the controllers' connections at the same time.
     pub connections: usize,
-    /// What etcd did, for everybody.
+    /// What etcd did, for all clients.
     pub etcd: Etcd,
     /// The controllers' CPU time.
     pub cpu_seconds: f64,

@@ -230,7 +230,7 @@ impl Steps<'_> {
         let clusters = self.bench.fleet.first(1);
         self.bench.fleet.rotate(&clusters).await?;
         self.bench.fleet.model.without.pop();
-        // A token is only written into a Secret that the same process has created, so that nobody can prepare one to
+        // A token is only written into a Secret that the same process has created, so that no tenant can prepare one to
         // capture it: the copy is replaced.
         let copies = self.bench.options.size.namespaces * self.bench.options.size.accounts;
         let limit =

@@ -1,4 +1,4 @@
-//! The requests of every scenario, at the smallest size of the benchmark.
+//! The requests of every scenario, at the default size of the benchmark.
 
 use std::path::Path;
 use std::process::Command;
