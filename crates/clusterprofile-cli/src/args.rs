@@ -239,7 +239,7 @@ pub struct PodArgs {
     pub image: Option<String>,
 
     /// How long the Pod may take, as 2m or 90s
-    #[arg(long, value_name = "DURATION", default_value = "2m")]
+    #[arg(long, value_name = "DURATION", default_value = "2m", requires = "in_cluster")]
     pub timeout: Limit,
 }
 

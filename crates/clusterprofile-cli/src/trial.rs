@@ -161,14 +161,17 @@ async fn walk(hub: &Hub, args: &TestArgs, stanza: &Cluster, way: &mut Way) -> Re
         }
     })
     .await?;
-    way.go("response", async {
-        let version = body["gitVersion"].as_str().filter(|_| status == StatusCode::OK);
-        match version {
-            Some(version) => Ok(((), format!("Kubernetes {version}"))),
-            None => Err(format!("{status}: {}", body["message"].as_str().unwrap_or_default())),
-        }
-    })
-    .await
+    way.go("response", async { response(status, &body, &token) }).await
+}
+
+/// What the server responds, without the token, which it knows and may repeat.
+fn response(status: StatusCode, body: &Value, token: &SecretBytes) -> Result<((), String), String> {
+    let token = String::from_utf8_lossy(token.expose());
+    let text = |field: &str| body[field].as_str().map(|text| text.replace(&*token, "TOKEN"));
+    match text("gitVersion").filter(|_| status == StatusCode::OK) {
+        Some(version) => Ok(((), format!("Kubernetes {version}"))),
+        None => Err(format!("{status}: {}", text("message").unwrap_or_default())),
+    }
 }
 
 type ServerAddress = (Uri, String, u16);
@@ -356,4 +359,19 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_the_server_repeats_is_not_shown() {
+        let token = SecretBytes::from(b"secret-token".as_slice());
+        let body = json!({ "message": "bad header: Bearer secret-token", "gitVersion": "v1 secret-token" });
+        for status in [StatusCode::OK, StatusCode::BAD_REQUEST] {
+            let shown = response(status, &body, &token).map_or_else(|error| error, |((), text)| text);
+            assert!(!shown.contains("secret-token") && shown.contains("TOKEN"), "{shown}");
+        }
+    }
 }

@@ -53,7 +53,7 @@ pub enum PodError {
     Hub(#[from] HubError),
     /// Which image to run is unknown.
     #[error(
-        "cannot find a Deployment with the label {PROGRAM}, whose image the Pod would run: state the image with --image"
+        "cannot read the image of a Deployment with the label {PROGRAM}: state the image for the Pod with --image"
     )]
     NoImage,
     /// Which ServiceAccount to use is unknown.
@@ -88,6 +88,12 @@ pub enum PodError {
         /// The end of its output, or its reason.
         message: String,
     },
+    /// The hub does not respond to the deletion of the Pod.
+    #[error("the hub does not respond, and the Pod {pod} may not be deleted")]
+    Left {
+        /// Namespace and name.
+        pod: String,
+    },
     /// The user ended the command.
     #[error("interrupted; the Pod {pod} is deleted")]
     Interrupted {
@@ -113,28 +119,49 @@ pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<
     let interruption = interruption().map_err(PodError::Signals)?;
     let namespace = &args.target.namespace;
     let pods: Api<Pod> = Api::namespaced(hub.client.clone(), namespace);
-    let planned = planned(args, stanza, &image, &service_account);
-    let failed = |verb, source| HubError { verb, resource: format!("a Pod in {namespace}"), source };
-    let created = pods.create(&PostParams::default(), &planned).await;
-    let name = created.map_err(|source| failed("create", source))?.name_any();
+    // Known before the Pod exists: a Pod whose creation gets no response is deleted as well.
+    let name = format!("clusterprofile-test-{:08x}", fastrand::u32(..));
     let shown = format!("{namespace}/{name}");
+    let planned = planned(args, stanza, &name, &image, &service_account);
     let result = tokio::select! {
-        result = ended(&pods, &name, &shown, args.pod.timeout.0) => result,
+        result = create_and_wait(&pods, &planned, &shown, args.pod.timeout.0) => result,
         () = interruption => Err(PodError::Interrupted { pod: shown.clone() }),
     };
-    match pods.delete(&name, &DeleteParams::default().grace_period(1)).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 404 => {}
-        Err(source) => {
-            let resource = format!("the Pod {shown}");
-            return Err(HubError { verb: "delete", resource, source }.into());
-        }
+    if let Err(PodError::Hub(HubError { verb: "create", source: kube::Error::Api(status), .. })) = &result
+        && status.code < 500
+    {
+        return result.map(|_| Vec::new());
     }
+    delete(&pods, &name, &shown).await?;
     let message = result?;
     serde_json::from_str::<Hops>(&message).map(|result| result.hops).map_err(|_| {
         let last = message.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
         PodError::NoResult { pod: shown, message: last.to_owned() }
     })
+}
+
+/// Creates the Pod, and waits until it ends; returns its termination message.
+async fn create_and_wait(
+    pods: &Api<Pod>,
+    planned: &Pod,
+    shown: &str,
+    limit: Duration,
+) -> Result<String, PodError> {
+    let failed = |source| HubError { verb: "create", resource: format!("the Pod {shown}"), source };
+    pods.create(&PostParams::default(), planned).await.map_err(failed)?;
+    ended(pods, &planned.name_any(), shown, limit).await
+}
+
+async fn delete(pods: &Api<Pod>, name: &str, shown: &str) -> Result<(), PodError> {
+    let params = DeleteParams::default().grace_period(1);
+    match tokio::time::timeout(super::PATIENCE, pods.delete(name, &params)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+        Ok(Err(source)) => {
+            Err(HubError { verb: "delete", resource: format!("the Pod {shown}"), source }.into())
+        }
+        Err(_) => Err(PodError::Left { pod: shown.to_owned() }),
+    }
 }
 
 /// The image of the hub's own installation.
@@ -188,7 +215,7 @@ async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, PodError>
     Err(PodError::NoServiceAccount { why })
 }
 
-fn planned(args: &TestArgs, stanza: &Cluster, image: &str, service_account: &str) -> Pod {
+fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_account: &str) -> Pod {
     let plugin = if args.reach.plugin == TestArgs::PLUGIN { "/cp-creds" } else { &args.reach.plugin };
     let command = [
         "/hub-addons".to_owned(),
@@ -202,11 +229,12 @@ fn planned(args: &TestArgs, stanza: &Cluster, image: &str, service_account: &str
     let command = command.map(|word| word.replace("$(", "$$("));
     let pod = json!({
         "metadata": {
-            "generateName": "clusterprofile-test-",
+            "name": name,
             "labels": { "app.kubernetes.io/name": "clusterprofile-test" },
         },
         "spec": {
             "serviceAccountName": service_account,
+            "automountServiceAccountToken": true,
             "restartPolicy": "Never",
             "activeDeadlineSeconds": args.pod.timeout.0.as_secs().max(1),
             "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
@@ -232,8 +260,12 @@ async fn ended(pods: &Api<Pod>, name: &str, shown: &str, limit: Duration) -> Res
     let begun = Instant::now();
     loop {
         let failed = |source| HubError { verb: "get", resource: format!("the Pod {shown}"), source };
-        let pod = pods.get(name).await.map_err(failed)?;
-        match progress(pod.status.as_ref()) {
+        let left = limit.saturating_sub(begun.elapsed()).max(INTERVAL);
+        let Ok(pod) = tokio::time::timeout(left, pods.get(name)).await else {
+            let state = "the hub does not respond".to_owned();
+            return Err(PodError::Timeout { pod: shown.to_owned(), limit, state });
+        };
+        match progress(pod.map_err(failed)?.status.as_ref()) {
             Progress::Ended(message) => return Ok(message),
             Progress::Stuck(why) => return Err(PodError::Stuck { pod: shown.to_owned(), why }),
             Progress::Waiting(state) if begun.elapsed() >= limit => {
@@ -294,10 +326,12 @@ fn progress(status: Option<&PodStatus>) -> Progress {
 fn interruption() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
         }
     })
 }
@@ -362,7 +396,9 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_scheduled_is_waited_for_and_says_why() {
-        let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes" });
+        let condition = json!({
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes",
+        });
         let pending = json!({ "phase": "Pending", "conditions": [condition] });
         assert_eq!(state(pending), Progress::Waiting("Unschedulable: 0/3 nodes".to_owned()));
         assert_eq!(state(json!({ "phase": "Pending" })), Progress::Waiting("Pending".to_owned()));

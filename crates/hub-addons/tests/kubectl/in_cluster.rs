@@ -62,7 +62,7 @@ async fn a_test_in_a_pod_says_what_it_lacks() {
         account.grant_in_namespace(vec![rule("", "secrets", "get", &["one-kueue"])]).await.unwrap();
     }
     fails(&admin, &["--image=i"], "several may read the Secret one-kueue: app, second").await;
-    fails(&admin, &["--image=i", "--service-account=gone"], "cannot create a Pod in team").await;
+    fails(&admin, &["--image=i", "--service-account=gone"], "cannot create the Pod team/").await;
     let waited = "has not ended within 1 s: Pending";
     fails(&admin, &["--image=i", "--service-account=app", "--timeout=1s"], waited).await;
 
@@ -75,7 +75,7 @@ async fn a_test_in_a_pod_says_what_it_lacks() {
     eventually("the permission is in force", SOON, async || {
         let ended = run(&user, &[&TEST[..], &["--image=i", "--service-account=app"]].concat()).await;
         let is_refused =
-            ended.stderr.contains("cannot create a Pod in team") && ended.stderr.contains("forbidden");
+            ended.stderr.contains("cannot create the Pod team/") && ended.stderr.contains("forbidden");
         if ended.code == Some(2) && is_refused { Ok(()) } else { Err(format!("{ended:?}")) }
     })
     .await;
@@ -90,7 +90,7 @@ async fn an_interrupted_test_leaves_no_pod_behind() {
     let client = hub.client_as("admin").await.unwrap();
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
     let test = [&["clusterprofile"], &TEST[..], &["--image=i", "--service-account=app"]].concat();
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         let running = kubectl.start(&test).await.unwrap();
         eventually("its Pod is there", SOON, async || pods(&client).await.len() == 1).await;
         running.signal(signal).await.unwrap();
