@@ -47,14 +47,12 @@ impl ObjectCache {
         self.writes.entry(watch.clone()).or_default().begin_list();
     }
 
-    /// The list is complete. Returns the objects that it shows to be gone although the watch never showed them.
-    pub(crate) fn end_list(&mut self, watch: &WatchName) -> Vec<AccountKey> {
-        let gone = self.writes.entry(watch.clone()).or_default().end_list();
-        for key in &gone {
-            self.objects.remove(key);
+    /// The list is complete: what it lacks is gone, although the watch never showed that.
+    pub(crate) fn end_list(&mut self, watch: &WatchName) {
+        for key in self.writes.entry(watch.clone()).or_default().end_list() {
+            self.forget(&key);
         }
         self.listed.insert(watch.clone());
-        gone
     }
 
     /// Stores an object that the watch shows.

@@ -4,13 +4,15 @@
 //! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
 //!   one: [`grant::decide`](crate::grant::decide) does.
 //! - **The account goes first.** It is created before its permissions and deleted before them. Permissions without an
-//!   account serve nobody, and an application whose account is gone is refused with a clear 401.
+//!   account have no user, and an application whose account is gone is refused with a clear 401. A finalizer that holds
+//!   the account does not hold its permissions.
 //! - **Permissions are bound only to an account of ours.** The ManifestWork is not created for, and is deleted beside, an
 //!   account of another owner with the same name.
-//! - **Unknown is not empty.** A grant in doubt creates and deletes nothing.
+//! - **Unknown is not empty.** A grant in doubt creates nothing, and deletes nothing but permissions that are bound to an
+//!   account of another owner.
 //!
 //! An object belongs to us if it has the [marks](AccessSettings::marks) of this installation, or the uid of an object
-//! that had them: labels that somebody strips while the controller runs do not end the responsibility for it.
+//! that had them: an object whose labels are removed while the controller runs is still ours.
 
 mod declaration;
 mod desired;

@@ -288,7 +288,7 @@ fn our_account(name: &str, edit: impl FnOnce(&mut Value)) -> Object {
 fn marks() -> Value {
     json!({
         "app.kubernetes.io/managed-by": "hub-addons", "app.kubernetes.io/component": "consumer-access",
-        "app.kubernetes.io/instance": "addons",
+        "hub-addons/installation": "addons",
     })
 }
 
@@ -384,7 +384,7 @@ async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces(
     let cases = vec![
         (Create(our_account("eve", |_| {})), names),
         (fresh(|it| it["metadata"]["labels"] = json!({})), labels),
-        (fresh(|it| it["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("elsewhere")), labels),
+        (fresh(|it| it["metadata"]["labels"]["hub-addons/installation"] = json!("elsewhere")), labels),
         (fresh(|it| it["metadata"]["annotations"] = json!({})), limited),
         (Create(annotated("other")), limited),
         (Create(annotated("team,other")), limited),

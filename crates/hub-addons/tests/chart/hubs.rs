@@ -236,6 +236,8 @@ async fn values_that_contradict_each_other_are_explained() {
             &[&*access][..],
             "names the ClusterRole view, which consumerAccess.allowedClusterRoles does not list",
         ),
+        (&[&bare, "policies.enabled=false"], "access needs policies.enabled"),
+        (&[&bare, "policies.validationActions={Audit}"], "access needs policies.enabled"),
         (&[&bare, &other_access], "both declare the ManagedServiceAccount a"),
         (&[&bare, "consumers.app.namespace=kube-app"], "receives no credentials"),
         (

@@ -77,6 +77,11 @@ pub enum InvalidConsumers {
         /// The text.
         value: String,
     },
+    /// A ClusterRole is bound in no namespace.
+    #[error(
+        "the ClusterRole {0} has an empty list of namespaces: omit it to bind the role in the whole cluster"
+    )]
+    NoNamespaces(String),
     /// A validity is not a duration, or too short.
     #[error("{0:?} is not a valid validity of tokens: must be a duration such as 720h, and at least 10m")]
     Validity(String),
@@ -118,8 +123,8 @@ struct ConsumerFields {
 #[serde(deny_unknown_fields)]
 struct ClusterRoleFields {
     name: String,
-    #[serde(default)]
-    namespaces: Vec<String>,
+    /// Absent for the whole cluster.
+    namespaces: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -181,9 +186,13 @@ impl BoundClusterRole {
         if ["", ".", ".."].contains(&name.as_str()) || name.contains(['/', '%']) {
             return Err(InvalidConsumers::Name { what: "name of a ClusterRole", value: name });
         }
+        // As the result of a template, it would bind the role in the whole cluster.
+        if fields.namespaces.as_ref().is_some_and(Vec::is_empty) {
+            return Err(InvalidConsumers::NoNamespaces(name));
+        }
         let what = "namespace of a ClusterRole";
-        let namespaces =
-            fields.namespaces.iter().map(|text| namespace(what, text)).collect::<Result<_, _>>()?;
+        let namespaces = fields.namespaces.unwrap_or_default();
+        let namespaces = namespaces.iter().map(|text| namespace(what, text)).collect::<Result<_, _>>()?;
         Ok(Self { name, namespaces })
     }
 }

@@ -16,7 +16,9 @@ use crate::rights::MANAGED_BY;
 /// The label that distinguishes our objects from others of the same manager.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "consumer-access");
 /// The label with the installation that an object belongs to: the namespace of its Leases.
-pub const INSTALLATION: &str = "app.kubernetes.io/instance";
+///
+/// Not `app.kubernetes.io/instance`: Argo CD prunes objects with that label that are in none of its repositories.
+pub const INSTALLATION: &str = "hub-addons/installation";
 
 /// Where the addon managed-serviceaccount runs by default, and with it the accounts.
 pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
@@ -49,12 +51,6 @@ impl AccessSettings {
     #[must_use]
     pub fn marks(&self) -> [(&'static str, &str); 3] {
         [MANAGED_BY, COMPONENT, (INSTALLATION, self.installation.as_str())]
-    }
-
-    /// The selector of [`Self::marks`].
-    #[must_use]
-    pub fn selector(&self) -> String {
-        self.marks().map(|(key, value)| format!("{key}={value}")).join(",")
     }
 
     /// Whether an account should exist: its consumer is declared, and its cluster is granted to the consumer's

@@ -60,6 +60,12 @@ pub struct ObservedObject {
     not_applied: Option<String>,
 }
 
+/// A message of the agent in one line. Its content is that of the managed cluster, which must not fill logs and Events.
+fn shortened(message: &str) -> String {
+    const MOST: usize = 256;
+    message.chars().take(MOST).map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
 impl ObservedObject {
     /// Reads an object from its metadata and the rest; `None` if the rest cannot be read.
     #[must_use]
@@ -78,7 +84,7 @@ impl ObservedObject {
             owners: owners.and_then(|owners| serde_json::to_value(owners).ok()).unwrap_or_default(),
             spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
             not_applied: not_applied
-                .map(|condition| condition["message"].as_str().unwrap_or_default().to_owned()),
+                .map(|condition| shortened(condition["message"].as_str().unwrap_or_default())),
         }
     }
 
@@ -211,16 +217,16 @@ impl AccessSettings {
         observed: &ObservedAccess,
         notes: &mut BTreeMap<AccessKind, Vec<Note>>,
     ) -> AccessAction {
+        let permissions = || delete(&observed.ours(self, AccessKind::Permissions), AccessKind::Permissions);
         match observed.ours(self, AccessKind::Account) {
+            // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
             Owned::Ours(account) if account.is_deleting => {
-                let message = "is being deleted and waits for a finalizer; its permissions on the cluster stay until then";
+                let message = "is being deleted and waits for a finalizer; it has no permissions on the cluster any more";
                 notes.insert(AccessKind::Account, vec![Note::new(Reason::AccountTerminating, message)]);
-                AccessAction::Nothing
+                permissions()
             }
             account @ Owned::Ours(_) => delete(&account, AccessKind::Account),
-            Owned::Absent | Owned::Foreign => {
-                delete(&observed.ours(self, AccessKind::Permissions), AccessKind::Permissions)
-            }
+            Owned::Absent | Owned::Foreign => permissions(),
         }
     }
 
