@@ -15,7 +15,6 @@ use local_hub::{
     ocm,
 };
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 
 use super::inventory::InventoryClient;
 use super::plugin::cp_creds;
@@ -52,9 +51,7 @@ pub struct Chain {
     /// The user of the syncer's requests.
     pub syncer: &'static str,
     user_server: UserServer,
-    /// What the one process is started with.
-    arguments: Vec<String>,
-    addons: Mutex<Vec<Addons>>,
+    addons: Vec<Addons>,
 }
 
 /// One test's view of it, with a client of its own.
@@ -82,11 +79,9 @@ pub async fn in_one_process() -> Stage {
             .unwrap();
         let server = format!("--access-provider-server={}/{{cluster}}", user_server.url());
         let ca = "--access-provider-ca=secret/proxy/user-server/tls.crt";
-        let arguments = ["--access-provider-source=static", &server, ca];
-        let addons = Mutex::new(vec![Addons::start(&hub, &arguments).await]);
-        let arguments = arguments.map(str::to_owned).to_vec();
+        let addons = vec![Addons::start(&hub, &["--access-provider-source=static", &server, ca]).await];
         let (profiles, syncer) = (user(), syncer_user());
-        Chain { hub, clusters, service: None, profiles, syncer, user_server, arguments, addons }
+        Chain { hub, clusters, service: None, profiles, syncer, user_server, addons }
     })
     .await
 }
@@ -110,18 +105,9 @@ pub async fn in_two_processes() -> Stage {
 
         let service = Some(service);
         if installed::is_wanted() {
-            let addons = Mutex::new(vec![Addons::start(&hub, &[]).await]);
+            let addons = vec![Addons::start(&hub, &[]).await];
             let (profiles, syncer) = (user(), syncer_user());
-            return Chain {
-                hub,
-                clusters,
-                service,
-                profiles,
-                syncer,
-                user_server,
-                arguments: Vec::new(),
-                addons,
-            };
+            return Chain { hub, clusters, service, profiles, syncer, user_server, addons };
         }
         let credentials = ["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false"];
         let profiles = Addons::launch(&hub, "profiles", USER, &[PROFILES]).await;
@@ -130,8 +116,7 @@ pub async fn in_two_processes() -> Stage {
         for process in &addons {
             process.works().await;
         }
-        let (addons, arguments) = (Mutex::new(addons), Vec::new());
-        Chain { hub, clusters, service, profiles: USER, syncer: SYNCER, user_server, arguments, addons }
+        Chain { hub, clusters, service, profiles: USER, syncer: SYNCER, user_server, addons }
     })
     .await
 }
@@ -191,17 +176,6 @@ impl Stage {
     /// A cluster.
     pub fn cluster(&self, name: &str) -> &'static LocalHub {
         &self.chain.clusters[CLUSTERS.iter().position(|cluster| *cluster == name).unwrap()]
-    }
-
-    /// Restarts the controllers, which are in one process.
-    pub async fn restart(&self) {
-        let mut addons = self.chain.addons.lock().await;
-        assert_eq!(addons.len(), 1, "the controllers are in one process");
-        for process in addons.drain(..) {
-            process.stop().await;
-        }
-        let arguments: Vec<_> = self.chain.arguments.iter().map(String::as_str).collect();
-        addons.push(Addons::start(&self.chain.hub, &arguments).await);
     }
 
     /// The agent on a cluster.
