@@ -28,7 +28,10 @@
 # --file crates/hub-runtime/src/lease.rs, --re Election or --in-diff FILE. The results are in target/mutants.out.
 set -euo pipefail
 
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$PWD/hack/robustness.sh"; }
+
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case ${1-} in -h | --help) usage; exit ;; esac
 if [ "${1-}" = mutants ]; then
   shift
   mutants=$(hack/cargo-mutants.sh)
@@ -41,7 +44,7 @@ if [ "${1-}" = real ]; then
     case $1 in
       --seconds) export BAD_DAYS_FAULT_SECONDS=$2 ;;
       --seed) export BAD_DAYS_SEED=$2 ;;
-      *) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+      *) usage >&2; exit 2 ;;
     esac
     shift 2
   done

@@ -10,10 +10,9 @@ usage: hack/test.sh [PART]...
   fmt        the code is formatted
   clippy     no lint warns, and no link in the documentation of the code is broken
   unit       decisions, by tables and properties; no hub is started
-  robustness 10 000 random schedules on a simulated API server, and every state of a tiny hub (an optimized build of the
-             controllers: minutes)
+  robustness 10 000 random schedules on a simulated API server (an optimized build of the controllers: minutes)
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes); the
-             requests of every scenario of the benchmark, at its smallest size
+             requests of every scenario of the benchmark
   chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples (helm
              and promtool are built on the first run)
   plugin     cp-creds as it is shipped: small, static, running in an empty root; its time and that of a Go peer are
@@ -199,7 +198,8 @@ simulation() { cargo build --locked --quiet --profile sim --package hub-sim; }
 
 check_robustness() {
   need simulation
-  hack/robustness.sh
+  # Its other tests are among those of api.
+  "$target/sim/hub-sim"
 }
 
 check_api() {
