@@ -49,7 +49,18 @@ impl Items {
         text: &[u8],
         mut complete: impl FnMut(&[u8]) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
-        for &byte in text {
+        let mut rest = text;
+        while let Some((&byte, after)) = rest.split_first() {
+            if self.in_string && !self.escaped && self.depth >= ITEMS_DEPTH {
+                let special = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+                let (plain, from_special) = rest.split_at(special.unwrap_or(rest.len()));
+                if !plain.is_empty() {
+                    self.buffer().extend_from_slice(plain);
+                    rest = from_special;
+                    continue;
+                }
+            }
+            rest = after;
             if self.array_open && self.depth == ITEMS_DEPTH {
                 match byte {
                     b'{' | b']' => {}
@@ -79,6 +90,11 @@ impl Items {
         envelope
             .map(|envelope| envelope.metadata)
             .map_err(|error| Malformed::new(format!("not a list: {error}")))
+    }
+
+    /// Where the current text belongs.
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.is_in_item() { &mut self.item } else { &mut self.envelope }
     }
 
     fn is_in_item(&self) -> bool {
