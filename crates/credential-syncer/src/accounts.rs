@@ -121,7 +121,7 @@ impl ConditionWriter {
         let call = api.patch_status(key.account.as_str(), &params, &patch);
         match host.writer.send(request, call).await {
             Ok(patched) => {
-                self.store.change(|_, index| index.apply_account(key.clone(), Account::read(&patched)));
+                self.store.wrote_account(key, Account::read(&patched));
                 Outcome::Done
             }
             // An account that has changed or been deleted has an event, which queues it again.

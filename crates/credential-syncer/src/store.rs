@@ -122,6 +122,17 @@ impl Store {
         self.account_changed(key, places);
     }
 
+    /// Applies the response to our own write, unless the watch has already shown what followed: a later version, or that
+    /// the account is gone. No other event would replace it.
+    pub(crate) fn wrote_account(&self, key: &AccountKey, account: Account) {
+        self.change(|_, index| {
+            let is_later = |known: &Account| is_newer(&account.resource_version, &known.resource_version);
+            if index.account(key).is_some_and(is_later) {
+                index.apply_account(key.clone(), account);
+            }
+        });
+    }
+
     pub(crate) fn delete_account(&self, key: AccountKey) {
         let places = self.change(|fleet, index| {
             index.delete_account(&key);
