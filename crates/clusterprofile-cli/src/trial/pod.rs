@@ -52,9 +52,7 @@ pub enum PodError {
     #[error(transparent)]
     Hub(#[from] HubError),
     /// Which image to run is unknown.
-    #[error(
-        "cannot read the image of a Deployment with the label {PROGRAM}: state the image for the Pod with --image"
-    )]
+    #[error("cannot read the image of a Deployment with the label {PROGRAM}: state the image with --image")]
     NoImage,
     /// Which ServiceAccount to use is unknown.
     #[error("{why}: state the ServiceAccount of the application with --service-account")]
