@@ -16,9 +16,9 @@ Fails if
 It builds for this machine's architecture, and requires jq and what hack/image.sh requires. With --output, the images
 are kept in DIR.
 
-The second build is skipped if two builds of the same inputs were the same before: the sources and manifests of the
-programs, Cargo.lock, hack/image.sh, hack/program.sh, deploy/images, and the versions of the compilers. The result is
-cached in the user's cache directory; without a cache (CI) it builds twice.
+The second build is skipped if two builds by the same recipe were the same before: the same hack/image.sh,
+hack/program.sh, Dockerfile, profiles, compilers, and crates that are linked or run at build time. Their digest is in
+deploy/images/reproducible; a comparison that succeeds writes it there: commit it.
 USAGE
 }
 
@@ -48,21 +48,31 @@ hack/have.sh jq jq || die "jq is not installed. On Debian: apt-get install jq"
 
 # --- two builds --------------------------------------------------------------------------------------
 
-# Prints a digest of everything that affects an image, except for the commit in its labels.
-inputs() {
+record=deploy/images/reproducible
+
+# linked PROGRAM EDGES: the crates in a program's dependency graph, one per line, without paths.
+linked() {
+  CARGO_TARGET_DIR=$target_dir cargo tree --locked --package "$1" --target "$triple" --edges "$2" --prefix none \
+    --format '{p} {f}' | sed 's| (/[^)]*)||; s/ (\*)$//' | sort -u
+}
+
+# Prints a digest of what determines whether two builds of one source are the same.
+recipe() {
   {
     printf '%s\n' "$@" "$arch"
     rustc --version --verbose
     "${CC:-cc}" --version
-    find Cargo.toml Cargo.lock rust-toolchain.toml hack/image.sh hack/program.sh deploy/images crates \
-      -type f -not -path 'crates/*/tests/*' -not -path 'crates/*/fuzz/*' -print0 | sort -z | xargs -0 sha256sum
+    cat rust-toolchain.toml hack/image.sh hack/program.sh deploy/images/Dockerfile
+    sed -n '/^\[profile/,$p' Cargo.toml
+    linked hub-addons normal,build
+    linked cp-creds normal,build
   } | sha256sum | cut -c1-32
 }
 
-same=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/reproducible/$(inputs "$@")
 hack/image.sh --arch "$arch" --output "$one" "$@"
-if [ -e "$same" ]; then
-  echo "two builds of these inputs were the same $(date -r "$same" '+on %F at %H:%M')"
+recipe=$(recipe "$@")
+if [ "$(cat "$record" 2>/dev/null)" = "$recipe" ]; then
+  echo "two builds by this recipe were the same before"
 else
   mkdir "$work/elsewhere"
   tar -c --exclude=./target . | tar -x -C "$work/elsewhere"
@@ -71,9 +81,8 @@ else
   for file in digests "hub-addons-$arch.cdx.json" "cp-creds-$arch.cdx.json"; do
     cmp "$one/$file" "$work/two/$file" || die "two builds differ"
   done
-  mkdir -p "${same%/*}"
-  touch "$same"
-  echo "two builds are the same"
+  echo "$recipe" >"$record"
+  echo "two builds are the same; commit $record"
 fi
 
 # --- what is in them ---------------------------------------------------------------------------------

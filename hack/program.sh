@@ -35,11 +35,10 @@ package_of() {
 
 arch=$host profile='' program=''
 while [ $# -gt 0 ]; do
-  case $1 in --arch | --profile | --compiler) [ $# -gt 1 ] || die "$1 needs a value" ;; esac
   case $1 in
-    --arch) arch=$2; shift ;;
-    --profile) profile=$2; shift ;;
-    --compiler) compiler "$2"; exit ;;
+    --arch) arch=${2-}; shift ;;
+    --profile) profile=${2-}; shift ;;
+    --compiler) compiler "${2-}"; exit ;;
     -h | --help) usage; exit ;;
     -*) usage >&2; exit 2 ;;
     *) program=$1 ;;
