@@ -296,6 +296,9 @@ impl Store {
 
     /// Records a permission for copies in a namespace.
     pub(crate) fn add_granted(&self, namespace: Namespace) {
+        if self.change(|_, index| index.permit_copies(&namespace)) {
+            self.permission_changed(&namespace);
+        }
         if self.granted.lock().insert(namespace) {
             self.reach_again();
         }
@@ -304,7 +307,18 @@ impl Store {
     /// Records that a namespace has no permission for copies any more.
     pub(crate) fn remove_granted(&self, namespace: &Namespace) {
         self.granted.lock().remove(namespace);
+        if self.change(|_, index| index.forbid_copies(namespace)) {
+            self.permission_changed(namespace);
+        }
         self.reach_again();
+    }
+
+    /// Queues the copies in a namespace, and the accounts that report on them.
+    fn permission_changed(&self, namespace: &Namespace) {
+        let touched = Touched::Namespaces(BTreeSet::from([namespace.clone()]));
+        let (places, accounts) = self.change(|fleet, index| index.concerned(fleet, &touched));
+        self.queue_copies(&self.fleet.read(), places);
+        self.accounts.add_all(accounts);
     }
 
     /// The names by which tokens are watched, and the namespaces in which copies are watched: those with a permission,

@@ -266,6 +266,24 @@ fn two_processes_agree_on_a_copy_that_ends_with_its_namespace() {
 }
 
 #[test]
+fn two_processes_agree_on_a_copy_whose_permission_has_ended() {
+    let operations = [
+        (O::CreateSet(1), 0),
+        (O::Bind(1, 1), 143),
+        (O::Start(0), 780),
+        (O::CreateCluster(1), 82),
+        (O::MoveCluster(1, Some(1)), 1),
+        (O::CreateAccount(1, 1), 6),
+        (O::Report(1, 1, 0), 0),
+        (O::Compact, 45),
+        (O::Start(1), 1),
+        (O::RoleBinding(1, RoleBindingTenant::Unlabel), 0),
+    ];
+    let means = Means { granted: true, leases: false };
+    assert_eq!(run_with_pauses(4466, Setting { means, ..Setting::PLAIN }, &operations), [""; 0]);
+}
+
+#[test]
 fn a_process_that_loses_its_leases_in_an_outage_starts_again_and_converges() {
     // Random schedules rarely last as long as a Lease.
     let operations = [

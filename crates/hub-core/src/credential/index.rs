@@ -111,6 +111,8 @@ pub struct CredentialIndex {
     left_out: BTreeSet<AccountKey>,
     copies: BTreeMap<Namespace, BTreeMap<Arc<str>, Slot>>,
     listed_copies: Listed<Namespace>,
+    /// The namespaces with copies where the permission for them has ended.
+    unpermitted: BTreeSet<Namespace>,
     profiles: BTreeMap<ProfileKey, ProfileMetadata>,
     served_versions: ServedVersions,
 }
@@ -218,6 +220,7 @@ impl CredentialIndex {
             these.retain(&sources);
             self.sources.retain(|key, _| sources(&key.account));
         }
+        self.unpermitted.retain(&copies);
         if let Listed::Of(these) = &mut self.listed_copies {
             these.retain(&copies);
             let unwatched: Vec<_> = self.copies.keys().filter(|it| !copies(it)).cloned().collect();
@@ -250,6 +253,21 @@ impl CredentialIndex {
     #[must_use]
     pub fn knows_copies(&self, namespace: &Namespace) -> bool {
         self.listed_copies.has(namespace)
+    }
+
+    /// Records that there is a permission for copies in a namespace; returns whether there was none before.
+    pub fn permit_copies(&mut self, namespace: &Namespace) -> bool {
+        self.unpermitted.remove(namespace)
+    }
+
+    /// Records that the permission for copies in a namespace has ended; returns whether that concerns a copy.
+    pub fn forbid_copies(&mut self, namespace: &Namespace) -> bool {
+        self.has_copies(namespace) && self.unpermitted.insert(namespace.clone())
+    }
+
+    /// Whether copies in a namespace can be kept up to date, as far as is known.
+    pub(super) fn permits_copies(&self, namespace: &Namespace) -> bool {
+        !self.unpermitted.contains(namespace)
     }
 
     /// Whether any copy is known in a namespace.

@@ -45,6 +45,13 @@ impl CopyPlan {
         states.for_each(|(_, state)| *state = State::DeleteRefused);
     }
 
+    /// Records that the permission for the copy has ended, as a process would see it that starts now: it could not read
+    /// the copy.
+    fn mark_unpermitted(&mut self) {
+        let synced = self.states.iter_mut().filter(|(_, state)| *state == State::Synced);
+        synced.for_each(|(_, state)| *state = State::CopiesUnknown);
+    }
+
     /// The kind of the next write, for recording its refusal.
     #[must_use]
     pub fn refused(&self) -> Refused {
@@ -136,13 +143,17 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
     let standings: Vec<_> =
         candidates.iter().map(|key| (key, standing(index, fleet, &place.namespace, key))).collect();
     let refused = index.refused(place);
-    match (observed, &origin) {
+    let mut plan = match (observed, &origin) {
         (None, _) => create(place, &standings, unseen, refused),
         (Some(_), None) => leave_alone(&standings),
         (Some(copy), Some(origin)) => {
             keep_or_delete(copy, origin, &standings, index.knows_accounts(), refused)
         }
+    };
+    if !index.permits_copies(&place.namespace) {
+        plan.mark_unpermitted();
     }
+    plan
 }
 
 /// Nothing is decided before all copies of a namespace are known.

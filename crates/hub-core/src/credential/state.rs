@@ -40,7 +40,7 @@ pub enum State {
     EarlierToken,
     /// The Secret contains no valid token.
     UnusableToken(Unusable),
-    /// The Secrets of the namespace have not been read yet.
+    /// The Secrets of the namespace have not been read yet, or the permission for them has ended.
     CopiesUnknown,
     /// The namespace has no profile of the cluster.
     NoProfile,
@@ -180,7 +180,7 @@ impl fmt::Display for State {
                 return write!(f, "the reported Secret cannot be copied: {why}; an existing copy is kept");
             }
             Self::CopiesUnknown => {
-                "the Secrets of the namespace have not been read yet, so an existing copy is kept"
+                "the syncer cannot read the Secrets of the namespace, so an existing copy is kept"
             }
             Self::NoProfile => "the cluster has no ClusterProfile in the namespace, which must own the copy",
             Self::ForeignProfile => {

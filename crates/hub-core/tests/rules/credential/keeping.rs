@@ -326,6 +326,19 @@ fn before_every_copy_is_known_nothing_is_planned_and_this_is_reported() {
 }
 
 #[test]
+fn a_copy_whose_permission_has_ended_is_reported_as_after_a_restart() {
+    let mut world = World::settled_scene();
+    assert!(world.index.forbid_copies(&scene_place().namespace));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::CopiesUnknown));
+    assert!(world.index.permit_copies(&scene_place().namespace));
+    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::Synced));
+
+    let elsewhere = "elsewhere".parse().expect("a valid name");
+    assert!(!world.index.forbid_copies(&elsewhere), "nothing is reported without a copy");
+}
+
+#[test]
 fn a_copy_under_a_grant_that_is_not_known_is_kept_true() {
     let mut world = World::settled_scene();
     world.arrive(&broken("prod"));
