@@ -16,8 +16,10 @@
 
 mod declaration;
 mod desired;
+mod observed;
 mod plan;
 
 pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, Rotation};
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, work_name};
-pub use plan::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
+pub use observed::{AccessKind, ObservedAccess, ObservedObject};
+pub use plan::{AccessAction, AccessPlan};
