@@ -67,14 +67,16 @@ impl Limit {
         self.exactly(Counter::ProfileDeletes, profiles).at_most(Counter::CopyDeletes, profiles * accounts)
     }
 
-    /// `profiles` and their copies are deleted by the namespace controller. A controller that restores a copy that has
-    /// disappeared learns from a refusal that the namespace is being deleted: from one for each of its workers at most.
+    /// `profiles` and their copies are deleted by the namespace controller, in an order that differs each time. A
+    /// controller that restores a profile or a copy that has disappeared learns from a refusal that the namespace is
+    /// being deleted: from one for each of its workers at most.
     pub fn collected(profiles: usize, accounts: usize) -> Self {
         Self::nothing()
             .at_most(Counter::ProfileDeletes, profiles)
             .at_most(Counter::CopyDeletes, profiles * accounts)
+            .at_most(Counter::ProfileCreates, WORKERS)
             .at_most(Counter::CopyCreates, WORKERS)
-            .at_most(Counter::Failures, WORKERS)
+            .at_most(Counter::Failures, 2 * WORKERS)
     }
 
     /// This counter has this value.
