@@ -19,6 +19,7 @@ mod follow;
 mod history;
 mod items;
 mod own_writes;
+mod page_size;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -37,6 +38,7 @@ use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
 use self::follow::Follower;
 use self::history::History;
 pub use self::own_writes::OwnWrites;
+use self::page_size::PageSize;
 use self::trouble::Trouble;
 use crate::health::{Need, SyncState};
 use crate::metrics::Metrics;
@@ -186,7 +188,7 @@ impl<K: Resource> Watch<K> {
             extent,
             fields,
             labels: self.labels,
-            page: self.page,
+            page: PageSize::new(self.page),
         }
     }
 }

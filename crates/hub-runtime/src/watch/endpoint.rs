@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use super::WATCH_DURATION;
 use super::error::{Malformed, WatchError};
 use super::items::Items;
+use super::page_size::PageSize;
 use crate::served::ServedVersion;
 
 /// Longest time without data from the API server during a list or before a watch starts. The API server ends its own
@@ -79,7 +80,7 @@ pub(super) struct WatchEndpoint {
     pub(super) extent: Extent,
     pub(super) fields: Option<String>,
     pub(super) labels: Option<String>,
-    pub(super) page: u32,
+    pub(super) page: PageSize,
 }
 
 impl WatchEndpoint {
@@ -89,7 +90,7 @@ impl WatchEndpoint {
         continue_token: Option<String>,
         item: impl FnMut(&[u8]) -> Result<(), Malformed>,
     ) -> Result<ListMeta, WatchError> {
-        let params = ListParams { continue_token, ..self.list_params(self.page) };
+        let params = ListParams { continue_token, ..self.list_params(self.page.now()) };
         self.list(&params, self.extent, item).await
     }
 

@@ -89,6 +89,15 @@ impl WatchError {
         }
     }
 
+    /// Whether the response to a list began, or was due, and did not arrive whole.
+    pub(super) fn is_cut_short(&self) -> bool {
+        match self {
+            Self::List(kube::Error::ReadEvents(_)) | Self::Silent => true,
+            Self::List(_) => self.category() == Category::Timeout,
+            _ => false,
+        }
+    }
+
     /// Whether the API server could not be reached. A failed stream does not tell: the next request does.
     pub(super) fn is_outage(&self) -> bool {
         matches!(self, Self::List(_) | Self::Start(_)) && self.category() == Category::Unavailable

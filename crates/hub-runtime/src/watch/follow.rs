@@ -138,12 +138,17 @@ impl<S, D> Follower<S, D> {
                 history.apply(decode.decode(item)?);
                 Ok(())
             };
-            let list = endpoint.page(token, show).await?;
+            let list = endpoint.page(token, show).await.inspect_err(|error| {
+                if error.is_cut_short() {
+                    endpoint.page.shrink();
+                }
+            })?;
             let version = list.resource_version.filter(|version| !version.is_empty());
             token = list.continue_.filter(|token| !token.is_empty());
             if token.is_none() {
                 let version = version.ok_or(WatchError::NoVersion)?;
                 history.end_list();
+                endpoint.page.grow();
                 self.sync.mark_synced();
                 return Ok(version);
             }

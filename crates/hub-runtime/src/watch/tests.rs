@@ -1,7 +1,6 @@
 //! Tests of the watch loop, with the real client against a scripted API server.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::future::ready;
 
@@ -27,6 +26,8 @@ enum Script {
     Respond(u16, String),
     /// Sends these events, and closes the stream after this time, or never.
     Events(Vec<String>, Option<Duration>),
+    /// Responds with a part of a list, and breaks off.
+    Break,
     /// Refuses the connection.
     Refuse,
 }
@@ -105,7 +106,8 @@ impl World {
                 (Some(_), ..) => format!("watch from {}", value("resourceVersion").unwrap()),
                 (None, Some("1"), _) => "probe".to_owned(),
                 (None, _, Some(token)) => format!("list from {token}"),
-                (None, _, None) => "list".to_owned(),
+                (None, Some("500"), None) => "list".to_owned(),
+                (None, limit, None) => format!("list of {}", limit.unwrap_or("all")),
             };
             let next = script.lock().pop_front();
             if next.is_some() {
@@ -143,10 +145,15 @@ impl World {
     }
 }
 
-type ScriptedBody = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+type ScriptedBody = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>;
 
 fn respond(script: Script) -> Result<Response<ScriptedBody>, std::io::Error> {
+    let mut breaks = false;
     let (code, text, end) = match script {
+        Script::Break => {
+            breaks = true;
+            (200, r#"{"items":["#.to_owned(), Some(Duration::ZERO))
+        }
         Script::Respond(code, text) => (code, text, Some(Duration::ZERO)),
         Script::Events(events, end) => {
             let mut text = String::new();
@@ -164,7 +171,8 @@ fn respond(script: Script) -> Result<Response<ScriptedBody>, std::io::Error> {
             None => std::future::pending().await,
         }
     });
-    let body = StreamBody::new(text.chain(end.filter_map(|()| ready(None))).boxed());
+    let broken = move |()| ready(breaks.then(|| Err(std::io::ErrorKind::ConnectionReset.into())));
+    let body = StreamBody::new(text.chain(end.filter_map(broken)).boxed());
     Ok(Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap())
 }
 
@@ -272,6 +280,21 @@ async fn a_version_that_is_gone_leads_to_a_list_and_is_not_a_missing_kind() {
     );
     assert!((world.errors("expired") - 3.0).abs() < f64::EPSILON);
     assert!(world.errors("not_served").abs() < f64::EPSILON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_does_not_arrive_whole_is_requested_smaller() {
+    let script = [
+        Script::Break,
+        Script::Break,
+        list(10, &["a"]),
+        ending(vec![], WATCH_DURATION),
+        list(7, &[]),
+        list(7, &[]),
+    ];
+    let seen =
+        ["list", "list of 125", "list of 31", "apply a", "watch from 10", "probe", "list of 62", "delete a"];
+    assert_eq!(World::of(script).await.log(), seen);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,59 @@
+//! The page size of lists, which is reduced while responses do not arrive whole.
+//!
+//! The API server ends a request after a minute (`--request-timeout`). A page of large objects may take longer on a slow
+//! connection, and would fail again each time it is requested.
+
+/// The smallest page: even objects of the largest size that etcd accepts, about 1.5 MiB, fit into a minute.
+const SMALLEST: u32 = 10;
+
+/// The page size of one watch's lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PageSize {
+    full: u32,
+    now: u32,
+}
+
+impl PageSize {
+    pub(super) fn new(full: u32) -> Self {
+        Self { full, now: full }
+    }
+
+    /// The number of objects to request.
+    pub(super) fn now(self) -> u32 {
+        self.now
+    }
+
+    /// A page did not arrive whole: requests a quarter from now on.
+    pub(super) fn shrink(&mut self) {
+        self.now = (self.now / 4).clamp(SMALLEST.min(self.full), self.full);
+    }
+
+    /// A list is complete: the next one may have larger pages.
+    pub(super) fn grow(&mut self) {
+        self.now = self.now.saturating_mul(2).min(self.full);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_shrinks_to_a_few_objects_and_grows_back_to_its_full_size() {
+        let mut page = PageSize::new(5000);
+        let mut shrunk = || {
+            page.shrink();
+            page.now()
+        };
+        assert_eq!([shrunk(), shrunk(), shrunk(), shrunk(), shrunk(), shrunk()], [1250, 312, 78, 19, 10, 10]);
+        (0..20).for_each(|_| page.grow());
+        assert_eq!(page.now(), 5000);
+    }
+
+    #[test]
+    fn a_page_that_is_small_from_the_start_does_not_grow() {
+        let mut page = PageSize::new(1);
+        page.shrink();
+        assert_eq!(page.now(), 1);
+    }
+}
