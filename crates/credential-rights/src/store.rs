@@ -12,9 +12,11 @@ use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::rights::{Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
 use hub_core::token_names::token_names;
+use hub_core::version::Version;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
+use hub_runtime::watch::is_newer;
 use hub_runtime::work::Work;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use parking_lot::Mutex;
@@ -168,15 +170,24 @@ impl Store {
         self.work.add(RightsKey::Copies(namespace.clone()));
     }
 
+    /// Records that the list of RoleBindings is complete: one that we created may be gone without any event.
+    pub(crate) fn bindings_listed(&self) {
+        let bound: Vec<Namespace> = self.fleet.read().namespaces().cloned().collect();
+        self.work.add_all(bound.into_iter().map(RightsKey::Copies));
+    }
+
     /// Records the role for tokens.
     pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
         self.state.lock().tokens_role = role;
         self.work.add(RightsKey::Tokens);
     }
 
-    /// Records the role for tokens from the response to our own write.
-    pub(crate) fn keep_tokens_role(&self, role: ObservedTokensRole) {
-        self.state.lock().tokens_role = Known::Present(role);
+    /// Records the role for tokens from the response to our own patch, unless the watch has already shown what followed.
+    pub(crate) fn wrote_tokens_role(&self, role: ObservedTokensRole) {
+        let known = &mut self.state.lock().tokens_role;
+        if matches!(known, Known::Present(known) if follows(&role.version, &known.version)) {
+            *known = Known::Present(role);
+        }
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings.
@@ -191,9 +202,18 @@ impl Store {
         self.work.add(RightsKey::Consumer(role.clone()));
     }
 
-    /// Records a consumer's Role as returned by our own write.
+    /// Records a consumer's Role without planning again.
     pub(crate) fn keep_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
         self.state.lock().consumer_roles.insert(role.clone(), observed);
+    }
+
+    /// Records a consumer's Role from the response to our own patch, unless the watch has already shown what followed.
+    pub(crate) fn wrote_consumer_role(&self, role: &ConsumerRole, patched: ObservedConsumerRole) {
+        if let Some(Known::Present(known)) = self.state.lock().consumer_roles.get_mut(role)
+            && follows(&patched.version, &known.version)
+        {
+            *known = patched;
+        }
     }
 
     /// Plans the next write to a consumer's Role; returns the uid of the observed Role, too.
@@ -259,4 +279,9 @@ impl Store {
         let namespaces: Vec<Namespace> = self.state.lock().bindings.keys().cloned().collect();
         self.work.add_all(namespaces.into_iter().map(RightsKey::Copies));
     }
+}
+
+/// Whether a version is later than a known one.
+fn follows(version: &Version, known: &Version) -> bool {
+    is_newer(&version.resource_version, &known.resource_version)
 }

@@ -104,6 +104,10 @@ impl Sink<RoleBinding> for RoleBindingSink {
     fn delete(&mut self, key: &ObjectKey) {
         self.0.set_binding(&Namespace::new(Arc::clone(&key.namespace)), None);
     }
+
+    fn listed(&mut self) {
+        self.0.bindings_listed();
+    }
 }
 
 /// Until the list is complete, or while the role cannot be read, its state is unknown.

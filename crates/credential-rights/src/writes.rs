@@ -76,7 +76,7 @@ impl PermissionWriter {
         let patched = host.writer.send(request, api.patch(name, &PatchParams::default(), &patch)).await?;
         self.store.work.written(&RightsKey::Tokens);
         info!(role = name, accounts = names.map_or(0, |names| names.len()), "updated");
-        self.store.keep_tokens_role(patched.into());
+        self.store.wrote_tokens_role(patched.into());
         Ok(Outcome::Done)
     }
 
@@ -134,7 +134,7 @@ impl PermissionWriter {
         host.reporter.forget(&role.subject());
         let copies = rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).count();
         info!(role = name, copies, "updated");
-        self.store.keep_consumer_role(role, Known::Present(patched.into()));
+        self.store.wrote_consumer_role(role, patched.into());
         Ok(Outcome::Done)
     }
 

@@ -296,14 +296,13 @@ impl Profiles {
     }
 
     /// Puts a profile into the cache and returns whether it is new. An event older than the response to an own write is
-    /// stale, unless it is from a list that `replaces` the cached profile.
+    /// stale, unless it is from a list that `replaces` the cached profile; and so is a response older than an event, also
+    /// if the profile has been recreated since.
     fn take(&self, key: &ProfileKey, observed: ObservedProfile, replaces: bool) -> bool {
         let mut cache = self.cache();
         let profiles = cache.entry(key.namespace.clone()).or_default();
         let mut since = Instant::now();
-        if let Some(known) = profiles.get(&key.cluster)
-            && known.observed.uid == observed.uid
-        {
+        if let Some(known) = profiles.get(&key.cluster) {
             let is_news = if replaces {
                 known.observed != observed
             } else {
@@ -312,7 +311,9 @@ impl Profiles {
             if !is_news {
                 return false;
             }
-            since = known.since;
+            if known.observed.uid == observed.uid {
+                since = known.since;
+            }
         }
         profiles.insert(key.cluster.clone(), KnownProfile { observed, since });
         true

@@ -156,6 +156,13 @@ impl Schedule {
         operations.insert(begin, Operation::Start(0));
         let length = rng.usize(2..most);
         operations.extend((0..length).map(|_| Operation::random(&mut rng, faults)));
+        // Without an earlier backup there is nothing to restore.
+        let restore = operations.iter().position(|operation| matches!(operation, Operation::Restore(_)));
+        if let Some(restore) = restore
+            && !operations[..restore].contains(&Operation::Backup)
+        {
+            operations.insert(rng.usize(..=restore), Operation::Backup);
+        }
         let mut pause = || {
             let most = [0, 0, 2, 20, 200, 1000][rng.usize(..6)];
             rng.u16(..=most)

@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::model::{Answer, Failure, Request, WatchStart, Watching};
 use crate::world::{Fate, ProcessId, World};
@@ -45,15 +45,24 @@ async fn serve(
     }
     request.body = body.collect_bytes().await?.to_vec();
     sleep(world.latency()).await;
-    let fate = world.lock().receive(process, &request);
+    let (fate, generation) = {
+        let mut state = world.lock();
+        (state.receive(process, &request), state.network.generation)
+    };
     sleep(world.latency()).await;
+    if let Fate::Answered(_, delay) = &fate {
+        sleep(*delay).await;
+    }
     // A process that has died reads no more responses.
     let fate = if world.is_alive(process) { fate } else { Fate::Silence };
-    match fate {
-        Fate::Silence => std::future::pending().await,
-        Fate::Broken => Err("connection reset by peer".into()),
-        Fate::Answered(Answer::Object(code, object)) => Ok(response(code, object.to_string(), None)?),
-        Fate::Answered(Answer::Failure(failure)) => {
+    let answer = match fate {
+        Fate::Silence => return std::future::pending().await,
+        Fate::Broken => return Err("connection reset by peer".into()),
+        Fate::Answered(answer, _) => answer,
+    };
+    match answer {
+        Answer::Object(code, object) => Ok(response(code, object.to_string(), None)?),
+        Answer::Failure(failure) => {
             let retry_after = failure.details["retryAfterSeconds"].as_u64();
             let text = if failure.reason.is_empty() {
                 failure.message.clone()
@@ -62,8 +71,8 @@ async fn serve(
             };
             Ok(response(failure.code, text, retry_after)?)
         }
-        Fate::Answered(Answer::Watch(start)) => {
-            let stream = watch(world, process, start);
+        Answer::Watch(start) => {
+            let stream = watch(world, process, start, generation);
             let body = StreamBody::new(stream).boxed_unsync();
             Ok(http::Response::builder().status(200).header("Content-Type", "application/json").body(body)?)
         }
@@ -83,15 +92,16 @@ fn response(
     response.body(body)
 }
 
-/// The events of a watch, line by line, until the server or the network ends it.
+/// The events of a watch, line by line, until the server or the network ends it. The watch was requested in a
+/// `generation`: its connection may break before it shows anything.
 fn watch(
     world: World,
     process: ProcessId,
     start: WatchStart,
+    generation: u64,
 ) -> impl Stream<Item = Result<Frame<Bytes>, SimError>> + Send {
     let timeout = Duration::from_secs(start.timeout);
     let end = Instant::now() + timeout;
-    let generation = world.lock().network.generation;
     let state = Open {
         changes: world.changes(),
         world,
@@ -158,12 +168,13 @@ impl Open {
             }
             if let Some(until) = stalled.filter(|until| *until > Instant::now()) {
                 self.world.count("watch: connection silent");
-                // The connection is dead, and the client has not noticed.
-                if until > self.end + READ_TIMEOUT {
-                    sleep_until(self.end + READ_TIMEOUT).await;
+                // The connection is dead, and the client has not noticed. It does if the API server stops.
+                let given_up = self.end + READ_TIMEOUT;
+                let is_over = timeout_at(until.min(given_up), self.changes.changed()).await.is_err();
+                if is_over && given_up < until {
                     return Next::Broken;
                 }
-                sleep_until(until).await;
+                continue;
             }
             if Instant::now() >= self.end {
                 self.world.count("watch: bookmark");
@@ -185,6 +196,10 @@ impl Open {
     /// The events that the server has for the watch now.
     fn look(&mut self) -> Option<Next> {
         let mut state = self.world.lock();
+        if state.network.generation != self.generation {
+            state.monitor.count("watch: connection lost");
+            return Some(Next::Broken);
+        }
         let watching = self.watching.as_mut()?;
         if state.server.is_over(watching) {
             state.monitor.count("watch: ended by its CRD");

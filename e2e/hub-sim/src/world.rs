@@ -93,12 +93,21 @@ pub enum Fault {
     Lost,
     /// The server executes the request, and never responds.
     Hung,
+    /// The server executes the request, and its response arrives after watches have shown what followed.
+    Late,
 }
 
 impl Fault {
     /// Every fault.
-    pub const ALL: [Self; 6] =
-        [Self::Throttled, Self::Unavailable, Self::Internal, Self::Refused, Self::Lost, Self::Hung];
+    pub const ALL: [Self; 7] = [
+        Self::Throttled,
+        Self::Unavailable,
+        Self::Internal,
+        Self::Refused,
+        Self::Lost,
+        Self::Hung,
+        Self::Late,
+    ];
 
     /// The name of the fault, as counters use it.
     #[must_use]
@@ -110,14 +119,15 @@ impl Fault {
             Self::Refused => "fault: connection refused",
             Self::Lost => "fault: response lost after the commit",
             Self::Hung => "fault: no response",
+            Self::Late => "fault: late response",
         }
     }
 }
 
 /// What happens to a request that reaches the server.
 pub(crate) enum Fate {
-    /// The server sends this response.
-    Answered(Answer),
+    /// This response arrives, this much later than usual.
+    Answered(Answer, Duration),
     /// The connection breaks.
     Broken,
     /// No response ever arrives.
@@ -283,7 +293,7 @@ impl State {
             }
             Some(Fault::Unavailable) => return self.failed(Failure::unavailable()),
             Some(Fault::Internal) => return self.failed(Failure::internal()),
-            Some(Fault::Lost | Fault::Hung) | None => {}
+            Some(Fault::Lost | Fault::Hung | Fault::Late) | None => {}
         }
         if let Some(refused) = self.forbidden(request) {
             return self.failed(refused);
@@ -318,14 +328,18 @@ impl State {
         match (fault, answer) {
             (Some(Fault::Lost), _) => Fate::Broken,
             (Some(Fault::Hung), _) => Fate::Silence,
+            (Some(Fault::Late), answer) => {
+                let delay = Duration::from_millis(self.rng.u64(100..3000));
+                Fate::Answered(answer, delay)
+            }
             (_, Answer::Failure(failure)) => self.failed(failure),
-            (_, answer) => Fate::Answered(answer),
+            (_, answer) => Fate::Answered(answer, Duration::ZERO),
         }
     }
 
     fn failed(&mut self, failure: Failure) -> Fate {
         self.monitor.failed(&failure);
-        Fate::Answered(Answer::Failure(failure))
+        Fate::Answered(Answer::Failure(failure), Duration::ZERO)
     }
 
     fn next_fault(&mut self) -> Option<Fault> {

@@ -284,6 +284,25 @@ fn two_processes_agree_on_a_copy_whose_permission_has_ended() {
 }
 
 #[test]
+fn a_permission_that_a_restored_etcd_has_lost_is_created_again() {
+    let operations = [
+        (O::CreateSet(0), 638),
+        (O::CreateSet(1), 18),
+        (O::Bind(0, 0), 0),
+        (O::Bind(1, 1), 5),
+        (O::CreateCluster(0), 7),
+        (O::Backup, 75),
+        (O::MoveCluster(0, Some(0)), 980),
+        (O::Start(0), 2),
+        (O::CreateAccount(0, 0), 0),
+        (O::Disconnect, 12),
+        (O::Restore(63), 187),
+    ];
+    let setting = Setting { layout: Layout::Apart, ..Setting::PLAIN };
+    assert_eq!(run_with_pauses(9621, setting, &operations), [""; 0]);
+}
+
+#[test]
 fn a_process_that_loses_its_leases_in_an_outage_starts_again_and_converges() {
     // Random schedules rarely last as long as a Lease.
     let operations = [

@@ -86,6 +86,8 @@ impl Others {
         self.stop_server(time);
         let mut state = self.world.lock();
         state.network.restoring_until = state.network.down_until;
+        // Clients notice that the API server has stopped.
+        state.network.stalled_until = None;
         let lost = state.server.version().saturating_sub(backup.version());
         state.monitor.rewound(lost);
         state.server.restore(&backup);

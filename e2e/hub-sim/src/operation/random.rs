@@ -52,7 +52,7 @@ const FAULTS: &[Draw] = &[
     (2, |_| O::CompactBetweenPages),
     (1, |rng| O::Stall(rng.u8(1..40))),
     (2, |rng| O::Lag(rng.u8(..40))),
-    (4, |rng| O::Fail(Fault::ALL[rng.usize(..6)], rng.u8(1..6))),
+    (4, |rng| O::Fail(Fault::ALL[rng.usize(..Fault::ALL.len())], rng.u8(1..6))),
     (1, |rng| O::Outage(rng.u8(1..))),
     (2, |rng| O::Restore(rng.u8(20..100))),
     (1, |rng| O::Refuse(rng.u8(..2), rng.bool())),
