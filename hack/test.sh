@@ -27,8 +27,8 @@ usage: hack/test.sh [PART]...
 Without a PART, all of them run in this order. At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
-  field          next to upstream's own programs: OCM's registration controller and managed-serviceaccount (each is built
-                 on the first run, which takes minutes)
+  field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount and Kueue (each is
+                 built on the first run, which takes minutes)
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 
@@ -139,7 +139,7 @@ go_programs() {
 # Upstream's, one after the other.
 field_programs() {
   local program
-  for program in registration managed-serviceaccount; do hack/go-program.sh "$program"; done
+  for program in registration managed-serviceaccount kueue; do hack/go-program.sh "$program"; done
 }
 
 check_images() { hack/check-image.sh --output "$work/images"; }

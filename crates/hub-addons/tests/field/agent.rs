@@ -1,5 +1,5 @@
-//! The agent of OCM's managed-serviceaccount addon, between a hub and a cluster: what it reports is copied, and
-//! what is gone there is removed here.
+//! The agent of OCM's managed-serviceaccount addon, between a hub and a cluster: what it reports is copied, what it
+//! rotates is copied again, and what is gone there is removed here.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::support::credentials::{OF_UID, secret};
 use crate::support::field::{self, UPSTREAM};
-use crate::support::world::{create, delete, get, gone, merge};
+use crate::support::world::{create, delete, get, gone, merge, merge_status};
 use crate::support::{Addons, Hub, SOON, rights};
 
 const CLUSTER: &str = "one";
@@ -121,6 +121,14 @@ impl Field {
         review.unwrap().data["status"]["user"]["username"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// Waits until the cluster does not accept a token.
+    async fn refused(&self, token: &Value) {
+        eventually("the cluster does not accept the token", SOON, async || {
+            self.user_of(token).await.is_empty()
+        })
+        .await;
+    }
+
     fn service_account(account: &Object) -> Object {
         Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(agent::NAMESPACE), account.name())
     }
@@ -128,6 +136,36 @@ impl Field {
 
 fn copy_of(account: &Object) -> Object {
     secret(TEAM, &format!("{CLUSTER}-{}", account.name()))
+}
+
+#[tokio::test]
+async fn what_the_agent_reports_and_rotates_is_copied_and_what_it_removes_is_removed() {
+    let field = Field::start().await;
+    let _agent = field.agent("").await;
+    let account = field.account("app").await;
+    let first = field.copied(&account, None).await;
+
+    // The agent rotates a token at 80 % of its validity, and one that it has not reported.
+    merge_status(&field.hub.ocm, &account, &json!({ "tokenSecretRef": null, "expirationTimestamp": null }))
+        .await;
+    let second = field.copied(&account, Some(&first)).await;
+
+    // It replaces a token that the cluster no longer accepts. The cluster still does for some seconds after it has
+    // accepted it, so the agent may notice only at the next change of the account.
+    delete(&field.at_cluster, &Field::service_account(&account)).await;
+    field.refused(&second).await;
+    merge(&field.hub.ocm, &account, &json!({ "metadata": { "annotations": { "changed": "yes" } } })).await;
+    let third = field.copied(&account, Some(&second)).await;
+
+    // The agent restores what it has reported.
+    delete(&field.hub.ocm, &secret(CLUSTER, "app")).await;
+    let last = field.copied(&account, Some(&third)).await;
+
+    delete(&field.hub.ocm, &account).await;
+    gone(&field.hub.ocm, &copy_of(&account)).await;
+    gone(&field.at_cluster, &Field::service_account(&account)).await;
+    gone(&field.hub.ocm, &secret(CLUSTER, "app")).await;
+    field.refused(&last).await;
 }
 
 #[tokio::test]

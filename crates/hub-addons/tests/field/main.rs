@@ -6,5 +6,6 @@
 mod support;
 
 mod agent;
+mod kueue;
 mod migration;
 mod registration;

@@ -15,6 +15,7 @@ use local_hub::{
     ocm,
 };
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use super::inventory::InventoryClient;
 use super::plugin::cp_creds;
@@ -51,7 +52,9 @@ pub struct Chain {
     /// The user of the syncer's requests.
     pub syncer: &'static str,
     user_server: UserServer,
-    addons: Vec<Addons>,
+    /// What the one process is started with.
+    arguments: Vec<String>,
+    addons: Mutex<Vec<Addons>>,
 }
 
 /// One test's view of it, with a client of its own.
@@ -79,9 +82,11 @@ pub async fn in_one_process() -> Stage {
             .unwrap();
         let server = format!("--access-provider-server={}/{{cluster}}", user_server.url());
         let ca = "--access-provider-ca=secret/proxy/user-server/tls.crt";
-        let addons = vec![Addons::start(&hub, &["--access-provider-source=static", &server, ca]).await];
+        let arguments = ["--access-provider-source=static", &server, ca];
+        let addons = Mutex::new(vec![Addons::start(&hub, &arguments).await]);
+        let arguments = arguments.map(str::to_owned).to_vec();
         let (profiles, syncer) = (user(), syncer_user());
-        Chain { hub, clusters, service: None, profiles, syncer, user_server, addons }
+        Chain { hub, clusters, service: None, profiles, syncer, user_server, arguments, addons }
     })
     .await
 }
@@ -105,9 +110,10 @@ pub async fn in_two_processes() -> Stage {
 
         let service = Some(service);
         if installed::is_wanted() {
-            let addons = vec![Addons::start(&hub, &[]).await];
+            let addons = Mutex::new(vec![Addons::start(&hub, &[]).await]);
             let (profiles, syncer) = (user(), syncer_user());
-            return Chain { hub, clusters, service, profiles, syncer, user_server, addons };
+            let arguments = Vec::new();
+            return Chain { hub, clusters, service, profiles, syncer, user_server, arguments, addons };
         }
         let credentials = ["--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false"];
         let profiles = Addons::launch(&hub, "profiles", USER, &[PROFILES]).await;
@@ -116,7 +122,8 @@ pub async fn in_two_processes() -> Stage {
         for process in &addons {
             process.works().await;
         }
-        Chain { hub, clusters, service, profiles: USER, syncer: SYNCER, user_server, addons }
+        let (arguments, addons) = (Vec::new(), Mutex::new(addons));
+        Chain { hub, clusters, service, profiles: USER, syncer: SYNCER, user_server, arguments, addons }
     })
     .await
 }
@@ -181,6 +188,17 @@ impl Stage {
     /// The agent on a cluster.
     pub async fn agent(&self, cluster: &str) -> Agent {
         Agent::between(cluster, &self.chain.hub, self.cluster(cluster)).await.unwrap()
+    }
+
+    /// Restarts the controllers, which are in one process.
+    pub async fn restart(&self) {
+        let mut addons = self.chain.addons.lock().await;
+        assert_eq!(addons.len(), 1, "the controllers are in one process");
+        for process in addons.drain(..) {
+            process.stop().await;
+        }
+        let arguments: Vec<_> = self.chain.arguments.iter().map(String::as_str).collect();
+        addons.push(Addons::start(&self.chain.hub, &arguments).await);
     }
 
     /// The names of the Secrets in a namespace, which are copies there.

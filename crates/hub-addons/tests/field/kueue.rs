@@ -1,0 +1,233 @@
+//! Kueue's MultiKueue, which finds its clusters by their profiles and reaches them through cp-creds.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::path::Path;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::api::ListParams;
+use local_hub::ocm::{self, Object};
+use local_hub::{Running, agent, eventually};
+use serde_json::json;
+
+use crate::support::WHOLE_FLEET;
+use crate::support::chain::{Application, CLUSTERS, Stage, in_one_process};
+use crate::support::field::{self, UPSTREAM};
+use crate::support::proxy::NAME;
+use crate::support::shown::sees;
+use crate::support::world::{create, delete, get, merge_status};
+
+const KUEUE: &str = "kueue-system";
+/// The namespace of the jobs, on the hub and on the clusters.
+const JOBS: &str = "jobs";
+/// Runs a program with a certificate for its metrics in the only place where Kueue looks for it, which nothing else on
+/// this machine sees.
+const WITH_CERTIFICATES: &str = r#"
+mount -t tmpfs tmpfs /etc && mkdir -p /etc/kueue/metrics/certs && cp "$0"/tls.crt "$0"/tls.key /etc/kueue/metrics/certs
+exec "$@""#;
+
+fn kueue_object(kind: &str, plural: &str, namespace: Option<&str>, name: &str) -> Object {
+    Object::new(("kueue.x-k8s.io", "v1beta2", kind), plural, namespace, name)
+}
+
+fn multi_kueue_cluster(name: &str) -> Object {
+    kueue_object("MultiKueueCluster", "multikueueclusters", None, name)
+        .field("spec", json!({ "clusterSource": { "clusterProfileRef": { "name": name } } }))
+}
+
+/// Installs Kueue on the hub and its Workloads on the clusters, with permissions for the application's account.
+async fn install(stage: &Stage, application: &Application) {
+    let bases = "config/components/crd/bases";
+    field::install_crds(&stage.chain.hub, "kueue", bases, |_| true).await;
+    for name in CLUSTERS {
+        let cluster = stage.cluster(name);
+        field::install_crds(cluster, "kueue", bases, |crd| crd.starts_with("workloads.")).await;
+        create(&cluster.client_as("ocm").await.unwrap(), [ocm::namespace(JOBS)]).await;
+        let rule = |group: &str, resources: &[&str]| PolicyRule {
+            api_groups: Some(vec![group.to_owned()]),
+            resources: Some(resources.iter().map(ToString::to_string).collect()),
+            verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..PolicyRule::default()
+        };
+        let rules = vec![
+            rule("batch", &["jobs", "jobs/status"]),
+            rule("kueue.x-k8s.io", &["workloads", "workloads/status"]),
+        ];
+        cluster.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
+    }
+    let check = json!({
+        "controllerName": "kueue.x-k8s.io/multikueue",
+        "parameters": { "apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "multikueue" },
+    });
+    let queue = json!({
+        "namespaceSelector": {},
+        "resourceGroups": [{
+            "coveredResources": ["cpu"],
+            "flavors": [{ "name": "default", "resources": [{ "name": "cpu", "nominalQuota": "100" }] }],
+        }],
+        "admissionChecksStrategy": { "admissionChecks": [{ "name": "multikueue" }] },
+    });
+    create(
+        &stage.ocm,
+        [
+            ocm::namespace(JOBS),
+            kueue_object("ResourceFlavor", "resourceflavors", None, "default").field("spec", json!({})),
+            multi_kueue_cluster("one"),
+            multi_kueue_cluster("two"),
+            kueue_object("MultiKueueConfig", "multikueueconfigs", None, "multikueue")
+                .field("spec", json!({ "clusters": CLUSTERS })),
+            kueue_object("AdmissionCheck", "admissionchecks", None, "multikueue").field("spec", check),
+            kueue_object("ClusterQueue", "clusterqueues", None, "queue").field("spec", queue),
+            kueue_object("LocalQueue", "localqueues", Some(JOBS), "queue")
+                .field("spec", json!({ "clusterQueue": "queue" })),
+        ],
+    )
+    .await;
+}
+
+/// Starts Kueue with the plugin of an application.
+async fn kueue(stage: &Stage, application: &Application) -> Running {
+    let hub = &stage.chain.hub.hub;
+    let certificates = hub.directory().join("kueue-certificates");
+    std::fs::create_dir(&certificates).unwrap();
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(certificates.join("tls.crt"), pair.cert.pem()).unwrap();
+    std::fs::write(certificates.join("tls.key"), pair.signing_key.serialize_pem()).unwrap();
+    let configuration = json!({
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": { "healthProbeBindAddress": "0" },
+        "metrics": { "bindAddress": "0" },
+        "webhook": { "port": field::free_port(), "certDir": certificates },
+        "leaderElection": { "leaderElect": false },
+        "internalCertManagement": { "enable": false },
+        "integrations": { "frameworks": ["batch/job"] },
+        "featureGates": { "MultiKueueClusterProfile": true, "VisibilityOnDemand": false },
+        "multiKueue": { "clusterProfile": { "accessProviders": [{ "name": NAME, "execConfig": application.exec() }] } },
+    });
+    let file = hub.directory().join("kueue.json");
+    std::fs::write(&file, configuration.to_string()).unwrap();
+    let kubeconfig = hub.kubeconfig_for(UPSTREAM).unwrap();
+    let program = field::program("kueue").await;
+    let arguments = [
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        WITH_CERTIFICATES,
+        certificates.to_str().unwrap(),
+        program.to_str().unwrap(),
+        &format!("--config={}", file.display()),
+        "--zap-log-level=3",
+    ];
+    let environment = [("KUBECONFIG", kubeconfig.as_os_str()), ("NAMESPACE", KUEUE.as_ref())];
+    field::run(hub, "kueue", Path::new("unshare"), &environment, &arguments).await
+}
+
+/// Waits until a `MultiKueueCluster` has this status of its condition `Active`, and returns its reason.
+async fn active(stage: &Stage, kueue: &Running, name: &str, status: &str) -> String {
+    eventually(&format!("MultiKueueCluster {name} has Active={status}"), WHOLE_FLEET, async || {
+        let shown = get(&stage.ocm, &multi_kueue_cluster(name)).await.unwrap_or_default();
+        let conditions = shown["status"]["conditions"].as_array();
+        let active = conditions.and_then(|list| list.iter().find(|it| it["type"] == "Active")).cloned();
+        match active {
+            Some(active) if active["status"] == status => Ok(active["reason"].as_str().map(str::to_owned)),
+            other => Err(format!("{other:?}; {}", last_errors(kueue))),
+        }
+    })
+    .await
+}
+
+/// The end of what it logs as an error.
+fn last_errors(kueue: &Running) -> String {
+    let log = kueue.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("\"error\"")).collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+/// Creates a job, and waits until it has a Workload on both clusters.
+async fn placed(stage: &Stage, kueue: &Running, name: &str) {
+    let container = json!({
+        "name": "main", "image": "example.com/main", "resources": { "requests": { "cpu": "1" } },
+    });
+    let job = Object::new(("batch", "v1", "Job"), "jobs", Some(JOBS), name)
+        .label("kueue.x-k8s.io/queue-name", "queue")
+        .field(
+            "spec",
+            json!({
+                "suspend": true,
+                "managedBy": "kueue.x-k8s.io/multikueue",
+                "template": { "spec": { "restartPolicy": "Never", "containers": [container] } },
+            }),
+        );
+    job.create(&stage.ocm).await.unwrap();
+    for cluster in CLUSTERS {
+        let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
+        let workloads = kueue_object("Workload", "workloads", Some(JOBS), "").api(&client);
+        eventually(&format!("{cluster} has a Workload of {name}"), WHOLE_FLEET, async || {
+            let list = workloads.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let names: Vec<_> = list.into_iter().filter_map(|it| it.metadata.name).collect();
+            let prefix = format!("job-{name}-");
+            if names.iter().any(|it| it.starts_with(&prefix)) {
+                Ok(())
+            } else {
+                let here = kueue_object("Workload", "workloads", Some(JOBS), "").api(&stage.ocm);
+                let here = here.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+                let here: Vec<_> = here.into_iter().map(|it| it.data["status"].to_string()).collect();
+                Err(format!("{names:?}; on the hub {here:?}; {}", last_errors(kueue)))
+            }
+        })
+        .await;
+    }
+}
+
+/// How many watches on clusters it has started.
+fn watches(kueue: &Running) -> usize {
+    kueue.log().matches("Starting watch").count()
+}
+
+#[tokio::test]
+async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant_ends() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application(KUEUE, &CLUSTERS).await;
+    sees(&stage.ocm, KUEUE, &CLUSTERS).await;
+    install(&stage, &application).await;
+    let kueue = kueue(&stage, &application).await;
+    for cluster in CLUSTERS {
+        assert_eq!(active(&stage, &kueue, cluster, "True").await, "Active");
+    }
+    placed(&stage, &kueue, "first").await;
+
+    // Heartbeats and a restart cost no connection.
+    let before = watches(&kueue);
+    assert!(before > 0, "{}", last_errors(&kueue));
+    for beat in 0..20 {
+        for cluster in CLUSTERS {
+            let cluster = ocm::ManagedCluster::named(cluster).into();
+            merge_status(&stage.ocm, &cluster, &json!({ "allocatable": { "cpu": beat.to_string() } })).await;
+        }
+    }
+    stage.restart().await;
+    placed(&stage, &kueue, "second").await;
+    assert_eq!(watches(&kueue), before, "no watch is restarted");
+
+    // The old token is invalid at once, and the next one is copied.
+    for cluster in CLUSTERS {
+        stage.agent(cluster).await.delete_service_account(application.account()).await.unwrap();
+        stage.rotate(cluster, application.account()).await;
+    }
+    placed(&stage, &kueue, "third").await;
+
+    let binding = ocm::bound(KUEUE, KUEUE);
+    delete(&stage.ocm, &binding).await;
+    for cluster in CLUSTERS {
+        active(&stage, &kueue, cluster, "False").await;
+    }
+    create(&stage.ocm, [binding]).await;
+    for cluster in CLUSTERS {
+        assert_eq!(active(&stage, &kueue, cluster, "True").await, "Active");
+    }
+    placed(&stage, &kueue, "fourth").await;
+}
