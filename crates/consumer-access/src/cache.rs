@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, AccountName};
-use hub_core::consumer_access::{AccessSettings, ObservedObject};
+use hub_core::consumer_access::{AccessSettings, FoundObject, ObservedObject};
 use hub_runtime::watch::{OwnWrites, is_newer};
 
 /// A watch of one kind: of the object of one account, or of all objects.
@@ -13,9 +13,7 @@ pub(crate) struct WatchName(pub(crate) Option<AccountName>);
 /// The objects of one kind by account.
 #[derive(Default)]
 pub(crate) struct ObjectCache {
-    objects: BTreeMap<AccountKey, ObservedObject>,
-    /// The uid of the last object that had our marks.
-    ours: BTreeMap<AccountKey, String>,
+    objects: BTreeMap<AccountKey, FoundObject>,
     writes: BTreeMap<WatchName, OwnWrites<AccountKey>>,
     /// The watches whose list is complete.
     listed: BTreeSet<WatchName>,
@@ -23,18 +21,18 @@ pub(crate) struct ObjectCache {
 
 impl ObjectCache {
     /// The object.
-    pub(crate) fn get(&self, key: &AccountKey) -> Option<&ObservedObject> {
+    pub(crate) fn get(&self, key: &AccountKey) -> Option<&FoundObject> {
         self.objects.get(key)
     }
 
-    /// The uid of the last object that had our marks.
-    pub(crate) fn uid(&self, key: &AccountKey) -> Option<&String> {
-        self.ours.get(key)
+    /// Whether the object of this key is ours.
+    pub(crate) fn is_ours(&self, key: &AccountKey) -> bool {
+        self.objects.get(key).is_some_and(|found| found.is_ours)
     }
 
-    /// Every key with an object.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &AccountKey> {
-        self.objects.keys()
+    /// Every key with an object of ours.
+    pub(crate) fn ours(&self) -> impl Iterator<Item = &AccountKey> {
+        self.objects.iter().filter(|(_, found)| found.is_ours).map(|(key, _)| key)
     }
 
     /// Whether the list of this watch is complete, so that an absent object does not exist.
@@ -67,7 +65,7 @@ impl ObjectCache {
         self.store(settings, key, object, replaces);
     }
 
-    /// Stores the response to our own write.
+    /// Stores the response to a patch or a delete.
     pub(crate) fn wrote(
         &mut self,
         settings: &AccessSettings,
@@ -77,6 +75,22 @@ impl ObjectCache {
     ) {
         if self.store(settings, key, object, false) {
             self.writes.entry(watch.clone()).or_default().wrote(key);
+        }
+    }
+
+    /// Stores the response to a create.
+    pub(crate) fn created(
+        &mut self,
+        settings: &AccessSettings,
+        watch: &WatchName,
+        key: &AccountKey,
+        object: ObservedObject,
+    ) {
+        let uid = object.version.uid.clone();
+        self.wrote(settings, watch, key, object);
+        // Also if the watch was faster, and showed it as a webhook had changed it.
+        if let Some(found) = self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
+            found.is_ours = true;
         }
     }
 
@@ -90,7 +104,6 @@ impl ObjectCache {
     /// An object is gone.
     pub(crate) fn forget(&mut self, key: &AccountKey) {
         self.objects.remove(key);
-        self.ours.remove(key);
     }
 
     /// Stores an object unless a newer version of it is known; returns whether it did.
@@ -101,14 +114,16 @@ impl ObjectCache {
         object: ObservedObject,
         replaces: bool,
     ) -> bool {
-        let known = self.objects.get(key).map(|known| known.version.resource_version.as_str());
-        if !replaces && known.is_some_and(|known| !is_newer(&object.version.resource_version, known)) {
+        let known = self.objects.get(key);
+        let version = known.map(|known| known.object.version.resource_version.as_str());
+        if !replaces && version.is_some_and(|version| !is_newer(&object.version.resource_version, version)) {
             return false;
         }
-        if object.is_marked(settings) {
-            self.ours.insert(key.clone(), object.version.uid.clone());
+        let mut found = FoundObject::seen(settings, known, object);
+        if !found.is_ours && settings.consumers.get(&key.account).is_none() {
+            found.object.forget_content();
         }
-        self.objects.insert(key.clone(), object);
+        self.objects.insert(key.clone(), found);
         true
     }
 }

@@ -64,14 +64,13 @@ impl AccessState {
     fn observed(&self, key: &AccountKey) -> ObservedAccess {
         ObservedAccess {
             account: self.accounts.get(key).cloned(),
-            account_uid: self.accounts.uid(key).cloned(),
             permissions: self.permissions.get(key).cloned(),
-            permissions_uid: self.permissions.uid(key).cloned(),
         }
     }
 
+    /// The keys with an object of ours.
     fn keys(&self) -> BTreeSet<AccountKey> {
-        self.accounts.keys().chain(self.permissions.keys()).cloned().collect()
+        self.accounts.ours().chain(self.permissions.ours()).cloned().collect()
     }
 }
 
@@ -93,7 +92,7 @@ impl Store {
         Arc::new(Self { host, settings, work, fleet, state: Mutex::default() })
     }
 
-    /// Queues every account that exists or should exist.
+    /// Queues every account of ours that exists or should exist.
     pub(crate) fn queue_everything(&self) {
         let fleet = self.fleet.read();
         // Not in the loop, which would hold the lock.
@@ -174,14 +173,19 @@ impl Store {
         }
     }
 
-    /// Records an object that a watch shows, unless it has nothing to do with a consumer.
+    /// Whether an object has to do with a consumer.
+    fn matters(&self, cache: &ObjectCache, key: &AccountKey) -> bool {
+        self.settings.consumers.get(&key.account).is_some() || cache.is_ours(key)
+    }
+
+    /// Records an object that a watch shows.
     pub(crate) fn show(&self, kind: AccessKind, watch: &WatchName, key: AccountKey, object: ObservedObject) {
-        let is_of_consumer = self.settings.consumers.get(&key.account).is_some();
         let mut state = self.state.lock();
         let cache = state.cache(kind);
-        if is_of_consumer || cache.get(&key).is_some() || object.is_marked(&self.settings) {
-            cache.show(&self.settings, watch, &key, object);
-            drop(state);
+        cache.show(&self.settings, watch, &key, object);
+        let matters = self.matters(cache, &key);
+        drop(state);
+        if matters {
             self.changed(key);
         }
     }
@@ -189,17 +193,23 @@ impl Store {
     /// Records that a watch shows an object to be gone.
     pub(crate) fn ended(&self, kind: AccessKind, watch: &WatchName, key: AccountKey) {
         let mut state = self.state.lock();
-        let is_known = state.cache(kind).get(&key).is_some();
-        state.cache(kind).ended(watch, &key);
+        let cache = state.cache(kind);
+        let matters = self.matters(cache, &key);
+        cache.ended(watch, &key);
         drop(state);
-        if is_known {
+        if matters {
             self.changed(key);
         }
     }
 
-    /// Records the response to our own write.
+    /// Records the response to our own patch or delete.
     pub(crate) fn wrote(&self, kind: AccessKind, key: &AccountKey, object: ObservedObject) {
         self.state.lock().cache(kind).wrote(&self.settings, &watch_of(kind, key), key, object);
+    }
+
+    /// Records the response to our own create.
+    pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, object: ObservedObject) {
+        self.state.lock().cache(kind).created(&self.settings, &watch_of(kind, key), key, object);
     }
 
     /// Records that an object of ours is gone.

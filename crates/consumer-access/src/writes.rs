@@ -118,7 +118,8 @@ impl AccessWriter {
         let created =
             self.store.host.writer.send(request, api.create(&PostParams::default(), &object)).await?;
         info!("{} {name}: created", resource(kind));
-        self.observe(kind, key, &created);
+        let created = ObservedObject::read(&created.metadata, Some(&created.data));
+        self.store.created(kind, key, created);
         Ok(())
     }
 

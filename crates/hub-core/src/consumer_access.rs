@@ -11,8 +11,10 @@
 //! - **Unknown is not empty.** A grant in doubt creates nothing, and deletes nothing but permissions that are bound to an
 //!   account of another owner.
 //!
-//! An object belongs to us if it has the [marks](AccessSettings::marks) of this installation, or the uid of an object
-//! that had them: an object whose labels are removed while the controller runs is still ours.
+//! An object belongs to us if this process created it, or if it had the [marks](AccessSettings::marks) of this
+//! installation when this process first saw it ([`FoundObject`]). An admission policy of the chart lets no other user set
+//! or remove marks. We change and delete an object of ours only while it also shows by what it is that it is ours, which
+//! is all that the policies for our own writes can check.
 
 mod declaration;
 mod desired;
@@ -21,5 +23,5 @@ mod plan;
 
 pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, Rotation};
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, work_name};
-pub use observed::{AccessKind, ObservedAccess, ObservedObject};
+pub use observed::{AccessKind, FoundObject, ObservedAccess, ObservedObject};
 pub use plan::{AccessAction, AccessPlan};

@@ -19,7 +19,9 @@ use crate::support::world::{self, get, merge, told};
 use crate::support::{Hub, SOON};
 use crate::works::every_permission_is_used;
 
-const DECLARED: [&str; 7] = [
+const DECLARED: [&str; 8] = [
+    // Whoever plays Open Cluster Management here also edits what the policies protect.
+    "policies.clusterManagers.users={ocm}",
     "consumers.app.namespace=team",
     "consumers.app.serviceAccountName=app",
     "consumers.app.managedServiceAccount=app",
@@ -32,6 +34,7 @@ const COMPONENT: &str = "consumers";
 const AGENTS: &str = "open-cluster-management-agent-addon";
 const ACCOUNTS: &str = "'hub-addons-consumers-accounts'";
 const WORKS: &str = "'hub-addons-consumers-manifestworks'";
+const OTHERS: &str = "'hub-addons-consumer-access'";
 
 fn account(cluster: &str, name: &str) -> Object {
     ocm::managed_service_account(cluster, name)
@@ -304,18 +307,22 @@ fn binding(kind: &str, namespace: Option<&str>, role: &str) -> Value {
     })
 }
 
-/// Permissions as consumer access creates them.
-fn our_work(edit: impl FnOnce(&mut Value)) -> Object {
-    let owner = json!({
+/// The account as the owner of its permissions.
+fn owner() -> Value {
+    json!({
         "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
         "name": "app", "uid": "1",
-    });
+    })
+}
+
+/// Permissions as consumer access creates them.
+fn our_work(edit: impl FnOnce(&mut Value)) -> Object {
     let manifests =
         [binding("ClusterRoleBinding", None, "view"), binding("RoleBinding", Some("jobs"), "edit")];
     let mut body = json!({
         "metadata": {
             "name": "hub-addons-consumer-app", "namespace": "default", "labels": marks(),
-            "ownerReferences": [owner],
+            "ownerReferences": [owner()],
         },
         "spec": { "workload": { "manifests": manifests } },
     });
@@ -339,21 +346,21 @@ fn bound(edit: impl FnOnce(&mut Value)) -> Attempt {
     applying(&binding)
 }
 
-async fn refused(hub: &Hub, cases: Vec<(Attempt, &str)>, policy: &str) {
-    let process = hub.client_like(&user(COMPONENT), MASTERS).await.unwrap();
+async fn refused(hub: &Hub, who: &str, cases: Vec<(Attempt, &str)>, policy: &str) {
+    let client = hub.client_like(who, MASTERS).await.unwrap();
     for (attempt, words) in cases {
         eventually(&format!("{attempt:?} is refused"), SOON, async || {
-            let refusal = attempt.by(&process).await.err().unwrap_or_default();
+            let refusal = attempt.by(&client).await.err().unwrap_or_default();
             if refusal.contains(policy) && refusal.contains(words) { Ok(()) } else { Err(refusal) }
         })
         .await;
     }
 }
 
-async fn allowed(hub: &Hub, attempts: Vec<Attempt>) {
-    let process = hub.client_like(&user(COMPONENT), MASTERS).await.unwrap();
+async fn allowed(hub: &Hub, who: &str, attempts: Vec<Attempt>) {
+    let client = hub.client_like(who, MASTERS).await.unwrap();
     for attempt in attempts {
-        assert_eq!(attempt.by(&process).await, Ok(()), "{attempt:?}");
+        assert_eq!(attempt.by(&client).await, Ok(()), "{attempt:?}");
     }
 }
 
@@ -378,7 +385,7 @@ async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces(
     let retired = our_account("retired", |_| {});
     let annotations = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "team" });
     let taken = json!({ "metadata": { "labels": marks(), "annotations": annotations } });
-    allowed(&hub, vec![Create(ours.clone())]).await;
+    allowed(&hub, &user(COMPONENT), vec![Create(ours.clone())]).await;
     world::create(&hub.ocm, [ours.clone(), foreign.clone(), retired.clone()]).await;
     let fresh = |edit: fn(&mut Value)| Create(our_account("app", edit));
     let cases = vec![
@@ -398,9 +405,9 @@ async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces(
         (Patch(retired.clone(), json!({ "metadata": { "annotations": null } })), names),
         (Delete(foreign), own),
     ];
-    refused(&hub, cases, ACCOUNTS).await;
+    refused(&hub, &user(COMPONENT), cases, ACCOUNTS).await;
     let rotates = json!({ "spec": { "rotation": { "enabled": false } } });
-    allowed(&hub, vec![Patch(ours.clone(), rotates), Delete(ours), Delete(retired)]).await;
+    allowed(&hub, &user(COMPONENT), vec![Patch(ours.clone(), rotates), Delete(ours), Delete(retired)]).await;
 }
 
 #[tokio::test]
@@ -458,13 +465,81 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_to_its_ow
             account,
         ),
     ];
-    refused(&hub, cases, WORKS).await;
+    refused(&hub, &user(COMPONENT), cases, WORKS).await;
     let ours = our_work(|_| {});
-    allowed(&hub, vec![Create(ours.clone())]).await;
-    let foreign = work("team", "app").field("spec", json!({ "workload": { "manifests": [] } }));
-    world::create(&hub.ocm, [ours.clone(), foreign.clone()]).await;
+    allowed(&hub, &user(COMPONENT), vec![Create(ours.clone())]).await;
+    let empty = json!({ "workload": { "manifests": [] } });
+    let theirs = work("team", "eve").field("spec", empty.clone());
+    let bare = work("team", "app").field("spec", empty.clone());
+    world::create(&hub.ocm, [ours.clone(), theirs.clone(), bare.clone()]).await;
     let marked = json!({ "metadata": { "labels": marks() } });
-    refused(&hub, vec![(Patch(foreign.clone(), marked), own), (Delete(foreign), own)], WORKS).await;
-    let emptied = json!({ "spec": { "workload": { "manifests": [] } } });
-    allowed(&hub, vec![Patch(ours.clone(), emptied), Delete(ours)]).await;
+    let cases = vec![(Patch(theirs.clone(), marked), names), (Delete(theirs), own)];
+    refused(&hub, &user(COMPONENT), cases, WORKS).await;
+    // The names of the permissions of consumers are reserved, so that nothing that is stripped from them remains.
+    let restored = json!({ "metadata": { "labels": marks(), "ownerReferences": [owner()] } });
+    let attempts = vec![
+        Patch(bare.clone(), restored),
+        Delete(bare),
+        Patch(ours.clone(), json!({ "spec": empty })),
+        Delete(ours),
+    ];
+    allowed(&hub, &user(COMPONENT), attempts).await;
+}
+
+#[tokio::test]
+async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
+    use Attempt::{Create, Delete, Patch, PatchStatus};
+    let hub = hub().await;
+    let (ours, permissions) = (our_account("app", |_| {}), our_work(|_| {}));
+    let (foreign, other_work) = (account("team", "app"), work("team", "eve"));
+    let foreign_work = other_work.field("spec", json!({ "workload": { "manifests": [] } }));
+    world::create(&hub.ocm, [ours.clone(), permissions.clone(), foreign.clone(), foreign_work.clone()]).await;
+    let reserved = work("team", "app").field("spec", json!({ "workload": { "manifests": [] } }));
+    let create = "only consumer access may create";
+    let change = "only consumer access may set or remove its labels";
+    let metadata = |patch: Value| json!({ "metadata": patch });
+    let marked = metadata(json!({ "labels": marks() }));
+    let mut cases = vec![
+        (Create(our_account("eve", |_| {})), create),
+        (Create(work("default", "eve").field("metadata", marked_metadata("eve"))), create),
+        (Create(reserved), create),
+        (Patch(foreign.clone(), marked.clone()), change),
+        (Patch(foreign_work.clone(), marked), change),
+        (Patch(ours.clone(), json!({ "spec": { "rotation": { "validity": "1h" } } })), change),
+        (Patch(permissions.clone(), json!({ "spec": { "workload": { "manifests": [] } } })), change),
+        (Patch(permissions.clone(), metadata(json!({ "ownerReferences": [] }))), change),
+        (Patch(ours.clone(), metadata(json!({ "labels": { ocm::SYNC_LABEL: null } }))), change),
+        (Patch(ours.clone(), metadata(json!({ "annotations": null }))), change),
+    ];
+    for label in marks().as_object().unwrap().keys() {
+        for object in [&ours, &permissions] {
+            let stripped = metadata(json!({ "labels": { (label.as_str()): null } }));
+            cases.push((Patch(object.clone(), stripped), change));
+        }
+    }
+    refused(&hub, "eve", cases, OTHERS).await;
+
+    // Agents write finalizers and the status, and people other labels and annotations; anybody may delete.
+    let agents = metadata(json!({
+        "finalizers": ["cluster.open-cluster-management.io/manifest-work-cleanup"],
+        "labels": { "theirs": "1" }, "annotations": { "theirs": "1" },
+    }));
+    let mut attempts = vec![
+        Patch(foreign.clone(), json!({ "spec": { "rotation": { "validity": "1h" } } })),
+        Patch(foreign_work, metadata(json!({ "labels": { "theirs": "1" } }))),
+        Create(account("default", "mine")),
+    ];
+    for object in [ours, permissions] {
+        attempts.extend([
+            Patch(object.clone(), agents.clone()),
+            PatchStatus(object.clone(), json!({ "conditions": [] })),
+            Delete(object),
+        ]);
+    }
+    allowed(&hub, "eve", attempts).await;
+}
+
+/// The metadata of a ManifestWork in `default` that is marked as one of consumer access.
+fn marked_metadata(account: &str) -> Value {
+    json!({ "name": format!("hub-addons-consumer-{account}"), "namespace": "default", "labels": marks() })
 }

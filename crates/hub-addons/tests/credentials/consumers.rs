@@ -216,6 +216,32 @@ async fn objects_of_other_owners_are_reported_and_left_alone() {
 }
 
 #[tokio::test]
+async fn an_account_that_is_marked_later_is_neither_adopted_nor_deleted() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1", "s").await;
+    cluster(&hub.ocm, "c2", "s").await;
+    account("c1").create(&hub.ocm).await.unwrap();
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    told(&hub.ocm, &account("c1"), "ForeignAccount").await;
+    // It gets everything that ours have.
+    let (ours, _) = equipped(&hub.ocm, "c2").await;
+    let (labels, annotations) = (&ours["metadata"]["labels"], &ours["metadata"]["annotations"]);
+    let marked =
+        json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": ours["spec"] });
+    merge(&hub.ocm, &account("c1"), &marked).await;
+    let theirs = get(&hub.ocm, &account("c1")).await;
+    cluster(&hub.ocm, "c3", "s").await;
+    equipped(&hub.ocm, "c3").await;
+    assert_eq!(get(&hub.ocm, &work("c1")).await, None, "no permissions are bound to it");
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    bare(&hub.ocm, "c2").await;
+    bare(&hub.ocm, "c3").await;
+    addons.measures(IDLE, 0.0).await;
+    assert_eq!(get(&hub.ocm, &account("c1")).await, theirs);
+}
+
+#[tokio::test]
 async fn an_edit_by_hand_is_undone_and_permissions_that_are_not_applied_are_reported() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1", "s").await;

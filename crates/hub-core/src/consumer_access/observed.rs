@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use hub_api::labels;
 use hub_api::names::AccountKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
+use super::declaration::Consumer;
 use super::desired::{AccessSettings, Desired, work_name};
 use crate::version::Version;
 
@@ -85,6 +87,13 @@ impl ObservedObject {
         }
     }
 
+    /// Forgets all but its identity: nothing else of a stranger matters.
+    pub fn forget_content(&mut self) {
+        let version = self.version.clone();
+        *self = Self::read(&ObjectMeta::default(), None);
+        self.version = version;
+    }
+
     /// Whether it has the marks of this installation.
     #[must_use]
     pub fn is_marked(&self, settings: &AccessSettings) -> bool {
@@ -102,17 +111,39 @@ impl ObservedObject {
     }
 }
 
+/// An object with a name of ours, and whether it is ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundObject {
+    /// The object.
+    pub object: ObservedObject,
+    /// Whether this process created it, or it had our marks when this process first saw it. Marks that are set or removed
+    /// later do not change this.
+    pub is_ours: bool,
+}
+
+impl FoundObject {
+    /// An object that is read; `before` is the last one of this name.
+    #[must_use]
+    pub fn seen(settings: &AccessSettings, before: Option<&Self>, object: ObservedObject) -> Self {
+        let before = before.filter(|before| before.object.version.uid == object.version.uid);
+        let is_ours = before.map_or_else(|| object.is_marked(settings), |before| before.is_ours);
+        Self { object, is_ours }
+    }
+
+    /// An object that this process has created.
+    #[must_use]
+    pub fn created(object: ObservedObject) -> Self {
+        Self { object, is_ours: true }
+    }
+}
+
 /// The access to a cluster on the API server.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ObservedAccess {
     /// The account.
-    pub account: Option<ObservedObject>,
-    /// The uid of the last account of this name that had our marks.
-    pub account_uid: Option<String>,
+    pub account: Option<FoundObject>,
     /// The permissions.
-    pub permissions: Option<ObservedObject>,
-    /// The uid of the last ManifestWork of this name that had our marks.
-    pub permissions_uid: Option<String>,
+    pub permissions: Option<FoundObject>,
 }
 
 impl ObservedAccess {
@@ -125,6 +156,10 @@ impl ObservedAccess {
     /// The object of a kind.
     #[must_use]
     pub fn object(&self, kind: AccessKind) -> Option<&ObservedObject> {
+        self.found(kind).map(|found| &found.object)
+    }
+
+    fn found(&self, kind: AccessKind) -> Option<&FoundObject> {
         match kind {
             AccessKind::Account => self.account.as_ref(),
             AccessKind::Permissions => self.permissions.as_ref(),
@@ -132,18 +167,31 @@ impl ObservedAccess {
     }
 
     /// The object of a kind, if it is ours, or whether it is another owner's.
-    pub(super) fn ours(&self, settings: &AccessSettings, kind: AccessKind) -> Owned<'_> {
-        let uid = match kind {
-            AccessKind::Account => &self.account_uid,
-            AccessKind::Permissions => &self.permissions_uid,
-        };
-        match self.object(kind) {
+    pub(super) fn ours(&self, settings: &AccessSettings, key: &AccountKey, kind: AccessKind) -> Owned<'_> {
+        match self.found(kind) {
             None => Owned::Absent,
-            Some(object) if uid.as_ref() == Some(&object.version.uid) || object.is_marked(settings) => {
+            Some(FoundObject { object, is_ours: true }) if settings.may_change(key, kind, object) => {
                 Owned::Ours(object)
             }
             Some(_) => Owned::Foreign,
         }
+    }
+}
+
+impl AccessSettings {
+    /// Whether an object shows by what it is now that it is ours. The admission policies of the chart, which know no
+    /// history, allow changes and deletes by the same rule: it is marked; or, so that lost labels are restored, it is
+    /// an account that is limited to the namespace of its consumer, or the permissions of a declared account, whose
+    /// name they reserve.
+    fn may_change(&self, key: &AccountKey, kind: AccessKind, object: &ObservedObject) -> bool {
+        let is_recognized = |consumer: &Consumer| match kind {
+            AccessKind::Account => object
+                .annotations
+                .get(labels::SYNC_TO_NAMESPACES)
+                .is_some_and(|namespaces| namespaces == consumer.namespace.as_str()),
+            AccessKind::Permissions => true,
+        };
+        object.is_marked(self) || self.consumers.get(&key.account).is_some_and(is_recognized)
     }
 }
 

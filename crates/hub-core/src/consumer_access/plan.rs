@@ -41,9 +41,9 @@ impl AccessSettings {
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
         let mut notes = BTreeMap::new();
         let action = match (self.grant(fleet, key), self.consumers.get(&key.account)) {
-            (Grant::Refused, _) | (_, None) => self.withdraw(observed, &mut notes),
+            (Grant::Refused, _) | (_, None) => self.withdraw(key, observed, &mut notes),
             (grant, Some(consumer)) => {
-                let account = observed.ours(self, AccessKind::Account);
+                let account = observed.ours(self, key, AccessKind::Account);
                 let first = step(AccessKind::Account, key, grant, &account, &self.account(consumer));
                 match (first, account) {
                     (Some(action), _) => action,
@@ -58,7 +58,7 @@ impl AccessSettings {
                             consumer.namespace
                         );
                         notes.insert(AccessKind::Account, vec![Note::new(Reason::ForeignAccount, message)]);
-                        delete(&observed.ours(self, AccessKind::Permissions), AccessKind::Permissions)
+                        delete(&observed.ours(self, key, AccessKind::Permissions), AccessKind::Permissions)
                     }
                     (None, _) => AccessAction::Nothing,
                 }
@@ -70,11 +70,13 @@ impl AccessSettings {
     /// The account goes first; what is left are its permissions.
     fn withdraw(
         &self,
+        key: &AccountKey,
         observed: &ObservedAccess,
         notes: &mut BTreeMap<AccessKind, Vec<Note>>,
     ) -> AccessAction {
-        let permissions = || delete(&observed.ours(self, AccessKind::Permissions), AccessKind::Permissions);
-        match observed.ours(self, AccessKind::Account) {
+        let permissions =
+            || delete(&observed.ours(self, key, AccessKind::Permissions), AccessKind::Permissions);
+        match observed.ours(self, key, AccessKind::Account) {
             // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
             Owned::Ours(account) if account.is_deleting => {
                 let message = "is being deleted and waits for a finalizer; it has no permissions on the cluster any more";
@@ -95,7 +97,7 @@ impl AccessSettings {
         desired: Option<Desired>,
         notes: &mut BTreeMap<AccessKind, Vec<Note>>,
     ) -> AccessAction {
-        let permissions = observed.ours(self, AccessKind::Permissions);
+        let permissions = observed.ours(self, key, AccessKind::Permissions);
         let Some(desired) = desired else { return delete(&permissions, AccessKind::Permissions) };
         let note = match permissions {
             Owned::Absent => None,

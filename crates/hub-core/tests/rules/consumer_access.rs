@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{
-    AccessAction, AccessKind, AccessPlan, AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE,
+    AccessAction, AccessKind, AccessPlan, AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE, FoundObject,
     InvalidConsumers, ObservedAccess, ObservedObject,
 };
 use hub_core::explain::observed::AccountPermission;
@@ -62,11 +62,11 @@ fn doubtful() -> Fleet {
     fleet([member("c1", "prod"), broken("prod"), binding("team", "prod")])
 }
 
-/// The two objects on an API server, and the uids that the controller has recorded.
+/// The two objects on an API server, and what the controller has found.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct World {
     objects: BTreeMap<AccessKind, Value>,
-    recorded: BTreeMap<AccessKind, String>,
+    found: BTreeMap<AccessKind, FoundObject>,
     uids: u32,
     writes: Vec<String>,
 }
@@ -83,20 +83,23 @@ impl World {
         world
     }
 
+    /// The controller sees what exists.
     fn observed(&mut self, settings: &AccessSettings) -> ObservedAccess {
+        let mut before = std::mem::take(&mut self.found);
         for (kind, object) in &self.objects {
-            let object = observe(object);
-            if object.is_marked(settings) {
-                self.recorded.insert(*kind, object.version.uid);
-            }
+            let before = before.remove(kind);
+            self.found.insert(*kind, FoundObject::seen(settings, before.as_ref(), observe(object)));
         }
-        let object = |kind| self.objects.get(&kind).map(observe);
         ObservedAccess {
-            account: object(AccessKind::Account),
-            account_uid: self.recorded.get(&AccessKind::Account).cloned(),
-            permissions: object(AccessKind::Permissions),
-            permissions_uid: self.recorded.get(&AccessKind::Permissions).cloned(),
+            account: self.found.get(&AccessKind::Account).cloned(),
+            permissions: self.found.get(&AccessKind::Permissions).cloned(),
         }
+    }
+
+    /// Another user edits an object.
+    fn edit(&mut self, kind: AccessKind, patch: &Value) {
+        let object = self.objects.remove(&kind).unwrap();
+        self.objects.insert(kind, with(object, patch));
     }
 
     fn plan(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
@@ -114,7 +117,9 @@ impl World {
                     assert!(!self.objects.contains_key(kind), "created over an object");
                     self.uids += 1;
                     let uid = json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
-                    self.objects.insert(*kind, with(object.clone(), &uid));
+                    let object = with(object.clone(), &uid);
+                    self.found.insert(*kind, FoundObject::created(observe(&object)));
+                    self.objects.insert(*kind, object);
                     self.writes.push(format!("create {kind:?}"));
                 }
                 AccessAction::Patch(kind, patch) => {
@@ -199,8 +204,8 @@ fn a_granted_cluster_takes_two_writes_the_account_first_and_none_after_that() {
         "kind": "ServiceAccount", "name": "app", "namespace": "open-cluster-management-agent-addon",
     }]);
     assert!(manifests.iter().all(|it| it["subjects"] == subject), "{manifests:?}");
-    // As after a restart: nothing is recorded.
-    world.recorded.clear();
+    // As after a restart: nothing is known.
+    world.found.clear();
     world.settle(&settings(), &granted());
     assert!(world.writes().is_empty());
 }
@@ -256,7 +261,7 @@ fn an_edit_is_undone_and_labels_of_others_are_kept() {
         (AccessKind::Permissions, json!({ "spec": executor })),
         (AccessKind::Permissions, json!({ "spec": more })),
         (AccessKind::Permissions, json!({ "metadata": { "ownerReferences": null } })),
-        // Recorded by its uid.
+        // Known to be ours.
         (AccessKind::Permissions, json!({ "metadata": { "labels": null } })),
         (AccessKind::Account, json!({ "metadata": { "labels": null } })),
     ] {
@@ -274,14 +279,66 @@ fn an_edit_is_undone_and_labels_of_others_are_kept() {
 
 #[test]
 fn a_stripped_object_is_still_deleted_with_the_grant() {
-    for kind in AccessKind::ALL {
+    for (kind, stripped) in [
+        (AccessKind::Account, json!({ "labels": null })),
+        (AccessKind::Permissions, json!({ "labels": null })),
+        (AccessKind::Permissions, json!({ "labels": null, "ownerReferences": null })),
+    ] {
         let mut world = settled();
-        world.observed(&settings());
-        let object = world.objects.remove(&kind).unwrap();
-        world.objects.insert(kind, with(object, &json!({ "metadata": { "labels": null } })));
+        world.edit(kind, &json!({ "metadata": stripped }));
         world.settle(&settings(), &refused());
         assert!(world.objects.is_empty(), "{kind:?}: {world:?}");
     }
+}
+
+#[test]
+fn an_account_without_labels_and_limit_is_not_ours_for_the_policies_nor_for_the_plan() {
+    let stripped = json!({ "metadata": { "labels": null, "annotations": null } });
+    for fleet in [granted(), refused()] {
+        let mut world = settled();
+        world.edit(AccessKind::Account, &stripped);
+        let account = world.objects[&AccessKind::Account].clone();
+        world.settle(&settings(), &fleet);
+        assert_eq!(world.writes(), ["delete Permissions"], "it has no permissions");
+        assert_eq!(world.objects[&AccessKind::Account], account);
+        // As soon as it can be recognized, it is ours again.
+        world.edit(AccessKind::Account, &json!({ "metadata": { "annotations": { NAMESPACES: "team" } } }));
+        world.settle(&settings(), &refused());
+        assert_eq!(world.writes(), ["delete Account"]);
+    }
+}
+
+#[test]
+fn an_object_that_is_marked_after_it_was_seen_stays_another_owners() {
+    for kind in AccessKind::ALL {
+        let marked = json!({ "metadata": object_of(kind)["metadata"].clone() });
+        let marked = with(marked, &json!({ "metadata": { "uid": "theirs", "resourceVersion": "8" } }));
+        let mut world = World::with(kind, foreign(kind));
+        world.observed(&settings());
+        world.edit(kind, &marked);
+        let before = world.objects[&kind].clone();
+        for fleet in [refused(), granted(), refused()] {
+            world.settle(&settings(), &fleet);
+            assert_eq!(world.objects[&kind], before, "{kind:?}");
+        }
+        assert!(!world.writes().iter().any(|write| *write == format!("delete {kind:?}")));
+        // Another object of that name is judged on its own.
+        world.objects.insert(kind, with(before, &json!({ "metadata": { "uid": "later" } })));
+        world.settle(&settings(), &refused());
+        assert!(world.objects.is_empty(), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_object_that_this_process_created_is_ours_even_if_a_webhook_strips_it() {
+    let mut world = World::default();
+    let AccessAction::Create(kind, object) = world.plan(&settings(), &granted()).action else { panic!() };
+    let bare = json!({ "metadata": { "uid": "new", "resourceVersion": "1", "labels": null } });
+    let object = with(object, &bare);
+    world.found.insert(kind, FoundObject::created(observe(&object)));
+    world.objects.insert(kind, object);
+    world.settle(&settings(), &refused());
+    assert_eq!(world.writes(), ["delete Account"]);
 }
 
 #[test]
@@ -314,7 +371,7 @@ fn permissions_of_another_owner_are_reported_and_left_alone() {
 #[test]
 fn an_object_of_another_installation_is_another_owners() {
     let other = AccessSettings { installation: "elsewhere".into(), ..settings() };
-    let mut world = World { recorded: BTreeMap::new(), ..settled() };
+    let mut world = World { found: BTreeMap::new(), ..settled() };
     let plan = world.settle(&other, &refused());
     assert!(world.writes().is_empty(), "{plan:?}");
     let plan = world.settle(&other, &granted());
@@ -408,13 +465,15 @@ fn a_declaration_that_is_not_valid_is_refused_as_a_whole() {
     }
 }
 
-/// The past of an object: none, ours, edited, stripped, going, or another owner's.
+/// The past of an object: none, ours, edited, held, stripped of labels or of everything, going, or another owner's.
 fn past(kind: AccessKind) -> impl Strategy<Value = (Option<Value>, bool)> {
     let right = object_of(kind);
     let edited =
         with(right.clone(), &json!({ "spec": { "deleteOption": {}, "rotation": null, "workload": null } }));
     let held = with(right.clone(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     let stripped = with(right.clone(), &json!({ "metadata": { "labels": null } }));
+    let bare =
+        with(stripped.clone(), &json!({ "metadata": { "annotations": null, "ownerReferences": null } }));
     let going = deleting(right.clone());
     let objects = prop_oneof![
         Just(None),
@@ -422,6 +481,7 @@ fn past(kind: AccessKind) -> impl Strategy<Value = (Option<Value>, bool)> {
         Just(Some(edited)),
         Just(Some(held)),
         Just(Some(stripped)),
+        Just(Some(bare)),
         Just(Some(going)),
         Just(Some(foreign(kind))),
     ];
@@ -447,19 +507,23 @@ proptest! {
         {
             let Some(object) = object else { continue };
             if is_known && !is_foreign(&object) {
-                let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
-                world.recorded.insert(kind, uid);
+                world.found.insert(kind, FoundObject::created(observe(&object)));
             }
             world.objects.insert(kind, object);
         }
+        world.observed(&settings());
         let before = world.clone();
         let (fleet, grant) = [
             (granted(), Grant::Granted), (refused(), Grant::Refused), (doubtful(), Grant::Unknown),
         ].into_iter().nth(grant).unwrap();
         let settings = settings();
+        // The policies allow no other change.
+        let may_change = |kind, object: &Value| observe(object).is_marked(&settings)
+            || kind == AccessKind::Permissions
+            || object["metadata"]["annotations"][NAMESPACES] == "team";
         let is_ours = |world: &World, kind: AccessKind| world.objects.get(&kind).is_some_and(|object| {
-            let seen = observe(object);
-            seen.is_marked(&settings) || world.recorded.get(&kind) == Some(&seen.version.uid)
+            let found = world.found.get(&kind).filter(|found| found.object.version.uid == observe(object).version.uid);
+            found.is_some_and(|found| found.is_ours) && may_change(kind, object)
         });
         world.settle(&settings, &fleet);
         for kind in AccessKind::ALL {
