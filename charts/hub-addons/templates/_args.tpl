@@ -41,6 +41,8 @@
 {{- if $component.equips }}
 - {{ printf "--consumers=%s" (include "hub-addons.declaration" $root) | quote }}
 - --consumer-account-namespace={{ $values.consumerAccess.accountNamespace }}
+- --consumer-local-cluster={{ $values.consumerAccess.includeLocalCluster }}
+- --withdraw-consumers={{ $values.consumerAccess.withdraw }}
 {{- end }}
 {{- if $component.provisions }}
 - --access-provider-name={{ $access.name }}

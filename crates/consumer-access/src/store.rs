@@ -51,6 +51,8 @@ pub(crate) struct Store {
 struct AccessState {
     accounts: ObjectCache,
     permissions: ObjectCache,
+    /// The accounts with findings, which may end with the grant alone.
+    noted: BTreeSet<AccountKey>,
 }
 
 impl AccessState {
@@ -66,6 +68,11 @@ impl AccessState {
             account: self.accounts.get(key).cloned(),
             permissions: self.permissions.get(key).cloned(),
         }
+    }
+
+    /// Whether an account has an object or a finding.
+    fn concerns(&self, key: &AccountKey) -> bool {
+        !self.observed(key).is_empty() || self.noted.contains(key)
     }
 
     /// The keys with an object of ours.
@@ -140,9 +147,9 @@ impl Store {
         }
     }
 
-    /// A key that is refused and has no object needs no work, unless an attempt for it is under way.
+    /// A key that is refused and has neither object nor finding needs no work, unless an attempt for it is under way.
     fn queue_if_concerned(&self, fleet: &Fleet, key: AccountKey) {
-        let exists = !self.state.lock().observed(&key).is_empty();
+        let exists = self.state.lock().concerns(&key) || self.settings.excludes_local_cluster(fleet, &key);
         if exists || self.settings.grant(fleet, &key) != Grant::Refused || self.work.holds(&key) {
             self.queue(fleet, key);
         }
@@ -210,6 +217,16 @@ impl Store {
     /// Records the response to our own create.
     pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, object: ObservedObject) {
         self.state.lock().cache(kind).created(&self.settings, &watch_of(kind, key), key, object);
+    }
+
+    /// Records whether an account has findings.
+    pub(crate) fn note(&self, key: &AccountKey, has_findings: bool) {
+        let mut state = self.state.lock();
+        if has_findings {
+            state.noted.insert(key.clone());
+        } else {
+            state.noted.remove(key);
+        }
     }
 
     /// Records that an object of ours is gone.

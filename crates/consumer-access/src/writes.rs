@@ -166,13 +166,16 @@ impl AccessWriter {
         plan: &AccessPlan,
         refused: Option<(AccessKind, &WriteError)>,
     ) {
+        let mut has_findings = false;
         for kind in AccessKind::ALL {
             let mut notes = plan.notes.get(&kind).cloned().unwrap_or_default();
             let error = refused.filter(|(refused, _)| *refused == kind);
             notes.extend(error.map(|(_, error)| Note::new(Reason::WriteRefused, error.to_string())));
+            has_findings |= !notes.is_empty();
             let uid = observed.object(kind).map(|object| object.version.uid.as_str());
             self.store.host.reporter.report(&subject(kind, key), uid, notes);
         }
+        self.store.note(key, has_findings);
     }
 }
 

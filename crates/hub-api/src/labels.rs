@@ -17,6 +17,9 @@ pub const MEMBER_ID: &str = "multicluster.x-k8s.io/inventory-member-id";
 /// On a ManagedCluster: the exclusive set it belongs to (OCM's `ExclusiveClusterSetLabel` selector).
 pub const EXCLUSIVE_CLUSTER_SET: &str = "cluster.open-cluster-management.io/clusterset";
 
+/// On a ManagedCluster, with the value [`TRUE`]: it is the hub itself (Advanced Cluster Management).
+pub const LOCAL_CLUSTER: &str = "local-cluster";
+
 /// On a ManagedServiceAccount, with the value [`TRUE`]: the syncer copies its token to the namespaces that its cluster
 /// is granted to.
 pub const SYNC_TO_CLUSTER_PROFILE: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";

@@ -8,6 +8,8 @@
 //!   the account does not hold its permissions.
 //! - **Permissions are bound only to an account of ours.** The ManifestWork is not created for, and is deleted beside, an
 //!   account of another owner with the same name.
+//! - **The hub itself is no cluster for applications** unless the settings say so: ClusterRoles that are bound there are
+//!   permissions on the hub.
 //! - **Unknown is not empty.** A grant in doubt creates nothing, and deletes nothing but permissions that are bound to an
 //!   account of another owner.
 //!

@@ -99,6 +99,8 @@ pub enum Reason {
     ForeignAccount,
     /// A consumer's account is being deleted and waits for a finalizer.
     AccountTerminating,
+    /// A consumer's namespace is granted the hub itself, where consumers get no access.
+    LocalClusterExcluded,
     /// A ManifestWork of another owner has the name of the permissions of a consumer's account.
     ForeignManifestWork,
     /// A cluster has not applied the permissions of a consumer's account.
@@ -107,7 +109,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -132,6 +134,7 @@ impl Reason {
         Self::MissingRole,
         Self::ForeignAccount,
         Self::AccountTerminating,
+        Self::LocalClusterExcluded,
         Self::ForeignManifestWork,
         Self::PermissionsNotApplied,
     ];
@@ -164,6 +167,7 @@ impl Reason {
             Self::MissingRole => "MissingRole",
             Self::ForeignAccount => "ForeignAccount",
             Self::AccountTerminating => "AccountTerminating",
+            Self::LocalClusterExcluded => "LocalClusterExcluded",
             Self::ForeignManifestWork => "ForeignManifestWork",
             Self::PermissionsNotApplied => "PermissionsNotApplied",
         }

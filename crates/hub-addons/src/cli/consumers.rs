@@ -4,7 +4,7 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use consumer_access::{AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE};
 use hub_api::names::{Namespace, is_dns_label};
 
@@ -23,6 +23,15 @@ pub struct ConsumersArgs {
     /// Namespace of the accounts on each cluster: that of the addon managed-serviceaccount
     #[arg(long, env = "HUB_ADDONS_CONSUMER_ACCOUNT_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace, default_value = DEFAULT_ACCOUNT_NAMESPACE)]
     pub consumer_account_namespace: Namespace,
+
+    /// Also give consumers access to the hub itself where it is a managed cluster (local-cluster): their ClusterRoles
+    /// are then permissions on the hub
+    #[arg(long, env = "HUB_ADDONS_CONSUMER_LOCAL_CLUSTER", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub consumer_local_cluster: bool,
+
+    /// Withdraw the access of every consumer, as before an uninstallation
+    #[arg(long, env = "HUB_ADDONS_WITHDRAW_CONSUMERS", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub withdraw_consumers: bool,
 }
 
 /// Parses the name of a namespace.
@@ -40,6 +49,8 @@ impl RunArgs {
             account_namespace: self.consumers.consumer_account_namespace.clone(),
             protected: self.protected_namespaces.clone(),
             installation: leases.into(),
+            includes_local_cluster: self.consumers.consumer_local_cluster,
+            withdraws: self.consumers.withdraw_consumers,
         })
     }
 }

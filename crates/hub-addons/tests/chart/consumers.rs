@@ -131,6 +131,42 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     }
 }
 
+#[tokio::test]
+async fn the_last_access_is_withdrawn_and_all_of_it_before_an_uninstallation() {
+    let hub = Hub::start(LocalHub::builder(), Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")]).await;
+    install(&hub, &DECLARED).await;
+    joins(&hub, "c1").await;
+    let process = start(&hub, COMPONENT).await;
+    equipped(&hub, "c1").await;
+    process.stop().await;
+    let withdrawn = async |values: &[&str], note: &str| {
+        let notes = install(&hub, values).await;
+        assert!(notes.contains(note), "{notes}");
+        let process = start(&hub, COMPONENT).await;
+        world::gone(&hub.ocm, &account("c1", "app")).await;
+        world::gone(&hub.ocm, &work("c1", "app")).await;
+        let refused = refused_writes(&hub, COMPONENT).await;
+        assert!(refused.is_empty(), "{refused}");
+        process.stop().await;
+    };
+    let all = [&DECLARED[..], &["consumerAccess.withdraw=true"]].concat();
+    withdrawn(&all, "the release can be uninstalled").await;
+
+    let notes = install(&hub, &DECLARED).await;
+    assert!(notes.contains("before you uninstall the release, set consumerAccess.withdraw=true"), "{notes}");
+    let process = start(&hub, COMPONENT).await;
+    equipped(&hub, "c1").await;
+    process.stop().await;
+    // No value mentions a consumer any more.
+    withdrawn(&DECLARED[..1], "set consumerAccess.enabled=false to remove it").await;
+    let gvk = ("apps", "v1", "Deployment");
+    let deployment = Object::new(gvk, "deployments", Some("addons"), "hub-addons-consumers");
+    assert!(get(&hub.ocm, &deployment).await.is_some());
+    install(&hub, &["consumerAccess.enabled=false"]).await;
+    assert_eq!(get(&hub.ocm, &deployment).await, None);
+}
+
 /// The Role and the ClusterRole of the component.
 fn roles() -> [Object; 2] {
     let name = format!("{RELEASE}-{COMPONENT}");

@@ -216,6 +216,35 @@ async fn objects_of_other_owners_are_reported_and_left_alone() {
 }
 
 #[tokio::test]
+async fn the_hub_itself_is_excluded_until_it_is_included() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1", "s").await;
+    world::ensure_namespace(&hub.ocm, "hub").await;
+    let itself = ManagedCluster::named("hub").in_set("s").label("local-cluster", "true");
+    itself.create(&hub.ocm).await.unwrap();
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    equipped(&hub.ocm, "c1").await;
+    told(&hub.ocm, &account("hub"), "LocalClusterExcluded").await;
+    assert_eq!(get(&hub.ocm, &account("hub")).await, None);
+    // The finding ends with the grant.
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    addons.measures("hub_addons_findings{reason=\"LocalClusterExcluded\"}", 0.0).await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    addons.measures("hub_addons_findings{reason=\"LocalClusterExcluded\"}", 1.0).await;
+    addons.stop().await;
+
+    let declared = consumers(&declared());
+    let addons = Addons::beside(&hub, &[GATE, &declared, "--consumer-local-cluster"]).await;
+    equipped(&hub.ocm, "hub").await;
+    addons.stop().await;
+    // What was created while it was included is withdrawn.
+    let _addons = start(&hub).await;
+    bare(&hub.ocm, "hub").await;
+    equipped(&hub.ocm, "c1").await;
+}
+
+#[tokio::test]
 async fn an_account_that_is_marked_later_is_neither_adopted_nor_deleted() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1", "s").await;
@@ -330,6 +359,21 @@ async fn a_consumer_that_is_no_longer_declared_loses_its_accounts_and_their_perm
     addons.stop().await;
     let _addons = Addons::beside(&hub, &[GATE, "--consumers=[]"]).await;
     bare(&hub.ocm, "c1").await;
+}
+
+#[tokio::test]
+async fn all_access_is_withdrawn_the_account_first() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    equipped(&hub.ocm, "c1").await;
+    addons.stop().await;
+    let mark = hub.audit().mark().await.unwrap();
+    let _addons = Addons::beside(&hub, &[GATE, &consumers(&declared()), "--withdraw-consumers"]).await;
+    bare(&hub.ocm, "c1").await;
+    let writes = writes(&hub.audit().since(&mark).await.unwrap());
+    assert_eq!(targets(&writes), ["delete managedserviceaccounts c1", "delete manifestworks c1"]);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use clusterprofile_cli::Conclusion;
+use hub_api::labels;
 use hub_core::consumer_access;
 use hub_core::consumer_role::CONSUMER_LABELS;
 use hub_core::credential::account::CONDITION_SYNCED;
@@ -106,7 +107,8 @@ fn every_step_and_code_of_explain_is_listed() {
 fn every_label_and_annotation_is_listed() {
     let source = include_str!("../../../hub-api/src/labels.rs");
     let values = source.split("pub const ").skip(1).map(|rest| rest.split('"').nth(1).unwrap());
-    let keys = values.filter(|value| value.contains('/')).chain(CONSUMER_LABELS.map(|(key, _)| key));
+    let is_key = |value: &&str| value.contains('/') || *value == labels::LOCAL_CLUSTER;
+    let keys = values.filter(is_key).chain(CONSUMER_LABELS.map(|(key, _)| key));
     let keys = keys.chain([MANAGED_BY.0, consumer_access::COMPONENT.0, consumer_access::INSTALLATION]);
     lists("Labels and annotations", &owned(keys));
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use hub_api::labels;
-use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 
 use super::declaration::{BoundClusterRole, Consumer, Consumers};
 use crate::credential::account::can_have_copies;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
 use crate::protected::ProtectedNamespaces;
 use crate::rights::MANAGED_BY;
@@ -22,6 +22,9 @@ pub const INSTALLATION: &str = "hub-addons/installation";
 
 /// Where the addon managed-serviceaccount runs by default, and with it the accounts.
 pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
+
+/// The name of the ManagedCluster that is the hub itself, by convention of Open Cluster Management.
+const LOCAL_CLUSTER: &str = "local-cluster";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -44,6 +47,19 @@ pub struct AccessSettings {
     /// The installation that our objects belong to, as the value of a label. Objects of another installation are those
     /// of another owner.
     pub installation: Namespace,
+    /// Whether consumers also get access to the hub itself, where it is a managed cluster.
+    pub includes_local_cluster: bool,
+    /// Whether all access is withdrawn, as before an uninstallation.
+    pub withdraws: bool,
+}
+
+/// Whether a managed cluster is the hub itself: it has the name that Open Cluster Management gives it, or the label by
+/// which Advanced Cluster Management knows one with another name.
+fn is_local_cluster(fleet: &Fleet, cluster: &ClusterName) -> bool {
+    let is_labelled = |cluster: &ObservedCluster| {
+        cluster.labels.get(labels::LOCAL_CLUSTER).is_some_and(|value| value == labels::TRUE)
+    };
+    cluster.as_str() == LOCAL_CLUSTER || fleet.cluster(cluster).is_some_and(is_labelled)
 }
 
 impl AccessSettings {
@@ -54,9 +70,24 @@ impl AccessSettings {
     }
 
     /// Whether an account should exist: its consumer is declared, and its cluster is granted to the consumer's
-    /// namespace.
+    /// namespace and not the hub itself.
     #[must_use]
     pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
+        if self.withdraws || (!self.includes_local_cluster && is_local_cluster(fleet, &key.cluster)) {
+            return Grant::Refused;
+        }
+        self.declared_grant(fleet, key)
+    }
+
+    /// Whether an account does not exist for the only reason that its cluster is the hub itself.
+    #[must_use]
+    pub fn excludes_local_cluster(&self, fleet: &Fleet, key: &AccountKey) -> bool {
+        let is_excluded =
+            !self.withdraws && !self.includes_local_cluster && is_local_cluster(fleet, &key.cluster);
+        is_excluded && self.declared_grant(fleet, key) == Grant::Granted
+    }
+
+    fn declared_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
         let Some(consumer) = self.consumers.get(&key.account) else { return Grant::Refused };
         let is_protected = self.protected.protection(fleet, &consumer.namespace).is_some();
         if is_protected || !can_have_copies(key) {

@@ -41,7 +41,16 @@ impl AccessSettings {
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
         let mut notes = BTreeMap::new();
         let action = match (self.grant(fleet, key), self.consumers.get(&key.account)) {
-            (Grant::Refused, _) | (_, None) => self.withdraw(key, observed, &mut notes),
+            (Grant::Refused, _) | (_, None) => {
+                let action = self.withdraw(key, observed, &mut notes);
+                if self.excludes_local_cluster(fleet, key) {
+                    let message = "does not exist because the cluster is the hub itself: its permissions would be \
+                                   permissions on the hub; consumerAccess.includeLocalCluster of the chart includes it";
+                    let note = Note::new(Reason::LocalClusterExcluded, message);
+                    notes.entry(AccessKind::Account).or_insert_with(Vec::new).push(note);
+                }
+                action
+            }
             (grant, Some(consumer)) => {
                 let account = observed.ours(self, key, AccessKind::Account);
                 let first = step(AccessKind::Account, key, grant, &account, &self.account(consumer));

@@ -39,6 +39,8 @@ fn settings_of(consumers: &Value) -> AccessSettings {
         account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),
         protected: ProtectedNamespaces::default(),
         installation: "addons".into(),
+        includes_local_cluster: false,
+        withdraws: false,
     }
 }
 
@@ -103,8 +105,12 @@ impl World {
     }
 
     fn plan(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
+        self.plan_of(settings, fleet, &key())
+    }
+
+    fn plan_of(&mut self, settings: &AccessSettings, fleet: &Fleet, key: &AccountKey) -> AccessPlan {
         let observed = self.observed(settings);
-        settings.plan(fleet, &key(), &observed)
+        settings.plan(fleet, key, &observed)
     }
 
     /// Carries out what is planned until nothing is left, as an API server does; returns the last plan.
@@ -230,6 +236,48 @@ fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
         assert_eq!(world.writes(), ["delete Account", "delete Permissions"], "{what}");
         assert!(world.objects.is_empty(), "{what}");
     }
+}
+
+#[test]
+fn a_withdrawal_of_all_access_is_that_of_each_grant() {
+    let mut world = settled();
+    let settings = AccessSettings { withdraws: true, ..settings() };
+    world.settle(&settings, &granted());
+    assert_eq!(world.writes(), ["delete Account", "delete Permissions"]);
+    world.settle(&settings, &granted());
+    assert!(world.writes().is_empty());
+}
+
+#[test]
+fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
+    let of = |name: &str, label: Option<&str>| {
+        let labels = json!({ "metadata": { "labels": { "local-cluster": label } } });
+        let fleet = fleet([with(member(name, "prod"), &labels), exclusive("prod"), binding("team", "prod")]);
+        (fleet, AccountKey { cluster: name.into(), account: "app".into() })
+    };
+    let included = AccessSettings { includes_local_cluster: true, ..settings() };
+    for (name, label, is_hub) in [
+        ("local-cluster", None, true),
+        ("local-cluster", Some("false"), true),
+        ("renamed", Some("true"), true),
+        ("renamed", Some("false"), false),
+        ("c1", None, false),
+    ] {
+        let (fleet, key) = of(name, label);
+        let plan = World::default().plan_of(&settings(), &fleet, &key);
+        let expected: &[Reason] = if is_hub { &[Reason::LocalClusterExcluded] } else { &[] };
+        assert_eq!(reasons(&plan), expected, "{name} {label:?}");
+        assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{name} {label:?}");
+        let plan = World::default().plan_of(&included, &fleet, &key);
+        assert!(matches!(plan.action, AccessAction::Create(..)) && plan.notes.is_empty(), "{plan:?}");
+    }
+    // What it has, it loses; where it is not granted, nothing is said.
+    let (granted, key) = of("renamed", Some("true"));
+    let mut world = settled();
+    let plan = world.plan_of(&settings(), &granted, &key);
+    assert!(matches!(plan.action, AccessAction::Delete(AccessKind::Account, _)), "{plan:?}");
+    let plan = World::default().plan_of(&settings(), &refused(), &key);
+    assert_eq!((plan.action, plan.notes.len()), (AccessAction::Nothing, 0));
 }
 
 #[test]
