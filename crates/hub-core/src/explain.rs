@@ -351,7 +351,9 @@ fn explain_namespace(
     for key in &keys {
         let is_granted = grant::decide(&hub.fleet, key) != Grant::Refused;
         let is_asked = question.is_about_pairs();
-        if !is_granted && !is_asked && !hub.profiles.contains_key(key) {
+        let has_remains =
+            || hub.profiles.contains_key(key) || credential::maintained(hub, key).next().is_some();
+        if !is_granted && !is_asked && !has_remains() {
             continue;
         }
         summary.pairs += 1;
@@ -380,6 +382,9 @@ pub(crate) struct Pair<'a> {
 impl Pair<'_> {
     fn steps(&self, findings: &mut Findings) {
         let may_be_granted = self.grant_steps(findings);
+        if !may_be_granted {
+            self.account_leftovers(findings);
+        }
         if !self.profile_steps(findings) || !may_be_granted {
             return;
         }

@@ -9,6 +9,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use crate::consumer_access::COMPONENT;
+use crate::rights::MANAGED_BY;
+
 /// The condition of a ManagedServiceAccount that reports why copies of its token are missing. If none is missing, the
 /// condition is absent: it would cost a write for every account of a hub.
 pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
@@ -26,6 +29,8 @@ pub struct Account {
     pub asks: bool,
     /// The namespaces that it opts in to.
     pub scope: Scope,
+    /// Whether consumer access maintains it, as its labels show.
+    pub is_maintained: bool,
     /// Its status, or why it cannot be read.
     pub state: Result<AccountState, String>,
 }
@@ -101,6 +106,9 @@ impl Account {
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             asks: label.is_some_and(|label| label == labels::TRUE) && metadata.deletion_timestamp.is_none(),
             scope: Scope::read(annotation.map(String::as_str)),
+            is_maintained: [MANAGED_BY, COMPONENT].iter().all(|(key, value)| {
+                metadata.labels.as_ref().and_then(|all| all.get(*key)).is_some_and(|label| label == value)
+            }),
             state,
         }
     }

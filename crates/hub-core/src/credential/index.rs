@@ -310,6 +310,11 @@ impl CredentialIndex {
         self.sources.get(key)?.credential.as_ref().ok()?.expires
     }
 
+    /// The known accounts of a cluster.
+    pub fn accounts_on(&self, cluster: &ClusterName) -> impl Iterator<Item = (&AccountName, &Account)> {
+        self.accounts.get(cluster).into_iter().flatten()
+    }
+
     /// Every account's name, in order.
     pub fn accounts(&self) -> impl Iterator<Item = AccountKey> {
         self.accounts.iter().flat_map(|(cluster, accounts)| {

@@ -53,6 +53,8 @@ pub enum Code {
     AccountAsks,
     /// No account of the cluster opts in to copies in the namespace.
     NoAccount,
+    /// An account of a consumer exists although its namespace is not granted the cluster.
+    AccountNotWithdrawn,
     /// The agent has reported the token.
     TokenReported,
     /// The state of the copy.
@@ -108,6 +110,7 @@ impl Code {
             Self::TrustAnchorExpired,
             Self::AccountAsks,
             Self::NoAccount,
+            Self::AccountNotWithdrawn,
             Self::TokenReported,
             Self::CredentialOutdated,
             Self::Reported(INVALID_NAMESPACE.to_owned()),
@@ -150,6 +153,7 @@ impl Code {
             Self::Withheld(why) => withheld_code(*why),
             Self::AccountAsks => "AccountAsks",
             Self::NoAccount => "NoAccount",
+            Self::AccountNotWithdrawn => "AccountNotWithdrawn",
             Self::TokenReported => "TokenReported",
             Self::Credential(state) => state.reason(),
             Self::CredentialOutdated => "CredentialOutdated",
@@ -223,6 +227,10 @@ impl fmt::Display for Code {
             Self::Withheld(why) => withheld_text(*why),
             Self::AccountAsks => "the account asks for copies of its token in the namespace",
             Self::NoAccount => "no ManagedServiceAccount of the cluster asks for copies in the namespace",
+            Self::AccountNotWithdrawn => {
+                "the account of a consumer exists, although its namespace is not granted the cluster: its deletion is \
+                 refused or delayed, or consumer access does not run"
+            }
             Self::TokenReported => "the agent has reported the token",
             Self::Credential(state) => return state.fmt(f),
             Self::CredentialOutdated => "the copy differs from what the credential syncer writes",

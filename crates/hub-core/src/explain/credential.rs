@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::controllers::SYNCER;
 use super::observed::{Leading, Observed};
 use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
-use crate::credential::account::{Account, CONDITION_SYNCED};
+use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
 use crate::credential::plan::{CopyAction, CopyPlan, plan};
 use crate::credential::state::State;
 use crate::grant::{self, Grant};
@@ -35,6 +35,21 @@ pub(super) fn expected(hub: &Observed, namespace: &Namespace, keys: &[ProfileKey
     hub.credentials
         .accounts()
         .any(|account| is_granted(&account) && is_meant(planned(hub, namespace, &account).1))
+}
+
+/// The accounts of a cluster that consumer access maintains for a namespace alone.
+pub(super) fn maintained<'a>(
+    hub: &'a Observed,
+    key: &'a ProfileKey,
+) -> impl Iterator<Item = &'a AccountName> {
+    let is_for = |account: &Account| match &account.scope {
+        Scope::Only { namespaces, .. } => account.is_maintained && namespaces.contains(&key.namespace),
+        Scope::EveryGrantedNamespace => false,
+    };
+    hub.credentials
+        .accounts_on(&key.cluster)
+        .filter(move |(_, account)| is_for(account))
+        .map(|(name, _)| name)
 }
 
 /// Whether the account opts in to the namespace, explicitly or not.
@@ -82,6 +97,27 @@ impl Pair<'_> {
             }
         } else {
             self.copies_alone(findings);
+        }
+    }
+
+    /// Accounts that consumer access has to delete, since their namespace is not granted the cluster.
+    pub(super) fn account_leftovers(&self, findings: &mut Findings) {
+        let (hub, cluster) = (self.hub, &self.key.cluster);
+        let is_named = |account: &&AccountName| self.account.is_none_or(|asked| asked == *account);
+        for account in maintained(hub, self.key).filter(is_named) {
+            let object = Object::namespaced(ACCOUNT, cluster, account);
+            let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
+            findings.add(
+                self.account_finding(
+                    Step::Account,
+                    Mark::Problem,
+                    Code::AccountNotWithdrawn,
+                    object,
+                    account,
+                )
+                .field(field, self.key.namespace.as_str())
+                .fix(format!("kubectl delete managedserviceaccount {account} --namespace {cluster}")),
+            );
         }
     }
 
