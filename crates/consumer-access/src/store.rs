@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::consumer_access::{
-    AccessKind, AccessPlan, AccessSettings, Consumer, ObservedAccess, ObservedObject,
+    AccessAction, AccessKind, AccessPlan, AccessSettings, Consumer, ObservedAccess, ObservedObject,
 };
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
@@ -53,6 +53,8 @@ struct AccessState {
     permissions: ObjectCache,
     /// The accounts with findings, which may end with the grant alone.
     noted: BTreeSet<AccountKey>,
+    /// The accounts that the API server has refused to delete.
+    undeletable: BTreeSet<AccountKey>,
 }
 
 impl AccessState {
@@ -67,6 +69,7 @@ impl AccessState {
         ObservedAccess {
             account: self.accounts.get(key).cloned(),
             permissions: self.permissions.get(key).cloned(),
+            is_account_undeletable: self.undeletable.contains(key),
         }
     }
 
@@ -219,6 +222,11 @@ impl Store {
         self.state.lock().cache(kind).created(&self.settings, &watch_of(kind, key), key, object);
     }
 
+    /// Records that the API server has refused to delete an account.
+    pub(crate) fn mark_undeletable(&self, key: &AccountKey) {
+        self.state.lock().undeletable.insert(key.clone());
+    }
+
     /// Records whether an account has findings.
     pub(crate) fn note(&self, key: &AccountKey, has_findings: bool) {
         let mut state = self.state.lock();
@@ -238,12 +246,16 @@ impl Store {
     /// whose consumer is no longer declared are not watched: they are garbage-collected with it.
     pub(crate) fn plan(&self, key: &AccountKey) -> Option<(ObservedAccess, AccessPlan)> {
         let fleet = self.fleet.read();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let is_declared = self.settings.consumers.get(&key.account).is_some();
         let is_complete = state.accounts.is_listed(&watch_of(AccessKind::Account, key))
             && (!is_declared || state.permissions.is_listed(&watch_of(AccessKind::Permissions, key)));
         let observed = is_complete.then(|| state.observed(key))?;
         let plan = self.settings.plan(&fleet, key, &observed);
+        // Every withdrawal begins with the account.
+        if !matches!(plan.action, AccessAction::Delete(..)) {
+            state.undeletable.remove(key);
+        }
         Some((observed, plan))
     }
 }

@@ -10,6 +10,7 @@ use hub_core::consumer_access::{AccessKind, ObservedObject, work_name};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject};
+use serde_json::json;
 
 use crate::cache::WatchName;
 use crate::store::Store;
@@ -53,7 +54,11 @@ impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         let observed = match object {
             Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
-            Err(unreadable) => ObservedObject::read(&unreadable.metadata, None),
+            // What an agent reports in the status decides nothing.
+            Err(unreadable) => {
+                let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
+                ObservedObject::read(&unreadable.metadata, spec.as_ref())
+            }
         };
         self.store.show(self.kind, &self.watch, self.key(key), observed);
     }

@@ -47,17 +47,24 @@ impl AccessWriter {
     /// Reconciles the access of one account, one write after the other.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
         let mut last = AccessAction::Nothing;
+        // That the API server does not delete the account, and what follows.
+        let mut kept: Option<(WriteError, Outcome)> = None;
         for _ in 0..MAX_ROUNDS {
             let Some((observed, plan)) = self.store.plan(key) else { return Outcome::Done };
-            if plan.action == AccessAction::Nothing {
-                self.report(key, &observed, &plan, None);
-                return Outcome::Done;
-            }
             let (kind, is_create) = match plan.action {
                 AccessAction::Create(kind, _) => (kind, true),
                 AccessAction::Patch(kind, _) | AccessAction::Delete(kind, _) => (kind, false),
-                AccessAction::Nothing => return Outcome::Done,
+                AccessAction::Nothing => {
+                    self.report(key, &observed, &plan, &[]);
+                    return Outcome::Done;
+                }
             };
+            if kind == AccessKind::Account
+                && let Some((error, outcome)) = kept
+            {
+                self.report(key, &observed, &plan, &[(kind, &error)]);
+                return outcome;
+            }
             if let Some(pause) = self.store.work.pause(key, is_create) {
                 return Outcome::RetryAfter(pause);
             }
@@ -68,11 +75,19 @@ impl AccessWriter {
             };
             match sent {
                 Ok(()) => self.store.work.written(key),
-                Err(error) => return self.failed(key, kind, &observed, &plan, &error),
+                Err(error) => {
+                    let before = kept.as_ref().map(|(error, _)| (AccessKind::Account, error));
+                    let (outcome, is_refused) = self.failed(key, kind, &observed, &plan, &error, before);
+                    if !is_refused || !matches!(plan.action, AccessAction::Delete(AccessKind::Account, _)) {
+                        return outcome;
+                    }
+                    self.store.mark_undeletable(key);
+                    kept = Some((error, outcome));
+                }
             }
             last = plan.action;
         }
-        Outcome::Retry
+        kept.map_or(Outcome::Retry, |(_, outcome)| outcome)
     }
 
     async fn execute(&self, key: &AccountKey, action: &AccessAction) -> Result<(), WriteError> {
@@ -135,7 +150,7 @@ impl AccessWriter {
         Api::namespaced_with(self.store.host.client.clone(), key.cluster.as_str(), &kind)
     }
 
-    /// Decides what follows from a failed write.
+    /// Decides what follows from a failed write, and returns whether it was refused. `before` is an earlier one that was.
     fn failed(
         &self,
         key: &AccountKey,
@@ -143,34 +158,36 @@ impl AccessWriter {
         observed: &ObservedAccess,
         plan: &AccessPlan,
         error: &WriteError,
-    ) -> Outcome {
+        before: Option<(AccessKind, &WriteError)>,
+    ) -> (Outcome, bool) {
         let failed = self.store.work.failed(key, Some(&Namespace::from(key.cluster.as_str())), error);
         if failed.gone {
             self.store.forget(kind, key);
         }
         if error.category == Category::AlreadyExists {
             // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.
-            return Outcome::Retry;
+            return (Outcome::Retry, false);
         }
         if failed.refused {
-            self.report(key, observed, plan, Some((kind, error)));
+            let refused: Vec<_> = before.into_iter().chain([(kind, error)]).collect();
+            self.report(key, observed, plan, &refused);
         }
-        failed.outcome
+        (failed.outcome, failed.refused)
     }
 
-    /// Reports the findings of a plan, and a refused write.
+    /// Reports the findings of a plan, and refused writes.
     fn report(
         &self,
         key: &AccountKey,
         observed: &ObservedAccess,
         plan: &AccessPlan,
-        refused: Option<(AccessKind, &WriteError)>,
+        refused: &[(AccessKind, &WriteError)],
     ) {
         let mut has_findings = false;
         for kind in AccessKind::ALL {
             let mut notes = plan.notes.get(&kind).cloned().unwrap_or_default();
-            let error = refused.filter(|(refused, _)| *refused == kind);
-            notes.extend(error.map(|(_, error)| Note::new(Reason::WriteRefused, error.to_string())));
+            let errors = refused.iter().filter(|(refused, _)| *refused == kind);
+            notes.extend(errors.map(|(_, error)| Note::new(Reason::WriteRefused, error.to_string())));
             has_findings |= !notes.is_empty();
             let uid = observed.object(kind).map(|object| object.version.uid.as_str());
             self.store.host.reporter.report(&subject(kind, key), uid, notes);

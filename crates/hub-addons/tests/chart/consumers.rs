@@ -537,7 +537,7 @@ async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
     let marked = metadata(json!({ "labels": marks() }));
     let mut cases = vec![
         (Create(our_account("eve", |_| {})), create),
-        (Create(work("default", "eve").field("metadata", marked_metadata("eve"))), create),
+        (Create(our_work(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve"))), create),
         (Create(reserved), create),
         (Patch(foreign.clone(), marked.clone()), change),
         (Patch(foreign_work.clone(), marked), change),
@@ -573,9 +573,4 @@ async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
         ]);
     }
     allowed(&hub, "eve", attempts).await;
-}
-
-/// The metadata of a ManifestWork in `default` that is marked as one of consumer access.
-fn marked_metadata(account: &str) -> Value {
-    json!({ "name": format!("hub-addons-consumer-{account}"), "namespace": "default", "labels": marks() })
 }

@@ -238,7 +238,10 @@ async fn values_that_contradict_each_other_are_explained() {
         ),
         (&[&bare, "policies.enabled=false"], "access needs policies.enabled"),
         (&[&bare, "policies.validationActions={Audit}"], "access needs policies.enabled"),
-        (&[&bare, "consumerAccess.enabled=false"], "consumers.app.access is set and consumerAccess.enabled is false"),
+        (
+            &[&bare, "consumerAccess.enabled=false"],
+            "consumers.app.access is set and consumerAccess.enabled is false",
+        ),
         (&[&bare, &other_access], "both declare the ManagedServiceAccount a"),
         (&[&bare, "consumers.app.namespace=kube-app"], "receives no credentials"),
         (

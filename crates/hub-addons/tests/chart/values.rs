@@ -49,7 +49,7 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
 
 #[tokio::test]
 async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 52] = [
+    let cases: [(&[&str], &str); 53] = [
         (&["replica=3"], "'replica' not allowed"),
         (&["featureGate.clusterProfile=true"], "write featureGates'"),
         (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
@@ -73,6 +73,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["consumers.app.namespace=a"], "missing properties 'serviceAccountName', 'managedServiceAccount'"),
         (&["consumers.app.name=a"], "'name' not allowed"),
         (&["crds.enabled=maybe"], "/crds/enabled"),
+        (&["consumerAccess.enabled=maybe"], "/consumerAccess/enabled"),
         (&["crds.clusterProfileLists=set"], "'map', 'atomic', 'v1alpha2'"),
         (&["policies.enable=false"], "'enable' not allowed"),
         (&["policies.validationActions={Refuse}"], "'Deny', 'Warn', 'Audit'"),

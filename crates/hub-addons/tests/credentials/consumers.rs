@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{HubBuilder, LocalHub, Requests, eventually};
@@ -346,6 +347,62 @@ async fn a_list_that_cannot_be_read_creates_and_removes_nothing() {
     equipped(&hub.ocm, "c1").await;
     let _addons = start(&hub).await;
     bare(&hub.ocm, "c1").await;
+}
+
+#[tokio::test]
+async fn an_account_that_may_not_be_deleted_loses_its_permissions_and_is_deleted_as_soon_as_it_may() {
+    const KEEPER: &str = "keeper";
+    let hub = hub_with(LocalHub::builder().without_controller_manager().user(KEEPER, &[])).await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let accounts =
+        |rule: &PolicyRule| rule.resources.iter().flatten().any(|it| it == "managedserviceaccounts");
+    let mut fewer = rights::consumer_access(&["app"]);
+    for rule in fewer.iter_mut().filter(|rule| accounts(rule)) {
+        rule.verbs.retain(|verb| verb != "delete");
+    }
+    hub.grant(KEEPER, fewer).await.unwrap();
+    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, &consumers(&declared())]).await;
+    equipped(&hub.ocm, "c1").await;
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    world::gone(&hub.ocm, &work("c1")).await;
+    let note = told(&hub.ocm, &account("c1"), "WriteRefused").await;
+    assert!(note.contains("delete"), "{note}");
+    assert!(get(&hub.ocm, &account("c1")).await.is_some());
+    let hub_of = format!("--kubeconfig={}", hub.kubeconfig_for("admin").unwrap().display());
+    let ended = hub_addons(&["explain", "team/c1", &hub_of, "-o", "json"], &[]).await;
+    assert!(ended.stdout.contains("AccountNotWithdrawn"), "{}{}", ended.stdout, ended.stderr);
+
+    hub.grant(KEEPER, rights::consumer_access(&["app"])).await.unwrap();
+    bare(&hub.ocm, "c1").await;
+    addons.measures("hub_addons_findings{reason=\"WriteRefused\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn permissions_that_cannot_be_read_are_recreated() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let addons = start(&hub).await;
+    let (account, permissions) = equipped(&hub.ocm, "c1").await;
+    // A manifest of another user that nests so deep that it hides what the object contains.
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(150), "}".repeat(150));
+    let manifest = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a","namespace":"b"}},"data":{deep}}}"#
+    );
+    let patch = format!(r#"{{"spec":{{"workload":{{"manifests":[{manifest}]}}}}}}"#);
+    let name = "hub-addons-consumer-app";
+    let patch = ["patch", "manifestworks", name, "--namespace=c1", "--type=merge", "--patch", &patch];
+    let output = hub.kubectl(&patch).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    eventually("the permissions are those that are declared", SOON, async || {
+        let work = work("c1").api(&hub.ocm).get(name).await.map_err(|error| error.to_string())?;
+        if work.data["spec"] == permissions["spec"] { Ok(()) } else { Err(work.data.to_string()) }
+    })
+    .await;
+    addons.measures(IDLE, 0.0).await;
+    let (now, _) = equipped(&hub.ocm, "c1").await;
+    assert_eq!(now, account, "the account is not affected");
 }
 
 #[tokio::test]

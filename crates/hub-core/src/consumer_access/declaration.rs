@@ -171,7 +171,7 @@ impl Consumer {
             return Err(InvalidConsumers::RoleTwice { namespace, role: twice.name.clone() });
         }
         let validity = fields.rotation.validity.unwrap_or_else(|| DEFAULT_VALIDITY.to_owned());
-        if !validity.parse::<SignedDuration>().is_ok_and(|validity| validity >= MIN_VALIDITY) {
+        if duration(&validity).is_none_or(|validity| validity < MIN_VALIDITY) {
             return Err(InvalidConsumers::Validity(validity));
         }
         let rotation = Rotation { enabled: fields.rotation.enabled.unwrap_or(true), validity };
@@ -195,6 +195,14 @@ impl BoundClusterRole {
         let namespaces = namespaces.iter().map(|text| namespace(what, text)).collect::<Result<_, _>>()?;
         Ok(Self { name, namespaces })
     }
+}
+
+/// A duration as Go writes it, the text of a `metav1.Duration`; `None` if it is not one.
+///
+/// jiff also reads other formats, none of which consists of these characters alone.
+pub(super) fn duration(text: &str) -> Option<SignedDuration> {
+    let is_of_go = |char: char| char.is_ascii_digit() || "+-.hmsun\u{b5}\u{3bc}".contains(char);
+    text.chars().all(is_of_go).then(|| text.parse().ok()).flatten()
 }
 
 fn namespace(what: &'static str, text: &str) -> Result<Namespace, InvalidConsumers> {

@@ -7,7 +7,7 @@ use hub_api::names::AccountKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use super::declaration::Consumer;
+use super::declaration::{Consumer, duration};
 use super::desired::{AccessSettings, Desired, work_name};
 use crate::version::Version;
 
@@ -66,7 +66,7 @@ fn shortened(message: &str) -> String {
 }
 
 impl ObservedObject {
-    /// Reads an object from its metadata and the rest; `None` if the rest cannot be read.
+    /// Reads an object from its metadata and the rest, of which the spec decides; `None` if it cannot be read.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, data: Option<&Value>) -> Self {
         let conditions = data.and_then(|data| data["status"]["conditions"].as_array());
@@ -107,8 +107,26 @@ impl ObservedObject {
         contains(&self.labels, &desired.labels)
             && contains(&self.annotations, &desired.annotations)
             && self.owners == desired.owners
-            && self.spec.as_ref().is_none_or(|spec| *spec == desired.spec)
+            && self.spec.as_ref().is_some_and(|spec| has_spec(spec, &desired.spec))
     }
+}
+
+/// Whether a spec is as desired. A validity is a duration: a client in Go writes `24h` as `24h0m0s`.
+fn has_spec(spec: &Map<String, Value>, desired: &Map<String, Value>) -> bool {
+    if spec == desired {
+        return true;
+    }
+    let validity = |spec: &Map<String, Value>| duration(spec.get("rotation")?.get("validity")?.as_str()?);
+    let Some(wanted) = validity(desired).filter(|wanted| validity(spec) == Some(*wanted)) else {
+        return false;
+    };
+    let without = |spec: &Map<String, Value>| {
+        let mut spec = spec.clone();
+        let rotation = spec.get_mut("rotation").and_then(Value::as_object_mut);
+        rotation.map(|rotation| rotation.insert("validity".to_owned(), wanted.as_secs().into()));
+        spec
+    };
+    without(spec) == without(desired)
 }
 
 /// An object with a name of ours, and whether it is ours.
@@ -144,6 +162,8 @@ pub struct ObservedAccess {
     pub account: Option<FoundObject>,
     /// The permissions.
     pub permissions: Option<FoundObject>,
+    /// Whether the API server has refused to delete the account.
+    pub is_account_undeletable: bool,
 }
 
 impl ObservedAccess {

@@ -73,10 +73,19 @@ impl AccessSettings {
                 }
             }
         };
+        for kind in AccessKind::ALL {
+            let is_unreadable = matches!(
+                observed.ours(self, key, kind),
+                Owned::Ours(object) if object.spec.is_none() && !object.is_deleting
+            );
+            if is_unreadable && action == AccessAction::Nothing {
+                notes.entry(kind).or_insert_with(Vec::new).push(Note::unreadable("its spec"));
+            }
+        }
         AccessPlan { action, notes }
     }
 
-    /// The account goes first; what is left are its permissions.
+    /// Deletes the account first, and then its permissions.
     fn withdraw(
         &self,
         key: &AccountKey,
@@ -92,7 +101,12 @@ impl AccessSettings {
                 notes.insert(AccessKind::Account, vec![Note::new(Reason::AccountTerminating, message)]);
                 permissions()
             }
-            account @ Owned::Ours(_) => delete(&account, AccessKind::Account),
+            account @ Owned::Ours(_) => {
+                // An account that the API server does not delete has no permissions at least.
+                let first =
+                    if observed.is_account_undeletable { permissions() } else { AccessAction::Nothing };
+                if first == AccessAction::Nothing { delete(&account, AccessKind::Account) } else { first }
+            }
             Owned::Absent | Owned::Foreign => permissions(),
         }
     }
@@ -150,6 +164,10 @@ fn step(
             }
             object["spec"] = json!(desired.spec);
             Some(AccessAction::Create(kind, object))
+        }
+        // A patch cannot remove what cannot be read: the object is recreated, if it may be created.
+        Owned::Ours(object) if !object.is_deleting && object.spec.is_none() => {
+            (grant == Grant::Granted).then(|| AccessAction::Delete(kind, object.version.clone()))
         }
         Owned::Ours(object) if !object.is_deleting && !object.has(desired) => {
             Some(AccessAction::Patch(kind, patch(object, desired)))

@@ -69,6 +69,9 @@ fn doubtful() -> Fleet {
 struct World {
     objects: BTreeMap<AccessKind, Value>,
     found: BTreeMap<AccessKind, FoundObject>,
+    /// Whether the API server refuses to delete the account.
+    keeps_account: bool,
+    is_account_undeletable: bool,
     uids: u32,
     writes: Vec<String>,
 }
@@ -95,6 +98,7 @@ impl World {
         ObservedAccess {
             account: self.found.get(&AccessKind::Account).cloned(),
             permissions: self.found.get(&AccessKind::Permissions).cloned(),
+            is_account_undeletable: self.is_account_undeletable,
         }
     }
 
@@ -136,6 +140,12 @@ impl World {
                     object["metadata"]["resourceVersion"] = json!("2");
                     self.objects.insert(*kind, object);
                     self.writes.push(format!("patch {kind:?}"));
+                }
+                AccessAction::Delete(AccessKind::Account, _) if self.keeps_account => {
+                    self.writes.push("delete Account, refused".to_owned());
+                    if std::mem::replace(&mut self.is_account_undeletable, true) {
+                        return plan;
+                    }
                 }
                 AccessAction::Delete(kind, version) => {
                     let object = self.objects.remove(kind).unwrap();
@@ -236,6 +246,79 @@ fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
         assert_eq!(world.writes(), ["delete Account", "delete Permissions"], "{what}");
         assert!(world.objects.is_empty(), "{what}");
     }
+}
+
+#[test]
+fn an_account_that_cannot_be_deleted_loses_its_permissions_and_is_tried_again() {
+    let mut world = World { keeps_account: true, ..settled() };
+    world.settle(&settings(), &refused());
+    assert_eq!(world.writes(), ["delete Account, refused", "delete Permissions", "delete Account, refused"]);
+    // With the grant, its permissions return.
+    world.is_account_undeletable = false;
+    world.settle(&settings(), &granted());
+    assert_eq!(world.writes(), ["create Permissions"]);
+    world.keeps_account = false;
+    world.settle(&settings(), &refused());
+    assert_eq!(world.writes(), ["delete Account", "delete Permissions"]);
+}
+
+#[test]
+fn an_object_whose_spec_cannot_be_read_is_recreated_where_it_is_granted_and_kept_in_doubt() {
+    for kind in AccessKind::ALL {
+        let settled = settled();
+        let object = &settled.objects[&kind];
+        let metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
+        let unreadable = FoundObject::created(ObservedObject::read(&metadata, None));
+        let other = |kind| settled.objects.get(&kind).map(|it| FoundObject::created(observe(it)));
+        let observed = match kind {
+            AccessKind::Account => ObservedAccess {
+                account: Some(unreadable),
+                permissions: other(AccessKind::Permissions),
+                ..ObservedAccess::default()
+            },
+            AccessKind::Permissions => ObservedAccess {
+                account: other(AccessKind::Account),
+                permissions: Some(unreadable),
+                ..ObservedAccess::default()
+            },
+        };
+        let plan = |fleet: &Fleet| settings().plan(fleet, &key(), &observed);
+        assert!(matches!(plan(&granted()).action, AccessAction::Delete(deleted, _) if deleted == kind));
+        assert!(matches!(plan(&refused()).action, AccessAction::Delete(AccessKind::Account, _)));
+        let doubt = plan(&doubtful());
+        assert_eq!(doubt.action, AccessAction::Nothing, "{kind:?}");
+        assert_eq!(reasons(&doubt), [Reason::Unreadable], "{kind:?}");
+    }
+}
+
+#[test]
+fn a_validity_is_compared_as_a_duration_and_not_as_a_text() {
+    for (shown, is_same) in [
+        ("720h", true),
+        ("720h0m0s", true),
+        ("719h60m", true),
+        ("43200m", true),
+        ("2592000s", true),
+        ("720h0m0.5s", false),
+        ("-720h", false),
+        ("720 hours", false),
+        ("PT720H", false),
+        ("30d", false),
+        ("99999999999999999999h", false),
+        ("720", false),
+        ("", false),
+    ] {
+        let mut world = settled();
+        world.edit(AccessKind::Account, &json!({ "spec": { "rotation": { "validity": shown } } }));
+        world.settle(&settings(), &granted());
+        let expected: &[&str] = if is_same { &[] } else { &["patch Account"] };
+        assert_eq!(world.writes(), expected, "{shown:?}");
+    }
+    let disabled = json!({ "spec": { "rotation": { "validity": "720h0m0s", "enabled": false } } });
+    let mut world = settled();
+    world.edit(AccessKind::Account, &disabled);
+    world.settle(&settings(), &granted());
+    assert_eq!(world.writes(), ["patch Account"], "the rest counts as well");
 }
 
 #[test]
@@ -505,6 +588,8 @@ fn a_declaration_that_is_not_valid_is_refused_as_a_whole() {
         (json!({ "clusterRoles": [{ "name": "edit", "namespaces": [] }] }), "an empty list of namespaces"),
         (json!({ "rotation": { "validity": "9m" } }), "at least 10m"),
         (json!({ "rotation": { "validity": "long" } }), "at least 10m"),
+        (json!({ "rotation": { "validity": "24 hours" } }), "at least 10m"),
+        (json!({ "rotation": { "validity": "PT24H" } }), "at least 10m"),
         (json!({ "rotations": {} }), "unknown field `rotations`"),
     ] {
         let declared = json!([with(valid.clone(), &patch)]).to_string();
