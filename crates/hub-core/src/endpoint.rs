@@ -154,9 +154,7 @@ fn is_local(address: IpAddr) -> bool {
         IpAddr::V4(_) => address,
     };
     let by_range = match address {
-        IpAddr::V4(v4) => {
-            v4.is_loopback() || v4.is_link_local() || v4.is_unspecified() || v4.octets()[0] == 0
-        }
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
     };
     by_range || METADATA_ADDRESSES.contains(&address)
@@ -235,6 +233,7 @@ mod tests {
         for good in [
             "https://proxy.example:9092/c1",
             "https://10.0.0.1:6443",
+            "https://proxy.4example",
             "https://[2001:db8::1]:6443/x",
             "https://cluster-proxy-addon-user.ns:9092/c1",
         ] {
@@ -266,6 +265,7 @@ mod tests {
             "https://127.0.0.1:6443",
             "https://127.8.9.1",
             "https://0.0.0.0",
+            "https://0.1.2.3",
             "https://[::1]",
             "https://[::ffff:127.0.0.1]",
             "https://[64:ff9b::169.254.169.254]",

@@ -522,7 +522,7 @@ fn same_entries(one: &[Value], other: &[Value]) -> bool {
         list.sort_unstable();
         list
     };
-    one.len() == other.len() && sorted(one) == sorted(other)
+    sorted(one) == sorted(other)
 }
 
 /// The JSON of an API type. These types have string keys and finite numbers, so serialization cannot fail.

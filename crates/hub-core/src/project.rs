@@ -294,6 +294,18 @@ mod tests {
     }
 
     #[test]
+    fn of_many_skipped_claims_five_are_named_and_the_others_counted() {
+        for (count, more) in [(5, None), (6, Some("and 1 more")), (9, Some("and 4 more"))] {
+            let claims: Vec<_> =
+                (0..count).map(|number| json!({ "name": format!("empty-{number}") })).collect();
+            let (cluster, _) = cluster(&json!({ "clusterClaims": claims }));
+            let message = cluster_notes(&ClusterName::from("c1"), &cluster).remove(0).message;
+            assert_eq!(message.matches("empty-").count(), 5, "{message}");
+            assert_eq!(message.split(", ").nth(5), more, "{message}");
+        }
+    }
+
+    #[test]
     fn claims_become_properties_in_the_order_of_their_names() {
         let share = shown(&json!({"clusterClaims": [
             {"name": "platform", "value": "KVM"}, {"name": "id.k8s.io", "value": "7"},

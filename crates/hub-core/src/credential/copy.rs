@@ -349,6 +349,7 @@ mod tests {
             "{value}"
         );
         assert_ne!(value, label_value(&other));
+        assert_eq!(&value[52..], "-71e61e5fd7", "a contract with copies that are already written");
         assert_eq!(
             label_value(&account("a", &"b".repeat(61))).len(),
             63,

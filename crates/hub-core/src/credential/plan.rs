@@ -146,9 +146,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
     let mut plan = match (observed, &origin) {
         (None, _) => create(place, &standings, unseen, refused),
         (Some(_), None) => leave_alone(&standings),
-        (Some(copy), Some(origin)) => {
-            keep_or_delete(copy, origin, &standings, index.knows_accounts(), refused)
-        }
+        (Some(copy), Some(origin)) => keep_or_delete(copy, origin, &standings, refused),
     };
     if !index.permits_copies(&place.namespace) {
         plan.mark_unpermitted();
@@ -226,7 +224,6 @@ fn keep_or_delete(
     observed: &ObservedCopy,
     origin: &Origin,
     standings: &Standings<'_>,
-    all_accounts_known: bool,
     refused: Option<Refused>,
 ) -> CopyPlan {
     let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
@@ -243,10 +240,9 @@ fn keep_or_delete(
             plan.is_exact = observed.is_exactly(wanted);
             true
         }
-        Some((_, Standing::Kept(_))) => true,
-        // The accounts that are not known yet may include its owner.
-        None if !all_accounts_known => true,
-        Some((_, Standing::Refused(_))) | None => false,
+        Some((_, Standing::Refused(_))) => false,
+        // The account of a copy is always among those whose standing is known.
+        Some((_, Standing::Kept(_))) | None => true,
     };
     if !wanted {
         plan.action = removal(observed);

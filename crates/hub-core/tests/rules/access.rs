@@ -60,6 +60,15 @@ fn ready(pems: &[&str]) -> AccessIndex {
     index
 }
 
+#[test]
+fn the_current_anchors_are_those_of_the_latest_valid_reading() {
+    assert_eq!(cluster_proxy(true).current_anchors(), None);
+    let mut index = ready(&[RSA]);
+    assert_eq!(index.current_anchors(), Some(&bundle(&[RSA])));
+    index.anchors_unknown(index.place());
+    assert_eq!(index.current_anchors(), Some(&bundle(&[RSA])));
+}
+
 fn published(index: &AccessIndex, cluster: &str) -> AccessProvider {
     match index.offer(&key(cluster), &of_cluster(cluster)) {
         Offer::Publish(entry) => *entry,

@@ -4,6 +4,7 @@ mod authority;
 mod changes;
 mod keeping;
 mod laws;
+mod listed;
 mod names;
 mod repair;
 mod report;

@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use hub_core::fleet::{BoundSource, Fleet};
-use hub_core::grant::{Grant, decide, verdicts};
+use hub_core::grant::{Grant, decide, is_bound, verdicts};
 use hub_core::note::Reason;
 use hub_core::project;
 use serde_json::{Value, json};
@@ -87,6 +87,23 @@ fn without_a_binding_in_the_namespace_nothing_is_granted() {
     assert_eq!(decide(&fleet, &key("other", "c1")), Grant::Granted);
 }
 
+#[test]
+fn a_namespace_is_bound_while_one_of_its_bindings_may_grant_it_a_cluster() {
+    let mismatched = with(binding("team", "prod"), &json!({ "spec": { "clusterSet": "dev" } }));
+    for (objects, bound, why) in [
+        (vec![exclusive("prod")], false, "no binding"),
+        (vec![exclusive("prod"), binding("other", "prod")], false, "a binding of another namespace"),
+        (vec![exclusive("prod"), binding("team", "prod")], true, "a set without clusters"),
+        (vec![broken("prod"), binding("team", "prod")], true, "the set cannot be read"),
+        (vec![exclusive("prod"), unreadable(binding("team", "prod"))], true, "the binding cannot be read"),
+        (vec![binding("team", "prod")], false, "no set"),
+        (vec![exclusive("prod"), unbound().remove(0)], false, "the binding is not Bound"),
+        (vec![exclusive("prod"), exclusive("dev"), mismatched], false, "the binding has the wrong name"),
+    ] {
+        assert_eq!(is_bound(&fleet(objects), &"team".into()), bound, "{why}");
+    }
+}
+
 /// Bindings that OCM has not, or not yet, put in force.
 fn unbound() -> Vec<Value> {
     let with_conditions =
@@ -139,6 +156,9 @@ fn a_binding_whose_name_is_not_the_name_of_its_set_grants_neither_of_the_two() {
     }
     let no_spec = with(binding("team", "prod"), &json!({ "spec": null }));
     assert_eq!(c1_in_team(&fleet([member("c1", "prod"), exclusive("prod"), no_spec])), Grant::Refused);
+    let right = fleet([binding("team", "prod")]);
+    let (name, binding) = right.bindings_in(&"team".into()).next().unwrap();
+    assert_eq!(binding.notes(name), []);
 }
 
 #[test]

@@ -306,6 +306,27 @@ fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
 }
 
 #[test]
+fn of_our_entries_in_a_list_that_is_too_long_those_that_differ_are_reported() {
+    let share = |a: &str| {
+        let mut share = provisioner("a", Some(a));
+        share
+            .status
+            .access_providers
+            .append(&mut provisioner("b", Some("https://b")).status.access_providers);
+        share
+    };
+    let mut long = provisioned(with_others(62), share("https://a")).object.unwrap();
+    long["status"]["accessProviders"].as_array_mut().unwrap().push(provider("p62", "https://other"));
+    let plan = provision(Some(&long), share("https://new"));
+    assert_eq!(
+        (&plan.action, reasons(&plan)),
+        (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
+    );
+    let message = &plan.notes[0].message;
+    assert!(message.contains("the entry \"a\" is"), "{message}");
+}
+
+#[test]
 fn an_entry_of_ours_in_a_list_that_is_too_long_follows_when_the_list_is_shorter() {
     let profile = |others: usize| {
         let mut profile =

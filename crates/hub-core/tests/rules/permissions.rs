@@ -62,6 +62,24 @@ fn a_namespace_that_has_the_permission_gets_its_role_binding_once() {
 }
 
 #[test]
+fn the_role_binding_has_the_name_of_its_role_and_the_namespace_of_the_copies() {
+    let metadata = ours().metadata;
+    assert_eq!(metadata.name, Some(settings().copies_role));
+    assert_eq!(metadata.namespace.as_deref(), Some("team"));
+}
+
+#[test]
+fn the_api_group_of_the_subject_is_empty_or_the_role_binding_is_replaced() {
+    for (group, action) in
+        [("", BindingAction::Nothing), ("rbac.authorization.k8s.io", BindingAction::Delete(version()))]
+    {
+        let mut binding = ours();
+        binding.subjects.as_mut().unwrap()[0].api_group = Some(group.to_owned());
+        assert_eq!(plan(true, &role(), Some(&observed(Some(binding)))), action, "{group:?}");
+    }
+}
+
+#[test]
 fn a_namespace_that_never_needed_the_permission_gets_none() {
     assert!(!Team::default().has(false, false));
     for role in [role(), Known::Absent, Known::Unknown] {
@@ -111,9 +129,11 @@ fn a_permission_that_is_no_longer_needed_is_withdrawn_when_the_syncer_has_run_fo
     assert!(team.has(false, true));
     assert!(team.advance(MINUTE));
     assert!(!team.has(false, true));
+    assert!(!team.has(false, true), "until the RoleBinding is deleted");
     assert!(!team.advance(MINUTE), "its end is said once");
     assert!(!team.has(false, false), "and it is forgotten with the RoleBinding");
     assert!(!team.advance(GRACE));
+    assert!(team.has(false, true), "another RoleBinding has a grace period of its own");
 }
 
 #[test]

@@ -5,12 +5,12 @@
 
 use hub_core::fleet::Fleet;
 use hub_core::note::{Note, Reason};
-use hub_core::profile::{self, ObservedProfile, ProfileAction, ProfilePlan};
+use hub_core::profile::{self, ObservedProfile, Presence, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
 use hub_core::version::Version;
 use serde_json::{Value, json};
 
-use crate::support::api::{projection_of, settle_projection};
+use crate::support::api::{observe, projection_of, settle_projection};
 use crate::support::limits::{emptiness, faults};
 use crate::support::{
     IN_SET, NOON, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, key, member,
@@ -480,6 +480,39 @@ fn what_is_written_passes_both_crds_and_says_nothing_empty() {
         assert_eq!(faults(&profile), [""; 0], "{profile}");
         assert_eq!(settled.writes.len(), 2);
     }
+}
+
+#[test]
+fn a_property_that_changes_is_written_even_if_the_number_of_properties_does_not() {
+    let claim = |name: &str, value: &str| json!({ "status": { "clusterClaims": [{ "name": name, "value": value }] } });
+    let before = settled(&claim("tier", "1"));
+    for (name, value) in [("tier", "2"), ("zone", "1")] {
+        let fleet = granted(&claim(name, value));
+        let settings = ProjectionSettings::default();
+        let after = settle_projection(&fleet, &key("team", "c1"), &settings, Some(before.clone())).object;
+        let property = &after.unwrap()["status"]["properties"][0];
+        assert_eq!((&property["name"], &property["value"]), (&json!(name), &json!(value)));
+    }
+}
+
+#[test]
+fn a_profile_has_a_status_if_it_shows_any_part_of_it_or_cannot_be_read() {
+    let observed = |status: Value| observe(&edited(&json!({ "status": status })));
+    assert!(!observed(json!(null)).has_status());
+    assert!(observed(json!({ "properties": [] })).has_status());
+    let metadata = serde_json::from_value(settled(&json!({}))["metadata"].clone()).unwrap();
+    assert!(ObservedProfile::unreadable(&metadata, &json!(null), "unreadable").has_status());
+}
+
+#[test]
+fn an_owner_wants_or_keeps_a_profile_exactly_if_the_grant_is_not_refused() {
+    for (fleet, is_wanted_or_kept) in
+        [(granted(&json!({})), true), (unknown(&json!({})), true), (refused(), false)]
+    {
+        let share = project::share(&fleet, &key("team", "c1"), &ProjectionSettings::default());
+        assert_eq!(share.presence.is_wanted_or_kept(), is_wanted_or_kept);
+    }
+    assert!(!Presence::Undecided.is_wanted_or_kept());
 }
 
 /// The plan for a profile whose status cannot be decoded.

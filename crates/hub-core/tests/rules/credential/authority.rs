@@ -397,6 +397,25 @@ fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_
 }
 
 #[test]
+fn a_copy_that_is_wanted_again_is_not_reported_as_undeletable() {
+    let mut world = World::settled_scene();
+    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
+    assert!(matches!(world.plan(&scene_place()).action, CopyAction::Patch(_)));
+    assert_eq!(standing(&world), State::Synced);
+}
+
+#[test]
+fn a_plan_names_the_account_whose_copy_exists_or_is_about_to() {
+    let mut world = World::of(scene());
+    assert_eq!(world.plan(&scene_place()).synced(), Some(&account_key("c1", "kueue")));
+    world.settle();
+    assert_eq!(world.plan(&scene_place()).synced(), Some(&account_key("c1", "kueue")));
+    world.leave(&binding("team", "prod"));
+    assert_eq!(world.plan(&scene_place()).synced(), None);
+}
+
+#[test]
 fn one_account_has_its_own_copy_beside_that_of_another() {
     let mut world = World::of(scene());
     for object in [member("c2", "prod"), profile("team", "c2")] {

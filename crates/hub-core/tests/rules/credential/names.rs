@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hub_api::labels::{SYNCED_ACCOUNT, SYNCED_CLUSTER, SYNCED_FROM};
 use hub_api::names::{AccountKey, SecretKey, is_label_value};
-use hub_core::credential::index::SyncSettings;
+use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::report::report;
 use hub_core::credential::state::State;
@@ -87,6 +87,21 @@ fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
         }
         assert_eq!(report(&world.index, &world.fleet, &key(first)), None);
         assert_eq!(report(&world.index, &world.fleet, &key(second)).unwrap().reason, "NameTaken");
+    }
+}
+
+#[test]
+fn a_write_that_is_refused_is_the_state_of_the_account_whose_copy_it_is() {
+    for (first, second) in [(FIRST, SECOND), (SECOND, FIRST)] {
+        let mut world = neighbours();
+        arrive(&mut world, first);
+        world.settle();
+        arrive(&mut world, second);
+        world.edit(&shared(), &json!({ "data": { "token": null } }));
+        world.index.set_refused(&shared(), Some(Refused::Write));
+        let states = world.plan(&shared()).states;
+        assert!(states.contains(&(key(first), State::WriteRefused)), "{states:?}");
+        assert!(states.contains(&(key(second), State::NameTaken)), "{states:?}");
     }
 }
 

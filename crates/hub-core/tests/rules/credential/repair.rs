@@ -271,6 +271,7 @@ fn a_secret_without_marks_and_token_of_a_copy_is_foreign() {
         let mut world = World::of(scene());
         world.put(secret.clone());
         assert_eq!(world.state(&scene_place(), &account_key("c1", "kueue")), Some(State::ForeignSecret));
+        assert!(world.plan(&scene_place()).is_foreign);
         world.leave(&binding("team", "prod"));
         world.settle();
         assert_eq!(world.secret(&scene_place()), &secret);
@@ -490,6 +491,31 @@ fn a_copy_that_is_being_deleted_and_cannot_be_emptied_is_left() {
     world.edit(&scene_place(), &json!({ "immutable": true }));
     world.leave(&binding("team", "prod"));
     assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+}
+
+#[test]
+fn a_copy_with_a_finalizer_is_not_exactly_as_it_was_created() {
+    let mut world = World::settled_scene();
+    assert!(world.plan(&scene_place()).is_exact);
+    world.edit(&scene_place(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    assert!(!world.plan(&scene_place()).is_exact);
+}
+
+#[test]
+fn the_finding_on_a_copy_that_is_being_deleted_says_what_becomes_of_its_token() {
+    let finding = |world: &World| world.plan(&scene_place()).notes.remove(0).message;
+    let mut world = terminating();
+    assert!(finding(&world).ends_with("and keeps its token, which is granted"));
+    world.leave(&binding("team", "prod"));
+    assert!(finding(&world).ends_with("and is emptied"), "before");
+    world.settle();
+    assert!(finding(&world).ends_with("and is emptied"), "and after it");
+    world.arrive(&binding("team", "prod"));
+    assert!(finding(&world).ends_with("and is emptied"), "even if it is granted again");
+    let mut world = terminating();
+    world.edit(&scene_place(), &json!({ "immutable": true }));
+    world.leave(&binding("team", "prod"));
+    assert!(finding(&world).ends_with("and cannot be emptied: it is immutable"));
 }
 
 #[test]

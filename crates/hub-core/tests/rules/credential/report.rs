@@ -134,6 +134,27 @@ fn invalid_namespaces_are_reported_beside_valid_ones() {
 }
 
 #[test]
+fn of_a_long_entry_that_is_not_a_namespace_the_beginning_is_quoted() {
+    let beginning = "X".repeat(63);
+    for (entry, quoted) in
+        [(beginning.clone(), format!("{beginning:?}")), (format!("{beginning}Y"), format!("{beginning:?}…"))]
+    {
+        let message = said(annotated(&format!("team,{entry}"))).unwrap().1;
+        assert!(message.ends_with(&format!(": {quoted}")), "{message}");
+    }
+}
+
+#[test]
+fn a_report_of_what_may_be_about_to_arrive_differs_from_one_of_a_problem() {
+    let is_missing = |objects| told(&World::of(objects)).unwrap().is_missing;
+    assert!(is_missing(scene_without("ClusterProfile")));
+    assert!(!is_missing(scene_without("Secret")), "no agent has reported a token");
+    assert!(!is_missing(scene_without("ManagedClusterSetBinding")), "no namespace has a problem");
+    let both = scene_without("ClusterProfile").into_iter().chain(annotated("team,ops")).collect();
+    assert!(!is_missing(both), "one of two");
+}
+
+#[test]
 fn several_problems_are_reported_in_a_fixed_order_and_the_first_is_the_reason() {
     let mut world = World::of(annotated("team,lab,ops,Nowhere"));
     world.arrive(&binding("lab", "prod"));
@@ -254,6 +275,7 @@ fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows(
         vec![],
         vec![earlier(json!({}))],
         vec![earlier(json!({})), earlier(json!({ "reason": "NoProfile" }))],
+        vec![earlier(json!({ "reason": "NoProfile" }))],
         vec![earlier(json!({ "status": "True" }))],
         vec![earlier(json!({ "status": null, "reason": 7, "lastTransitionTime": null }))],
         vec![earlier(json!({ "message": null }))],
@@ -270,7 +292,13 @@ fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows(
             shown.splice(at..at, before.iter().cloned());
             for report in &reports {
                 let Some(list) = conditions(&shown, report.as_ref(), now()) else {
-                    assert_eq!(ours(&shown).len(), usize::from(report.is_some()), "{shown:?}");
+                    let right = report.as_ref().map(|report| {
+                        json!({
+                            "type": CONDITION_SYNCED, "status": "False", "reason": report.reason,
+                            "message": report.message, "lastTransitionTime": NOON,
+                        })
+                    });
+                    assert_eq!(ours(&shown), right.iter().collect::<Vec<_>>(), "{shown:?}");
                     continue;
                 };
                 let not_ours: Vec<_> =
@@ -323,6 +351,17 @@ fn a_copy_that_cannot_be_deleted_is_reported_even_if_the_account_no_longer_opts_
         assert_eq!(report.reason, "DeleteRefused");
         assert!(report.message.starts_with("team: the API server refuses to delete"), "{report:?}");
     }
+}
+
+#[test]
+fn an_account_that_no_longer_opts_in_reports_nothing_but_the_copy_that_cannot_be_deleted() {
+    let mut world = World::settled_scene();
+    world.arrive(&binding("ops", "prod"));
+    world.leave(&binding("team", "prod"));
+    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    let unlabelled = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: null } } });
+    world.arrive(&with(account("c1", "kueue"), &unlabelled));
+    assert_eq!(told(&world).unwrap().message, format!("team: {}", State::DeleteRefused));
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Which lists of tokens and copies are complete: what a new watch has not listed yet is unknown, and what this process
+//! has created stays known.
+
+#![cfg(test)]
+
+use hub_core::credential::index::SyncSettings;
+use hub_core::credential::plan::CopyAction;
+use hub_core::credential::state::State;
+
+use crate::support::credential::{
+    World, account, account_key, place, profile, scene, scene_place, scene_without, stranger, token,
+};
+use crate::support::{binding, key};
+
+/// The scene with a second account and a second namespace, each with its copies, where every name of an account and
+/// every namespace has a watch of its own.
+fn watched_by_name() -> World {
+    let mut world = World::unlisted(SyncSettings::default(), scene());
+    for object in
+        [account("c1", "argocd"), token("c1", "argocd"), binding("ops", "prod"), profile("ops", "c1")]
+    {
+        world.arrive(&object);
+    }
+    world.index.accounts_listed();
+    for name in ["kueue", "argocd"] {
+        world.index.sources_listed(Some(name.into()));
+    }
+    for namespace in ["team", "ops"] {
+        world.index.copies_listed(Some(namespace.into()));
+    }
+    world.settle();
+    world
+}
+
+fn state(world: &World, namespace: &str, name: &str) -> State {
+    world.state(&place(namespace, &format!("c1-{name}")), &account_key("c1", name)).unwrap()
+}
+
+#[test]
+fn the_list_of_accounts_is_complete_once() {
+    let mut world = World::unlisted(SyncSettings::default(), []);
+    assert!(!world.index.knows_accounts());
+    assert!(world.index.accounts_listed());
+    assert!(!world.index.accounts_listed());
+    assert!(world.index.knows_accounts());
+}
+
+#[test]
+fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
+    let mut world = watched_by_name();
+    world.index.forget_sources(&"kueue".into());
+    assert_eq!(world.index.source(&account_key("c1", "kueue")), None);
+    assert_eq!(state(&world, "team", "kueue"), State::TokenUnknown);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(state(&world, "team", "argocd"), State::Synced, "another name is not affected");
+    assert!(world.index.sources_listed(Some("kueue".into())), "the new list shows that there is no token");
+    assert_eq!(state(&world, "team", "kueue"), State::NoToken);
+}
+
+#[test]
+fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_there() {
+    let mut world = watched_by_name();
+    world.index.forget_copies(&"team".into());
+    assert_eq!(world.index.copy(&scene_place()), None);
+    assert_eq!(state(&world, "team", "kueue"), State::CopiesUnknown);
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(state(&world, "ops", "kueue"), State::Synced, "another namespace is not affected");
+    assert!(world.index.made(&scene_place()).is_some());
+    assert!(world.index.has_copies(&"team".into()), "what this process created there is known");
+    world.index.copies_listed(Some("team".into()));
+    world.settle();
+    assert_eq!(state(&world, "team", "kueue"), State::Synced);
+}
+
+#[test]
+fn a_namespace_about_which_nothing_is_known_has_no_places() {
+    let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedClusterSetBinding"));
+    world.index.copies_listed(Some("team".into()));
+    world.put(stranger("team", "c1-kueue"));
+    assert!(world.index.has_copies(&"team".into()));
+    assert_eq!(world.index.places(&world.fleet), [scene_place()].into());
+    world.index.forget_copies(&"team".into());
+    assert!(!world.index.has_copies(&"team".into()));
+    assert_eq!(world.index.places(&world.fleet), [].into());
+    world.put(stranger("team", "c1-kueue"));
+    world.lose(&scene_place());
+    assert_eq!(world.index.places(&world.fleet), [].into());
+}
+
+#[test]
+fn tokens_and_copies_that_are_no_longer_watched_are_forgotten() {
+    let mut world = watched_by_name();
+    world.index.keep_listed(|name| name.as_str() == "kueue", |namespace| namespace.as_str() == "ops");
+    assert_eq!(world.index.source(&account_key("c1", "argocd")), None);
+    assert!(!world.index.knows_sources(&"argocd".into()));
+    assert!(world.index.source(&account_key("c1", "kueue")).is_some());
+    assert!(world.index.knows_sources(&"kueue".into()));
+    assert_eq!(world.index.copy(&scene_place()), None);
+    assert!(!world.index.knows_copies(&"team".into()));
+    assert!(world.index.copy(&place("ops", "c1-kueue")).is_some());
+    assert!(world.index.knows_copies(&"ops".into()));
+}
+
+#[test]
+fn where_all_tokens_and_copies_are_watched_none_is_forgotten() {
+    let mut world = World::settled_scene();
+    world.index.keep_listed(|_| false, |_| false);
+    assert!(world.index.source(&account_key("c1", "kueue")).is_some());
+    assert!(world.index.copy(&scene_place()).is_some());
+    assert!(world.index.knows_copies(&"team".into()) && world.index.knows_sources(&"kueue".into()));
+}
+
+#[test]
+fn a_copy_whose_profile_is_gone_is_garbage_collected() {
+    let mut world = World::settled_scene();
+    assert!(!world.index.is_orphaned(&scene_place()));
+    world.index.delete_profile(&key("team", "c1"));
+    assert!(world.index.is_orphaned(&scene_place()));
+    world.lose(&scene_place());
+    assert!(world.index.is_orphaned(&scene_place()), "even if it has lost its label");
+    assert!(!world.index.is_orphaned(&place("team", "c1-other")), "no copy");
+}
