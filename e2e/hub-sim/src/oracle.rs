@@ -313,7 +313,9 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
     let shown = condition(found, CONDITION_SYNCED);
     let copy = |namespace: &str| server.object("secrets", namespace, &name);
     let is_ours = |namespace: &str| {
-        copy(namespace).is_some_and(|copy| monitor.made.contains_key(uid_of(copy)) && !is_terminating(copy))
+        copy(namespace).is_some_and(|copy| {
+            monitor.made.contains_key(uid_of(copy)) && !is_lost(monitor, copy) && !is_terminating(copy)
+        })
     };
     let is_blocked = |namespace: &&str| {
         copy(namespace).is_some_and(|copy| !monitor.made.contains_key(uid_of(copy)) && !is_dressed_up(copy))
@@ -329,9 +331,11 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
     let is_everywhere =
         !visible.is_empty() && visible.iter().all(|namespace| offered(namespace) && is_ours(namespace));
     let narrowed = found["metadata"]["annotations"][SCOPE_ANNOTATION].is_string();
-    // Where the syncer has no permission, whether the copy exists is unknown, and the condition says so.
+    // Where the syncer has no permission, whether the copy exists is unknown, and the condition says so. A namespace that
+    // ends takes the permission first; the syncer then knows that the copy is gone by the end of the profile.
     let unknown = NAMESPACES.into_iter().any(|namespace| {
         has_no_permission(server, monitor, namespace) && granted(server, namespace, cluster) != Some(false)
+            || !is_open(server, namespace) && server.object("clusterprofiles", namespace, cluster).is_some()
     });
     if is_everywhere && !shared && !narrowed && !unknown && !shown.is_null() {
         return Err(format!("has a condition, and none of its copies is missing: {shown}"));
@@ -341,7 +345,7 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
 
 /// Whether a Secret is a copy that a tenant has stripped of its label and whose creator has ended: no watch shows it,
 /// and no process knows its uid. The chart's policy prevents this.
-fn is_lost(monitor: &Monitor, secret: &Value) -> bool {
+pub fn is_lost(monitor: &Monitor, secret: &Value) -> bool {
     monitor.abandoned.contains(uid_of(secret)) && secret["metadata"]["labels"][COPY_LABEL].is_null()
 }
 

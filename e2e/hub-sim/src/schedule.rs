@@ -429,7 +429,8 @@ impl<'a> Run<'a> {
             for object in server.objects_of(plural) {
                 let held = object["metadata"]["finalizers"].is_array();
                 let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-                if made.contains_key(metadata("uid")) && !held {
+                let is_lost = plural == "secrets" && oracle::is_lost(&self.world.lock().monitor, object);
+                if made.contains_key(metadata("uid")) && !held && !is_lost {
                     paths.push(hub::path(plural, metadata("namespace"), metadata("name")));
                 }
             }
