@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use hub_runtime::lease::{Candidate, Leases};
+use hub_runtime::metrics::Metrics;
 use hub_runtime::process::ProcessError;
 use serde_json::json;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::{Running, Traits, eventually};
@@ -62,6 +65,30 @@ async fn a_process_that_loses_one_lease_ends_and_gives_up_the_others() {
     let lost = process.task.await.unwrap().unwrap_err();
     assert_eq!(lost, ProcessError::LeadershipLost("thief has acquired the lease hub-addons-beta".to_owned()));
     assert_eq!((holder(&api, "alpha"), holder(&api, "beta").as_deref()), (None, Some("thief")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_may_be_sent_once_one_lease_is_lost_or_released_although_other_claims_last() {
+    for steals in [true, false] {
+        let api = Api::default();
+        let candidate = Candidate { namespace: "addons".to_owned(), identity: "first".to_owned() };
+        let mut leases = Leases::new(api.client(), candidate, Metrics::new("test"));
+        leases.add("alpha");
+        leases.add("beta");
+        let fence = leases.fence();
+        assert_eq!(fence.remaining(), None);
+        assert!(leases.acquire(&CancellationToken::new()).await);
+        assert!(fence.remaining().is_some());
+        if steals {
+            let mut lease = api.get(&path("beta")).unwrap();
+            lease["spec"]["holderIdentity"] = json!("thief");
+            api.put(&path("beta"), lease);
+            leases.hold().await;
+        } else {
+            leases.release().await;
+        }
+        assert_eq!(fence.remaining(), None, "stolen: {steals}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
