@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | at its timeout, after events or bookmarks | a watch from the last version | no further request |
 //! | at its timeout without any event or bookmark; or early | a list of one object for its version: if that is older, a full list, else a watch from the last version | one request, for one object |
-//! | early, and then the API server was unreachable | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
+//! | early, and then the API server was unreachable, or did not respond in time | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
 //! | with a version older than the previous one, or 410 | a list | those of the list |
 //!
 //! An API server that keeps running while its etcd is restored serves the old history from its caches to every client;
@@ -51,6 +51,8 @@ impl Position {
     fn after(self, error: &WatchError) -> Self {
         match self {
             _ if error.is_outage() || error.is_history_gone() || error.is_not_served() => Self::Unknown,
+            // For longer than it takes to restore etcd, nothing was known of the API server.
+            _ if matches!(error, WatchError::Silent) => Self::Unknown,
             Self::At(version) if matches!(error, WatchError::Stream(_) | WatchError::Status(_)) => {
                 Self::Doubtful(version)
             }

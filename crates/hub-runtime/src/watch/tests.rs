@@ -30,6 +30,8 @@ enum Script {
     Break,
     /// Refuses the connection.
     Refuse,
+    /// Never responds.
+    Hang,
 }
 
 fn object(name: &str, version: u64) -> Value {
@@ -116,7 +118,12 @@ impl World {
             } else {
                 done.send_replace(());
             }
-            ready(respond(next.unwrap_or(lasting(Vec::new()))))
+            async move {
+                match next.unwrap_or(lasting(Vec::new())) {
+                    Script::Hang => std::future::pending().await,
+                    script => respond(script),
+                }
+            }
         });
         let client = Client::new(service, "default");
         let watch =
@@ -162,7 +169,7 @@ fn respond(script: Script) -> Result<Response<ScriptedBody>, std::io::Error> {
             }
             (200, text, end)
         }
-        Script::Refuse => return Err(std::io::ErrorKind::ConnectionRefused.into()),
+        Script::Refuse | Script::Hang => return Err(std::io::ErrorKind::ConnectionRefused.into()),
     };
     let text = stream::once(ready(Ok(Frame::data(Bytes::from(text)))));
     let end = stream::once(async move {
@@ -242,6 +249,12 @@ async fn after_an_outage_everything_is_listed_since_versions_do_not_distinguish_
     .await;
     assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "list", "list", "delete a"]);
     assert!((world.errors("unavailable") - 2.0).abs() < f64::EPSILON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_request_without_a_response_everything_is_listed() {
+    let world = World::of([list(10, &["a"]), Script::Hang, list(100, &[])]).await;
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "list", "delete a"]);
 }
 
 #[tokio::test(start_paused = true)]
