@@ -165,12 +165,11 @@ tests_of() {
   done
 }
 
-# run_tests NAME...: runs test programs, with as many threads as suits tests that wait. Many API servers share the cores:
-# each of them needs a third less CPU time to start with one thread.
+# run_tests NAME...: runs test programs, with as many threads as suits tests that wait.
 run_tests() {
   local name options=()
   for name; do options+=(--test "$name"); done
-  GOMAXPROCS=1 GOGC=200 RUST_TEST_THREADS=$threads cargo_test "${options[@]}"
+  RUST_TEST_THREADS=$threads cargo_test "${options[@]}"
 }
 
 # --- the parts ---------------------------------------------------------------------------------------
@@ -284,8 +283,7 @@ can_install() {
 test_installed() {
   local test=$1
   shift
-  GOMAXPROCS=1 GOGC=200 RUST_TEST_THREADS=$threads HUB_ADDONS_IMAGES=$work/images HUB_ADDONS_INSTALLED=1 \
-    cargo_test --test "$test" -- "$@"
+  RUST_TEST_THREADS=$threads HUB_ADDONS_IMAGES=$work/images HUB_ADDONS_INSTALLED=1 cargo_test --test "$test" -- "$@"
 }
 
 check_installed() {
