@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The first interval between checks, short for what takes no time. Later ones are a quarter longer each, so that a
-/// test that waits takes no time from those that it waits for.
-const FIRST_INTERVAL: Duration = Duration::from_millis(25);
-const LONGEST_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval between checks. Short: a test should not add to what it measures.
+const INTERVAL: Duration = Duration::from_millis(25);
 
 /// Calls `check` until it succeeds, and returns its value.
 ///
@@ -62,7 +60,6 @@ where
 {
     let deadline = Instant::now() + within;
     let mut last = "it was never checked".to_owned();
-    let mut interval = FIRST_INTERVAL;
     loop {
         // The check is limited as well: a call to a hung server never returns.
         match tokio::time::timeout_at(deadline, check()).await.map(Outcome::into_result) {
@@ -70,11 +67,10 @@ where
             Ok(Err(not_yet)) => last = not_yet,
             Err(_) => last = format!("no response; before that, {last}"),
         }
-        if Instant::now() + interval >= deadline {
+        if Instant::now() + INTERVAL >= deadline {
             return Err(TimedOut { what: what.to_owned(), within, last });
         }
-        tokio::time::sleep(interval).await;
-        interval = (interval * 5 / 4).min(LONGEST_INTERVAL);
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 
