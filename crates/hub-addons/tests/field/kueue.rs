@@ -23,6 +23,7 @@ const JOBS: &str = "jobs";
 /// Runs a program with a certificate for its metrics in the only place where Kueue looks for it, which nothing else on
 /// this machine sees.
 const WITH_CERTIFICATES: &str = r#"
+set -e
 mount -t tmpfs tmpfs /etc && mkdir -p /etc/kueue/metrics/certs && cp "$0"/tls.crt "$0"/tls.key /etc/kueue/metrics/certs
 exec "$@""#;
 
