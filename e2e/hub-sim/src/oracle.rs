@@ -345,7 +345,7 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
 
 /// Whether a Secret is a copy that a tenant has stripped of its label and whose creator has ended: no watch shows it,
 /// and no process knows its uid. The chart's policy prevents this.
-pub fn is_lost(monitor: &Monitor, secret: &Value) -> bool {
+pub(crate) fn is_lost(monitor: &Monitor, secret: &Value) -> bool {
     monitor.abandoned.contains(uid_of(secret)) && secret["metadata"]["labels"][COPY_LABEL].is_null()
 }
 

@@ -58,7 +58,7 @@ async fn serve(
     let answer = match fate {
         Fate::Silence => return std::future::pending().await,
         Fate::Broken => return Err("connection reset by peer".into()),
-        Fate::Answered(answer, _) => answer,
+        Fate::Answered(answer, _) => *answer,
     };
     match answer {
         Answer::Object(code, object) => Ok(response(code, object.to_string(), None)?),

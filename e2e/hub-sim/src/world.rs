@@ -127,7 +127,7 @@ impl Fault {
 /// What happens to a request that reaches the server.
 pub(crate) enum Fate {
     /// This response arrives, this much later than usual.
-    Answered(Answer, Duration),
+    Answered(Box<Answer>, Duration),
     /// The connection breaks.
     Broken,
     /// No response ever arrives.
@@ -330,16 +330,16 @@ impl State {
             (Some(Fault::Hung), _) => Fate::Silence,
             (Some(Fault::Late), answer) => {
                 let delay = Duration::from_millis(self.rng.u64(100..3000));
-                Fate::Answered(answer, delay)
+                Fate::Answered(Box::new(answer), delay)
             }
             (_, Answer::Failure(failure)) => self.failed(failure),
-            (_, answer) => Fate::Answered(answer, Duration::ZERO),
+            (_, answer) => Fate::Answered(Box::new(answer), Duration::ZERO),
         }
     }
 
     fn failed(&mut self, failure: Failure) -> Fate {
         self.monitor.failed(&failure);
-        Fate::Answered(Answer::Failure(failure), Duration::ZERO)
+        Fate::Answered(Box::new(Answer::Failure(failure)), Duration::ZERO)
     }
 
     fn next_fault(&mut self) -> Option<Fault> {
