@@ -18,7 +18,7 @@ use crate::eventually::try_eventually;
 use crate::requests::{AuditRequest, Requests};
 use crate::{HubError, users};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A query parameter that identifies a mark's request, with a number.
 const PARAMETER: &str = "local-hub-mark";

@@ -17,7 +17,7 @@ use crate::users::{self, Users};
 use crate::{HubError, LocalHub, crds, grants, ports, programs, random};
 
 /// A hub takes 3 seconds on an idle machine; this one may be compiling.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// How many ports are tried.
 const PORTS: usize = 5;

@@ -18,7 +18,7 @@ const DEFAULT: usize = 12;
 const STARTING: usize = 2;
 
 /// Longer than any test holds a hub. A test that waits longer waits for its own hub.
-const PATIENCE: Duration = Duration::from_mins(10);
+const PATIENCE: Duration = Duration::from_mins(20);
 
 static PLACES: LazyLock<(usize, Arc<Semaphore>)> = LazyLock::new(|| {
     let set = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());

@@ -41,7 +41,7 @@ const OCM_CRDS: [&str; 7] = [
     "manifestworks.work.open-cluster-management.io",
 ];
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Which CRDs a hub starts with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Interval between checks. Short: a test should not add to what it measures.
-const INTERVAL: Duration = Duration::from_millis(25);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Calls `check` until it succeeds, and returns its value.
 ///
@@ -131,7 +131,7 @@ impl<O: Outcome, E: fmt::Display> Outcome for Result<O, E> {
 mod tests {
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(60);
+    const SHORT: Duration = Duration::from_millis(120);
 
     #[tokio::test]
     async fn the_value_found_is_returned() {
@@ -148,7 +148,7 @@ mod tests {
         let outcome = try_eventually("it is so", SHORT, async || Ok::<_, String>(false)).await;
         assert_eq!(
             outcome.unwrap_err().to_string(),
-            "timed out after 60ms waiting for: it is so (last: it is false)"
+            "timed out after 120ms waiting for: it is so (last: it is false)"
         );
     }
 

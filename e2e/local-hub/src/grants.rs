@@ -14,7 +14,7 @@ use crate::eventually::try_eventually;
 use crate::{HubError, users};
 
 /// The API server observes a binding through its own watch, some milliseconds after it is written.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 

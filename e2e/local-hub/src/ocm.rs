@@ -34,7 +34,7 @@ const PARALLEL: usize = 32;
 /// The transition time of conditions. It is fixed, so that the same fixture is always the same object.
 const CHANGED: &str = "2026-01-01T00:00:00Z";
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A desired object on the hub, including its status.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use crate::eventually::try_eventually;
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/supervisor.sh");
 
 /// Timeout for what takes milliseconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What to run.
 #[derive(Debug)]

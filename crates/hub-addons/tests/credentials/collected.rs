@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::time::Duration;
-
 use crate::support::credentials::{
     collected_scene, copied, profile, rotated, secrets, source, team, token, withdrawn, withheld,
 };
@@ -21,10 +19,7 @@ async fn a_recreated_namespace_gets_its_copies() {
     copied(&scene.ocm, "round", &token).await;
     let namespace = ocm::namespace("round");
     delete(&scene.ocm, &namespace).await;
-    eventually("the namespace is gone", Duration::from_mins(1), async || {
-        get(&scene.ocm, &namespace).await.is_none()
-    })
-    .await;
+    eventually("the namespace is gone", SOON, async || get(&scene.ocm, &namespace).await.is_none()).await;
     create(&scene.ocm, [namespace, profile("round", "round-1"), ocm::bound("round", "round")]).await;
     copied(&scene.ocm, "round", &token).await;
 }

@@ -25,7 +25,7 @@ const SECRETS: usize = 300;
 const LARGE: usize = 900 * 1024;
 /// A size at which the Secrets are stored and read quickly, and together exceed the memory that the process may use, in
 /// bytes.
-const MIDDLE: usize = 250 * 1024;
+const MIDDLE: usize = 180 * 1024;
 
 /// The size of a Secret. All are large only on request, since it takes long to store them.
 fn bytes(number: usize) -> usize {

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::time::Duration;
-
 use crate::support::credentials::{
     OF_ACCOUNT, OF_CLUSTER, SYNCED_FROM, Scene, caught_up, content, copied, copy, hub, label, name_of,
     profile, rotated, scene, secret, secrets, syncer, team, token, withdrawn, withheld,
@@ -61,10 +59,7 @@ fn labelled(secret: Object) -> Object {
 /// rarely.
 async fn takes_its_place(client: &Client, namespace: &str, token: &ServiceAccountToken) {
     let copy = copy(namespace, token);
-    eventually(&format!("{copy} is created"), Duration::from_mins(2), async || {
-        get(client, &copy).await.is_some()
-    })
-    .await;
+    eventually(&format!("{copy} is created"), SOON, async || get(client, &copy).await.is_some()).await;
     copied(client, namespace, token).await;
 }
 

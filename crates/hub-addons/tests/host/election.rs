@@ -16,7 +16,7 @@ const SECOND: &str = "projector";
 const LEASE: &str = "hub-addons-profile-projector";
 const PROJECTOR: &str = "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 /// Timeout for a claim to expire: 15 seconds and a margin.
-const EXPIRY: Duration = Duration::from_mins(1);
+const EXPIRY: Duration = Duration::from_mins(3);
 
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;

@@ -32,7 +32,7 @@ const MSA: &str = "multikueue";
 /// A namespace without a bound set, whose account has the permission all the same.
 const UNBOUND: &str = "unbound";
 /// Timeout for steps that start several Pods.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 struct Stage {
     // In this order: the runner must end before the hub.

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::time::Duration;
-
 use crate::support::shared::caught_up;
 use crate::support::shown::{names, profile, sees};
 use crate::support::world::{self, HOLD, delete, get, hold, let_go, merge, profile_of};
@@ -200,10 +198,7 @@ async fn a_namespace_that_has_ended_leaves_nothing_to_be_tried_again() {
     sees(&hub.ocm, "fleet-00", &clusters).await;
     let namespace = ocm::namespace("fleet-00");
     delete(&hub.ocm, &namespace).await;
-    eventually("the namespace is gone", Duration::from_mins(1), async || {
-        get(&hub.ocm, &namespace).await.is_none()
-    })
-    .await;
+    eventually("the namespace is gone", SOON, async || get(&hub.ocm, &namespace).await.is_none()).await;
     sees(&hub.ocm, "fleet-01", &clusters).await;
     // Nothing is left to retry: the pause of the namespace has ended with it.
     addons.measures(QUEUE, 0.0).await;

@@ -69,7 +69,7 @@ pub async fn run<S: AsRef<OsStr>>(helm: &Path, hub: Option<&LocalHub>, arguments
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_mins(2), command).await.unwrap().unwrap();
+    let output = tokio::time::timeout(Duration::from_mins(4), command).await.unwrap().unwrap();
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),

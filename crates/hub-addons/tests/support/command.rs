@@ -24,7 +24,7 @@ pub async fn hub_addons(arguments: &[&str], environment: &[(&str, &str)]) -> End
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_secs(30), command).await;
+    let output = tokio::time::timeout(Duration::from_mins(2), command).await;
     let output = output.unwrap_or_else(|_| panic!("hub-addons {arguments:?} does not end")).unwrap();
     Ended {
         code: output.status.code(),

@@ -20,7 +20,7 @@ use super::pods::{IMAGE, image};
 use super::{Hub, chain, proxy, world};
 
 /// Timeout for a Pod to start or to end: it copies its image first, and several start at once.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(4);
 const CONTAINER: &str = "hub-addons";
 /// The user that writes profiles.
 pub const PROFILES: &str = "system:serviceaccount:addons:hub-addons-profiles";

@@ -41,10 +41,10 @@ use self::installed::Installed;
 
 /// Timeout for what a controller does immediately. It is long because the machine may be busy; a passing test does not
 /// wait that long.
-pub const SOON: Duration = Duration::from_mins(1);
+pub const SOON: Duration = Duration::from_mins(3);
 
 /// Timeout for what a controller does for each cluster of a fleet in each namespace.
-pub const WHOLE_FLEET: Duration = Duration::from_secs(80);
+pub const WHOLE_FLEET: Duration = Duration::from_mins(4);
 
 /// Starts the controllers of profiles without the syncer.
 pub const PROFILES: &str = "--feature-gates=ClusterProfileCredSyncer=false";
@@ -245,7 +245,7 @@ impl Addons {
 
     /// Waits for its end, and returns its exit status.
     pub async fn exit_status(&self) -> Option<i32> {
-        tokio::time::timeout(Duration::from_mins(1), self.running().exit_status())
+        tokio::time::timeout(SOON, self.running().exit_status())
             .await
             .unwrap_or_else(|_| panic!("it does not end:\n{}", self.log()))
     }

@@ -1,7 +1,11 @@
 //! The ClusterProfiles of a namespace on the API server.
 
+use std::error::Error;
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, WatchEvent, WatchParams};
 use local_hub::eventually;
 use serde_json::Value;
 
@@ -35,7 +39,7 @@ pub async fn sees(client: &Client, namespace: &str, clusters: &[&str]) {
     .await;
 }
 
-/// Waits until a profile satisfies a condition, and returns it.
+/// Waits until a profile satisfies a condition, and returns it. It is watched: no state is missed, however short.
 pub async fn profile(
     client: &Client,
     (namespace, name): (&str, &str),
@@ -43,13 +47,38 @@ pub async fn profile(
     condition: impl Fn(&Value) -> bool,
 ) -> Value {
     let api = profiles(client, namespace);
-    eventually(&format!("{namespace}/{name} {what}"), SOON, async || {
-        let Some(profile) = api.get_opt(name).await.map_err(|error| error.to_string())? else {
-            return Err("it does not exist".to_owned());
-        };
-        let profile = serde_json::to_value(profile).map_err(|error| error.to_string())?;
-        if condition(&profile) { Ok(Some(profile)) } else { Err(format!("{profile:#}")) }
-    })
+    let of_name = format!("metadata.name={name}");
+    eventually(
+        &format!("{namespace}/{name} {what}"),
+        SOON,
+        async || -> Result<Option<Value>, Box<dyn Error>> {
+            let list = api.list(&ListParams::default().fields(&of_name)).await?;
+            let version = list.metadata.resource_version.unwrap_or_default();
+            let mut shown = Value::Null;
+            for profile in list.items {
+                shown = serde_json::to_value(profile)?;
+                if condition(&shown) {
+                    return Ok(Some(shown));
+                }
+            }
+            let until_shown_again = WatchParams::default().fields(&of_name).timeout(5);
+            let mut events = pin!(api.watch(&until_shown_again, &version).await?);
+            while let Some(event) = events.try_next().await? {
+                shown = match event {
+                    WatchEvent::Added(profile) | WatchEvent::Modified(profile) => {
+                        serde_json::to_value(profile)?
+                    }
+                    WatchEvent::Deleted(_) => Value::Null,
+                    WatchEvent::Bookmark(_) => continue,
+                    WatchEvent::Error(status) => return Err(status.message.into()),
+                };
+                if condition(&shown) {
+                    return Ok(Some(shown));
+                }
+            }
+            Err(format!("{shown:#}").into())
+        },
+    )
     .await
 }
 

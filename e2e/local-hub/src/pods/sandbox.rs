@@ -20,7 +20,7 @@ const SANDBOX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/pods/sandbox.sh"
 const CONTAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/pods/container.sh");
 
 /// Timeout for what takes milliseconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The depth of a container's own process below the supervised one, which is `unshare`: the script, a shell, itself.
 const DEPTH: usize = 3;

@@ -20,7 +20,7 @@ use kube::{Api, Client, Config};
 use local_hub::{CrdSet, Flavour, HubBuilder, HubError, LocalHub, eventually, ocm};
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 
 /// The smallest hub, enough for most tests.
 fn small() -> HubBuilder {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use local_hub::{CrdSet, HubBuilder, HubError, LocalHub, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 
 fn small() -> HubBuilder {
     LocalHub::builder().crds(CrdSet::None).without_controller_manager()

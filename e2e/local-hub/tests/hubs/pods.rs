@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Timeout for what takes a second or two: a Deployment's controllers, an image's copy, a probe's period.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 
 const IMAGE: &str = "registry.example.com/program:1";
 const PORT: u16 = 8080;

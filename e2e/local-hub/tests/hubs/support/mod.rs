@@ -10,7 +10,7 @@ use kube::{Api, Client, Config};
 use local_hub::{CrdSet, HubBuilder, LocalHub, ServingAuthority, Upstream, UserServer};
 use serde_json::json;
 
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_mins(2);
 
 /// A hub without the namespace controller.
 pub fn hub() -> HubBuilder {
