@@ -160,7 +160,10 @@ impl Addons {
     /// Waits until its watches are synced.
     pub async fn works(&self) {
         let text = "all watches are synced, starting to work";
-        eventually("it works", SOON, async || self.lines_with(text) >= self.processes()).await;
+        eventually("it works", SOON, async || {
+            if self.lines_with(text) >= self.processes() { Ok(()) } else { Err(self.log()) }
+        })
+        .await;
     }
 
     /// Starts `hub-addons run` as a user, with a name for its log, and waits until it serves its probes.
