@@ -25,7 +25,7 @@ const WORKERS: usize = 4;
 /// How long a problem must last before it is reported: an account is created before its token is reported, and a
 /// binding before the profiles.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a copy may be missing because profiles are still being created.
+/// How long a copy may be missing because many profiles are being created or deleted.
 const LONGEST_WORK: Duration = Duration::from_mins(30);
 
 /// Writes the conditions. Cheap to clone; clones share their state.
@@ -68,10 +68,10 @@ impl ConditionWriter {
         let wanted = shown.ok().map(|shown| conditions(shown, look.report.as_ref(), self.store.host.now()));
         if look.report.is_some() && wanted != Some(None) {
             let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
-            // A backlog alone is not a problem: missing copies may be about to be created.
+            // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be
+            // about to end.
             let waits = look.report.as_ref().is_some_and(|report| report.is_missing);
-            if waits && since.elapsed() < LONGEST_WORK && self.store.arrivals.lock().are_many(Instant::now())
-            {
+            if waits && since.elapsed() < LONGEST_WORK && self.store.churn.lock().is_high(Instant::now()) {
                 return Outcome::RetryAfter(GRACE);
             }
             if let Some(left) = GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) {

@@ -10,7 +10,7 @@
 //!   the decisions; this crate feeds it and carries them out.
 
 mod accounts;
-mod arrivals;
+mod churn;
 mod controller;
 mod copies;
 mod memory;

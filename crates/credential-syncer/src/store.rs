@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::arrivals::Arrivals;
+use crate::churn::Churn;
 use crate::memory::Memory;
 use crate::refusals::CopyRefusals;
 use crate::settings::{SecretAccess, SyncerSettings};
@@ -45,8 +45,7 @@ pub(crate) struct Store {
     pub(crate) tally: Tally,
     pub(crate) memory: Memory,
     pub(crate) refusals: CopyRefusals,
-    /// The recently created profiles.
-    pub(crate) arrivals: Mutex<Arrivals>,
+    pub(crate) churn: Mutex<Churn>,
     fleet: FleetCache,
     index: Mutex<CredentialIndex>,
     /// The namespaces with a permission for copies.
@@ -66,7 +65,7 @@ impl Store {
             tally: Tally::new(host.metrics.clone()),
             memory: Memory::default(),
             refusals: CopyRefusals::default(),
-            arrivals: Mutex::default(),
+            churn: Mutex::default(),
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
             granted: Mutex::default(),
@@ -185,7 +184,7 @@ impl Store {
         let (is_new, changed) =
             self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
         if is_new {
-            self.arrivals.lock().add(Instant::now());
+            self.churn.lock().add(Instant::now());
         }
         if changed {
             self.profile_changed(key);
@@ -194,6 +193,7 @@ impl Store {
 
     pub(crate) fn delete_profile(&self, key: &ProfileKey) {
         self.change(|_, index| index.delete_profile(key));
+        self.churn.lock().add(Instant::now());
         self.profile_changed(key);
     }
 

@@ -69,7 +69,8 @@ impl Limit {
 
     /// `profiles` and their copies are deleted by the namespace controller, in an order that differs each time. A
     /// controller that restores a profile or a copy that has disappeared learns from a refusal that the namespace is
-    /// being deleted: from one for each of its workers at most.
+    /// being deleted: from one for each of its workers at most. If the binding is deleted long after the profiles, the
+    /// accounts report the missing copies, and then no longer.
     pub fn collected(profiles: usize, accounts: usize) -> Self {
         Self::nothing()
             .at_most(Counter::ProfileDeletes, profiles)
@@ -77,6 +78,7 @@ impl Limit {
             .at_most(Counter::ProfileCreates, WORKERS)
             .at_most(Counter::CopyCreates, WORKERS)
             .at_most(Counter::Failures, 2 * WORKERS)
+            .at_most(Counter::OtherWrites, 2 * profiles * accounts)
     }
 
     /// This counter has this value.

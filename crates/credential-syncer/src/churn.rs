@@ -1,0 +1,73 @@
+//! Whether many profiles are being created or deleted: a copy without a profile then waits for it, or for the end of
+//! its namespace.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The window in which profiles are counted.
+const WINDOW: Duration = Duration::from_secs(3);
+/// This many profiles in a window mean that a projector or the namespace controller is busy: a cold start creates about
+/// a hundred a second.
+const MANY: usize = 5;
+
+/// The recently created and deleted profiles.
+#[derive(Debug, Default)]
+pub(crate) struct Churn {
+    since: Option<Instant>,
+    now: usize,
+    before: usize,
+}
+
+impl Churn {
+    /// Records a profile that appears or disappears.
+    pub(crate) fn add(&mut self, now: Instant) {
+        self.turn(now);
+        self.now += 1;
+    }
+
+    /// Whether there have been many recently.
+    pub(crate) fn is_high(&mut self, now: Instant) -> bool {
+        self.turn(now);
+        self.now >= MANY || self.before >= MANY
+    }
+
+    fn turn(&mut self, now: Instant) {
+        let elapsed = self.since.map(|since| now.saturating_duration_since(since));
+        match elapsed {
+            Some(elapsed) if elapsed < WINDOW => {}
+            elapsed => {
+                self.before = if elapsed.is_some_and(|elapsed| elapsed < 2 * WINDOW) { self.now } else { 0 };
+                (self.now, self.since) = (0, Some(now));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_high_while_many_profiles_come_or_go_and_for_a_while_after() {
+        let (start, mut churn) = (Instant::now(), Churn::default());
+        assert!(!churn.is_high(start));
+        for step in 0..100 {
+            let now = start + step * Duration::from_millis(100);
+            churn.add(now);
+            assert_eq!(churn.is_high(now), step >= 4, "{step}");
+        }
+        let last = start + Duration::from_secs(10);
+        assert!(churn.is_high(last + Duration::from_secs(1)));
+        assert!(!churn.is_high(last + 2 * WINDOW));
+    }
+
+    #[test]
+    fn a_profile_now_and_then_does_not_count() {
+        let (start, mut churn) = (Instant::now(), Churn::default());
+        for step in 0..50 {
+            churn.add(start + step * Duration::from_secs(1));
+            assert!(!churn.is_high(start + step * Duration::from_secs(1)));
+        }
+    }
+}
