@@ -69,7 +69,16 @@ impl AccessSettings {
                         notes.insert(AccessKind::Account, vec![Note::new(Reason::ForeignAccount, message)]);
                         delete(&observed.ours(self, key, AccessKind::Permissions), AccessKind::Permissions)
                     }
-                    (None, _) => AccessAction::Nothing,
+                    (None, Owned::Ours(_)) => {
+                        let message = "is being deleted and waits for a finalizer; when it is gone, a new account \
+                                       is created if the cluster is still granted";
+                        notes.insert(
+                            AccessKind::Account,
+                            vec![Note::new(Reason::AccountTerminating, message)],
+                        );
+                        AccessAction::Nothing
+                    }
+                    (None, Owned::Absent) => AccessAction::Nothing,
                 }
             }
         };
@@ -97,7 +106,8 @@ impl AccessSettings {
         match observed.ours(self, key, AccessKind::Account) {
             // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
             Owned::Ours(account) if account.is_deleting => {
-                let message = "is being deleted and waits for a finalizer; it has no permissions on the cluster any more";
+                let message =
+                    format!("is being deleted and waits for a finalizer; {}", self.remaining(key, observed));
                 notes.insert(AccessKind::Account, vec![Note::new(Reason::AccountTerminating, message)]);
                 permissions()
             }
@@ -108,6 +118,20 @@ impl AccessSettings {
                 if first == AccessAction::Nothing { delete(&account, AccessKind::Account) } else { first }
             }
             Owned::Absent | Owned::Foreign => permissions(),
+        }
+    }
+
+    /// What remains of the permissions of an account that a finalizer holds.
+    fn remaining(&self, key: &AccountKey, observed: &ObservedAccess) -> &'static str {
+        // Without a declaration, the process may not read them.
+        if self.consumers.get(&key.account).is_none() {
+            return "its consumer is no longer declared, so its permissions on the cluster end only with it: remove the \
+                    finalizer";
+        }
+        match observed.ours(self, key, AccessKind::Permissions) {
+            Owned::Absent | Owned::Foreign => "its permissions are deleted",
+            Owned::Ours(permissions) if permissions.is_deleting => "its permissions are being deleted",
+            Owned::Ours(_) => "its permissions still exist",
         }
     }
 

@@ -371,12 +371,37 @@ fn a_finalizer_that_holds_the_account_does_not_hold_its_permissions() {
     let plan = world.settle(&settings(), &refused());
     assert_eq!(world.writes(), ["delete Account", "delete Permissions"]);
     assert_eq!(reasons(&plan), [Reason::AccountTerminating]);
-    // Granted again meanwhile, the account that is going is waited for.
-    world.settle(&settings(), &granted());
+    // Granted again meanwhile, the account that is going is waited for, and reported.
+    let plan = world.settle(&settings(), &granted());
     assert!(world.writes().is_empty());
+    assert_eq!(reasons(&plan), [Reason::AccountTerminating]);
     world.objects.remove(&AccessKind::Account);
     world.settle(&settings(), &granted());
     assert_eq!(world.writes(), ["create Account", "create Permissions"]);
+}
+
+#[test]
+fn of_an_account_that_a_finalizer_holds_what_remains_of_its_permissions_is_reported() {
+    let held = |kind| with(object_of(kind), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    let said = |settings: &AccessSettings, fleet: &Fleet, permissions: Option<Value>| {
+        let mut world = World::with(AccessKind::Account, deleting(held(AccessKind::Account)));
+        world.objects.extend(permissions.map(|it| (AccessKind::Permissions, it)));
+        let plan = world.settle(settings, fleet);
+        assert_eq!(reasons(&plan), [Reason::AccountTerminating]);
+        plan.notes[&AccessKind::Account][0].message.clone()
+    };
+    let undeclared = settings_of(&json!([]));
+    let permissions = || Some(object_of(AccessKind::Permissions));
+    for (settings, fleet, permissions, words) in [
+        (settings(), refused(), permissions(), "its permissions are deleted"),
+        (settings(), refused(), Some(held(AccessKind::Permissions)), "its permissions are being deleted"),
+        (settings(), refused(), Some(foreign(AccessKind::Permissions)), "its permissions are deleted"),
+        (settings(), granted(), permissions(), "a new account is created"),
+        (undeclared, granted(), None, "its permissions on the cluster end only with it"),
+    ] {
+        let said = said(&settings, &fleet, permissions);
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]
