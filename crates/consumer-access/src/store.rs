@@ -227,6 +227,11 @@ impl Store {
         self.state.lock().undeletable.insert(key.clone());
     }
 
+    /// Records that the next withdrawal begins with the account, although it may be refused again.
+    pub(crate) fn mark_deletable(&self, key: &AccountKey) {
+        self.state.lock().undeletable.remove(key);
+    }
+
     /// Records whether an account has findings.
     pub(crate) fn note(&self, key: &AccountKey, has_findings: bool) {
         let mut state = self.state.lock();

@@ -78,6 +78,10 @@ impl AccessWriter {
                 Err(error) => {
                     let before = kept.as_ref().map(|(error, _)| (AccessKind::Account, error));
                     let (outcome, is_refused) = self.failed(key, kind, &observed, &plan, &error, before);
+                    if matches!(plan.action, AccessAction::Delete(AccessKind::Permissions, _)) {
+                        // The next attempt begins with the account again.
+                        self.store.mark_deletable(key);
+                    }
                     if !is_refused || !matches!(plan.action, AccessAction::Delete(AccessKind::Account, _)) {
                         return outcome;
                     }

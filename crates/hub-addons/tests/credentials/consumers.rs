@@ -379,6 +379,35 @@ async fn an_account_that_may_not_be_deleted_loses_its_permissions_and_is_deleted
 }
 
 #[tokio::test]
+async fn an_account_is_deleted_as_soon_as_it_may_although_its_permissions_may_not() {
+    const KEEPER: &str = "keeper";
+    let hub = hub_with(LocalHub::builder().without_controller_manager().user(KEEPER, &[])).await;
+    cluster(&hub.ocm, "c1", "s").await;
+    ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
+    let without_deletes = |resources: &[&str]| {
+        let mut rules = rights::consumer_access(&["app"]);
+        let concerned =
+            |rule: &PolicyRule| rule.resources.iter().flatten().any(|it| resources.contains(&&**it));
+        for rule in rules.iter_mut().filter(|rule| concerned(rule)) {
+            rule.verbs.retain(|verb| verb != "delete");
+        }
+        rules
+    };
+    hub.grant(KEEPER, without_deletes(&["managedserviceaccounts", "manifestworks"])).await.unwrap();
+    let addons = Addons::launch(&hub, KEEPER, KEEPER, &[GATE, &consumers(&declared())]).await;
+    equipped(&hub.ocm, "c1").await;
+    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
+    told(&hub.ocm, &account("c1"), "WriteRefused").await;
+    told(&hub.ocm, &work("c1"), "WriteRefused").await;
+    hub.grant(KEEPER, without_deletes(&["manifestworks"])).await.unwrap();
+    world::gone(&hub.ocm, &account("c1")).await;
+    assert!(get(&hub.ocm, &work("c1")).await.is_some());
+    hub.grant(KEEPER, without_deletes(&[])).await.unwrap();
+    bare(&hub.ocm, "c1").await;
+    addons.measures("hub_addons_findings{reason=\"WriteRefused\"}", 0.0).await;
+}
+
+#[tokio::test]
 async fn permissions_that_cannot_be_read_are_recreated() {
     let hub = hub().await;
     cluster(&hub.ocm, "c1", "s").await;
