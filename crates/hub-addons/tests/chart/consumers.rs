@@ -165,6 +165,11 @@ async fn the_last_access_is_withdrawn_and_all_of_it_before_an_uninstallation() {
     assert!(get(&hub.ocm, &deployment).await.is_some());
     install(&hub, &["consumerAccess.enabled=false"]).await;
     assert_eq!(get(&hub.ocm, &deployment).await, None);
+    // Labels that are set now would make the object ours as soon as a consumer is declared.
+    let words = "only consumer access may create";
+    let forged = [our_account("app", |_| {}), our_work(|_| {})].map(|it| (Attempt::Create(it), words));
+    refused(&hub, "eve", forged.into(), OTHERS).await;
+    allowed(&hub, "eve", vec![Attempt::Create(account("default", "app"))]).await;
 }
 
 /// The Role and the ClusterRole of the component.
@@ -527,9 +532,11 @@ async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
     use Attempt::{Create, Delete, Patch, PatchStatus};
     let hub = hub().await;
     let (ours, permissions) = (our_account("app", |_| {}), our_work(|_| {}));
+    let held = our_account("held", |it| it["metadata"]["finalizers"] = json!(["example.com/hold"]));
     let (foreign, other_work) = (account("team", "app"), work("team", "eve"));
     let foreign_work = other_work.field("spec", json!({ "workload": { "manifests": [] } }));
-    world::create(&hub.ocm, [ours.clone(), permissions.clone(), foreign.clone(), foreign_work.clone()]).await;
+    let all = [&ours, &permissions, &held, &foreign, &foreign_work];
+    world::create(&hub.ocm, all.map(Clone::clone)).await;
     let reserved = work("team", "app").field("spec", json!({ "workload": { "manifests": [] } }));
     let create = "only consumer access may create";
     let change = "only consumer access may set or remove its labels";
@@ -546,6 +553,7 @@ async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
         (Patch(permissions.clone(), metadata(json!({ "ownerReferences": [] }))), change),
         (Patch(ours.clone(), metadata(json!({ "labels": { ocm::SYNC_LABEL: null } }))), change),
         (Patch(ours.clone(), metadata(json!({ "annotations": null }))), change),
+        (Patch(ours.clone(), metadata(json!({ "finalizers": ["example.com/hold"] }))), change),
     ];
     for label in marks().as_object().unwrap().keys() {
         for object in [&ours, &permissions] {
@@ -555,15 +563,17 @@ async fn no_other_user_marks_or_changes_what_consumer_access_maintains() {
     }
     refused(&hub, "eve", cases, OTHERS).await;
 
-    // Agents write finalizers and the status, and people other labels and annotations; anybody may delete.
-    let agents = metadata(json!({
-        "finalizers": ["cluster.open-cluster-management.io/manifest-work-cleanup"],
-        "labels": { "theirs": "1" }, "annotations": { "theirs": "1" },
-    }));
+    // Agents write the status, and finalizers of ManifestWorks; people, other labels and annotations; anybody may delete.
+    let agents = metadata(json!({ "labels": { "theirs": "1" }, "annotations": { "theirs": "1" } }));
+    let finalizers = json!(["cluster.open-cluster-management.io/manifest-work-cleanup"]);
     let mut attempts = vec![
         Patch(foreign.clone(), json!({ "spec": { "rotation": { "validity": "1h" } } })),
         Patch(foreign_work, metadata(json!({ "labels": { "theirs": "1" } }))),
         Create(account("default", "mine")),
+        Patch(permissions.clone(), metadata(json!({ "finalizers": finalizers }))),
+        // A cluster manager has set one.
+        Patch(held.clone(), metadata(json!({ "finalizers": null }))),
+        Patch(held, metadata(json!({ "labels": { "theirs": "1" } }))),
     ];
     for object in [ours, permissions] {
         attempts.extend([

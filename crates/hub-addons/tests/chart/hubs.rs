@@ -236,8 +236,9 @@ async fn values_that_contradict_each_other_are_explained() {
             &[&*access][..],
             "names the ClusterRole view, which consumerAccess.allowedClusterRoles does not list",
         ),
-        (&[&bare, "policies.enabled=false"], "access needs policies.enabled"),
-        (&[&bare, "policies.validationActions={Audit}"], "access needs policies.enabled"),
+        (&[&bare, "policies.enabled=false"], "needs policies.enabled"),
+        (&[&bare, "policies.validationActions={Audit}"], "needs policies.enabled"),
+        (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
         (
             &[&bare, "consumerAccess.enabled=false"],
             "consumers.app.access is set and consumerAccess.enabled is false",
