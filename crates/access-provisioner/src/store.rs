@@ -135,7 +135,7 @@ impl Store {
     /// Records whether a cluster has the proxy's addon.
     pub(crate) fn set_addon(&self, cluster: &ClusterName, present: bool) {
         if self.index.lock().set_addon(cluster, present) {
-            self.profiles.enqueue_where(|observed| access::cluster_of(observed).as_ref() == Ok(cluster));
+            self.profiles.enqueue_of(cluster);
         }
     }
 

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod next_step;
 mod pace;
 pub mod process;
+mod profile_cache;
 pub mod profiles;
 pub mod queue;
 mod ready;

@@ -5,7 +5,6 @@
 //! more writes for a new profile than one. The response to a write goes into the cache, so that no plan uses a state
 //! older than our own writes.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -24,13 +23,13 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::controller::Controller;
 use crate::error::Category;
 use crate::host::{Host, Watches};
+use crate::profile_cache::ProfileCache;
 use crate::queue::Outcome;
 use crate::watch::{ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
 use crate::work::Work;
@@ -53,17 +52,9 @@ pub struct Profiles {
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
     /// If both locks are needed, this one is taken before the cache.
     writes: Mutex<OwnWrites<ProfileKey>>,
-    cache: Mutex<Cache>,
+    cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
     queue: Arc<Work<ProfileKey>>,
-}
-
-type Cache = BTreeMap<Namespace, BTreeMap<ClusterName, KnownProfile>>;
-
-struct KnownProfile {
-    observed: ObservedProfile,
-    /// When this process first saw an object with this uid.
-    since: Instant,
 }
 
 impl Profiles {
@@ -104,27 +95,28 @@ impl Profiles {
 
     /// Whether the cache contains a profile.
     pub fn exists(&self, key: &ProfileKey) -> bool {
-        self.cache().get(&key.namespace).is_some_and(|profiles| profiles.contains_key(&key.cluster))
+        self.cache().get(key).is_some()
     }
 
     /// Visits every cached profile.
     pub fn for_each(&self, mut visit: impl FnMut(&ProfileKey, &ObservedProfile)) {
-        for (namespace, profiles) in self.cache().iter() {
-            for (cluster, known) in profiles {
-                let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
-                visit(&key, &known.observed);
-            }
+        for (key, observed) in self.cache().iter() {
+            visit(&key, observed);
         }
     }
 
     /// Queues every cached profile that satisfies a condition, as an update.
     pub fn enqueue_where(&self, mut concerned: impl FnMut(&ObservedProfile) -> bool) {
-        let mut keys = Vec::new();
-        self.for_each(|key, observed| {
-            if concerned(observed) {
-                keys.push(key.clone());
-            }
-        });
+        let cache = self.cache();
+        let keys = cache.iter().filter(|(_, observed)| concerned(observed)).map(|(key, _)| key);
+        let keys: Vec<_> = keys.collect();
+        drop(cache);
+        self.queue.add_all(keys);
+    }
+
+    /// Queues the profiles of a cluster, as updates.
+    pub fn enqueue_of(&self, cluster: &ClusterName) {
+        let keys = self.cache().of_cluster(cluster);
         self.queue.add_all(keys);
     }
 
@@ -204,7 +196,7 @@ impl Profiles {
         if !another_projects || observed?.has_status() {
             return None;
         }
-        let since = self.cache().get(&key.namespace)?.get(&key.cluster)?.since;
+        let since = self.cache().get(key)?.since;
         PROJECTION_GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
     }
 
@@ -277,7 +269,7 @@ impl Profiles {
     }
 
     fn observed(&self, key: &ProfileKey) -> Option<ObservedProfile> {
-        self.cache().get(&key.namespace)?.get(&key.cluster).map(|known| known.observed.clone())
+        self.cache().get(key).map(|known| known.observed.clone())
     }
 
     /// Stores a profile from an event or a list. Returns whether it is new.
@@ -300,23 +292,17 @@ impl Profiles {
     /// if the profile has been recreated since.
     fn take(&self, key: &ProfileKey, observed: ObservedProfile, replaces: bool) -> bool {
         let mut cache = self.cache();
-        let profiles = cache.entry(key.namespace.clone()).or_default();
-        let mut since = Instant::now();
-        if let Some(known) = profiles.get(&key.cluster) {
-            let is_news = if replaces {
+        let is_news = cache.get(key).is_none_or(|known| {
+            if replaces {
                 known.observed != observed
             } else {
                 is_newer(&observed.resource_version, &known.observed.resource_version)
-            };
-            if !is_news {
-                return false;
             }
-            if known.observed.uid == observed.uid {
-                since = known.since;
-            }
+        });
+        if is_news {
+            cache.put(key, observed);
         }
-        profiles.insert(key.cluster.clone(), KnownProfile { observed, since });
-        true
+        is_news
     }
 
     /// Stores the response to a patch, unless an event has shown the deletion of the object: no further event would
@@ -325,12 +311,12 @@ impl Profiles {
         let observed = ObservedProfile::read(&object.metadata, &object.data);
         let mut writes = self.writes.lock();
         let mut cache = self.cache();
-        let known = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
-        if let Some(known) = known
-            && known.observed.uid == observed.uid
-            && is_newer(&observed.resource_version, &known.observed.resource_version)
-        {
-            known.observed = observed;
+        let is_later = cache.get(key).is_some_and(|known| {
+            known.observed.uid == observed.uid
+                && is_newer(&observed.resource_version, &known.observed.resource_version)
+        });
+        if is_later {
+            cache.put(key, observed);
             writes.wrote(key);
         }
     }
@@ -339,22 +325,18 @@ impl Profiles {
     fn mark_deleted(&self, key: &ProfileKey, uid: &str) {
         let mut writes = self.writes.lock();
         let mut cache = self.cache();
-        let profile = cache.get_mut(&key.namespace).and_then(|profiles| profiles.get_mut(&key.cluster));
-        if let Some(profile) = profile.filter(|profile| profile.observed.uid == uid) {
-            profile.observed.terminating = true;
+        let deleted = cache.get(key).filter(|known| known.observed.uid == uid);
+        if let Some(mut observed) = deleted.map(|known| known.observed.clone()) {
+            observed.terminating = true;
+            cache.put(key, observed);
             writes.wrote(key);
         }
     }
 
     fn forget(&self, key: &ProfileKey, uid: Option<&str>) {
         let mut cache = self.cache();
-        let Some(profiles) = cache.get_mut(&key.namespace) else { return };
-        if profiles.get(&key.cluster).is_some_and(|profile| uid.is_none_or(|uid| profile.observed.uid == uid))
-        {
-            profiles.remove(&key.cluster);
-        }
-        if profiles.is_empty() {
-            cache.remove(&key.namespace);
+        if cache.get(key).is_some_and(|known| uid.is_none_or(|uid| known.observed.uid == uid)) {
+            cache.remove(key);
         }
     }
 
@@ -364,20 +346,18 @@ impl Profiles {
         self.queue.add_all(concerned);
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
+    fn cache(&self) -> MutexGuard<'_, ProfileCache> {
         self.cache.lock()
     }
 }
 
 impl KnownProfiles for Profiles {
     fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace> {
-        let cache = self.cache();
-        let namespaces = cache.iter().filter(|(_, profiles)| profiles.contains_key(cluster));
-        namespaces.map(|(namespace, _)| namespace.clone()).collect()
+        self.cache().namespaces_with(cluster).cloned().collect()
     }
 
     fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
-        self.cache().get(namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect()
+        self.cache().names_in(namespace).cloned().collect()
     }
 
     fn is_pending(&self, key: &ProfileKey) -> bool {

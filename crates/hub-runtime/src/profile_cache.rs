@@ -1,0 +1,131 @@
+//! The cache of ClusterProfiles: by namespace and name, and by the cluster that they represent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_core::access;
+use hub_core::profile::ObservedProfile;
+use tokio::time::Instant;
+
+/// The cached profiles.
+#[derive(Default)]
+pub(crate) struct ProfileCache {
+    by_name: BTreeMap<Namespace, BTreeMap<ClusterName, CachedProfile>>,
+    /// The profiles whose label names another cluster than the one that they are named after.
+    named_differently: BTreeMap<ClusterName, BTreeSet<ProfileKey>>,
+}
+
+/// A cached profile.
+pub(crate) struct CachedProfile {
+    pub(crate) observed: ObservedProfile,
+    /// When this process first saw an object with this uid.
+    pub(crate) since: Instant,
+}
+
+impl ProfileCache {
+    pub(crate) fn get(&self, key: &ProfileKey) -> Option<&CachedProfile> {
+        self.by_name.get(&key.namespace)?.get(&key.cluster)
+    }
+
+    /// Adds a profile, or replaces the cached one.
+    pub(crate) fn put(&mut self, key: &ProfileKey, observed: ObservedProfile) {
+        let same = self.get(key).filter(|known| known.observed.uid == observed.uid);
+        let since = same.map_or_else(Instant::now, |known| known.since);
+        self.remove(key);
+        if let Some(cluster) = other_cluster(key, &observed) {
+            self.named_differently.entry(cluster).or_default().insert(key.clone());
+        }
+        let profiles = self.by_name.entry(key.namespace.clone()).or_default();
+        profiles.insert(key.cluster.clone(), CachedProfile { observed, since });
+    }
+
+    pub(crate) fn remove(&mut self, key: &ProfileKey) {
+        let Some(profiles) = self.by_name.get_mut(&key.namespace) else { return };
+        let removed = profiles.remove(&key.cluster);
+        if profiles.is_empty() {
+            self.by_name.remove(&key.namespace);
+        }
+        let cluster = removed.and_then(|removed| other_cluster(key, &removed.observed));
+        if let Some(cluster) = cluster
+            && let Some(keys) = self.named_differently.get_mut(&cluster)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.named_differently.remove(&cluster);
+            }
+        }
+    }
+
+    /// Every profile.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileKey, &ObservedProfile)> {
+        self.by_name.iter().flat_map(|(namespace, profiles)| {
+            profiles.iter().map(move |(cluster, known)| {
+                (ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() }, &known.observed)
+            })
+        })
+    }
+
+    /// The profiles that are named after a cluster or whose label names it. Independent of the number of profiles.
+    pub(crate) fn of_cluster(&self, cluster: &ClusterName) -> Vec<ProfileKey> {
+        let named = self.namespaces_with(cluster).cloned();
+        let named = named.map(|namespace| ProfileKey { namespace, cluster: cluster.clone() });
+        named.chain(self.named_differently.get(cluster).into_iter().flatten().cloned()).collect()
+    }
+
+    /// The namespaces with a profile of this name.
+    pub(crate) fn namespaces_with(&self, name: &ClusterName) -> impl Iterator<Item = &Namespace> {
+        let namespaces = self.by_name.iter().filter(|(_, profiles)| profiles.contains_key(name));
+        namespaces.map(|(namespace, _)| namespace)
+    }
+
+    /// The names of a namespace's profiles.
+    pub(crate) fn names_in(&self, namespace: &Namespace) -> impl Iterator<Item = &ClusterName> {
+        self.by_name.get(namespace).into_iter().flat_map(BTreeMap::keys)
+    }
+}
+
+/// The cluster that the label names, if the profile is not named after it.
+fn other_cluster(key: &ProfileKey, observed: &ObservedProfile) -> Option<ClusterName> {
+    access::cluster_of(observed).ok().filter(|cluster| *cluster != key.cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_api::labels;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn profile(cluster: &str) -> ObservedProfile {
+        let labels = [(labels::CLUSTER_NAME.to_owned(), cluster.to_owned())];
+        let metadata = ObjectMeta { labels: Some(labels.into()), ..ObjectMeta::default() };
+        ObservedProfile::read(&metadata, &Value::Null)
+    }
+
+    fn key(namespace: &str, name: &str) -> ProfileKey {
+        ProfileKey { namespace: namespace.into(), cluster: name.into() }
+    }
+
+    fn of(cache: &ProfileCache, cluster: &str) -> Vec<String> {
+        cache.of_cluster(&cluster.into()).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_profile_is_found_by_its_name_and_by_its_label_as_it_changes() {
+        let mut cache = ProfileCache::default();
+        cache.put(&key("a", "one"), profile("one"));
+        cache.put(&key("b", "one"), profile("one"));
+        cache.put(&key("b", "alias"), profile("one"));
+        assert_eq!(of(&cache, "one"), ["a/one", "b/one", "b/alias"]);
+        assert_eq!(of(&cache, "alias"), ["b/alias"]);
+        cache.put(&key("b", "alias"), profile("two"));
+        assert_eq!(of(&cache, "one"), ["a/one", "b/one"]);
+        assert_eq!(of(&cache, "two"), ["b/alias"]);
+        cache.remove(&key("b", "alias"));
+        cache.remove(&key("a", "one"));
+        assert_eq!(of(&cache, "two"), [""; 0]);
+        assert_eq!(of(&cache, "one"), ["b/one"]);
+        assert!(cache.named_differently.is_empty());
+    }
+}
