@@ -50,8 +50,7 @@ impl Controller for Direct {
 
     fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
         if let Touched::Cluster(cluster) = touched {
-            let concerned = |observed: &ObservedProfile| access::cluster_of(observed).as_ref() == Ok(cluster);
-            self.shared.profiles.enqueue_where(concerned);
+            self.shared.profiles.enqueue_of(cluster);
         }
     }
 }
@@ -61,7 +60,12 @@ impl Owner for Direct {
         let DirectSettings { provider, allow_local } = &self.settings;
         let observed = observed.filter(|observed| access::is_ours(observed, &self.shared.manager));
         let offer = observed.map(|observed| {
-            access::offer_direct(&self.shared.fleet.read(), provider, observed, *allow_local)
+            // Certificates are parsed after the fleet is unlocked.
+            let reported = access::reported_endpoints(&self.shared.fleet.read(), observed);
+            reported.map_or_else(
+                |offer| offer,
+                |(cluster, endpoints)| access::offer_direct(provider, &cluster, &endpoints, *allow_local),
+            )
         });
         self.tally.set(key, observed.zip(offer.as_ref()));
         offer.map(|offer| offer.into_share(provider)).unwrap_or_default()

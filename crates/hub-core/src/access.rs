@@ -8,6 +8,7 @@
 //! overlaps ([`AccessIndex::end_overlap`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
 use hub_api::labels;
@@ -159,12 +160,12 @@ pub fn cluster_of(observed: &ObservedProfile) -> Result<ClusterName, Withheld> {
 
 /// Our entry for one cluster.
 #[must_use]
-pub fn entry(provider: &str, cluster: &ClusterName, server: String, ca_pem: String) -> AccessProvider {
+pub fn entry(provider: &str, cluster: &ClusterName, server: String, ca_pem: &str) -> AccessProvider {
     AccessProvider {
         name: provider.to_owned(),
         cluster: Some(Cluster {
             server,
-            certificate_authority_data: Some(ByteString(ca_pem.into_bytes())),
+            certificate_authority_data: Some(ByteString(ca_pem.as_bytes().to_vec())),
             extensions: vec![NamedExtension {
                 name: EXEC_EXTENSION.to_owned(),
                 extension: json!({"clusterName": cluster.as_str()}),
@@ -182,21 +183,31 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
     TrustBundle::from_published(&ca.0).ok()
 }
 
+/// A cluster and the API servers that its agent reports, or what follows from not knowing them.
+pub fn reported_endpoints(
+    fleet: &Fleet,
+    observed: &ObservedProfile,
+) -> Result<(ClusterName, Arc<[Endpoint]>), Offer> {
+    let cluster = cluster_of(observed).map_err(Offer::Withdraw)?;
+    let known = fleet.cluster(&cluster).ok_or(Offer::Withdraw(Withheld::NoCluster))?;
+    let state = known.state.as_ref().map_err(|_| Offer::Keep(Withheld::ConfigurationUnknown))?;
+    Ok((cluster, Arc::clone(&state.endpoints)))
+}
+
 /// Decides the entry with a cluster's own API server: its first endpoint that may be published. An endpoint without a
 /// CA bundle may not, because clients would use the system's roots.
 #[must_use]
-pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &ObservedProfile, allow_local: bool) -> Offer {
-    let cluster = match cluster_of(observed) {
-        Ok(cluster) => cluster,
-        Err(why) => return Offer::Withdraw(why),
-    };
-    let Some(known) = fleet.cluster(&cluster) else { return Offer::Withdraw(Withheld::NoCluster) };
-    let Ok(state) = &known.state else { return Offer::Keep(Withheld::ConfigurationUnknown) };
-    let usable = state.endpoints.iter().find_map(|endpoint| {
+pub fn offer_direct(
+    provider: &str,
+    cluster: &ClusterName,
+    endpoints: &[Endpoint],
+    allow_local: bool,
+) -> Offer {
+    let usable = endpoints.iter().find_map(|endpoint| {
         let bundle = usable_bundle(endpoint, allow_local).ok()?;
         // Consumers append paths that begin with a slash.
         let server = endpoint.url.trim_end_matches('/').to_owned();
-        Some(entry(provider, &cluster, server, bundle.to_pem()))
+        Some(entry(provider, cluster, server, bundle.pem()))
     });
     match usable {
         Some(entry) => Offer::Publish(Box::new(entry)),
@@ -207,7 +218,7 @@ pub fn offer_direct(fleet: &Fleet, provider: &str, observed: &ObservedProfile, a
 /// The findings on a cluster's own endpoints that are not published.
 #[must_use]
 pub fn endpoint_notes(cluster: &fleet::ObservedCluster, allow_local: bool) -> Vec<Note> {
-    let endpoints = cluster.state.iter().flat_map(|state| &state.endpoints);
+    let endpoints = cluster.state.iter().flat_map(|state| state.endpoints.iter());
     endpoints
         .filter_map(|endpoint| {
             let why = usable_bundle(endpoint, allow_local).err()?;
@@ -273,10 +284,34 @@ struct Anchors {
     readable: bool,
     /// The anchors that recent readings replaced.
     retiring: BTreeMap<Overlap, BTreeSet<TrustAnchor>>,
+    /// The current anchors with those that they replaced, as every profile publishes them; or why they are too large.
+    together: Option<Result<TrustBundle, TrustError>>,
     /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
     /// kept for its own profile only, so that an anchor added to one profile never reaches another.
     inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
     next: u64,
+}
+
+impl Anchors {
+    /// Joins the current anchors and those that they replaced, after a change of either.
+    fn join(&mut self) {
+        let retiring = self.retiring.values().flatten();
+        self.together = self.current.as_ref().map(|current| current.with(retiring));
+    }
+
+    /// The PEM text for one profile: the current anchors, and those whose overlap has not ended. If the bundle would be
+    /// too large for clients, only the current ones.
+    fn published_to(&self, key: &ProfileKey) -> Option<Arc<str>> {
+        let current = self.current.as_ref().filter(|_| self.readable)?;
+        let joined = match self.inherited.get(key) {
+            None => self.together.as_ref()?.as_ref().ok().map(|joined| Arc::clone(joined.pem())),
+            Some(inherited) => {
+                let joined = current.with(self.retiring.values().flatten().chain(inherited));
+                joined.ok().map(|joined| Arc::clone(joined.pem()))
+            }
+        };
+        Some(joined.unwrap_or_else(|| Arc::clone(current.pem())))
+    }
 }
 
 impl AccessIndex {
@@ -363,11 +398,13 @@ impl AccessIndex {
         let old = anchors.current.replace(new.clone());
         let replaced: BTreeSet<_> = old.iter().flat_map(|old| old.without(&new)).cloned().collect();
         if replaced.is_empty() || !self.overlap {
+            anchors.join();
             return AnchorChange::Published;
         }
         let overlap = Overlap(anchors.next);
         anchors.next += 1;
         anchors.retiring.insert(overlap, replaced);
+        anchors.join();
         AnchorChange::Overlapping(overlap)
     }
 
@@ -402,6 +439,7 @@ impl AccessIndex {
     /// Ends an overlap.
     pub fn end_overlap(&mut self, overlap: Overlap) {
         self.anchors.retiring.remove(&overlap);
+        self.anchors.join();
     }
 
     /// Ends the overlap of anchors that were replaced before startup.
@@ -434,10 +472,8 @@ impl AccessIndex {
                 format!("https://{service}.{namespace}:{port}/{cluster}")
             }
         };
-        match self.published_to(key) {
-            Some(bundle) => {
-                Offer::Publish(Box::new(entry(&self.provider, &cluster, server, bundle.to_pem())))
-            }
+        match self.anchors.published_to(key) {
+            Some(pem) => Offer::Publish(Box::new(entry(&self.provider, &cluster, server, &pem))),
             None => Offer::Keep(Withheld::NoTrustAnchor),
         }
     }
@@ -446,21 +482,10 @@ impl AccessIndex {
     /// and clients that reach a server with the old certificate fail until it is replaced.
     #[must_use]
     pub fn overlap_note(&self) -> Option<Note> {
-        let anchors = &self.anchors;
-        let why = anchors.current.as_ref()?.with(anchors.retiring.values().flatten()).err()?;
+        let why = self.anchors.together.as_ref()?.as_ref().err()?;
         let message = format!(
             "replaced trust anchors are not published beside the new ones until their overlap ends: together, {why}"
         );
         Some(Note::new(Reason::OverlapTooLarge, message))
-    }
-
-    /// The anchors for one profile: the current ones, and those whose overlap has not ended. If the bundle would be too
-    /// large for clients, only the current ones.
-    fn published_to(&self, key: &ProfileKey) -> Option<TrustBundle> {
-        let anchors = &self.anchors;
-        let current = anchors.current.as_ref().filter(|_| anchors.readable)?;
-        let retiring = anchors.retiring.values().flatten();
-        let inherited = anchors.inherited.get(key).into_iter().flatten();
-        current.with(retiring.chain(inherited)).ok().or_else(|| Some(current.clone()))
     }
 }

@@ -7,6 +7,7 @@
 //! still counts, and what depends on the rest is unknown (see [`crate::grant`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hub_api::labels;
 use hub_api::managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ManagedCluster};
@@ -46,7 +47,7 @@ pub struct ClusterState {
     /// `ManagedClusterJoined`.
     pub joined: Option<Condition>,
     /// `spec.managedClusterClientConfigs`: the cluster's own API servers.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Arc<[Endpoint]>,
 }
 
 /// An API server as the cluster's agent reports it.

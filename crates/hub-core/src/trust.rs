@@ -39,6 +39,7 @@ impl TrustAnchor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustBundle {
     anchors: BTreeSet<TrustAnchor>,
+    pem: Arc<str>,
 }
 
 /// Why there is no valid trust anchor.
@@ -87,19 +88,19 @@ impl TrustBundle {
         if anchors.is_empty() {
             anchors = those(|certificate| certificate.is_self_signed);
         }
-        if anchors.is_empty() { Err(TrustError::NoAuthority) } else { Self { anchors }.within_limit() }
+        if anchors.is_empty() { Err(TrustError::NoAuthority) } else { Self::of(anchors) }
     }
 
     /// Every certificate in a PEM text that is already published as anchors.
     pub fn from_published(text: &[u8]) -> Result<Self, TrustError> {
-        Self { anchors: parse(text)?.iter().map(Parsed::anchor).collect() }.within_limit()
+        Self::of(parse(text)?.iter().map(Parsed::anchor).collect())
     }
 
     /// The union of this bundle and more anchors.
     pub fn with<'a>(&self, more: impl IntoIterator<Item = &'a TrustAnchor>) -> Result<Self, TrustError> {
         let mut anchors = self.anchors.clone();
         anchors.extend(more.into_iter().cloned());
-        Self { anchors }.within_limit()
+        Self::of(anchors)
     }
 
     /// The anchors that are not in the other bundle.
@@ -120,18 +121,19 @@ impl TrustBundle {
 
     /// The PEM text: a function of the set of anchors.
     #[must_use]
-    pub fn to_pem(&self) -> String {
-        let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-        let blocks = self.anchors.iter().map(|anchor| pem::Pem::new(CERTIFICATE, anchor.der.to_vec()));
-        blocks.map(|block| pem::encode_config(&block, config)).collect()
+    pub fn pem(&self) -> &Arc<str> {
+        &self.pem
     }
 
-    fn within_limit(self) -> Result<Self, TrustError> {
-        let size = self.to_pem().len();
-        if size < BUNDLE_SIZE_LIMIT {
-            Ok(self)
+    /// The bundle of these anchors, if it is not too large.
+    fn of(anchors: BTreeSet<TrustAnchor>) -> Result<Self, TrustError> {
+        let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+        let blocks = anchors.iter().map(|anchor| pem::Pem::new(CERTIFICATE, anchor.der.to_vec()));
+        let pem: String = blocks.map(|block| pem::encode_config(&block, config)).collect();
+        if pem.len() < BUNDLE_SIZE_LIMIT {
+            Ok(Self { anchors, pem: pem.into() })
         } else {
-            Err(TrustError::TooLarge { certificates: self.anchors.len(), size })
+            Err(TrustError::TooLarge { certificates: anchors.len(), size: pem.len() })
         }
     }
 }

@@ -351,14 +351,12 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
     let data = |text: &str| serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap();
     let (good, local) = ("https://api.example:6443", "https://127.0.0.1:6443");
     let at = |url: &str, pem: &str| json!({ "url": url, "caBundle": data(pem) });
-    let offer = |fleet: &Fleet, allow_local| match access::offer_direct(
-        fleet,
-        "direct",
-        &of_cluster("c1"),
-        allow_local,
-    ) {
-        Offer::Publish(entry) => Ok(entry.cluster.unwrap().server),
-        other => Err(other),
+    let offer = |fleet: &Fleet, allow_local| {
+        let (cluster, endpoints) = access::reported_endpoints(fleet, &of_cluster("c1"))?;
+        match access::offer_direct("direct", &cluster, &endpoints, allow_local) {
+            Offer::Publish(entry) => Ok(entry.cluster.unwrap().server),
+            other => Err(other),
+        }
     };
     let none = || Err(Offer::Withdraw(Withheld::NoEndpoint));
     for (configs, strict, lenient) in [
