@@ -143,7 +143,7 @@ struct AddonSink(Arc<Store>);
 
 impl AddonSink {
     fn set(&self, key: &ObjectKey, present: bool) {
-        self.0.set_addon(&ClusterName::new(Arc::clone(&key.namespace)), present);
+        self.0.set_addon(&ClusterName::new(key.namespace.clone()), present);
     }
 }
 

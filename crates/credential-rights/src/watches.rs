@@ -98,11 +98,11 @@ impl Sink<RoleBinding> for RoleBindingSink {
             Ok(object) => ObservedRoleBinding::read(&object.metadata.clone(), Some(object)),
             Err(unreadable) => ObservedRoleBinding::read(&unreadable.metadata, None),
         };
-        self.0.set_binding(&Namespace::new(Arc::clone(&key.namespace)), Some(binding));
+        self.0.set_binding(&Namespace::new(key.namespace.clone()), Some(binding));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.0.set_binding(&Namespace::new(Arc::clone(&key.namespace)), None);
+        self.0.set_binding(&Namespace::new(key.namespace.clone()), None);
     }
 
     fn listed(&mut self) {

@@ -64,8 +64,10 @@ impl ConditionWriter {
             self.store.host.reporter.forget(&subject);
             return Outcome::Done;
         };
-        let shown = look.account.state.as_ref().map(|said| said.conditions.as_slice());
-        let wanted = shown.ok().map(|shown| conditions(shown, look.report.as_ref(), self.store.host.now()));
+        let state = look.account.state.as_ref();
+        let wanted = state
+            .ok()
+            .map(|state| conditions(&state.conditions(), look.report.as_ref(), self.store.host.now()));
         if look.report.is_some() && wanted != Some(None) {
             let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
             // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be

@@ -24,7 +24,7 @@ struct Counted {
 
 #[derive(Default, PartialEq, Eq)]
 struct CountedPlace {
-    states: Vec<(AccountKey, State)>,
+    states: Box<[(AccountKey, State)]>,
     expires: Option<Timestamp>,
 }
 
@@ -53,7 +53,7 @@ impl Tally {
         states: &[(AccountKey, State)],
         expires: Option<Timestamp>,
     ) -> Vec<AccountKey> {
-        let states: Vec<_> = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
+        let states = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
         let now = CountedPlace { states, expires };
         let mut counted = self.counted.lock();
         let before = counted.places.remove(place).unwrap_or_default();

@@ -172,7 +172,7 @@ struct CopyPermissionSink {
 
 impl Sink<RoleBinding> for CopyPermissionSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
-        let namespace = Namespace::new(Arc::clone(&key.namespace));
+        let namespace = Namespace::new(key.namespace.clone());
         if object.is_ok_and(|binding| gives_copies(&binding, &self.role)) {
             self.store.add_granted(namespace);
         } else {
@@ -181,7 +181,7 @@ impl Sink<RoleBinding> for CopyPermissionSink {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.store.remove_granted(&Namespace::new(Arc::clone(&key.namespace)));
+        self.store.remove_granted(&Namespace::new(key.namespace.clone()));
     }
 }
 
@@ -202,5 +202,5 @@ impl Sink<ProfileIdentity> for ProfileSink {
 }
 
 fn secret_key(key: &ObjectKey) -> SecretKey {
-    SecretKey { namespace: Namespace::new(Arc::clone(&key.namespace)), name: Arc::clone(&key.name) }
+    SecretKey { namespace: Namespace::new(key.namespace.clone()), name: key.name.clone() }
 }

@@ -38,6 +38,7 @@ pub mod managed_service_account;
 pub mod manifest_work;
 pub mod names;
 pub mod secret;
+pub mod text;
 
 mod decode;
 mod schema;

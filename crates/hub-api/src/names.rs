@@ -1,7 +1,7 @@
 //! Names as types, so that a namespace cannot be passed where a cluster name is expected.
 //!
 //! Names from the API server are already validated and taken as they are; names from flags are parsed. All names are
-//! cheap to clone because they share their text.
+//! cheap to clone because they share their [`Text`].
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,16 +13,18 @@ pub use object_names::{
     is_label_value,
 };
 
+use crate::text::Text;
+
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Arc<str>);
+        pub struct $name(Text);
 
         impl $name {
             /// Wraps a name that an API server has validated.
             #[must_use]
-            pub fn new(name: impl Into<Arc<str>>) -> Self {
+            pub fn new(name: impl Into<Text>) -> Self {
                 Self(name.into())
             }
 
@@ -164,7 +166,7 @@ pub struct SecretKey {
     /// The namespace.
     pub namespace: Namespace,
     /// The name.
-    pub name: Arc<str>,
+    pub name: Text,
 }
 
 impl fmt::Display for SecretKey {

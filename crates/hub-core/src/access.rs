@@ -154,7 +154,7 @@ pub fn is_ours(observed: &ObservedProfile, manager: &ManagerName) -> bool {
 
 /// The cluster that a profile represents, by its label, not by its name.
 pub fn cluster_of(observed: &ObservedProfile) -> Result<ClusterName, Withheld> {
-    let name = observed.labels.get(labels::CLUSTER_NAME).map(String::as_str).unwrap_or_default();
+    let name = observed.labels.get(labels::CLUSTER_NAME).unwrap_or_default();
     if is_dns_subdomain(name) { Ok(ClusterName::from(name)) } else { Err(Withheld::InvalidClusterName) }
 }
 

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -126,8 +127,9 @@ impl MemberIdRecord {
 /// differ.
 #[derive(Debug, Default)]
 pub struct MemberIds {
-    ids: BTreeMap<ProfileKey, String>,
-    clusters: BTreeMap<Namespace, BTreeMap<String, BTreeSet<ClusterName>>>,
+    ids: BTreeMap<ProfileKey, Text>,
+    /// In order; almost always one.
+    clusters: BTreeMap<Namespace, BTreeMap<Text, Vec<ClusterName>>>,
 }
 
 impl MemberIds {
@@ -135,7 +137,7 @@ impl MemberIds {
     /// changed.
     pub fn set(&mut self, key: &ProfileKey, id: Option<&str>) -> BTreeSet<ProfileKey> {
         let id = id.filter(|id| !id.is_empty());
-        if self.ids.get(key).map(String::as_str) == id {
+        if self.ids.get(key).map(Text::as_str) == id {
             return BTreeSet::new();
         }
         let mut others = BTreeSet::new();
@@ -143,17 +145,20 @@ impl MemberIds {
         if let Some(before) = self.ids.remove(key)
             && let Some(clusters) = ids.get_mut(&before)
         {
-            clusters.remove(&key.cluster);
+            clusters.retain(|cluster| *cluster != key.cluster);
             others.extend(clusters.iter().cloned());
             if clusters.is_empty() {
                 ids.remove(&before);
             }
         }
         if let Some(id) = id {
-            let clusters = ids.entry(id.to_owned()).or_default();
+            let id = Text::from(id);
+            let clusters = ids.entry(id.clone()).or_default();
             others.extend(clusters.iter().cloned());
-            clusters.insert(key.cluster.clone());
-            self.ids.insert(key.clone(), id.to_owned());
+            clusters.reserve_exact(1);
+            clusters.push(key.cluster.clone());
+            clusters.sort_unstable();
+            self.ids.insert(key.clone(), id);
         }
         if ids.is_empty() {
             self.clusters.remove(&key.namespace);

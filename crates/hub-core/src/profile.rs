@@ -17,13 +17,16 @@ use hub_api::cluster_profile::{
 };
 use hub_api::labels;
 use hub_api::names::{ManagerName, ProfileKey};
+use hub_api::text::Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use crate::label_allow_list::LabelAllowList;
+use crate::label_set::LabelSet;
 use crate::member_id::{MemberId, MemberIdDecision, MemberIdRecord};
 use crate::note::{Note, Reason};
+use crate::status_text::StatusText;
 use crate::version::Version;
 
 /// The maximum number of `status.accessProviders` in v1alpha2. It applies to every version, so that our entry stays
@@ -136,15 +139,15 @@ pub struct ObservedProfile {
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
     /// `metadata.labels`.
-    pub labels: BTreeMap<String, String>,
+    pub labels: LabelSet,
     /// Who set the member ID, and the latest time at which it was set.
     pub member_id_record: MemberIdRecord,
     /// `spec.clusterManager.name`.
-    pub manager: String,
+    pub manager: Text,
     /// `spec.displayName`.
-    pub display_name: Option<String>,
-    /// `status` as JSON text, empty if there is none: a tenth of the memory of the parsed tree.
-    status: Box<str>,
+    pub display_name: Option<Text>,
+    /// `status`, if there is one.
+    status: Option<StatusText>,
     /// Why the status cannot be read, if so.
     unreadable: Option<Box<str>>,
 }
@@ -156,19 +159,19 @@ impl ObservedProfile {
     /// rewritten if it is ours.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let text = |value: &Value| value.as_str().map(Text::from);
         Self {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             terminating: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
-            labels: metadata.labels.clone().unwrap_or_default(),
+            labels: metadata.labels.as_ref().map(LabelSet::from).unwrap_or_default(),
             member_id_record: MemberIdRecord::read(metadata),
-            manager: text(&object["spec"]["clusterManager"]["name"]).unwrap_or_default(),
+            manager: object["spec"]["clusterManager"]["name"].as_str().unwrap_or_default().into(),
             display_name: text(&object["spec"]["displayName"]),
             status: match &object["status"] {
-                Value::Null => Box::default(),
-                status => status.to_string().into(),
+                Value::Null => None,
+                status => Some(StatusText::from(status)),
             },
             unreadable: None,
         }
@@ -185,19 +188,19 @@ impl ObservedProfile {
     /// Whether the label names this manager. Any writer can set the label: the spec must agree.
     #[must_use]
     pub fn is_labelled(&self, manager: &ManagerName) -> bool {
-        self.labels.get(labels::CLUSTER_MANAGER).is_some_and(|label| label == manager.as_str())
+        self.labels.get(labels::CLUSTER_MANAGER) == Some(manager.as_str())
     }
 
     /// The member ID label, possibly empty.
     #[must_use]
     pub fn member_id(&self) -> Option<&str> {
-        self.labels.get(labels::MEMBER_ID).map(String::as_str)
+        self.labels.get(labels::MEMBER_ID)
     }
 
     /// Whether it has a status.
     #[must_use]
     pub fn has_status(&self) -> bool {
-        !self.status.is_empty() || self.unreadable.is_some()
+        self.status.is_some() || self.unreadable.is_some()
     }
 
     /// The entry of that name in `status.accessProviders`, if valid.
@@ -224,7 +227,7 @@ impl ObservedProfile {
     }
 
     fn status(&self) -> Map<String, Value> {
-        serde_json::from_str(&self.status).unwrap_or_default()
+        self.status.as_ref().map(StatusText::read).unwrap_or_default()
     }
 }
 
@@ -388,7 +391,7 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
     let mut labels: Map<String, Value> = identity
         .labels
         .iter()
-        .filter(|(key, value)| observed.labels.get(*key) != Some(*value))
+        .filter(|(key, value)| observed.labels.get(key) != Some(value))
         .filter(|(key, _)| !(keeps_member_id && *key == labels::MEMBER_ID))
         .map(|(key, value)| (key.clone(), value.as_str().into()))
         .collect();
@@ -398,13 +401,13 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
         !identity.labels.contains_key(*key)
             && ((*key == labels::CLUSTER_SET && !value.is_empty()) || identity.propagated.allows(key))
     });
-    labels.extend(stale.map(|(key, _)| (key.clone(), Value::Null)));
+    labels.extend(stale.map(|(key, _)| (key.to_owned(), Value::Null)));
 
     let mut patch = Map::new();
     if !labels.is_empty() {
         patch.insert("metadata".to_owned(), json!({ "labels": labels }));
     }
-    if observed.display_name.as_ref() != Some(&identity.display_name) {
+    if observed.display_name.as_deref() != Some(&identity.display_name) {
         patch.insert("spec".to_owned(), json!({"displayName": identity.display_name}));
     }
     (!patch.is_empty()).then_some(Value::Object(patch))

@@ -95,7 +95,7 @@ struct Clusters(FleetCache);
 
 impl Sink<ManagedCluster> for Clusters {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedCluster, Unreadable>) {
-        let name = ClusterName::new(Arc::clone(&key.name));
+        let name = ClusterName::new(key.name.clone());
         let cluster = match object {
             Ok(object) => ObservedCluster::read(&object),
             Err(unreadable) => ObservedCluster::unreadable(&unreadable.metadata, unreadable.error),
@@ -108,7 +108,7 @@ impl Sink<ManagedCluster> for Clusters {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        let name = ClusterName::new(Arc::clone(&key.name));
+        let name = ClusterName::new(key.name.clone());
         self.0.forget(&Subject::Cluster(name.clone()));
         self.0.change(|fleet| fleet.delete_cluster(&name));
     }
@@ -118,7 +118,7 @@ struct Sets(FleetCache);
 
 impl Sink<ManagedClusterSet> for Sets {
     fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSet, Unreadable>) {
-        let name = ClusterSetName::new(Arc::clone(&key.name));
+        let name = ClusterSetName::new(key.name.clone());
         let set = match object {
             Ok(object) => ObservedClusterSet::read(&object),
             Err(unreadable) => ObservedClusterSet::unreadable(&unreadable.metadata, &unreadable.error),
@@ -129,7 +129,7 @@ impl Sink<ManagedClusterSet> for Sets {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        let name = ClusterSetName::new(Arc::clone(&key.name));
+        let name = ClusterSetName::new(key.name.clone());
         self.0.forget(&Subject::ClusterSet(name.clone()));
         self.0.change(|fleet| fleet.delete_set(&name));
     }
@@ -157,5 +157,5 @@ impl Sink<ManagedClusterSetBinding> for Bindings {
 }
 
 fn binding_names(key: &ObjectKey) -> (Namespace, ClusterSetName) {
-    (Namespace::new(Arc::clone(&key.namespace)), ClusterSetName::new(Arc::clone(&key.name)))
+    (Namespace::new(key.namespace.clone()), ClusterSetName::new(key.name.clone()))
 }

@@ -1,7 +1,5 @@
 //! Keys of queues from the names of objects.
 
-use std::sync::Arc;
-
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
 use crate::queue::Key;
@@ -29,19 +27,13 @@ impl Key for AccountKey {
 impl From<&ObjectKey> for AccountKey {
     /// A ManagedServiceAccount, or the token Secret of the same name: their namespace is the cluster's.
     fn from(key: &ObjectKey) -> Self {
-        Self {
-            cluster: ClusterName::new(Arc::clone(&key.namespace)),
-            account: AccountName::new(Arc::clone(&key.name)),
-        }
+        Self { cluster: ClusterName::new(key.namespace.clone()), account: AccountName::new(key.name.clone()) }
     }
 }
 
 impl From<&ObjectKey> for ProfileKey {
     /// A ClusterProfile, which has the name of its cluster.
     fn from(key: &ObjectKey) -> Self {
-        Self {
-            namespace: Namespace::new(Arc::clone(&key.namespace)),
-            cluster: ClusterName::new(Arc::clone(&key.name)),
-        }
+        Self { namespace: Namespace::new(key.namespace.clone()), cluster: ClusterName::new(key.name.clone()) }
     }
 }

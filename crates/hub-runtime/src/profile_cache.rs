@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// The cached profiles.
 #[derive(Default)]
 pub(crate) struct ProfileCache {
-    by_name: BTreeMap<Namespace, BTreeMap<ClusterName, CachedProfile>>,
+    by_name: BTreeMap<Namespace, BTreeMap<ClusterName, Box<CachedProfile>>>,
     /// The profiles whose label names another cluster than the one that they are named after.
     named_differently: BTreeMap<ClusterName, BTreeSet<ProfileKey>>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct CachedProfile {
 
 impl ProfileCache {
     pub(crate) fn get(&self, key: &ProfileKey) -> Option<&CachedProfile> {
-        self.by_name.get(&key.namespace)?.get(&key.cluster)
+        self.by_name.get(&key.namespace)?.get(&key.cluster).map(Box::as_ref)
     }
 
     /// Adds a profile, or replaces the cached one.
@@ -36,7 +36,7 @@ impl ProfileCache {
             self.named_differently.entry(cluster).or_default().insert(key.clone());
         }
         let profiles = self.by_name.entry(key.namespace.clone()).or_default();
-        profiles.insert(key.cluster.clone(), CachedProfile { observed, since });
+        profiles.insert(key.cluster.clone(), Box::new(CachedProfile { observed, since }));
     }
 
     pub(crate) fn remove(&mut self, key: &ProfileKey) {

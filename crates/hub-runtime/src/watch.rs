@@ -24,9 +24,9 @@ mod page_size;
 mod tests;
 mod trouble;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use hub_api::text::Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::{PartialObjectMeta, Resource};
@@ -54,9 +54,9 @@ const PAGE: u32 = 500;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// `metadata.namespace`, empty for cluster-scoped kinds.
-    pub namespace: Arc<str>,
+    pub namespace: Text,
     /// `metadata.name`.
-    pub name: Arc<str>,
+    pub name: Text,
 }
 
 impl ObjectKey {

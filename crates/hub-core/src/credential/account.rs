@@ -40,8 +40,16 @@ pub struct Account {
 pub struct AccountState {
     /// `status.tokenSecretRef.name`.
     pub token_secret: Option<String>,
+    /// `status.conditions` as JSON text: a fraction of the memory of the parsed tree.
+    conditions: Box<str>,
+}
+
+impl AccountState {
     /// `status.conditions`.
-    pub conditions: Vec<Value>,
+    #[must_use]
+    pub fn conditions(&self) -> Vec<Value> {
+        serde_json::from_str(&self.conditions).unwrap_or_default()
+    }
 }
 
 /// The namespaces to which an account opts in.
@@ -83,10 +91,12 @@ impl Account {
     /// Reads a ManagedServiceAccount.
     #[must_use]
     pub fn read(account: &ManagedServiceAccount) -> Self {
-        let status = account.status.clone().unwrap_or_default();
+        let status = account.status.as_ref();
+        let token_secret = status.and_then(|status| status.token_secret_ref.as_ref());
+        let conditions = status.map(|status| Value::from(status.conditions.clone()));
         let state = AccountState {
-            token_secret: status.token_secret_ref.map(|it| it.name).filter(|name| !name.is_empty()),
-            conditions: status.conditions,
+            token_secret: token_secret.map(|it| it.name.clone()).filter(|name| !name.is_empty()),
+            conditions: conditions.unwrap_or_default().to_string().into(),
         };
         Self::from_metadata(&account.metadata, Ok(state))
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hub_api::cluster_profile::{ProfileVersion, ServedVersions};
 use hub_api::names::{AccountKey, AccountName, ClusterName, LABEL_VALUE_MAX_LENGTH, SecretKey};
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
+use hub_api::text::Text;
 use hub_api::{cluster_profile, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Serialize;
@@ -58,8 +59,8 @@ pub struct ObservedCopy {
 /// A profile that controls a copy. The garbage collector finds it by name, and compares the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnerRecord {
-    name: String,
-    uid: String,
+    name: Text,
+    uid: Text,
     /// The version in which it is named; nothing for an unknown one.
     version: Option<ProfileVersion>,
 }
@@ -70,7 +71,7 @@ pub struct Record {
     /// The account.
     pub account: AccountKey,
     /// The `metadata.uid` of the account.
-    pub uid: String,
+    pub uid: Text,
 }
 
 impl ObservedCopy {
@@ -117,7 +118,11 @@ impl ObservedCopy {
                 Some([owner]) if cluster_profile::controls(owner) && key.name.starts_with(&owner.name) => {
                     let uid = Some(&owner.uid).filter(|uid| uid.len() <= UID_MAX_LENGTH);
                     let version = cluster_profile::version_of(owner);
-                    uid.map(|uid| OwnerRecord { name: owner.name.clone(), uid: uid.clone(), version })
+                    uid.map(|uid| OwnerRecord {
+                        name: owner.name.as_str().into(),
+                        uid: uid.as_str().into(),
+                        version,
+                    })
                 }
                 _ => None,
             },
@@ -198,7 +203,7 @@ impl Record {
                 cluster: ClusterName::new(annotation(labels::SYNCED_CLUSTER)?.as_str()),
                 account: AccountName::new(annotation(labels::SYNCED_ACCOUNT)?.as_str()),
             },
-            uid: uid.cloned().unwrap_or_default(),
+            uid: uid.map(String::as_str).unwrap_or_default().into(),
         })
     }
 }

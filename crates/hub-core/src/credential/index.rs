@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::Arc;
 
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey, SecretKey};
+use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -36,13 +36,13 @@ pub struct SyncSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileMetadata {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Text,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
     /// The cluster manager that its label names, if any.
-    pub labelled_manager: Option<String>,
+    pub labelled_manager: Option<Text>,
     /// The cluster manager that its spec names, if readable. It is immutable.
-    pub manager: Option<String>,
+    pub manager: Option<Text>,
 }
 
 impl ProfileMetadata {
@@ -51,10 +51,10 @@ impl ProfileMetadata {
     pub fn read(metadata: &ObjectMeta, manager: Option<&str>) -> Self {
         let label = metadata.labels.as_ref().and_then(|all| all.get(labels::CLUSTER_MANAGER));
         Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
             terminating: metadata.deletion_timestamp.is_some(),
-            labelled_manager: label.cloned(),
-            manager: manager.map(str::to_owned),
+            labelled_manager: label.map(|label| label.as_str().into()),
+            manager: manager.map(Text::from),
         }
     }
 
@@ -104,12 +104,12 @@ pub enum Refused {
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
     pub(super) settings: SyncSettings,
-    accounts: BTreeMap<ClusterName, BTreeMap<AccountName, Account>>,
+    accounts: BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>,
     all_accounts: bool,
     sources: BTreeMap<AccountKey, TokenSource>,
     listed_sources: Listed<AccountName>,
     left_out: BTreeSet<AccountKey>,
-    copies: BTreeMap<Namespace, BTreeMap<Arc<str>, Slot>>,
+    copies: BTreeMap<Namespace, BTreeMap<Text, Box<Slot>>>,
     listed_copies: Listed<Namespace>,
     /// The namespaces with copies where the permission for them has ended.
     unpermitted: BTreeSet<Namespace>,
@@ -301,7 +301,7 @@ impl CredentialIndex {
     /// The account of that name.
     #[must_use]
     pub fn account(&self, key: &AccountKey) -> Option<&Account> {
-        self.accounts.get(&key.cluster)?.get(&key.account)
+        self.accounts.get(&key.cluster)?.get(&key.account).map(Box::as_ref)
     }
 
     /// When the token of an account expires, if known.
@@ -312,7 +312,8 @@ impl CredentialIndex {
 
     /// The known accounts of a cluster.
     pub fn accounts_on(&self, cluster: &ClusterName) -> impl Iterator<Item = (&AccountName, &Account)> {
-        self.accounts.get(cluster).into_iter().flatten()
+        let accounts = self.accounts.get(cluster).into_iter().flatten();
+        accounts.map(|(name, account)| (name, &**account))
     }
 
     /// Every account's name, in order.
@@ -345,20 +346,20 @@ impl CredentialIndex {
     /// The namespaces in which the API server refuses to delete the copy of an account.
     pub fn undeletable(&self, account: &AccountKey) -> impl Iterator<Item = &Namespace> {
         let name = account.copy_name();
-        let is_refused = move |slots: &BTreeMap<Arc<str>, Slot>| {
+        let is_refused = move |slots: &BTreeMap<Text, Box<Slot>>| {
             slots.get(&*name).is_some_and(|slot| slot.refused == Some(Refused::Delete))
         };
         self.copies.iter().filter(move |(_, slots)| is_refused(slots)).map(|(namespace, _)| namespace)
     }
 
     fn slot(&self, key: &SecretKey) -> Option<&Slot> {
-        self.copies.get(&key.namespace)?.get(&key.name)
+        self.copies.get(&key.namespace)?.get(&key.name).map(Box::as_ref)
     }
 
     /// Updates what is known about a place, and forgets the place if nothing is.
     fn change_slot(&mut self, key: &SecretKey, change: impl FnOnce(&mut Slot)) {
         let slots = self.copies.entry(key.namespace.clone()).or_default();
-        let slot = slots.entry(Arc::clone(&key.name)).or_default();
+        let slot = slots.entry(key.name.clone()).or_default();
         change(slot);
         if slot.is_empty() {
             slots.remove(&key.name);
@@ -406,7 +407,7 @@ impl CredentialIndex {
     pub fn apply_account(&mut self, key: AccountKey, account: Account) -> bool {
         let accounts = self.accounts.entry(key.cluster).or_default();
         let changed = accounts.get(&key.account).is_none_or(|before| !before.asks_the_same_as(&account));
-        accounts.insert(key.account, account);
+        accounts.insert(key.account, Box::new(account));
         changed
     }
 
@@ -477,9 +478,8 @@ impl CredentialIndex {
     /// The places where copies of an account exist or may have to.
     #[must_use]
     pub fn places_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
-        let name: Arc<str> = key.copy_name().into();
-        let place =
-            |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: Arc::clone(&name) };
+        let name = Text::from(key.copy_name());
+        let place = |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
         let granted = fleet.namespaces().filter(|namespace| is_granted(fleet, namespace, &key.cluster));
         let there = self.copies.iter().filter(|(_, copies)| copies.contains_key(&name));
         granted.chain(there.map(|(namespace, _)| namespace)).map(place).collect()
@@ -489,7 +489,7 @@ impl CredentialIndex {
     /// cluster whose name begins with this one's.
     #[must_use]
     pub fn places_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
-        let place = |name: Arc<str>| SecretKey { namespace: key.namespace.clone(), name };
+        let place = |name: Text| SecretKey { namespace: key.namespace.clone(), name };
         let mut places = BTreeSet::new();
         let is_granted = |cluster: &ClusterName| is_granted(fleet, &key.namespace, cluster);
         let itself = is_granted(&key.cluster);
@@ -505,7 +505,7 @@ impl CredentialIndex {
             let prefix = format!("{}-", key.cluster);
             let from = copies.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
             let there = from.take_while(|(name, _)| name.starts_with(&prefix));
-            places.extend(there.map(|(name, _)| place(Arc::clone(name))));
+            places.extend(there.map(|(name, _)| place(name.clone())));
         }
         places
     }
@@ -525,7 +525,9 @@ impl CredentialIndex {
                     )
                 };
                 let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.keys()).collect();
-                let accounts = self.accounts().filter(|key| key.cluster == *cluster).collect();
+                let key =
+                    |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+                let accounts = self.accounts_on(cluster).map(|(account, _)| key(account)).collect();
                 (namespaces.into_iter().flat_map(at).chain(own).collect(), accounts)
             }
             Touched::Namespaces(namespaces) => (
@@ -543,7 +545,7 @@ impl CredentialIndex {
     }
 
     fn places_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        let place = |name: Arc<str>| SecretKey { namespace: namespace.clone(), name };
+        let place = |name: Text| SecretKey { namespace: namespace.clone(), name };
         let there = self.copies.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned();
         let granted = self.accounts().filter(|key| is_granted(fleet, namespace, &key.cluster));
         there.chain(granted.map(|key| key.copy_name().into())).map(place).collect()

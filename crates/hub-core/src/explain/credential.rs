@@ -346,7 +346,7 @@ fn agent_command(account: &AccountKey) -> String {
 /// Status, reason and message of a condition of an account.
 fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, String)> {
     let state = account?.state.as_ref().ok()?;
-    let entry = state.conditions.iter().find(|entry| entry["type"] == kind)?;
+    let entry = state.conditions().into_iter().find(|entry| entry["type"] == kind)?;
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
     Some((text("status"), text("reason"), text("message")))
 }

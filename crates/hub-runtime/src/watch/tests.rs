@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::future::ready;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt as _;

@@ -1,0 +1,122 @@
+//! Text that is in memory once, however many objects contain it.
+
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+/// A text that shares its memory with every equal one: a hub repeats the names of its clusters and namespaces, the keys
+/// and values of labels, and the CA bundle of its proxy in thousands of objects. Not for secrets, which must be wiped.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text(Arc<str>);
+
+/// Every text in use, and at most as many that no longer are.
+static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
+
+/// The least number of texts that are searched for those out of use.
+const FEW: usize = 1024;
+
+#[derive(Default)]
+struct Texts {
+    all: HashSet<Arc<str>>,
+    /// The number of texts that were in use at the last search.
+    used: usize,
+}
+
+impl Texts {
+    fn get(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.all.get(text) {
+            return Arc::clone(known);
+        }
+        if self.all.len() >= 2 * self.used.max(FEW) {
+            self.all.retain(|text| Arc::strong_count(text) > 1);
+            self.used = self.all.len();
+            self.all.shrink_to(2 * self.used);
+        }
+        let new = Arc::from(text);
+        self.all.insert(Arc::clone(&new));
+        new
+    }
+}
+
+impl Text {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(TEXTS.lock().unwrap_or_else(PoisonError::into_inner).get(text))
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Text {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for Text {
+    fn eq(&self, other: &str) -> bool {
+        *self.0 == *other
+    }
+}
+
+impl PartialEq<&str> for Text {
+    fn eq(&self, other: &&str) -> bool {
+        *self.0 == **other
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_share_their_memory() {
+        let (one, other) = (Text::from("cluster"), Text::from("cluster".to_owned()));
+        assert_eq!(one, other);
+        assert_eq!(one.as_ptr(), other.as_ptr());
+    }
+
+    #[test]
+    fn texts_out_of_use_are_freed_and_others_stay_shared() {
+        let mut texts = Texts::default();
+        let kept = texts.get("kept");
+        for number in 0..10 * FEW {
+            texts.get(&number.to_string());
+            assert!(texts.all.len() <= 2 * FEW, "{number}");
+        }
+        assert!(Arc::ptr_eq(&kept, &texts.get("kept")));
+    }
+}
