@@ -39,7 +39,7 @@ use tokio::process::Command;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use self::images::Images;
+use self::images::{Given, Images};
 use self::network::{Forward, Network};
 use self::node::Node;
 use self::sandbox::{SandboxPlace, Tools};
@@ -55,8 +55,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 #[must_use]
 pub struct PodsBuilder {
     connection: Connection,
-    images: Vec<(String, PathBuf)>,
-    services: Vec<(String, u16, SocketAddr)>,
+    images: Vec<Given>,
+    services: Vec<Forward>,
     token_renewal: Option<Duration>,
 }
 
@@ -83,13 +83,31 @@ impl PodsBuilder {
 
     /// Adds an image: an OCI archive with one image, or a directory that is a root file system. Nothing is ever pulled.
     pub fn image(mut self, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        self.images.push((reference.into(), path.into()));
+        self.images.push(Given { reference: reference.into(), path: path.into(), user: None });
+        self
+    }
+
+    /// The same, and its programs run as this user: a directory has no configuration with a user.
+    pub fn image_as(mut self, user: u32, reference: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        self.images.push(Given { reference: reference.into(), path: path.into(), user: Some(user) });
         self
     }
 
     /// Adds a host name and a port that Pods can connect to, such as a Service's, and its target.
-    pub fn service(mut self, name: impl Into<String>, port: u16, leads_to: SocketAddr) -> Self {
-        self.services.push((name.into(), port, leads_to));
+    pub fn service(self, name: impl Into<String>, port: u16, leads_to: SocketAddr) -> Self {
+        self.service_for("", name, port, leads_to)
+    }
+
+    /// The same, only for Pods whose names start with this: the runner itself listens on that port in these Pods.
+    pub fn service_for(
+        mut self,
+        pods: impl Into<String>,
+        name: impl Into<String>,
+        port: u16,
+        leads_to: SocketAddr,
+    ) -> Self {
+        let service = Forward::named(self.services.len(), &name.into(), port, leads_to);
+        self.services.push(service.only_for(&pods.into()));
         self
     }
 
@@ -106,12 +124,7 @@ impl PodsBuilder {
         let holder = Supervised::start(&directory, &holder()).await?;
         let images = Images::unpack(&self.images, &directory.join("images")).await?;
         let mut forwards = vec![Forward::api_server(self.connection.address)];
-        forwards.extend(
-            self.services
-                .iter()
-                .enumerate()
-                .map(|(number, (name, port, leads_to))| Forward::named(number, name, *port, *leads_to)),
-        );
+        forwards.extend(self.services);
         let networks = Networks::default();
         let world = World {
             place: SandboxPlace { tools, directory: directory.clone() },

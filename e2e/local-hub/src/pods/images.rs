@@ -30,22 +30,35 @@ pub(crate) struct Config {
     pub(crate) working_dir: String,
 }
 
+/// An image to be unpacked.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) reference: String,
+    /// An archive, or a directory.
+    pub(crate) path: PathBuf,
+    /// The user and group of its programs, instead of the archive's.
+    pub(crate) user: Option<u32>,
+}
+
 /// Images by the reference that Pods use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Images(Arc<BTreeMap<String, Image>>);
 
 impl Images {
     /// Unpacks archives below `directory`; a directory is used as the root file system.
-    pub(crate) async fn unpack(given: &[(String, PathBuf)], directory: &Path) -> Result<Self, HubError> {
+    pub(crate) async fn unpack(given: &[Given], directory: &Path) -> Result<Self, HubError> {
         let mut images = BTreeMap::new();
-        for (number, (reference, path)) in given.iter().enumerate() {
-            let image = if path.is_dir() {
+        for (number, Given { reference, path, user }) in given.iter().enumerate() {
+            let mut image = if path.is_dir() {
                 let root = std::path::absolute(path)
                     .map_err(|source| HubError::io(format!("use {}", path.display()), source))?;
                 Image { root, config: Config::default() }
             } else {
                 unpack(path, &directory.join(number.to_string())).await?
             };
+            if let Some(user) = user {
+                image.config.user = format!("{user}:{user}");
+            }
             images.insert(reference.clone(), image);
         }
         Ok(Self(Arc::new(images)))
@@ -183,7 +196,7 @@ mod tests {
     async fn unpacked(files: &[&str], layer_digest: &str) -> Result<(String, Config), HubError> {
         let directory = tempfile::tempdir().unwrap();
         let archive = archive(directory.path(), files, layer_digest).await;
-        let images = [("name".to_owned(), archive)];
+        let images = [Given { reference: "name".to_owned(), path: archive, user: None }];
         let images = Images::unpack(&images, &directory.path().join("images")).await?;
         let image = images.get("name").unwrap();
         Ok((std::fs::read_to_string(image.root.join("file")).unwrap(), image.config.clone()))

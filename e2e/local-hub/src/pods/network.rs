@@ -11,6 +11,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::HostAlias;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -30,18 +31,42 @@ pub(crate) struct Forward {
     pub(crate) address: Ipv4Addr,
     pub(crate) port: u16,
     pub(crate) target: SocketAddr,
+    /// How the names of the Pods start that can connect.
+    pods: String,
 }
 
 impl Forward {
     /// The API server.
     pub(crate) fn api_server(target: SocketAddr) -> Self {
-        Self { name: API_SERVER_NAMES.to_owned(), address: API_SERVER, port: API_SERVER_PORT, target }
+        Self {
+            name: API_SERVER_NAMES.to_owned(),
+            address: API_SERVER,
+            port: API_SERVER_PORT,
+            target,
+            pods: String::new(),
+        }
     }
 
     /// A Service with this name; each name has an address, whatever its target.
     pub(crate) fn named(number: usize, name: &str, port: u16, target: SocketAddr) -> Self {
         let number = u8::try_from(number + 1).unwrap_or(u8::MAX);
-        Self { name: name.to_owned(), address: Ipv4Addr::new(10, 255, 0, number), port, target }
+        Self {
+            name: name.to_owned(),
+            address: Ipv4Addr::new(10, 255, 0, number),
+            port,
+            target,
+            pods: String::new(),
+        }
+    }
+
+    /// The same, only for Pods whose names start with this.
+    pub(crate) fn only_for(self, pods: &str) -> Self {
+        Self { pods: pods.to_owned(), ..self }
+    }
+
+    /// Whether a Pod can connect to it.
+    pub(crate) fn is_for(&self, pod: &str) -> bool {
+        pod.starts_with(&self.pods)
     }
 }
 
@@ -151,15 +176,27 @@ where
 }
 
 /// The contents of a Pod's `/etc/hosts`.
-pub(crate) fn hosts(name: &str, address: Ipv4Addr, forwards: &[Forward]) -> String {
+pub(crate) fn hosts(name: &str, address: Ipv4Addr, forwards: &[Forward], aliases: &[HostAlias]) -> String {
     let mut lines = vec!["127.0.0.1 localhost".to_owned(), format!("{address} {name}")];
     lines.extend(forwards.iter().map(|forward| format!("{} {}", forward.address, forward.name)));
+    lines.extend(aliases.iter().map(|alias| {
+        let names = alias.hostnames.as_deref().unwrap_or_default();
+        format!("{} {}", alias.ip, names.join(" "))
+    }));
     lines.join("\n") + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_can_be_for_some_pods_only() {
+        let service = Forward::named(0, "proxy.ns", 9092, ([127, 0, 0, 1], 1).into());
+        assert!(service.is_for("client-1"));
+        let service = service.only_for("client-");
+        assert!(service.is_for("client-1") && !service.is_for("server-1"));
+    }
 
     #[test]
     fn pods_have_addresses_of_their_own() {
@@ -169,13 +206,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_resolves_itself_the_api_server_and_the_configured_services() {
+    fn a_pod_resolves_itself_the_api_server_the_configured_services_and_its_own_aliases() {
         let forwards = [
             Forward::api_server(([127, 0, 0, 1], 6443).into()),
             Forward::named(0, "proxy.ns", 9092, ([127, 0, 0, 1], 1).into()),
         ];
-        let hosts = hosts("pod", pod_address(0), &forwards);
+        let hostnames = Some(vec!["a.example".to_owned(), "b.example".to_owned()]);
+        let aliases = [HostAlias { ip: "127.0.0.1".to_owned(), hostnames }];
+        let hosts = hosts("pod", pod_address(0), &forwards, &aliases);
         assert!(hosts.contains("\n10.244.0.1 pod\n10.0.0.1 kubernetes.default.svc "), "{hosts}");
-        assert!(hosts.ends_with("\n10.255.0.1 proxy.ns\n"), "{hosts}");
+        assert!(hosts.ends_with("\n10.255.0.1 proxy.ns\n127.0.0.1 a.example b.example\n"), "{hosts}");
     }
 }

@@ -158,16 +158,20 @@ impl Worker {
         let directory = self.directory();
         std::fs::create_dir_all(&directory).map_err(Problem::io("make the pod's directory"))?;
         let volumes = self.volumes().make().await?;
-        let files = self.files(&directory)?;
-        let (place, forwards) = (&self.world.place, &self.world.forwards);
-        let sandbox = Sandbox::start(place, &directory, self.name(), self.address, forwards).await?;
+        let forwards: Vec<_> =
+            self.world.forwards.iter().filter(|forward| forward.is_for(self.name())).cloned().collect();
+        let files = self.files(&directory, &forwards)?;
+        let place = &self.world.place;
+        let sandbox = Sandbox::start(place, &directory, self.name(), self.address, &forwards).await?;
         Ok(Started { sandbox, volumes, files })
     }
 
     /// The files that a kubelet puts into every container's `/etc`.
-    fn files(&self, directory: &Path) -> Result<Vec<Mount>, Problem> {
+    fn files(&self, directory: &Path, forwards: &[Forward]) -> Result<Vec<Mount>, Problem> {
+        let aliases =
+            self.pod.spec.as_ref().and_then(|spec| spec.host_aliases.as_deref()).unwrap_or_default();
         [
-            ("hosts", hosts(self.name(), self.address, &self.world.forwards)),
+            ("hosts", hosts(self.name(), self.address, forwards, aliases)),
             ("hostname", format!("{}\n", self.name())),
             // All names are in `hosts`. A name server that does not listen fails immediately.
             ("resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n".to_owned()),
