@@ -11,8 +11,8 @@ usage() {
   cat >&2 <<'EOF'
 usage: hack/go-program.sh [--source] PROGRAM
 
-  cluster-proxy, cluster-proxy-manager, helm, helm3, kueue, managed-serviceaccount, promtool, proxy-agent,
-  proxy-server, registration
+  cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, kueue, managed-serviceaccount, promtool,
+  proxy-agent, proxy-server, registration
 EOF
   exit 2
 }
@@ -30,6 +30,10 @@ case $1 in
   # Upstream's programs, with which the suite is used. Built in their own modules, whose go.sum pins what they require.
   cluster-proxy)
     package=open-cluster-management.io/cluster-proxy/cmd/cluster-proxy version=v0.10.0 given=${CLUSTER_PROXY-}
+    sum=h1:vo8QW4m8IpIkVLX6xkGZVSYc71EVZYpMdgPBkGQb6/w=
+    ;;
+  cluster-proxy-agent)
+    package=open-cluster-management.io/cluster-proxy/cmd/addon-agent version=v0.10.0 given=${CLUSTER_PROXY_AGENT-}
     sum=h1:vo8QW4m8IpIkVLX6xkGZVSYc71EVZYpMdgPBkGQb6/w=
     ;;
   cluster-proxy-manager)
