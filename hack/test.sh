@@ -27,8 +27,8 @@ usage: hack/test.sh [PART]...
 Without a PART, all of them run in this order. At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
-  field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount and Kueue (each is
-                 built on the first run, which takes minutes)
+  field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount, cluster-proxy
+                 with its tunnel, and Kueue (each is built on the first run, which takes minutes)
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 
@@ -129,7 +129,7 @@ trap 'exit 143' TERM
 
 go_programs() {
   hack/control-plane.sh
-  ! wants chart installed installed-all scripts || hack/helm.sh
+  ! wants chart field installed installed-all scripts || hack/helm.sh
   if wants chart; then
     hack/helm.sh 3
     hack/go-program.sh promtool
@@ -139,7 +139,10 @@ go_programs() {
 # Upstream's, one after the other.
 field_programs() {
   local program
-  for program in registration managed-serviceaccount kueue; do hack/go-program.sh "$program"; done
+  for program in registration managed-serviceaccount kueue \
+    cluster-proxy cluster-proxy-agent cluster-proxy-manager proxy-agent proxy-server; do
+    hack/go-program.sh "$program"
+  done
 }
 
 check_images() { hack/check-image.sh --output "$work/images"; }
@@ -215,6 +218,8 @@ check_api() {
 check_field() {
   need go-programs
   need field-programs
+  # For cluster-proxy's Pods.
+  hack/have.sh ip iproute2 || true
   # Few at once: each has several hubs and programs.
   RUST_TEST_THREADS=4 cargo_test --test field
   # The rules of grants, where OCM's own controller decides which bindings are bound; without the tests that write its

@@ -9,3 +9,4 @@ mod agent;
 mod kueue;
 mod migration;
 mod registration;
+mod tunnel;

@@ -11,8 +11,8 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use local_hub::{
-    Agent, CrdSet, Kubectl, LocalHub, ServiceAccountAccess, ServingAuthority, UserServer, agent, eventually,
-    ocm,
+    Agent, CrdSet, HubBuilder, Kubectl, LocalHub, ServiceAccountAccess, ServingAuthority, UserServer, agent,
+    eventually, ocm,
 };
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -51,7 +51,8 @@ pub struct Chain {
     pub profiles: &'static str,
     /// The user of the syncer's requests.
     pub syncer: &'static str,
-    user_server: UserServer,
+    /// Unless it is cluster-proxy's own.
+    user_server: Option<UserServer>,
     /// What the one process is started with.
     arguments: Vec<String>,
     addons: Mutex<Vec<Addons>>,
@@ -86,6 +87,7 @@ pub async fn in_one_process() -> Stage {
         let addons = Mutex::new(vec![Addons::start(&hub, &arguments).await]);
         let arguments = arguments.map(str::to_owned).to_vec();
         let (profiles, syncer) = (user(), syncer_user());
+        let user_server = Some(user_server);
         Chain { hub, clusters, service: None, profiles, syncer, user_server, arguments, addons }
     })
     .await
@@ -106,9 +108,8 @@ pub async fn in_two_processes() -> Stage {
         let proxy = [ocm::namespace(HOME), serving(HOME, certificate.tls_crt()), configuration(HOME)];
         world::create(&hub.ocm, proxy).await;
         ocm::create_all(&hub.ocm, CLUSTERS.map(addon)).await.unwrap();
-        let service = Service::start(format!("{name}:9092"), user_server.address()).await;
-
-        let service = Some(service);
+        let service = Some(Service::start(format!("{name}:9092"), user_server.address()).await);
+        let user_server = Some(user_server);
         if installed::is_wanted() {
             let addons = Mutex::new(vec![Addons::start(&hub, &[]).await]);
             let (profiles, syncer) = (user(), syncer_user());
@@ -148,11 +149,42 @@ where
     Stage { chain, ocm: chain.hub.client_as("ocm").await.unwrap() }
 }
 
+/// A stage with cluster-proxy's own user server, which the caller keeps running and `service` leads to.
+pub async fn with_cluster_proxy(
+    hub: Hub,
+    clusters: [LocalHub; 2],
+    service: Service,
+    arguments: &[&str],
+) -> Stage {
+    let addons = Mutex::new(vec![Addons::start(&hub, arguments).await]);
+    let arguments = arguments.iter().map(ToString::to_string).collect();
+    let (service, user_server) = (Some(service), None);
+    let (profiles, syncer) = (user(), syncer_user());
+    let ocm = hub.ocm.clone();
+    // As long as this process, as those that tests share.
+    let chain = Box::leak(Box::new(Chain {
+        hub,
+        clusters,
+        service,
+        profiles,
+        syncer,
+        user_server,
+        arguments,
+        addons,
+    }));
+    Stage { chain, ocm }
+}
+
 /// A hub that knows its two clusters, and these; each cluster has a namespace of its name.
 async fn hubs() -> (LocalHub, [LocalHub; 2]) {
     let managed = || LocalHub::builder().crds(CrdSet::None).without_controller_manager();
     let hub = field::prepare(installed::prepare(LocalHub::builder().without_controller_manager()));
-    let [hub, one, two] = LocalHub::start_many([hub, managed(), managed()]).await.unwrap();
+    start_hubs([hub, managed(), managed()]).await
+}
+
+/// The same, configured by the caller.
+pub async fn start_hubs(builders: [HubBuilder; 3]) -> (LocalHub, [LocalHub; 2]) {
+    let [hub, one, two] = LocalHub::start_many(builders).await.unwrap();
     let at_hub = hub.client_as("ocm").await.unwrap();
     let clusters = [one, two];
     for (name, cluster) in CLUSTERS.iter().zip(&clusters) {
@@ -192,13 +224,18 @@ impl Stage {
 
     /// Restarts the controllers, which are in one process.
     pub async fn restart(&self) {
+        let arguments: Vec<_> = self.chain.arguments.iter().map(String::as_str).collect();
+        self.restart_with(&arguments).await;
+    }
+
+    /// The same with other arguments.
+    pub async fn restart_with(&self, arguments: &[&str]) {
         let mut addons = self.chain.addons.lock().await;
         assert_eq!(addons.len(), 1, "the controllers are in one process");
         for process in addons.drain(..) {
             process.stop().await;
         }
-        let arguments: Vec<_> = self.chain.arguments.iter().map(String::as_str).collect();
-        addons.push(Addons::start(&self.chain.hub, &arguments).await);
+        addons.push(Addons::start(&self.chain.hub, arguments).await);
     }
 
     /// The names of the Secrets in a namespace, which are copies there.

@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use local_hub::{HubBuilder, LocalHub, Running, eventually, ocm};
+use serde_json::Value;
 use tokio::process::Command;
 
 use super::{SOON, world};
@@ -80,11 +81,26 @@ pub async fn install_crds(hub: &LocalHub, of: &str, directory: &str, wanted: imp
             continue;
         }
         let yaml = std::fs::read_to_string(&path).unwrap();
-        let Ok(crd) = serde_saphyr::from_str::<CustomResourceDefinition>(&yaml) else { continue };
+        let Some(crd) = parse_crd(&yaml) else { continue };
         if !known.contains(&crd.metadata.name) && crd.metadata.name.as_deref().is_some_and(&wanted) {
             hub.install_crd(&crd).await.unwrap();
         }
     }
+}
+
+/// A CRD. Of one that is a template, which OCM's operator fills in with a webhook that converts its versions, only the
+/// first version.
+fn parse_crd(yaml: &str) -> Option<CustomResourceDefinition> {
+    if !yaml.contains("{{") {
+        return serde_saphyr::from_str(yaml).ok();
+    }
+    let filled_in = yaml.replace("{{", "'{{").replace("}}", "}}'");
+    let mut crd: Value = serde_saphyr::from_str(&filled_in).ok()?;
+    crd["spec"]["conversion"] = Value::Null;
+    let mut crd: CustomResourceDefinition = serde_json::from_value(crd).ok()?;
+    crd.spec.versions.truncate(1);
+    crd.spec.versions.iter_mut().for_each(|version| version.storage = true);
+    Some(crd)
 }
 
 /// Starts OCM's registration controller with these feature gates, and waits until it works. Its further CRDs must be

@@ -25,14 +25,29 @@ pub async fn plugin_image() -> Option<PathBuf> {
 
 /// Whether this machine can build images and run them; reports why not.
 async fn can() -> bool {
-    let missing = match Pods::can_run().await {
-        Err(error) => error.to_string(),
-        Ok(()) if !image_sh(&["--can"]).status.success() => "no tool to build images".to_owned(),
-        Ok(()) => return true,
-    };
+    let what = "hub-addons in pods";
+    if !can_run(what).await {
+        return false;
+    }
+    let builds = image_sh(&["--can"]).status.success();
+    if !builds {
+        skipped(what, "no tool to build images");
+    }
+    builds
+}
+
+/// Whether this machine can run Pods, which a test needs for this; reports why not.
+pub async fn can_run(what: &str) -> bool {
+    let can = Pods::can_run().await;
+    if let Err(missing) = &can {
+        skipped(what, &missing.to_string());
+    }
+    can.is_ok()
+}
+
+fn skipped(what: &str, missing: &str) {
     // Not with `eprintln!`: the test harness captures the output of passing tests.
-    let _ = writeln!(io::stderr(), "SKIPPED, hub-addons in pods: {missing}");
-    false
+    let _ = writeln!(io::stderr(), "SKIPPED, {what}: {missing}");
 }
 
 /// The archive that `hack/image.sh` builds from this source, or the one in the folder `HUB_ADDONS_IMAGES`.

@@ -1,0 +1,195 @@
+//! The whole tunnel of OCM's cluster-proxy, from the entry of a profile to the API servers of two clusters: the user
+//! server, the proxy server, and on each cluster the proxy agent and the service proxy, with the certificates that
+//! cluster-proxy's controllers issue.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+mod addon;
+mod cluster_proxy;
+mod relay;
+mod upgrade;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use local_hub::{CrdSet, Kubectl, LocalHub, agent, ocm};
+use serde_json::{Value, json};
+
+use self::addon::{Addon, GROUP, USER, address_of};
+use self::cluster_proxy::ClusterProxy;
+use self::upgrade::Upgraded;
+use crate::support::chain::{self, Application, CLUSTERS, Stage, fails, lists, may};
+use crate::support::proxy::{NAME, anchors_in};
+use crate::support::shown::{profile, provider, sees};
+use crate::support::{Hub, SOON, field, pods, rights};
+
+const TEAM: &str = "team";
+/// The size of the large response.
+const PARTS: usize = 8;
+const PART: usize = 900_000;
+/// kubectl's message if it does not trust a server.
+const UNKNOWN: &str = "certificate signed by unknown authority";
+
+/// A hub with cluster-proxy, and the addons of two clusters.
+struct Tunnel {
+    stage: Stage,
+    proxy: ClusterProxy,
+    addons: [Addon<'static>; 2],
+}
+
+impl Tunnel {
+    async fn start() -> Self {
+        let cluster = || LocalHub::builder().crds(CrdSet::None).workloads();
+        let hub = field::prepare(LocalHub::builder().workloads()).user(USER, &[GROUP]);
+        let (hub, clusters) = chain::start_hubs([hub, cluster(), cluster()]).await;
+        let hub = Hub::with_rights(hub, [rights::both(), rights::syncer()].concat()).await;
+        field::install_ocm(&hub).await;
+        let proxy = ClusterProxy::install(&hub).await;
+        let service = proxy.service().await;
+        let stage = chain::with_cluster_proxy(hub, clusters, service, &["--ca-overlap=1h"]).await;
+        proxy.runs().await;
+        let hub = &stage.chain.hub;
+        let mut addons = Vec::new();
+        for name in CLUSTERS {
+            let cluster = stage.cluster(name);
+            let pods = proxy.on_cluster(cluster, address_of(hub)).await;
+            let mut addon = Addon::of(name, hub, cluster, pods);
+            addon.enable().await;
+            addons.push(addon);
+        }
+        let addons = addons.try_into().unwrap_or_else(|_| unreachable!("two clusters"));
+        Self { stage, proxy, addons }
+    }
+
+    /// The token that an application's plugin returns for a cluster.
+    async fn token(&self, application: &Application, cluster: &str) -> String {
+        let secrets: Api<Secret> = Api::namespaced(self.stage.ocm.clone(), application.namespace());
+        let copy = secrets.get(&format!("{cluster}-{}", application.account())).await.unwrap();
+        String::from_utf8(copy.data.unwrap()["token"].0.clone()).unwrap()
+    }
+}
+
+/// A namespace that is created on a cluster is seen by a watch, and by one over an upgraded connection.
+async fn watched(tunnel: &Tunnel, application: &Application, cluster: &str) {
+    let at_cluster = tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
+    let kubectl = application.kubectl(cluster).await;
+    let mut watch = kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
+    watch.line("what is there", SOON, |line| line == "namespace/default").await.unwrap();
+    let (stanza, token) = (application.stanza(cluster).await, tunnel.token(application, cluster).await);
+    let mut upgraded =
+        Upgraded::watch(&stanza, tunnel.proxy.address(), &token, "/api/v1/namespaces?watch=true").await;
+    upgraded.sees("default").await;
+    ocm::namespace("created-later").create(&at_cluster).await.unwrap();
+    watch.line("what was created", SOON, |line| line == "namespace/created-later").await.unwrap();
+    tokio::time::timeout(SOON, upgraded.sees("created-later")).await.unwrap();
+    // Both ways, and after the last event.
+    tokio::time::timeout(SOON, upgraded.responds()).await.unwrap();
+}
+
+/// A response of several megabytes arrives whole.
+async fn large(tunnel: &Tunnel, application: &Application, cluster: &str) {
+    let cluster_hub = tunnel.stage.cluster(cluster);
+    let at_cluster = cluster_hub.client_as("ocm").await.unwrap();
+    ocm::namespace("large").create(&at_cluster).await.unwrap();
+    let parts: Api<ConfigMap> = Api::namespaced(at_cluster, "large");
+    let text = |number: usize| format!("{number:09}").repeat(PART / 9);
+    for number in 0..PARTS {
+        let part = ConfigMap {
+            metadata: ObjectMeta { name: Some(format!("part-{number}")), ..ObjectMeta::default() },
+            data: Some([("text".to_owned(), text(number))].into()),
+            ..ConfigMap::default()
+        };
+        parts.create(&PostParams::default(), &part).await.unwrap();
+    }
+    let rules = vec![may(&["list"], "configmaps")];
+    cluster_hub.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
+    let kubectl = application.kubectl(cluster).await;
+    let output = kubectl.run(&["get", "configmaps", "--namespace=large", "--output=json"]).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for number in 0..PARTS {
+        let name = format!("part-{number}");
+        let part = list["items"].as_array().unwrap().iter().find(|part| part["metadata"]["name"] == name);
+        assert!(part.unwrap()["data"]["text"] == text(number), "{name} is whole");
+    }
+}
+
+/// kubectl for the published entry of a cluster, with this authority alone.
+async fn trusting(application: &Application, cluster: &str, authority: &str) -> Kubectl {
+    let mut stanza = application.stanza(cluster).await;
+    stanza["certificate-authority-data"] = json!(ByteString(authority.as_bytes().to_vec()));
+    application.kubectl_by(&stanza, &application.exec()).0
+}
+
+/// Waits until the profile of a cluster publishes exactly these authorities.
+async fn publishes(stage: &Stage, cluster: &str, authorities: &[&str]) {
+    let wanted: BTreeSet<String> = authorities.iter().map(ToString::to_string).collect();
+    profile(&stage.ocm, (TEAM, cluster), "publishes the authorities", |profile| {
+        anchors_in(profile) == wanted
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
+    if !pods::can_run("cluster-proxy's tunnel, in pods").await {
+        return;
+    }
+    let mut tunnel = Tunnel::start().await;
+    let stage = &tunnel.stage;
+    let application = stage.bound_application(TEAM, &CLUSTERS).await;
+    sees(&stage.ocm, TEAM, &CLUSTERS).await;
+    for cluster in CLUSTERS {
+        application.reaches(cluster).await;
+        watched(&tunnel, &application, cluster).await;
+    }
+    large(&tunnel, &application, "one").await;
+    let out = application
+        .kubectl("one")
+        .await
+        .run(&["get", "--raw", "/api/v1/namespaces/only%2Din%2Done"])
+        .await
+        .unwrap();
+    eprintln!("RAW {} {}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+
+    // Its authority is replaced. What serves with a certificate of the old one is accepted, and what then serves with
+    // one of the new.
+    let old = tunnel.proxy.authority().await;
+    publishes(stage, "one", &[&old]).await;
+    let new = tunnel.proxy.rotate().await;
+    for cluster in CLUSTERS {
+        publishes(stage, cluster, &[&old, &new]).await;
+        application.reaches(cluster).await;
+    }
+    let only_old = trusting(&application, "one", &old).await;
+    let only_new = trusting(&application, "one", &new).await;
+    lists(&only_old, "one").await;
+    fails(&only_new, &["get", "namespaces"], UNKNOWN).await;
+    tunnel.proxy.renew(&new).await;
+    for addon in &mut tunnel.addons {
+        addon.renew(&new).await;
+    }
+    for cluster in CLUSTERS {
+        application.reaches(cluster).await;
+    }
+    lists(&only_new, "one").await;
+    fails(&only_old, &["get", "namespaces"], UNKNOWN).await;
+    stage.restart_with(&["--ca-overlap=1s"]).await;
+    for cluster in CLUSTERS {
+        publishes(stage, cluster, &[&new]).await;
+        application.reaches(cluster).await;
+    }
+
+    // The addon of a cluster is removed, and returns.
+    let [_, two] = &mut tunnel.addons;
+    let kubectl = application.kubectl("two").await;
+    two.remove().await;
+    profile(&stage.ocm, (TEAM, "two"), "has no entry", |profile| provider(profile, NAME).is_null()).await;
+    fails(&kubectl, &["get", "namespaces"], "proxy to anp-proxy-server failed").await;
+    application.reaches("one").await;
+    two.enable().await;
+    application.reaches("two").await;
+}
