@@ -1,37 +1,61 @@
 //! The observed objects of one kind, from a watch and from the responses to our own writes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 
 use hub_api::names::{AccountKey, AccountName};
-use hub_core::consumer_access::{AccessSettings, FoundObject, ObservedObject};
+use hub_core::consumer_access::{AccessSettings, FoundObject, KueueKey, ObservedObject};
 use hub_runtime::watch::{OwnWrites, is_newer};
 
 /// A watch of one kind: of the object of one account, or of all objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchName(pub(crate) Option<AccountName>);
 
-/// The objects of one kind by account.
-#[derive(Default)]
-pub(crate) struct ObjectCache {
-    objects: BTreeMap<AccountKey, FoundObject>,
-    writes: BTreeMap<WatchName, OwnWrites<AccountKey>>,
+/// What identifies an object.
+pub(crate) trait CacheKey: Clone + Ord + Hash {
+    /// Whether the content of an object of another owner matters.
+    fn is_declared(&self, settings: &AccessSettings) -> bool;
+}
+
+impl CacheKey for AccountKey {
+    fn is_declared(&self, settings: &AccessSettings) -> bool {
+        settings.consumers.get(&self.account).is_some()
+    }
+}
+
+impl CacheKey for KueueKey {
+    fn is_declared(&self, _: &AccessSettings) -> bool {
+        false
+    }
+}
+
+/// The objects of one kind.
+pub(crate) struct ObjectCache<K> {
+    objects: BTreeMap<K, FoundObject>,
+    writes: BTreeMap<WatchName, OwnWrites<K>>,
     /// The watches whose list is complete.
     listed: BTreeSet<WatchName>,
 }
 
-impl ObjectCache {
+impl<K> Default for ObjectCache<K> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), writes: BTreeMap::new(), listed: BTreeSet::new() }
+    }
+}
+
+impl<K: CacheKey> ObjectCache<K> {
     /// The object.
-    pub(crate) fn get(&self, key: &AccountKey) -> Option<&FoundObject> {
+    pub(crate) fn get(&self, key: &K) -> Option<&FoundObject> {
         self.objects.get(key)
     }
 
     /// Whether the object of this key is ours.
-    pub(crate) fn is_ours(&self, key: &AccountKey) -> bool {
+    pub(crate) fn is_ours(&self, key: &K) -> bool {
         self.objects.get(key).is_some_and(|found| found.is_ours)
     }
 
     /// Every key with an object of ours.
-    pub(crate) fn ours(&self) -> impl Iterator<Item = &AccountKey> {
+    pub(crate) fn ours(&self) -> impl Iterator<Item = &K> {
         self.objects.iter().filter(|(_, found)| found.is_ours).map(|(key, _)| key)
     }
 
@@ -58,7 +82,7 @@ impl ObjectCache {
         &mut self,
         settings: &AccessSettings,
         watch: &WatchName,
-        key: &AccountKey,
+        key: &K,
         object: ObservedObject,
     ) {
         let replaces = self.writes.entry(watch.clone()).or_default().shown(key);
@@ -70,7 +94,7 @@ impl ObjectCache {
         &mut self,
         settings: &AccessSettings,
         watch: &WatchName,
-        key: &AccountKey,
+        key: &K,
         object: ObservedObject,
     ) {
         if self.store(settings, key, object, false) {
@@ -83,7 +107,7 @@ impl ObjectCache {
         &mut self,
         settings: &AccessSettings,
         watch: &WatchName,
-        key: &AccountKey,
+        key: &K,
         object: ObservedObject,
     ) {
         let uid = object.version.uid.clone();
@@ -95,32 +119,26 @@ impl ObjectCache {
     }
 
     /// An object is gone, as the watch shows.
-    pub(crate) fn ended(&mut self, watch: &WatchName, key: &AccountKey) {
+    pub(crate) fn ended(&mut self, watch: &WatchName, key: &K) {
         if self.writes.entry(watch.clone()).or_default().ended(key) {
             self.forget(key);
         }
     }
 
     /// An object is gone.
-    pub(crate) fn forget(&mut self, key: &AccountKey) {
+    pub(crate) fn forget(&mut self, key: &K) {
         self.objects.remove(key);
     }
 
     /// Stores an object unless a newer version of it is known; returns whether it did.
-    fn store(
-        &mut self,
-        settings: &AccessSettings,
-        key: &AccountKey,
-        object: ObservedObject,
-        replaces: bool,
-    ) -> bool {
+    fn store(&mut self, settings: &AccessSettings, key: &K, object: ObservedObject, replaces: bool) -> bool {
         let known = self.objects.get(key);
         let version = known.map(|known| known.object.version.resource_version.as_str());
         if !replaces && version.is_some_and(|version| !is_newer(&object.version.resource_version, version)) {
             return false;
         }
         let mut found = FoundObject::seen(settings, known, object);
-        if !found.is_ours && settings.consumers.get(&key.account).is_none() {
+        if !found.is_ours && !key.is_declared(settings) {
             found.object.forget_content();
         }
         self.objects.insert(key.clone(), found);

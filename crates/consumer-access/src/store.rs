@@ -49,8 +49,8 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct AccessState {
-    accounts: ObjectCache,
-    permissions: ObjectCache,
+    accounts: ObjectCache<AccountKey>,
+    permissions: ObjectCache<AccountKey>,
     /// The accounts with findings, which may end with the grant alone.
     noted: BTreeSet<AccountKey>,
     /// The accounts that the API server has refused to delete.
@@ -58,7 +58,7 @@ struct AccessState {
 }
 
 impl AccessState {
-    fn cache(&mut self, kind: AccessKind) -> &mut ObjectCache {
+    fn cache(&mut self, kind: AccessKind) -> &mut ObjectCache<AccountKey> {
         match kind {
             AccessKind::Account => &mut self.accounts,
             AccessKind::Permissions => &mut self.permissions,
@@ -184,7 +184,7 @@ impl Store {
     }
 
     /// Whether an object has to do with a consumer.
-    fn matters(&self, cache: &ObjectCache, key: &AccountKey) -> bool {
+    fn matters(&self, cache: &ObjectCache<AccountKey>, key: &AccountKey) -> bool {
         self.settings.consumers.get(&key.account).is_some() || cache.is_ours(key)
     }
 

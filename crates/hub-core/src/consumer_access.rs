@@ -1,5 +1,6 @@
 //! Access of applications that a platform team declares once: on each cluster that is granted to the application's
-//! namespace, a ManagedServiceAccount, and a ManifestWork that binds the declared ClusterRoles to it.
+//! namespace, a ManagedServiceAccount, and a ManifestWork that binds the declared ClusterRoles to it. For Kueue, if it is
+//! declared, also a MultiKueueCluster for each of these clusters, and the MultiKueueConfig that lists them.
 //!
 //! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
 //!   one: [`grant::decide`](crate::grant::decide) does.
@@ -20,10 +21,12 @@
 
 mod declaration;
 mod desired;
+mod kueue;
 mod observed;
 mod plan;
 
 pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, Rotation};
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, work_name};
+pub use kueue::{KUEUE_API, KueueAction, KueueKey, KueuePlan, MAX_CLUSTERS};
 pub use observed::{AccessKind, FoundObject, ObservedAccess, ObservedObject};
 pub use plan::{AccessAction, AccessPlan};

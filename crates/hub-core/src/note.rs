@@ -6,6 +6,8 @@ use std::fmt;
 
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 
+use crate::consumer_access::KueueKey;
+
 /// The object of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
@@ -29,6 +31,8 @@ pub enum Subject {
     Role(Namespace, String),
     /// A ManifestWork, by cluster and name.
     ManifestWork(ClusterName, String),
+    /// An object of Kueue, which may not exist.
+    Kueue(KueueKey),
 }
 
 impl fmt::Display for Subject {
@@ -44,6 +48,7 @@ impl fmt::Display for Subject {
             Self::ConfigMap(namespace, name) => write!(f, "ConfigMap {namespace}/{name}"),
             Self::Role(namespace, name) => write!(f, "Role {namespace}/{name}"),
             Self::ManifestWork(cluster, name) => write!(f, "ManifestWork {cluster}/{name}"),
+            Self::Kueue(key) => write!(f, "{key}"),
         }
     }
 }
@@ -105,11 +110,17 @@ pub enum Reason {
     ForeignManifestWork,
     /// A cluster has not applied the permissions of a consumer's account.
     PermissionsNotApplied,
+    /// An object of Kueue with a name of ours belongs to another owner.
+    ForeignKueueObject,
+    /// A MultiKueueConfig cannot list every cluster.
+    MultiKueueConfigFull,
+    /// The objects of Kueue cannot be listed.
+    KueueNotListed,
 }
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -137,6 +148,9 @@ impl Reason {
         Self::LocalClusterExcluded,
         Self::ForeignManifestWork,
         Self::PermissionsNotApplied,
+        Self::ForeignKueueObject,
+        Self::MultiKueueConfigFull,
+        Self::KueueNotListed,
     ];
 
     /// The Event's `reason`, in CamelCase.
@@ -170,6 +184,9 @@ impl Reason {
             Self::LocalClusterExcluded => "LocalClusterExcluded",
             Self::ForeignManifestWork => "ForeignManifestWork",
             Self::PermissionsNotApplied => "PermissionsNotApplied",
+            Self::ForeignKueueObject => "ForeignKueueObject",
+            Self::MultiKueueConfigFull => "MultiKueueConfigFull",
+            Self::KueueNotListed => "KueueNotListed",
         }
     }
 }

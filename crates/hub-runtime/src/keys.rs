@@ -1,6 +1,7 @@
 //! Keys of queues from the names of objects.
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
+use hub_core::consumer_access::KueueKey;
 
 use crate::queue::Key;
 use crate::watch::ObjectKey;
@@ -21,6 +22,12 @@ impl Key for AccountKey {
     /// The cluster's own namespace on the hub.
     fn namespace(&self) -> Namespace {
         self.cluster.as_str().into()
+    }
+}
+
+impl Key for KueueKey {
+    fn namespace(&self) -> Namespace {
+        "".into()
     }
 }
 

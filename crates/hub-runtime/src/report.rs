@@ -17,6 +17,7 @@ use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::manifest_work::ManifestWork;
+use hub_core::consumer_access::KUEUE_API;
 use hub_core::note::{Note, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
@@ -338,6 +339,12 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
         Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
         Subject::ManifestWork(cluster, name) => to::<ManifestWork>(Some(cluster.as_str()), name),
+        Subject::Kueue(key) => ObjectReference {
+            api_version: Some(format!("{}/{}", KUEUE_API.0, KUEUE_API.1)),
+            kind: Some(key.kind().0.to_owned()),
+            name: Some(key.name().to_owned()),
+            ..ObjectReference::default()
+        },
     };
     ObjectReference { uid: uid.map(str::to_owned), ..reference }
 }

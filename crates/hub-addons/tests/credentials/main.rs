@@ -11,6 +11,7 @@ mod consumers;
 mod cost;
 mod hostile;
 mod memory;
+mod multikueue;
 mod names;
 mod outages;
 mod repair;

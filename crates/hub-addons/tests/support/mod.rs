@@ -17,6 +17,7 @@ pub mod field;
 pub mod flavours;
 pub mod installed;
 pub mod inventory;
+pub mod kueue;
 pub mod oracle;
 pub mod plugin;
 pub mod pods;

@@ -145,3 +145,9 @@ pub fn consumer_access(accounts: &[&str]) -> Vec<PolicyRule> {
     ]);
     rules
 }
+
+/// For the controller of the accounts of consumers, where one declares a MultiKueueConfig.
+pub fn kueue() -> Vec<PolicyRule> {
+    let kinds = ["multikueueclusters", "multikueueconfigs"];
+    vec![rule("kueue.x-k8s.io", &kinds, &["create", "delete", "list", "patch", "watch"])]
+}

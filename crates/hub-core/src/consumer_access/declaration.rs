@@ -26,6 +26,8 @@ pub struct Consumer {
     pub cluster_roles: Vec<BoundClusterRole>,
     /// How its tokens are issued.
     pub rotation: Rotation,
+    /// For Kueue: the name of the MultiKueueConfig that lists its clusters.
+    pub multi_kueue_config: Option<String>,
 }
 
 /// A ClusterRole that the account has on each cluster.
@@ -106,6 +108,17 @@ pub enum InvalidConsumers {
         /// The namespace of the other.
         second: Namespace,
     },
+    /// Two consumers declare a MultiKueueConfig. Kueue reads profiles in one namespace.
+    #[error(
+        "the accounts {first} and {second} both declare a multiKueueConfig: Kueue reads the profiles of one namespace, so \
+         only one consumer can"
+    )]
+    TwoMultiKueueConfigs {
+        /// The account of one.
+        first: AccountName,
+        /// The account of the other.
+        second: AccountName,
+    },
 }
 
 #[derive(Deserialize)]
@@ -117,6 +130,7 @@ struct ConsumerFields {
     cluster_roles: Vec<ClusterRoleFields>,
     #[serde(default)]
     rotation: RotationFields,
+    multi_kueue_config: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -138,7 +152,7 @@ impl FromStr for Consumers {
     type Err = InvalidConsumers;
 
     /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], rotation: {enabled,
-    /// validity}}`.
+    /// validity}, multiKueueConfig}`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let list: Vec<ConsumerFields> =
             serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
@@ -150,6 +164,11 @@ impl FromStr for Consumers {
                 let (account, first) = (first.account, first.namespace);
                 return Err(InvalidConsumers::SharedAccount { account, first, second });
             }
+        }
+        let mut kueue = consumers.values().filter(|consumer| consumer.multi_kueue_config.is_some());
+        if let (Some(first), Some(second)) = (kueue.next(), kueue.next()) {
+            let (first, second) = (first.account.clone(), second.account.clone());
+            return Err(InvalidConsumers::TwoMultiKueueConfigs { first, second });
         }
         Ok(Self(consumers))
     }
@@ -175,7 +194,11 @@ impl Consumer {
             return Err(InvalidConsumers::Validity(validity));
         }
         let rotation = Rotation { enabled: fields.rotation.enabled.unwrap_or(true), validity };
-        Ok(Self { namespace, account, cluster_roles, rotation })
+        let multi_kueue_config = fields.multi_kueue_config;
+        if let Some(name) = multi_kueue_config.as_ref().filter(|name| !is_dns_subdomain(name)) {
+            return Err(InvalidConsumers::Name { what: "name of a MultiKueueConfig", value: name.clone() });
+        }
+        Ok(Self { namespace, account, cluster_roles, rotation, multi_kueue_config })
     }
 }
 

@@ -11,6 +11,7 @@ mod consumer_role;
 mod credential;
 mod explain;
 mod grant;
+mod kueue;
 mod laws;
 mod member_id;
 mod neighbours;

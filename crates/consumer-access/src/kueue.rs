@@ -1,0 +1,228 @@
+//! Kueue's objects for the consumer that declares a MultiKueueConfig: their state, their watches and their writer.
+//!
+//! - **Watches** all MultiKueueClusters and MultiKueueConfigs, to see also those of other owners.
+//! - **Writes** a MultiKueueCluster for each granted cluster, and the MultiKueueConfig that lists them: one write for each
+//!   cluster that joins and one for the list.
+//! - **Guarantees** that a hub that does not serve Kueue's API affects nothing else: it is reported, and the objects are
+//!   written as soon as they can be listed.
+
+mod writes;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hub_api::names::ClusterName;
+use hub_core::consumer_access::{AccessSettings, KUEUE_API, KueueKey, KueuePlan, ObservedObject};
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::note::{Note, Reason, Subject};
+use hub_core::priority::Priority;
+use hub_runtime::fleet_cache::FleetCache;
+use hub_runtime::host::{Host, Watches};
+use hub_runtime::process::Shared;
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::work::Work;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use parking_lot::Mutex;
+use serde_json::json;
+
+pub(crate) use self::writes::KueueWriter;
+use crate::cache::{ObjectCache, WatchName};
+
+/// The name of this loop in logs and metrics.
+const CONTROLLER: &str = "consumer-access-kueue";
+
+/// The one watch of each kind.
+const ALL: WatchName = WatchName(None);
+
+/// The API of a kind.
+fn api_resource(key: &KueueKey) -> ApiResource {
+    let (kind, plural) = key.kind();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(KUEUE_API.0, KUEUE_API.1, kind), plural)
+}
+
+/// The state: its watches fill it, and the writes are planned from it.
+pub(crate) struct KueueStore {
+    host: Arc<Host>,
+    settings: AccessSettings,
+    /// The name of the declared MultiKueueConfig.
+    config: String,
+    work: Arc<Work<KueueKey>>,
+    fleet: FleetCache,
+    state: Mutex<KueueState>,
+}
+
+#[derive(Default)]
+struct KueueState {
+    clusters: ObjectCache<KueueKey>,
+    configs: ObjectCache<KueueKey>,
+}
+
+impl KueueState {
+    fn cache(&self, key: &KueueKey) -> &ObjectCache<KueueKey> {
+        match key {
+            KueueKey::Cluster(_) => &self.clusters,
+            KueueKey::Config(_) => &self.configs,
+        }
+    }
+
+    fn cache_mut(&mut self, key: &KueueKey) -> &mut ObjectCache<KueueKey> {
+        match key {
+            KueueKey::Cluster(_) => &mut self.clusters,
+            KueueKey::Config(_) => &mut self.configs,
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        self.clusters.is_listed(&ALL) && self.configs.is_listed(&ALL)
+    }
+}
+
+impl KueueStore {
+    pub(crate) fn new(shared: &Shared, settings: AccessSettings) -> Arc<Self> {
+        let host = Arc::clone(&shared.host);
+        let config = settings.multi_kueue().map(|(_, name)| name.to_owned()).unwrap_or_default();
+        for key in [KueueKey::Cluster("".into()), KueueKey::Config(String::new())] {
+            host.metrics.declare_written(key.kind().1);
+        }
+        let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
+        Arc::new(Self { host, settings, config, work, fleet, state: Mutex::default() })
+    }
+
+    /// Starts the watches.
+    pub(crate) fn watch(self: &Arc<Self>, watches: &Watches) {
+        for example in [KueueKey::Cluster("".into()), KueueKey::Config(String::new())] {
+            let watch = Watch::<DynamicObject>::dynamic(example.kind().1, api_resource(&example));
+            watches.watch(watch.optional(), KueueSink { store: Arc::clone(self), example });
+        }
+    }
+
+    /// Queues everything, and reports if nothing can be planned: until the first plan of the list.
+    pub(crate) fn begin(&self) {
+        if !self.state.lock().is_listed() {
+            let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
+                           be listed; install Kueue 0.15 or later, or see the log of the controller";
+            let note = Note::new(Reason::KueueNotListed, message);
+            self.host.reporter.report(&Subject::Kueue(self.config()), None, vec![note]);
+        }
+        self.queue_everything(&self.fleet.read());
+    }
+
+    fn config(&self) -> KueueKey {
+        KueueKey::Config(self.config.clone())
+    }
+
+    /// Queues what exists or should exist, the list after the clusters.
+    fn queue_everything(&self, fleet: &Fleet) {
+        let mut keys: BTreeSet<KueueKey> = fleet.cluster_names().cloned().map(KueueKey::Cluster).collect();
+        let state = self.state.lock();
+        keys.extend(state.clusters.ours().chain(state.configs.ours()).cloned());
+        drop(state);
+        keys.insert(self.config());
+        for key in keys {
+            self.work.add_with(key, Priority::Update);
+        }
+    }
+
+    /// Queues what a change of the fleet affects.
+    pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        let Some((consumer, _)) = self.settings.multi_kueue() else { return };
+        match touched {
+            // The namespace of a cluster is protected while the cluster exists.
+            Touched::Cluster(cluster) if cluster.as_str() != consumer.namespace.as_str() => {
+                self.work.add(KueueKey::Cluster(cluster.clone()));
+                self.work.add(self.config());
+            }
+            Touched::Cluster(_) => self.queue_everything(fleet),
+            Touched::Namespaces(namespaces) if namespaces.contains(&consumer.namespace) => {
+                self.queue_everything(fleet);
+            }
+            Touched::Nothing | Touched::Namespaces(_) => {}
+        }
+    }
+
+    /// A change of an object: of a MultiKueueCluster, it affects also the list.
+    fn changed(&self, key: KueueKey) {
+        if !self.host.is_working() {
+            return;
+        }
+        if matches!(key, KueueKey::Cluster(_)) {
+            self.work.add(self.config());
+        }
+        self.work.add(key);
+    }
+
+    /// Records the response to a create.
+    fn created(&self, key: &KueueKey, object: ObservedObject) {
+        self.state.lock().cache_mut(key).created(&self.settings, &ALL, key, object);
+    }
+
+    /// Records the response to a patch or a delete.
+    fn wrote(&self, key: &KueueKey, object: ObservedObject) {
+        self.state.lock().cache_mut(key).wrote(&self.settings, &ALL, key, object);
+    }
+
+    /// Records that an object is gone.
+    fn forget(&self, key: &KueueKey) {
+        self.state.lock().cache_mut(key).forget(key);
+    }
+
+    /// The uid of the object, and the next write; `None` until both lists are complete.
+    fn plan(&self, key: &KueueKey) -> Option<(Option<String>, KueuePlan)> {
+        let fleet = self.fleet.read();
+        let state = self.state.lock();
+        if !state.is_listed() {
+            return None;
+        }
+        let observed = |key: &KueueKey| state.cache(key).get(key);
+        let uid = observed(key).map(|found| found.object.version.uid.clone());
+        Some((uid, self.settings.plan_kueue(&fleet, key, observed)))
+    }
+}
+
+/// Receives the objects of one kind.
+struct KueueSink {
+    store: Arc<KueueStore>,
+    /// A key of this kind.
+    example: KueueKey,
+}
+
+impl KueueSink {
+    fn key(&self, key: &ObjectKey) -> KueueKey {
+        match self.example {
+            KueueKey::Cluster(_) => KueueKey::Cluster(ClusterName::new(key.name.clone())),
+            KueueKey::Config(_) => KueueKey::Config(key.name.to_string()),
+        }
+    }
+}
+
+impl Sink<DynamicObject> for KueueSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
+        let observed = match object {
+            Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
+            Err(unreadable) => {
+                let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
+                ObservedObject::read(&unreadable.metadata, spec.as_ref())
+            }
+        };
+        let key = self.key(key);
+        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &ALL, &key, observed);
+        self.store.changed(key);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let key = self.key(key);
+        self.store.state.lock().cache_mut(&key).ended(&ALL, &key);
+        self.store.changed(key);
+    }
+
+    fn listing(&mut self) {
+        self.store.state.lock().cache_mut(&self.example).begin_list(&ALL);
+    }
+
+    fn listed(&mut self) {
+        self.store.state.lock().cache_mut(&self.example).end_list(&ALL);
+        if self.store.host.is_working() {
+            self.store.queue_everything(&self.store.fleet.read());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The writer: plans one write for every object of Kueue and sends it.
+
+use std::sync::Arc;
+
+use hub_core::consumer_access::{KueueAction, KueueKey, KueuePlan, ObservedObject};
+use hub_core::note::{Note, Reason, Subject};
+use hub_runtime::error::Category;
+use hub_runtime::queue::Outcome;
+use hub_runtime::write::{Request, WriteError, delete_exactly};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{KueueStore, api_resource};
+
+/// Number of workers.
+const WORKERS: usize = 4;
+
+/// Writes Kueue's objects.
+#[derive(Clone)]
+pub(crate) struct KueueWriter {
+    store: Arc<KueueStore>,
+}
+
+impl KueueWriter {
+    pub(crate) fn new(store: &Arc<KueueStore>) -> Self {
+        Self { store: Arc::clone(store) }
+    }
+
+    /// Processes the queue until `stop`, then returns when all writes in flight have finished.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let work = Arc::clone(&self.store.work);
+        let reconcile = move |key| {
+            let this = self.clone();
+            async move { this.reconcile(&key).await }
+        };
+        work.run(WORKERS, stop, reconcile).await;
+    }
+
+    /// Writes one object once, and checks that this was all.
+    async fn reconcile(&self, key: &KueueKey) -> Outcome {
+        let Some((uid, plan)) = self.store.plan(key) else { return Outcome::Done };
+        if plan.action == KueueAction::Nothing {
+            self.report(key, uid.as_deref(), &plan, None);
+            return Outcome::Done;
+        }
+        if let Some(pause) = self.store.work.pause(key, matches!(plan.action, KueueAction::Create(_))) {
+            return Outcome::RetryAfter(pause);
+        }
+        let error = match self.execute(key, &plan.action).await {
+            Ok(()) => {
+                self.store.work.written(key);
+                let Some((uid, next)) = self.store.plan(key) else { return Outcome::Done };
+                if next.action != plan.action {
+                    self.report(key, uid.as_deref(), &next, None);
+                    let is_done = next.action == KueueAction::Nothing;
+                    return if is_done { Outcome::Done } else { Outcome::Retry };
+                }
+                WriteError::ineffective(key.kind().1, key.name().to_owned())
+            }
+            Err(error) => error,
+        };
+        let failed = self.store.work.failed(key, None, &error);
+        if failed.gone {
+            self.store.forget(key);
+        }
+        if error.category == Category::AlreadyExists {
+            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.
+            return Outcome::Retry;
+        }
+        if failed.refused {
+            self.report(key, uid.as_deref(), &plan, Some(&error));
+        }
+        failed.outcome
+    }
+
+    async fn execute(&self, key: &KueueKey, action: &KueueAction) -> Result<(), WriteError> {
+        let (resource, name) = (key.kind().1, key.name());
+        let api = Api::<DynamicObject>::all_with(self.store.host.client.clone(), &api_resource(key));
+        let writer = &self.store.host.writer;
+        match action {
+            KueueAction::Nothing => {}
+            KueueAction::Create(object) => {
+                let object = parsed(key, object)?;
+                let request = Request { verb: "create", resource, name };
+                let created = writer.send(request, api.create(&PostParams::default(), &object)).await?;
+                info!("{resource} {name}: created");
+                self.store.created(key, read(&created));
+            }
+            KueueAction::Patch(patch) => {
+                let request = Request { verb: "patch", resource, name };
+                let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+                let patched = writer.send(request, api.patch(name, &params, &patch)).await?;
+                info!("{resource} {name}: updated");
+                self.store.wrote(key, read(&patched));
+            }
+            KueueAction::Delete(version) => {
+                let request = Request { verb: "delete", resource, name };
+                let params = delete_exactly(version);
+                let response = writer.send(request, api.delete(name, &params)).await?;
+                info!("{resource} {name}: deleted");
+                // The response contains an object that a finalizer delays.
+                match response.left().filter(|held| held.metadata.deletion_timestamp.is_some()) {
+                    Some(held) => self.store.wrote(key, read(&held)),
+                    None => self.store.forget(key),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the findings of a plan, and a refused write.
+    fn report(&self, key: &KueueKey, uid: Option<&str>, plan: &KueuePlan, refused: Option<&WriteError>) {
+        let mut notes = plan.notes.clone();
+        notes.extend(refused.map(|error| Note::new(Reason::WriteRefused, error.to_string())));
+        self.store.host.reporter.report(&Subject::Kueue(key.clone()), uid, notes);
+    }
+}
+
+fn parsed(key: &KueueKey, object: &Value) -> Result<DynamicObject, WriteError> {
+    serde_json::from_value(object.clone()).map_err(|error| {
+        WriteError::new("create", key.kind().1, key.name().to_owned(), Category::Invalid, error.to_string())
+    })
+}
+
+fn read(object: &DynamicObject) -> ObservedObject {
+    ObservedObject::read(&object.metadata, Some(&object.data))
+}

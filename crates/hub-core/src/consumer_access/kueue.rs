@@ -1,0 +1,221 @@
+//! Kueue's MultiKueue: a MultiKueueCluster for each cluster of the consumer that declares a MultiKueueConfig, and the
+//! MultiKueueConfig that lists them.
+//!
+//! - A MultiKueueCluster refers to the ClusterProfile of its cluster, which Kueue reads in its own namespace: that of
+//!   the consumer.
+//! - The list holds [`MAX_CLUSTERS`] names at most and one at least, as the CRD requires
+//!   (<https://github.com/kubernetes-sigs/kueue/blob/v0.19.0/apis/kueue/v1beta2/multikueue_types.go>): the first ones by
+//!   name, and without a cluster there is no MultiKueueConfig.
+//! - Both objects are ours by the rule of [`FoundObject`], and only while they have our marks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use hub_api::names::{AccountKey, ClusterName};
+use serde_json::{Value, json};
+
+use super::declaration::Consumer;
+use super::desired::AccessSettings;
+use super::observed::{FoundObject, ObservedObject};
+use crate::fleet::Fleet;
+use crate::grant::Grant;
+use crate::note::{Note, Reason};
+use crate::version::Version;
+
+/// The most clusters that a MultiKueueConfig lists.
+pub const MAX_CLUSTERS: usize = 20;
+
+/// The most clusters that a finding names.
+const MOST_NAMED: usize = 10;
+
+/// The API of Kueue's objects.
+pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
+
+/// An object of Kueue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KueueKey {
+    /// The MultiKueueCluster of a cluster.
+    Cluster(ClusterName),
+    /// The MultiKueueConfig of this name.
+    Config(String),
+}
+
+impl KueueKey {
+    /// The name of the object.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Cluster(name) => name.as_str(),
+            Self::Config(name) => name,
+        }
+    }
+
+    /// The kind and the resource.
+    #[must_use]
+    pub const fn kind(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Cluster(_) => ("MultiKueueCluster", "multikueueclusters"),
+            Self::Config(_) => ("MultiKueueConfig", "multikueueconfigs"),
+        }
+    }
+}
+
+impl fmt::Display for KueueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind().0, self.name())
+    }
+}
+
+/// The next write to an object of Kueue.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KueueAction {
+    /// Nothing differs, or the grant is in doubt.
+    Nothing,
+    /// Create this object.
+    Create(Value),
+    /// Merge this patch, which names the version that it is for.
+    Patch(Value),
+    /// Delete exactly this version.
+    Delete(Version),
+}
+
+/// The next write, and what people should know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KueuePlan {
+    /// The write.
+    pub action: KueueAction,
+    /// The findings about the object.
+    pub notes: Vec<Note>,
+}
+
+impl AccessSettings {
+    /// The consumer that declares a MultiKueueConfig, and the name of that.
+    #[must_use]
+    pub fn multi_kueue(&self) -> Option<(&Consumer, &str)> {
+        self.consumers.iter().find_map(|it| Some((it, it.multi_kueue_config.as_deref()?)))
+    }
+
+    /// Plans the next write to an object of Kueue; `observed` returns the object of a key. Until both lists are complete,
+    /// the caller must not ask.
+    #[must_use]
+    pub fn plan_kueue<'a>(
+        &self,
+        fleet: &Fleet,
+        key: &KueueKey,
+        observed: impl Fn(&KueueKey) -> Option<&'a FoundObject>,
+    ) -> KueuePlan {
+        let mut notes = Vec::new();
+        let found = observed(key);
+        let ours = found.filter(|found| self.is_ours(found)).map(|found| &found.object);
+        // What it should contain, unless it should not exist; and whether that is certain.
+        let (desired, grant) = match key {
+            KueueKey::Cluster(cluster) => {
+                let grant = self.kueue_grant(fleet, cluster);
+                let spec = json!({ "clusterSource": { "clusterProfileRef": { "name": cluster.as_str() } } });
+                ((grant != Grant::Refused).then_some(spec), grant)
+            }
+            KueueKey::Config(name) => {
+                let is_declared = self.multi_kueue().is_some_and(|(_, declared)| declared == name);
+                let mut clusters = if is_declared { self.listed(fleet, ours, &observed) } else { Vec::new() };
+                let left_out = clusters.split_off(clusters.len().min(MAX_CLUSTERS));
+                if !left_out.is_empty() && (found.is_none() || ours.is_some()) {
+                    notes.push(full(&left_out));
+                }
+                ((!clusters.is_empty()).then(|| json!({ "clusters": clusters })), Grant::Granted)
+            }
+        };
+        let action = match (desired, ours) {
+            (Some(_), None) if found.is_some() => {
+                let message = "belongs to another owner: it is not changed; rename or delete it, or remove \
+                               multiKueueConfig from the consumer";
+                notes.push(Note::new(Reason::ForeignKueueObject, message));
+                KueueAction::Nothing
+            }
+            (Some(spec), None) if grant == Grant::Granted => KueueAction::Create(self.object(key, &spec)),
+            (Some(spec), Some(object)) if !object.is_deleting && !has(object, &spec) => {
+                KueueAction::Patch(patch(object, &spec))
+            }
+            (None, Some(object)) if !object.is_deleting => KueueAction::Delete(object.version.clone()),
+            _ => KueueAction::Nothing,
+        };
+        KueuePlan { action, notes }
+    }
+
+    /// Whether an object is ours: also the admission policies, which know no history, recognize it by its marks.
+    fn is_ours(&self, found: &FoundObject) -> bool {
+        found.is_ours && found.object.is_marked(self)
+    }
+
+    fn kueue_grant(&self, fleet: &Fleet, cluster: &ClusterName) -> Grant {
+        let Some((consumer, _)) = self.multi_kueue() else { return Grant::Refused };
+        self.grant(fleet, &AccountKey { cluster: cluster.clone(), account: consumer.account.clone() })
+    }
+
+    /// The clusters that the MultiKueueConfig should list, by name: those that are granted, and those in doubt that have
+    /// a MultiKueueCluster or are listed, without those whose MultiKueueCluster belongs to another owner.
+    fn listed<'a>(
+        &self,
+        fleet: &Fleet,
+        config: Option<&ObservedObject>,
+        observed: &impl Fn(&KueueKey) -> Option<&'a FoundObject>,
+    ) -> Vec<String> {
+        let listed = config.and_then(|config| config.spec.as_ref()?.get("clusters")?.as_array());
+        let is_listed = |name: &ClusterName| listed.into_iter().flatten().any(|it| it == name.as_str());
+        let is_wanted = |name: &ClusterName| {
+            let found = observed(&KueueKey::Cluster(name.clone()));
+            match (self.kueue_grant(fleet, name), found) {
+                (Grant::Granted, found) => found.is_none_or(|found| self.is_ours(found)),
+                (Grant::Unknown, Some(found)) => self.is_ours(found),
+                (Grant::Unknown, None) => is_listed(name),
+                (Grant::Refused, _) => false,
+            }
+        };
+        let mut names: Vec<String> =
+            fleet.cluster_names().filter(|name| is_wanted(name)).map(ToString::to_string).collect();
+        names.sort();
+        names
+    }
+
+    fn object(&self, key: &KueueKey, spec: &Value) -> Value {
+        let labels: BTreeMap<_, _> = self.marks().into_iter().collect();
+        json!({
+            "apiVersion": format!("{}/{}", KUEUE_API.0, KUEUE_API.1),
+            "kind": key.kind().0,
+            "metadata": { "name": key.name(), "labels": labels },
+            "spec": spec,
+        })
+    }
+}
+
+/// The finding on a MultiKueueConfig that cannot list every cluster.
+fn full(left_out: &[String]) -> Note {
+    let named = left_out[..left_out.len().min(MOST_NAMED)].join(", ");
+    let more = match left_out.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "lists the first {MAX_CLUSTERS} clusters by name, which is the limit of Kueue, and not {named}{more}: grant fewer \
+         clusters to the namespace"
+    );
+    Note::new(Reason::MultiKueueConfigFull, message)
+}
+
+/// Whether an object has these fields. Other fields of a MultiKueueConfig belong to the users of Kueue.
+fn has(object: &ObservedObject, desired: &Value) -> bool {
+    let Some(spec) = &object.spec else { return false };
+    desired.as_object().into_iter().flatten().all(|(field, value)| spec.get(field) == Some(value))
+}
+
+/// The merge patch that gives an object of this version these fields.
+fn patch(object: &ObservedObject, desired: &Value) -> Value {
+    let mut spec = desired.clone();
+    // The two sources exclude each other.
+    if let Some(source) = spec.get_mut("clusterSource") {
+        source["kubeConfig"] = Value::Null;
+    }
+    json!({
+        "metadata": { "uid": object.version.uid, "resourceVersion": object.version.resource_version },
+        "spec": spec,
+    })
+}

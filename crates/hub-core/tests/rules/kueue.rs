@@ -1,0 +1,321 @@
+//! Kueue's objects exist for exactly the clusters of the consumer that declares a MultiKueueConfig, and nothing of
+//! another owner is touched.
+
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_core::consumer_access::{
+    AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE, FoundObject, KueueAction, KueueKey, MAX_CLUSTERS,
+    ObservedObject,
+};
+use hub_core::fleet::Fleet;
+use hub_core::note::{Note, Reason};
+use hub_core::protected::ProtectedNamespaces;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::{binding, broken, deleting, exclusive, fleet, member, with};
+
+fn declaring(config: Option<&str>) -> AccessSettings {
+    let consumer = json!({ "namespace": "team", "managedServiceAccount": "app", "multiKueueConfig": config });
+    AccessSettings {
+        consumers: json!([consumer]).to_string().parse().unwrap(),
+        account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),
+        protected: ProtectedNamespaces::default(),
+        installation: "addons".into(),
+        includes_local_cluster: false,
+        withdraws: false,
+    }
+}
+
+fn settings() -> AccessSettings {
+    declaring(Some("multikueue"))
+}
+
+fn config() -> KueueKey {
+    KueueKey::Config("multikueue".to_owned())
+}
+
+fn cluster(name: &str) -> KueueKey {
+    KueueKey::Cluster(name.into())
+}
+
+/// A hub where the set `prod` has these clusters and is bound in the consumer's namespace.
+fn granting(names: &[&str]) -> Fleet {
+    let clusters = names.iter().map(|name| member(name, "prod"));
+    fleet(clusters.chain([exclusive("prod"), binding("team", "prod")]))
+}
+
+/// The same, where the selector of the set cannot be read.
+fn doubting(names: &[&str]) -> Fleet {
+    let clusters = names.iter().map(|name| member(name, "prod"));
+    fleet(clusters.chain([broken("prod"), binding("team", "prod")]))
+}
+
+/// Kueue's objects on an API server, and what the controller has found.
+#[derive(Debug, Clone, Default)]
+struct World {
+    objects: BTreeMap<KueueKey, Value>,
+    found: BTreeMap<KueueKey, FoundObject>,
+    writes: Vec<String>,
+    notes: BTreeMap<KueueKey, Vec<Note>>,
+}
+
+fn read(object: &Value) -> ObservedObject {
+    let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+    ObservedObject::read(&metadata, Some(object))
+}
+
+impl World {
+    fn observe(&mut self, settings: &AccessSettings) {
+        let before = std::mem::take(&mut self.found);
+        for (key, object) in &self.objects {
+            self.found.insert(key.clone(), FoundObject::seen(settings, before.get(key), read(object)));
+        }
+    }
+
+    /// Carries out what is planned until nothing is left, as an API server with Kueue's CRDs does.
+    fn settle(&mut self, settings: &AccessSettings, fleet: &Fleet) {
+        for _ in 0..4 {
+            let mut keys: Vec<KueueKey> = fleet.cluster_names().cloned().map(KueueKey::Cluster).collect();
+            keys.extend(self.objects.keys().cloned().chain([config()]));
+            let before = self.writes.len();
+            for key in keys {
+                self.observe(settings);
+                let plan = settings.plan_kueue(fleet, &key, |key| self.found.get(key));
+                self.notes.insert(key.clone(), plan.notes);
+                match plan.action {
+                    KueueAction::Nothing => {}
+                    KueueAction::Create(object) => {
+                        let own = json!({ "metadata": { "uid": format!("{key}"), "resourceVersion": "1" } });
+                        let object = with(object, &own);
+                        self.found.insert(key.clone(), FoundObject::created(read(&object)));
+                        let replaced = self.objects.insert(key.clone(), object);
+                        assert_eq!(replaced, None, "created over an object");
+                        self.writes.push(format!("create {key}"));
+                    }
+                    KueueAction::Patch(patch) => {
+                        let object = self.objects.remove(&key).unwrap();
+                        assert_eq!(patch["metadata"]["uid"], object["metadata"]["uid"]);
+                        self.objects.insert(key.clone(), with(object, &patch));
+                        self.writes.push(format!("patch {key}"));
+                    }
+                    KueueAction::Delete(version) => {
+                        let object = self.objects.remove(&key).unwrap();
+                        assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                        self.writes.push(format!("delete {key}"));
+                    }
+                }
+            }
+            if let Some(config) = self.objects.get(&config()).filter(|it| it["metadata"]["uid"] != "theirs") {
+                let listed = config["spec"]["clusters"].as_array().unwrap().len();
+                assert!((1..=MAX_CLUSTERS).contains(&listed), "the CRD rejects {config}");
+            }
+            if self.writes.len() == before {
+                return;
+            }
+        }
+        panic!("it does not settle: {:?}", self.writes);
+    }
+
+    fn listed(&self) -> Vec<&str> {
+        let listed = self.objects.get(&config()).and_then(|it| it["spec"]["clusters"].as_array());
+        listed.into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    fn writes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.writes)
+    }
+
+    fn reasons(&self, key: &KueueKey) -> Vec<Reason> {
+        self.notes.get(key).into_iter().flatten().map(|note| note.reason).collect()
+    }
+}
+
+/// More names than a MultiKueueConfig may list.
+const NAMES: [&str; 26] = [
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u",
+    "v", "w", "x", "y", "z",
+];
+
+/// What exists for these clusters.
+fn settled(names: &[&str]) -> World {
+    let mut world = World::default();
+    world.settle(&settings(), &granting(names));
+    world.writes.clear();
+    world
+}
+
+/// An object of another owner.
+fn theirs(spec: &Value) -> Value {
+    json!({ "metadata": { "name": "any", "uid": "theirs", "resourceVersion": "7" }, "spec": spec })
+}
+
+#[test]
+fn each_granted_cluster_takes_one_write_and_the_list_of_all_one_more() {
+    let mut world = World::default();
+    world.settle(&settings(), &granting(&["b", "a"]));
+    assert_eq!(
+        world.writes(),
+        ["create MultiKueueCluster a", "create MultiKueueCluster b", "create MultiKueueConfig multikueue"]
+    );
+    assert_eq!(world.listed(), ["a", "b"]);
+    let object = &world.objects[&cluster("a")];
+    assert_eq!(object["spec"], json!({ "clusterSource": { "clusterProfileRef": { "name": "a" } } }));
+    assert_eq!(object["apiVersion"], "kueue.x-k8s.io/v1beta2");
+    assert_eq!(object["metadata"]["labels"]["hub-addons/installation"], "addons");
+    // As after a restart: nothing is known.
+    world.found.clear();
+    world.settle(&settings(), &granting(&["a", "b"]));
+    assert!(world.writes().is_empty());
+    world.settle(&settings(), &granting(&["a", "b", "c"]));
+    assert_eq!(world.writes(), ["create MultiKueueCluster c", "patch MultiKueueConfig multikueue"]);
+}
+
+#[test]
+fn what_is_no_longer_granted_or_declared_is_deleted_and_an_empty_list_with_it() {
+    let withdrawn = AccessSettings { withdraws: true, ..settings() };
+    let protected = AccessSettings { protected: "team".parse().unwrap(), ..settings() };
+    let unbound = fleet([member("a", "prod"), member("b", "prod"), exclusive("prod")]);
+    let both = || granting(&["a", "b"]);
+    for (what, settings, fleet) in [
+        ("unbound", settings(), unbound),
+        ("withdrawn", withdrawn, both()),
+        ("protected", protected, both()),
+        ("not declared", declaring(None), both()),
+    ] {
+        let mut world = settled(&["a", "b"]);
+        world.settle(&settings, &fleet);
+        assert!(world.objects.is_empty(), "{what}: {world:?}");
+        assert_eq!(world.writes().len(), 3, "{what}");
+    }
+    let mut world = settled(&["a", "b"]);
+    world.settle(&settings(), &granting(&["b"]));
+    assert_eq!(world.listed(), ["b"]);
+    assert!(!world.objects.contains_key(&cluster("a")));
+    // Another name: the list moves.
+    world.settle(&declaring(Some("other")), &granting(&["b"]));
+    assert!(!world.objects.contains_key(&config()));
+}
+
+#[test]
+fn the_first_twenty_clusters_by_name_are_listed_and_the_others_are_named_in_a_finding() {
+    let names: Vec<String> = (10..42).map(|index| format!("c{index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = settled(&names[..20]);
+    assert_eq!(world.reasons(&config()), []);
+    world.settle(&settings(), &granting(&names[..21]));
+    assert_eq!(world.writes(), ["create MultiKueueCluster c30"], "the list stays as it is");
+    world.settle(&settings(), &granting(&names));
+    assert_eq!(world.listed(), names[..20]);
+    assert_eq!(world.reasons(&config()), [Reason::MultiKueueConfigFull]);
+    let message = &world.notes[&config()][0].message;
+    assert!(
+        message.contains("not c30, c31")
+            && message.ends_with("c39 and 2 more: grant fewer clusters to the namespace"),
+        "{message}"
+    );
+    assert!(names.iter().all(|name| world.objects.contains_key(&cluster(name))), "each has its own object");
+}
+
+#[test]
+fn objects_of_other_owners_are_reported_left_alone_and_not_listed() {
+    let mut world = World::default();
+    let elsewhere = theirs(&json!({ "clusterSource": { "kubeConfig": { "location": "a" } } }));
+    let list = theirs(&json!({ "clusters": ["x"] }));
+    world.objects.insert(cluster("a"), elsewhere.clone());
+    world.settle(&settings(), &granting(&["a", "b"]));
+    assert_eq!(world.listed(), ["b"]);
+    assert_eq!(world.reasons(&cluster("a")), [Reason::ForeignKueueObject]);
+    world.settle(&settings(), &granting(&[]));
+    assert_eq!(world.objects[&cluster("a")], elsewhere);
+    assert_eq!(world.objects.len(), 1);
+    world.writes.clear();
+    world.objects.insert(config(), list.clone());
+    world.settle(&settings(), &granting(&["b"]));
+    assert_eq!(world.writes(), ["create MultiKueueCluster b"]);
+    assert_eq!(
+        (world.reasons(&config()), &world.objects[&config()]),
+        (vec![Reason::ForeignKueueObject], &list)
+    );
+    // Labels that are set later change nothing.
+    let labels = json!({ "metadata": { "labels": world.objects[&cluster("b")]["metadata"]["labels"] } });
+    world.objects.insert(config(), with(list, &labels));
+    for fleet in [granting(&["b"]), granting(&[])] {
+        world.settle(&settings(), &fleet);
+        assert_eq!(world.objects[&config()]["spec"], json!({ "clusters": ["x"] }));
+    }
+}
+
+#[test]
+fn an_edit_is_undone_and_what_users_of_kueue_set_is_kept() {
+    let mut world = settled(&["a", "b"]);
+    for (key, spec) in [
+        (cluster("a"), json!({ "clusterSource": { "clusterProfileRef": { "name": "b" } } })),
+        (
+            cluster("a"),
+            json!({ "clusterSource": { "clusterProfileRef": null, "kubeConfig": { "location": "a" } } }),
+        ),
+        (config(), json!({ "clusters": ["x"] })),
+    ] {
+        let right = world.objects[&key].clone();
+        world.objects.insert(key.clone(), with(right.clone(), &json!({ "spec": spec })));
+        world.settle(&settings(), &granting(&["a", "b"]));
+        assert_eq!(world.writes(), [format!("patch {key}")]);
+        assert_eq!(world.objects[&key]["spec"], right["spec"]);
+    }
+    let managed =
+        with(world.objects[&config()].clone(), &json!({ "spec": { "quotaManagement": "Automated" } }));
+    world.objects.insert(config(), managed);
+    world.settle(&settings(), &granting(&["a", "b"]));
+    assert!(world.writes().is_empty());
+    world.settle(&settings(), &granting(&["a"]));
+    assert_eq!(world.objects[&config()]["spec"]["quotaManagement"], "Automated");
+}
+
+#[test]
+fn an_object_that_is_being_deleted_is_waited_for() {
+    let mut world = settled(&["a"]);
+    for key in [cluster("a"), config()] {
+        world.objects.insert(key.clone(), deleting(world.objects[&key].clone()));
+    }
+    for fleet in [granting(&["a"]), granting(&[]), granting(&["a", "b"])] {
+        world.settle(&settings(), &fleet);
+        assert!(!world.writes().iter().any(|write| write.contains("patch") || write.contains("delete")));
+    }
+}
+
+#[test]
+fn two_consumers_with_a_multi_kueue_config_are_refused() {
+    let of =
+        |name: &str| json!({ "namespace": name, "managedServiceAccount": name, "multiKueueConfig": "x" });
+    let error = json!([of("a"), of("b")]).to_string().parse::<Consumers>().unwrap_err().to_string();
+    assert!(error.contains("accounts a and b both declare a multiKueueConfig"), "{error}");
+    let wrong = with(of("a"), &json!({ "multiKueueConfig": "A/B" }));
+    let error = json!([wrong]).to_string().parse::<Consumers>().unwrap_err().to_string();
+    assert!(error.contains("not a valid name of a MultiKueueConfig"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_doubt_creates_and_deletes_nothing(
+        existing in proptest::collection::btree_set(0..NAMES.len(), 0..30),
+        fleet in proptest::collection::btree_set(0..NAMES.len(), 0..30),
+        lost in proptest::collection::btree_set(0..NAMES.len(), 0..5),
+    ) {
+        let names = |indices: &BTreeSet<usize>| indices.iter().map(|index| NAMES[*index]).collect::<Vec<_>>();
+        let mut world = settled(&names(&existing));
+        for name in names(&lost) {
+            world.objects.remove(&cluster(name));
+        }
+        let before: Vec<KueueKey> = world.objects.keys().cloned().collect();
+        let listed: Vec<String> = world.listed().into_iter().map(str::to_owned).collect();
+        world.settle(&settings(), &doubting(&names(&(&existing | &fleet))));
+        prop_assert!(world.objects.keys().eq(before.iter()));
+        prop_assert_eq!(world.listed(), listed);
+    }
+}
