@@ -77,6 +77,13 @@ grant unless its values say otherwise.
 {{- toJson $equipped -}}
 {{- end }}
 
+{{/* The name of the MultiKueueConfig that a consumer declares, if one does; checks.yaml rejects two. */}}
+{{- define "hub-addons.multiKueueConfig" -}}
+{{- range include "hub-addons.equipped" . | fromJson -}}
+{{- .access.multiKueueConfig -}}
+{{- end -}}
+{{- end }}
+
 {{/* The declaration of consumers for the program, JSON. */}}
 {{- define "hub-addons.declaration" -}}
 {{- $declared := list -}}
@@ -84,6 +91,9 @@ grant unless its values say otherwise.
 {{- $one := dict "namespace" .namespace "managedServiceAccount" .managedServiceAccount "clusterRoles" (default list .access.clusterRoles) -}}
 {{- with .access.rotation -}}
 {{- $_ := set $one "rotation" . -}}
+{{- end -}}
+{{- with .access.multiKueueConfig -}}
+{{- $_ := set $one "multiKueueConfig" . -}}
 {{- end -}}
 {{- $declared = append $declared $one -}}
 {{- end -}}

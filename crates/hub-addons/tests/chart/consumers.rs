@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 
 use crate::support::chart::{Attempt, MASTERS, RELEASE, install, refused_writes, start, start_all, user};
 use crate::support::credentials::{copied, copy, withdrawn};
+use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Hub, SOON};
 use crate::works::every_permission_is_used;
 
-const DECLARED: [&str; 8] = [
+const DECLARED: [&str; 9] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
     "policies.clusterManagers.users={ocm}",
     "consumers.app.namespace=team",
@@ -28,13 +29,14 @@ const DECLARED: [&str; 8] = [
     "consumers.app.access.clusterRoles[0].name=view",
     "consumers.app.access.clusterRoles[1].name=edit",
     "consumers.app.access.clusterRoles[1].namespaces={jobs}",
+    "consumers.app.access.multiKueueConfig=multikueue",
     "consumerAccess.allowedClusterRoles={view,edit}",
 ];
-const COMPONENT: &str = "consumers";
+pub(crate) const COMPONENT: &str = "consumers";
 const AGENTS: &str = "open-cluster-management-agent-addon";
 const ACCOUNTS: &str = "'hub-addons-consumers-accounts'";
 const WORKS: &str = "'hub-addons-consumers-manifestworks'";
-const OTHERS: &str = "'hub-addons-consumer-access'";
+pub(crate) const OTHERS: &str = "'hub-addons-consumer-access'";
 
 fn account(cluster: &str, name: &str) -> Object {
     ocm::managed_service_account(cluster, name)
@@ -49,9 +51,10 @@ fn role(kind: &'static str, resource: &'static str, namespace: Option<&str>, nam
     Object::new(("rbac.authorization.k8s.io", "v1", kind), resource, namespace, name)
 }
 
-async fn hub() -> Hub {
+pub(crate) async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    install_kueue(&hub).await;
     install(&hub, &DECLARED).await;
     hub
 }
@@ -65,6 +68,19 @@ async fn equipped(hub: &Hub, cluster: &str) {
     eventually(&format!("{cluster} has account and permissions"), SOON, async || {
         get(&hub.ocm, &account(cluster, "app")).await.is_some()
             && get(&hub.ocm, &work(cluster, "app")).await.is_some()
+    })
+    .await;
+}
+
+/// Whether the MultiKueueConfig lists a cluster.
+async fn is_queued(hub: &Hub, cluster: &str) -> bool {
+    let config = get(&hub.ocm, &multi_kueue_config("multikueue")).await.unwrap_or_default();
+    config["spec"]["clusters"].as_array().is_some_and(|list| list.iter().any(|it| it == cluster))
+}
+
+async fn queued(hub: &Hub, cluster: &str) {
+    eventually(&format!("{cluster} is listed for Kueue"), SOON, async || {
+        get(&hub.ocm, &multi_kueue_cluster(cluster)).await.is_some() && is_queued(hub, cluster).await
     })
     .await;
 }
@@ -87,6 +103,14 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     eventually("the application reads its copy", SOON, async || secrets.get("c1-app").await.is_ok()).await;
     assert_eq!(get(&hub.ocm, &copy("other", &token)).await, None, "the account is limited to its consumer");
 
+    queued(&hub, "c1").await;
+    let astray = json!({ "spec": { "clusterSource": { "clusterProfileRef": { "name": "other" } } } });
+    merge(&hub.ocm, &multi_kueue_cluster("c1"), &astray).await;
+    eventually("the MultiKueueCluster refers to its own profile", SOON, async || {
+        let now = get(&hub.ocm, &multi_kueue_cluster("c1")).await.unwrap_or_default();
+        now["spec"]["clusterSource"]["clusterProfileRef"]["name"] == "c1"
+    })
+    .await;
     // An edit by hand is undone, within what the policies allow.
     for object in [account("c1", "app"), work("c1", "app")] {
         merge(&hub.ocm, &object, &json!({ "metadata": { "labels": null } })).await;
@@ -106,16 +130,19 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     let running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
     joins(&hub, "c2").await;
     equipped(&hub, "c2").await;
+    queued(&hub, "c2").await;
     let writes = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT)).writes();
     let writes = writes.matching(|request| request.resource != "leases");
-    assert_eq!(writes.len(), 2, "{writes}");
+    assert_eq!(writes.len(), 4, "account, permissions, MultiKueueCluster and MultiKueueConfig: {writes}");
 
     // The grant ends.
     world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
     for cluster in ["c1", "c2"] {
         world::gone(&hub.ocm, &account(cluster, "app")).await;
         world::gone(&hub.ocm, &work(cluster, "app")).await;
+        world::gone(&hub.ocm, &multi_kueue_cluster(cluster)).await;
     }
+    world::gone(&hub.ocm, &multi_kueue_config("multikueue")).await;
     withdrawn(&hub.ocm, "team", &token).await;
     // A finding, so that every permission has been used.
     account("c2", "app").create(&hub.ocm).await.unwrap();
@@ -183,6 +210,8 @@ fn roles() -> [Object; 2] {
 struct Life<'h> {
     hub: &'h Hub,
     round: usize,
+    /// Whether the MultiKueueConfig has to be created; else, it has to be changed.
+    lists_anew: bool,
 }
 
 impl Life<'_> {
@@ -200,8 +229,28 @@ impl Life<'_> {
         let process = start(self.hub, COMPONENT).await;
         for cluster in ["edited", "leaves"] {
             equipped(self.hub, &self.cluster(cluster)).await;
+            queued(self.hub, &self.cluster(cluster)).await;
         }
         process.stop().await;
+        if self.lists_anew {
+            world::delete(&self.hub.ocm, &multi_kueue_config("multikueue")).await;
+        }
+        // One of ours by its labels, which the values have named before.
+        let clusters = json!({ "clusters": ["retired"] });
+        let labels = json!({ "name": self.retired().name(), "labels": marks() });
+        let retired = self.retired().field("metadata", labels).field("spec", clusters);
+        retired.create(&self.hub.ocm).await.unwrap();
+    }
+
+    fn retired(&self) -> Object {
+        multi_kueue_config(&self.cluster("retired"))
+    }
+
+    /// Frees places in the MultiKueueConfig.
+    async fn ends(&self) {
+        for cluster in ["edited", "joins", "foreign", "late"] {
+            world::delete(&self.hub.ocm, &ManagedCluster::named(&self.cluster(cluster)).into()).await;
+        }
     }
 
     /// Everything that it reacts to.
@@ -214,6 +263,8 @@ impl Life<'_> {
             };
             merge(&self.hub.ocm, &object, &json!({ "spec": spec })).await;
         }
+        let astray = json!({ "clusterSource": { "clusterProfileRef": { "name": "other" } } });
+        merge(&self.hub.ocm, &multi_kueue_cluster(&edited), &json!({ "spec": astray })).await;
         world::delete(&self.hub.ocm, &ManagedCluster::named(&self.cluster("leaves")).into()).await;
         for cluster in ["joins", "foreign"] {
             joins(self.hub, &self.cluster(cluster)).await;
@@ -235,6 +286,8 @@ impl Life<'_> {
         let validity = shown(account(&edited, "app")).await["spec"]["rotation"]["validity"].clone();
         let manifests = shown(work(&edited, "app")).await["spec"]["workload"]["manifests"].clone();
         let events = world::events(ocm, &account(&foreign, "app"), "ForeignAccount").await;
+        let profile = shown(multi_kueue_cluster(&edited)).await["spec"]["clusterSource"].clone();
+        let listed = [is_queued(self.hub, &joins).await, is_queued(self.hub, &late).await];
         [
             ("account", shown(account(&joins, "app")).await.is_object()),
             ("permissions", shown(work(&joins, "app")).await.is_object()),
@@ -244,6 +297,11 @@ impl Life<'_> {
             ("end of the account", shown(account(&leaves, "app")).await.is_null()),
             ("end of the permissions", shown(work(&leaves, "app")).await.is_null()),
             ("Event", !events.is_empty()),
+            ("MultiKueueCluster", shown(multi_kueue_cluster(&joins)).await.is_object()),
+            ("repair of the MultiKueueCluster", profile["clusterProfileRef"]["name"] == edited),
+            ("end of the MultiKueueCluster", shown(multi_kueue_cluster(&leaves)).await.is_null()),
+            ("MultiKueueConfig", listed == [true, true]),
+            ("end of the retired MultiKueueConfig", shown(self.retired()).await.is_null()),
         ]
         .into_iter()
         .filter_map(|(what, is_there)| (!is_there).then_some(what))
@@ -262,7 +320,8 @@ async fn each_permission_of_consumer_access_is_missed() {
             for verb in rule["verbs"].as_array().unwrap() {
                 for resource in rule["resources"].as_array().unwrap() {
                     round += 1;
-                    let life = Life { hub: &hub, round };
+                    let lists_anew = verb == "create" && resource == "multikueueconfigs";
+                    let life = Life { hub: &hub, round, lists_anew };
                     life.prepare().await;
                     // The rule without the verb for this resource, and the other resources as they are.
                     let mut fewer = given.clone();
@@ -309,6 +368,7 @@ async fn each_permission_of_consumer_access_is_missed() {
                     })
                     .await;
                     process.stop().await;
+                    life.ends().await;
                 }
             }
         }
@@ -329,7 +389,7 @@ fn our_account(name: &str, edit: impl FnOnce(&mut Value)) -> Object {
     account("default", name).field("metadata", body["metadata"].take()).field("spec", body["spec"].take())
 }
 
-fn marks() -> Value {
+pub(crate) fn marks() -> Value {
     json!({
         "app.kubernetes.io/managed-by": "hub-addons", "app.kubernetes.io/component": "consumer-access",
         "hub-addons/installation": "addons",
@@ -387,7 +447,7 @@ fn bound(edit: impl FnOnce(&mut Value)) -> Attempt {
     applying(&binding)
 }
 
-async fn refused(hub: &Hub, who: &str, cases: Vec<(Attempt, &str)>, policy: &str) {
+pub(crate) async fn refused(hub: &Hub, who: &str, cases: Vec<(Attempt, &str)>, policy: &str) {
     let client = hub.client_like(who, MASTERS).await.unwrap();
     for (attempt, words) in cases {
         eventually(&format!("{attempt:?} is refused"), SOON, async || {
@@ -398,7 +458,7 @@ async fn refused(hub: &Hub, who: &str, cases: Vec<(Attempt, &str)>, policy: &str
     }
 }
 
-async fn allowed(hub: &Hub, who: &str, attempts: Vec<Attempt>) {
+pub(crate) async fn allowed(hub: &Hub, who: &str, attempts: Vec<Attempt>) {
     let client = hub.client_like(who, MASTERS).await.unwrap();
     for attempt in attempts {
         assert_eq!(attempt.by(&client).await, Ok(()), "{attempt:?}");

@@ -231,6 +231,8 @@ async fn values_that_contradict_each_other_are_explained() {
     let bare = format!("{app},consumers.app.access.rotation.enabled=true");
     let other_access =
         bare.replace(".app.", ".other.").replace("=a,consumers.other.service", "=b,consumers.other.service");
+    let queued = format!("{app},consumers.app.access.multiKueueConfig=a");
+    let other_queued = queued.replace(".app.", ".other.").replace("=a", "=b");
     for (values, words) in [
         (
             &[&*access][..],
@@ -244,6 +246,8 @@ async fn values_that_contradict_each_other_are_explained() {
             "consumers.app.access is set and consumerAccess.enabled is false",
         ),
         (&[&bare, &other_access], "both declare the ManagedServiceAccount a"),
+        (&[&queued, &other_queued], "only one consumer can set it"),
+        (&["consumers.app.access.multiKueueConfig=A_B"], "/consumers/app/access/multiKueueConfig"),
         (&[&bare, "consumers.app.namespace=kube-app"], "receives no credentials"),
         (
             &[&bare, "consumers.app.clusters={c1}", "consumers.app.namespace=kube-app"],

@@ -13,6 +13,7 @@ mod helm_test;
 mod hubs;
 mod install;
 mod monitoring;
+mod multikueue;
 mod policies;
 mod release;
 mod render;

@@ -55,6 +55,7 @@ const VARIANTS: [(&str, &[&str]); 8] = [
             "consumers.app.access.clusterRoles[0].name=view",
             "consumers.app.access.clusterRoles[1].name=edit",
             "consumers.app.access.clusterRoles[1].namespaces={jobs}",
+            "consumers.app.access.multiKueueConfig=multikueue",
             "consumerAccess.allowedClusterRoles={view,edit}",
         ],
     ),
