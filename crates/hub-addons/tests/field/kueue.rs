@@ -1,4 +1,5 @@
-//! Kueue's MultiKueue, which finds its clusters by their profiles and reaches them through cp-creds.
+//! Kueue's MultiKueue, which consumer access configures for the granted clusters, and which finds them by their profiles
+//! and reaches them through cp-creds.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -10,12 +11,13 @@ use local_hub::ocm::{self, Object};
 use local_hub::{Running, agent, eventually};
 use serde_json::json;
 
-use crate::support::WHOLE_FLEET;
 use crate::support::chain::{Application, CLUSTERS, Stage, in_one_process};
 use crate::support::field::{self, UPSTREAM};
+use crate::support::kueue::multi_kueue_cluster;
 use crate::support::proxy::NAME;
 use crate::support::shown::sees;
-use crate::support::world::{create, delete, get, merge_status};
+use crate::support::world::{create, delete, get, gone, merge_status};
+use crate::support::{Addons, WHOLE_FLEET};
 
 const KUEUE: &str = "kueue-system";
 /// The namespace of the jobs, on the hub and on the clusters.
@@ -29,11 +31,6 @@ exec "$@""#;
 
 fn kueue_object(kind: &str, plural: &str, namespace: Option<&str>, name: &str) -> Object {
     Object::new(("kueue.x-k8s.io", "v1beta2", kind), plural, namespace, name)
-}
-
-fn multi_kueue_cluster(name: &str) -> Object {
-    kueue_object("MultiKueueCluster", "multikueueclusters", None, name)
-        .field("spec", json!({ "clusterSource": { "clusterProfileRef": { "name": name } } }))
 }
 
 /// Installs Kueue on the hub and its Workloads on the clusters, with permissions for the application's account.
@@ -75,10 +72,6 @@ async fn install(stage: &Stage, application: &Application) {
         [
             ocm::namespace(JOBS),
             kueue_object("ResourceFlavor", "resourceflavors", None, "default").field("spec", json!({})),
-            multi_kueue_cluster("one"),
-            multi_kueue_cluster("two"),
-            kueue_object("MultiKueueConfig", "multikueueconfigs", None, "multikueue")
-                .field("spec", json!({ "clusters": CLUSTERS })),
             kueue_object("AdmissionCheck", "admissionchecks", None, "multikueue").field("spec", check),
             kueue_object("ClusterQueue", "clusterqueues", None, "queue").field("spec", queue),
             kueue_object("LocalQueue", "localqueues", Some(JOBS), "queue")
@@ -86,6 +79,17 @@ async fn install(stage: &Stage, application: &Application) {
         ],
     )
     .await;
+}
+
+/// Starts consumer access, which has Kueue use the clusters of an application. The application's account is not its own.
+async fn consumer_access(stage: &Stage, application: &Application) -> Addons {
+    let gates = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
+                 ClusterProfileConsumers=true";
+    let consumer = json!({
+        "namespace": KUEUE, "managedServiceAccount": application.account(), "multiKueueConfig": "multikueue",
+    });
+    let declared = format!("--consumers={}", json!([consumer]));
+    Addons::launch(&stage.chain.hub, "consumers", UPSTREAM, &[gates, &declared]).await
 }
 
 /// Starts Kueue with the plugin of an application.
@@ -195,6 +199,7 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
     let application = stage.bound_application(KUEUE, &CLUSTERS).await;
     sees(&stage.ocm, KUEUE, &CLUSTERS).await;
     install(&stage, &application).await;
+    let _consumers = consumer_access(&stage, &application).await;
     let kueue = kueue(&stage, &application).await;
     for cluster in CLUSTERS {
         assert_eq!(active(&stage, &kueue, cluster, "True").await, "Active");
@@ -224,7 +229,7 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
     let binding = ocm::bound(KUEUE, KUEUE);
     delete(&stage.ocm, &binding).await;
     for cluster in CLUSTERS {
-        active(&stage, &kueue, cluster, "False").await;
+        gone(&stage.ocm, &multi_kueue_cluster(cluster)).await;
     }
     create(&stage.ocm, [binding]).await;
     for cluster in CLUSTERS {
