@@ -177,15 +177,15 @@ impl Store {
     /// Adds the trust anchors that our profiles publish and the source lacks to the index; returns whether there are
     /// any.
     fn inherit(&self, index: &mut AccessIndex) -> bool {
-        let mut published = Vec::new();
+        let mut any = false;
         self.profiles.for_each(|key, observed| {
             if self.is_ours(observed)
                 && let Some(anchors) = access::published_anchors(observed, index.provider())
             {
-                published.push((key.clone(), anchors));
+                any |= index.inherit(key, &anchors);
             }
         });
-        published.iter().fold(false, |any, (key, anchors)| index.inherit(key, anchors) || any)
+        any
     }
 
     fn after_inherited(self: &Arc<Self>) {

@@ -11,16 +11,18 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Arc<str>);
 
-/// Every text in use, and at most as many that no longer are.
+/// The texts in use, and others that were in use since the last search.
 static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
 
-/// The least number of texts that are searched for those out of use.
-const FEW: usize = 1024;
+/// The least size in bytes at which the texts are searched for those out of use.
+const LITTLE: usize = 1 << 20;
 
 #[derive(Default)]
 struct Texts {
     all: HashSet<Arc<str>>,
-    /// The number of texts that were in use at the last search.
+    /// Their size in bytes.
+    size: usize,
+    /// The size of those that were in use at the last search.
     used: usize,
 }
 
@@ -29,15 +31,26 @@ impl Texts {
         if let Some(known) = self.all.get(text) {
             return Arc::clone(known);
         }
-        if self.all.len() >= 2 * self.used.max(FEW) {
-            self.all.retain(|text| Arc::strong_count(text) > 1);
-            self.used = self.all.len();
-            self.all.shrink_to(2 * self.used);
+        if self.size >= 2 * self.used.max(LITTLE) {
+            self.forget_unused();
         }
         let new = Arc::from(text);
+        self.size += size(&new);
         self.all.insert(Arc::clone(&new));
         new
     }
+
+    fn forget_unused(&mut self) {
+        self.all.retain(|text| Arc::strong_count(text) > 1);
+        self.all.shrink_to(2 * self.all.len());
+        self.size = self.all.iter().map(size).sum();
+        self.used = self.size;
+    }
+}
+
+/// The memory of a text in bytes, with its two counters and its place in the table.
+fn size(text: &Arc<str>) -> usize {
+    text.len() + 2 * size_of::<usize>() + size_of::<Arc<str>>()
 }
 
 impl Text {
@@ -110,12 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_out_of_use_are_freed_and_others_stay_shared() {
+    fn texts_out_of_use_are_freed_whatever_their_size_and_others_stay_shared() {
         let mut texts = Texts::default();
         let kept = texts.get("kept");
-        for number in 0..10 * FEW {
-            texts.get(&number.to_string());
-            assert!(texts.all.len() <= 2 * FEW, "{number}");
+        for length in [1, LITTLE / 4] {
+            for number in 0..4 * LITTLE / (length + 64) {
+                texts.get(&format!("{number}{}", "x".repeat(length)));
+                assert!(texts.size <= 2 * LITTLE + LITTLE / 2, "{number} of {length}: {}", texts.size);
+            }
         }
         assert!(Arc::ptr_eq(&kept, &texts.get("kept")));
     }

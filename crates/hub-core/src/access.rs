@@ -284,7 +284,8 @@ struct Anchors {
     readable: bool,
     /// The anchors that recent readings replaced.
     retiring: BTreeMap<Overlap, BTreeSet<TrustAnchor>>,
-    /// The current anchors with those that they replaced, as every profile publishes them; or why they are too large.
+    /// The current anchors with those that they replaced, as profiles without inherited ones publish them; or why they
+    /// are too large.
     together: Option<Result<TrustBundle, TrustError>>,
     /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
     /// kept for its own profile only, so that an anchor added to one profile never reaches another.

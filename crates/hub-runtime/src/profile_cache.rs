@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hub_api::labels;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hub_core::access;
 use hub_core::profile::ObservedProfile;
@@ -86,12 +87,12 @@ impl ProfileCache {
 
 /// The cluster that the label names, if the profile is not named after it.
 fn other_cluster(key: &ProfileKey, observed: &ObservedProfile) -> Option<ClusterName> {
-    access::cluster_of(observed).ok().filter(|cluster| *cluster != key.cluster)
+    let is_named_after = observed.labels.get(labels::CLUSTER_NAME) == Some(key.cluster.as_str());
+    if is_named_after { None } else { access::cluster_of(observed).ok() }
 }
 
 #[cfg(test)]
 mod tests {
-    use hub_api::labels;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use serde_json::Value;
 
