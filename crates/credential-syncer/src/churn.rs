@@ -11,23 +11,44 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// a hundred a second.
 const MANY: usize = 5;
 
-/// The recently created and deleted profiles.
+/// The recently created and deleted profiles, counted apart: one profile that is replaced again and again is not many.
 #[derive(Debug, Default)]
 pub(crate) struct Churn {
+    created: Recent,
+    deleted: Recent,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
     since: Option<Instant>,
     now: usize,
     before: usize,
 }
 
 impl Churn {
-    /// Records a profile that appears or disappears.
-    pub(crate) fn add(&mut self, now: Instant) {
+    /// Records a profile that appears.
+    pub(crate) fn created(&mut self, now: Instant) {
+        self.created.add(now);
+    }
+
+    /// Records a profile that disappears.
+    pub(crate) fn deleted(&mut self, now: Instant) {
+        self.deleted.add(now);
+    }
+
+    /// Whether there have been many of either recently.
+    pub(crate) fn is_high(&mut self, now: Instant) -> bool {
+        self.created.are_many(now) || self.deleted.are_many(now)
+    }
+}
+
+impl Recent {
+    fn add(&mut self, now: Instant) {
         self.turn(now);
         self.now += 1;
     }
 
-    /// Whether there have been many recently.
-    pub(crate) fn is_high(&mut self, now: Instant) -> bool {
+    fn are_many(&mut self, now: Instant) -> bool {
         self.turn(now);
         self.now >= MANY || self.before >= MANY
     }
@@ -50,24 +71,28 @@ mod tests {
 
     #[test]
     fn it_is_high_while_many_profiles_come_or_go_and_for_a_while_after() {
-        let (start, mut churn) = (Instant::now(), Churn::default());
-        assert!(!churn.is_high(start));
-        for step in 0..100 {
-            let now = start + step * Duration::from_millis(100);
-            churn.add(now);
-            assert_eq!(churn.is_high(now), step >= 4, "{step}");
+        for record in [Churn::created, Churn::deleted] {
+            let (start, mut churn) = (Instant::now(), Churn::default());
+            assert!(!churn.is_high(start));
+            for step in 0..100 {
+                let now = start + step * Duration::from_millis(100);
+                record(&mut churn, now);
+                assert_eq!(churn.is_high(now), step >= 4, "{step}");
+            }
+            let last = start + Duration::from_secs(10);
+            assert!(churn.is_high(last + Duration::from_secs(1)));
+            assert!(!churn.is_high(last + 2 * WINDOW));
         }
-        let last = start + Duration::from_secs(10);
-        assert!(churn.is_high(last + Duration::from_secs(1)));
-        assert!(!churn.is_high(last + 2 * WINDOW));
     }
 
     #[test]
-    fn a_profile_now_and_then_does_not_count() {
+    fn a_profile_that_is_replaced_now_and_then_does_not_count() {
         let (start, mut churn) = (Instant::now(), Churn::default());
         for step in 0..50 {
-            churn.add(start + step * Duration::from_secs(1));
-            assert!(!churn.is_high(start + step * Duration::from_secs(1)));
+            let now = start + step * Duration::from_secs(1);
+            churn.deleted(now);
+            churn.created(now);
+            assert!(!churn.is_high(now));
         }
     }
 }

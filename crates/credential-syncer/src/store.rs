@@ -45,6 +45,7 @@ pub(crate) struct Store {
     pub(crate) tally: Tally,
     pub(crate) memory: Memory,
     pub(crate) refusals: CopyRefusals,
+    /// Whether many profiles are being created or deleted.
     pub(crate) churn: Mutex<Churn>,
     fleet: FleetCache,
     index: Mutex<CredentialIndex>,
@@ -184,7 +185,7 @@ impl Store {
         let (is_new, changed) =
             self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
         if is_new {
-            self.churn.lock().add(Instant::now());
+            self.churn.lock().created(Instant::now());
         }
         if changed {
             self.profile_changed(key);
@@ -193,7 +194,7 @@ impl Store {
 
     pub(crate) fn delete_profile(&self, key: &ProfileKey) {
         self.change(|_, index| index.delete_profile(key));
-        self.churn.lock().add(Instant::now());
+        self.churn.lock().deleted(Instant::now());
         self.profile_changed(key);
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use std::time::Duration;
+
 use crate::support::credentials::{
     CONDITION, MANAGER, QUEUE, SYNCER, cluster, condition, content, copied, hub, label, narrow, profile,
     rotated, scene, source, syncer, team, token, withdrawn, withheld,
@@ -121,6 +123,38 @@ async fn a_problem_that_is_resolved_soon_is_not_reported(flavour: Flavour) {
     withheld(&scene.ocm, &lasting, "NoToken").await;
     assert!(events(&scene.ocm, &token.account(), "CredentialWithheld").await.is_empty());
     assert!(condition(&scene.ocm, &token).await.is_null());
+}
+
+#[tokio::test]
+async fn a_copy_without_a_profile_is_not_reported_before_many_profiles_have_ceased_to_disappear() {
+    let hub = hub().await;
+    team(&hub.ocm, "ending", &["ending-1", "ending-2"]).await;
+    let others: Vec<_> = (0..200).map(|number| profile("ending", &format!("other-{number}"))).collect();
+    ocm::create_all(&hub.ocm, others.clone()).await.unwrap();
+    let missing = token("ending-1", "app");
+    missing.create(&hub.ocm).await.unwrap();
+    let _addons = syncer(&hub, &[]).await;
+    copied(&hub.ocm, "ending", &missing).await;
+
+    delete(&hub.ocm, &profile("ending", "ending-1")).await;
+    let disappear = async {
+        for other in &others {
+            delete(&hub.ocm, other).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    // A later problem that has nothing to do with profiles is reported meanwhile.
+    let lasting = token("ending-2", "lasting");
+    let reported = async {
+        lasting.account().create(&hub.ocm).await.unwrap();
+        withheld(&hub.ocm, &lasting, "NoToken").await;
+        assert!(condition(&hub.ocm, &missing).await.is_null());
+    };
+    tokio::select! {
+        () = reported => {}
+        () = disappear => panic!("no problem was reported while profiles disappeared"),
+    }
+    withheld(&hub.ocm, &missing, "NoProfile").await;
 }
 
 async fn the_profile_of_another_cluster_manager_carries_no_copy(flavour: Flavour) {
