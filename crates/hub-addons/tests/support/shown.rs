@@ -39,7 +39,8 @@ pub async fn sees(client: &Client, namespace: &str, clusters: &[&str]) {
     .await;
 }
 
-/// Waits until a profile satisfies a condition, and returns it. It is watched: no state is missed, however short.
+/// Waits until a profile satisfies a condition, and returns it. It is watched, so that no state is missed, however short,
+/// except between one watch and the next.
 pub async fn profile(
     client: &Client,
     (namespace, name): (&str, &str),
@@ -61,8 +62,8 @@ pub async fn profile(
                     return Ok(Some(shown));
                 }
             }
-            let until_shown_again = WatchParams::default().fields(&of_name).timeout(5);
-            let mut events = pin!(api.watch(&until_shown_again, &version).await?);
+            let parameters = WatchParams::default().fields(&of_name).timeout(60);
+            let mut events = pin!(api.watch(&parameters, &version).await?);
             while let Some(event) = events.try_next().await? {
                 shown = match event {
                     WatchEvent::Added(profile) | WatchEvent::Modified(profile) => {
@@ -76,7 +77,7 @@ pub async fn profile(
                     return Ok(Some(shown));
                 }
             }
-            Err(format!("{shown:#}").into())
+            Err(if shown.is_null() { "it does not exist".into() } else { format!("{shown:#}").into() })
         },
     )
     .await
