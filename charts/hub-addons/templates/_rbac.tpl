@@ -80,7 +80,7 @@ grant unless its values say otherwise.
 {{/* The name of the MultiKueueConfig that a consumer declares, if one does; checks.yaml rejects two. */}}
 {{- define "hub-addons.multiKueueConfig" -}}
 {{- range include "hub-addons.equipped" . | fromJson -}}
-{{- .access.multiKueueConfig -}}
+{{- with .access.multiKueueConfig }}{{ . }}{{ end -}}
 {{- end -}}
 {{- end }}
 

@@ -99,19 +99,36 @@ impl KueueStore {
     /// Queues everything, and reports if nothing can be planned: until the first plan of the list.
     pub(crate) fn begin(&self) {
         if !self.state.lock().is_listed() {
-            let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
-                           be listed; install Kueue 0.15 or later, or see the log of the controller";
-            let note = Note::new(Reason::KueueNotListed, message);
-            self.host.reporter.report(&Subject::Kueue(self.config()), None, vec![note]);
+            self.report_not_listed();
         }
         self.queue_everything(&self.fleet.read());
+    }
+
+    /// Reports that Kueue's objects cannot be listed: until the next plan of the list without a write.
+    fn report_not_listed(&self) {
+        let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
+                           be listed; install Kueue 0.15 or later, or see the log of the controller";
+        let note = Note::new(Reason::KueueNotListed, message);
+        self.host.reporter.report(&Subject::Kueue(self.config()), None, vec![note]);
     }
 
     fn config(&self) -> KueueKey {
         KueueKey::Config(self.config.clone())
     }
 
-    /// Queues what exists or should exist, the list after the clusters.
+    /// Queues an object: what ends a grant first, as does the list, which is one write.
+    fn queue(&self, fleet: &Fleet, key: KueueKey) {
+        let priority = match &key {
+            KueueKey::Cluster(cluster) => {
+                let exists = self.state.lock().clusters.is_ours(&key);
+                Priority::of_profile(self.settings.kueue_grant(fleet, cluster), exists)
+            }
+            KueueKey::Config(_) => Priority::End,
+        };
+        self.work.add_with(key, priority);
+    }
+
+    /// Queues what exists or should exist.
     fn queue_everything(&self, fleet: &Fleet) {
         let mut keys: BTreeSet<KueueKey> = fleet.cluster_names().cloned().map(KueueKey::Cluster).collect();
         let state = self.state.lock();
@@ -119,7 +136,7 @@ impl KueueStore {
         drop(state);
         keys.insert(self.config());
         for key in keys {
-            self.work.add_with(key, Priority::Update);
+            self.queue(fleet, key);
         }
     }
 
@@ -129,8 +146,8 @@ impl KueueStore {
         match touched {
             // The namespace of a cluster is protected while the cluster exists.
             Touched::Cluster(cluster) if cluster.as_str() != consumer.namespace.as_str() => {
-                self.work.add(KueueKey::Cluster(cluster.clone()));
-                self.work.add(self.config());
+                self.queue(fleet, KueueKey::Cluster(cluster.clone()));
+                self.queue(fleet, self.config());
             }
             Touched::Cluster(_) => self.queue_everything(fleet),
             Touched::Namespaces(namespaces) if namespaces.contains(&consumer.namespace) => {
@@ -145,10 +162,11 @@ impl KueueStore {
         if !self.host.is_working() {
             return;
         }
+        let fleet = self.fleet.read();
         if matches!(key, KueueKey::Cluster(_)) {
-            self.work.add(self.config());
+            self.queue(&fleet, self.config());
         }
-        self.work.add(key);
+        self.queue(&fleet, key);
     }
 
     /// Records the response to a create.

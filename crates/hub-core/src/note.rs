@@ -112,6 +112,8 @@ pub enum Reason {
     PermissionsNotApplied,
     /// An object of Kueue with a name of ours belongs to another owner.
     ForeignKueueObject,
+    /// An object of Kueue is being deleted and waits for a finalizer.
+    KueueObjectTerminating,
     /// A MultiKueueConfig cannot list every cluster.
     MultiKueueConfigFull,
     /// The objects of Kueue cannot be listed.
@@ -120,7 +122,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -149,6 +151,7 @@ impl Reason {
         Self::ForeignManifestWork,
         Self::PermissionsNotApplied,
         Self::ForeignKueueObject,
+        Self::KueueObjectTerminating,
         Self::MultiKueueConfigFull,
         Self::KueueNotListed,
     ];
@@ -185,6 +188,7 @@ impl Reason {
             Self::ForeignManifestWork => "ForeignManifestWork",
             Self::PermissionsNotApplied => "PermissionsNotApplied",
             Self::ForeignKueueObject => "ForeignKueueObject",
+            Self::KueueObjectTerminating => "KueueObjectTerminating",
             Self::MultiKueueConfigFull => "MultiKueueConfigFull",
             Self::KueueNotListed => "KueueNotListed",
         }

@@ -66,6 +66,9 @@ impl KueueWriter {
         if failed.gone {
             self.store.forget(key);
         }
+        if error.category == Category::NotServed {
+            self.store.report_not_listed();
+        }
         if error.category == Category::AlreadyExists {
             // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.
             return Outcome::Retry;

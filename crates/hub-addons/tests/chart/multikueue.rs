@@ -40,9 +40,9 @@ async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_the_
         (Patch(retired.clone(), json!({ "spec": { "clusters": ["c2"] } })), declared),
         (Patch(ours.clone(), json!({ "metadata": { "labels": null } })), labels),
         (Patch(ours.clone(), json!({ "spec": to("c2") })), profile),
-        (Patch(ours.clone(), held), bare),
+        (Patch(ours.clone(), held.clone()), bare),
         (Patch(theirs.clone(), json!({ "metadata": { "labels": marks() } })), own),
-        (Delete(theirs), own),
+        (Delete(theirs.clone()), own),
     ];
     refused(&hub, &user(COMPONENT), cases, KUEUE).await;
     let more = json!({ "spec": { "clusters": ["c1", "c2"] } });
@@ -57,13 +57,16 @@ async fn consumer_access_is_held_to_clusters_with_their_own_profiles_and_to_the_
         (Patch(list.clone(), more), change),
         (Patch(ours.clone(), json!({ "spec": to("c2") })), change),
         (Patch(ours.clone(), json!({ "metadata": { "labels": null } })), change),
+        (Patch(list.clone(), held), change),
+        (Delete(ours.clone()), "only consumer access may delete"),
+        (Delete(list.clone()), "only consumer access may delete"),
     ];
     refused(&hub, "eve", cases, OTHERS).await;
     let attempts = vec![
         Create(multi_kueue_cluster("mine").field("spec", to("mine"))),
         Patch(list.clone(), json!({ "spec": { "quotaManagement": "Manual" } })),
         Attempt::PatchStatus(ours, json!({ "conditions": [] })),
-        Delete(list),
+        Delete(theirs),
     ];
     allowed(&hub, "eve", attempts).await;
 }

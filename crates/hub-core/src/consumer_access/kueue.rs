@@ -4,8 +4,9 @@
 //! - A MultiKueueCluster refers to the ClusterProfile of its cluster, which Kueue reads in its own namespace: that of
 //!   the consumer.
 //! - The list holds [`MAX_CLUSTERS`] names at most and one at least, as the CRD requires
-//!   (<https://github.com/kubernetes-sigs/kueue/blob/v0.19.0/apis/kueue/v1beta2/multikueue_types.go>): the first ones by
-//!   name, and without a cluster there is no MultiKueueConfig.
+//!   (<https://github.com/kubernetes-sigs/kueue/blob/v0.19.0/apis/kueue/v1beta2/multikueue_types.go>): without a cluster
+//!   there is no MultiKueueConfig. What is listed stays, in its order, and the others follow by name: Kueue nominates
+//!   clusters in this order, and runs the workloads of a cluster that leaves the list elsewhere.
 //! - Both objects are ours by the rule of [`FoundObject`], and only while they have our marks.
 
 use std::collections::BTreeMap;
@@ -116,6 +117,11 @@ impl AccessSettings {
             }
             KueueKey::Config(name) => {
                 let is_declared = self.multi_kueue().is_some_and(|(_, declared)| declared == name);
+                // What an unreadable list contains is unknown, so a cluster in doubt may be in it.
+                let is_unreadable = ours.is_some_and(|object| clusters_of(object).is_none());
+                if is_declared && is_unreadable && self.is_in_doubt(fleet) {
+                    return KueuePlan { action: KueueAction::Nothing, notes };
+                }
                 let mut clusters = if is_declared { self.listed(fleet, ours, &observed) } else { Vec::new() };
                 let left_out = clusters.split_off(clusters.len().min(MAX_CLUSTERS));
                 if !left_out.is_empty() && (found.is_none() || ours.is_some()) {
@@ -124,6 +130,11 @@ impl AccessSettings {
                 ((!clusters.is_empty()).then(|| json!({ "clusters": clusters })), Grant::Granted)
             }
         };
+        if ours.is_some_and(|object| object.is_deleting) {
+            let message = "is being deleted and waits for a finalizer; when it is gone, it is created again if a cluster \
+                           is still granted";
+            notes.push(Note::new(Reason::KueueObjectTerminating, message));
+        }
         let action = match (desired, ours) {
             (Some(_), None) if found.is_some() => {
                 let message = "belongs to another owner: it is not changed; rename or delete it, or remove \
@@ -146,33 +157,39 @@ impl AccessSettings {
         found.is_ours && found.object.is_marked(self)
     }
 
-    fn kueue_grant(&self, fleet: &Fleet, cluster: &ClusterName) -> Grant {
+    /// Whether it is unknown of a cluster whether it is granted.
+    fn is_in_doubt(&self, fleet: &Fleet) -> bool {
+        fleet.cluster_names().any(|name| self.kueue_grant(fleet, name) == Grant::Unknown)
+    }
+
+    /// Whether the consumer that declares a MultiKueueConfig is granted a cluster.
+    #[must_use]
+    pub fn kueue_grant(&self, fleet: &Fleet, cluster: &ClusterName) -> Grant {
         let Some((consumer, _)) = self.multi_kueue() else { return Grant::Refused };
         self.grant(fleet, &AccountKey { cluster: cluster.clone(), account: consumer.account.clone() })
     }
 
-    /// The clusters that the MultiKueueConfig should list, by name: those that are granted, and those in doubt that have
-    /// a MultiKueueCluster or are listed, without those whose MultiKueueCluster belongs to another owner.
+    /// The clusters that the MultiKueueConfig should list: those that are granted, and those in doubt that are listed,
+    /// without those whose MultiKueueCluster belongs to another owner. The listed ones first, in their order.
     fn listed<'a>(
         &self,
         fleet: &Fleet,
         config: Option<&ObservedObject>,
         observed: &impl Fn(&KueueKey) -> Option<&'a FoundObject>,
     ) -> Vec<String> {
-        let listed = config.and_then(|config| config.spec.as_ref()?.get("clusters")?.as_array());
-        let is_listed = |name: &ClusterName| listed.into_iter().flatten().any(|it| it == name.as_str());
+        let listed = config.and_then(clusters_of);
+        let position = |name: &str| listed.into_iter().flatten().position(|it| it == name);
         let is_wanted = |name: &ClusterName| {
             let found = observed(&KueueKey::Cluster(name.clone()));
             match (self.kueue_grant(fleet, name), found) {
-                (Grant::Granted, found) => found.is_none_or(|found| self.is_ours(found)),
-                (Grant::Unknown, Some(found)) => self.is_ours(found),
-                (Grant::Unknown, None) => is_listed(name),
+                (Grant::Unknown, _) if position(name.as_str()).is_none() => false,
+                (Grant::Granted | Grant::Unknown, found) => found.is_none_or(|found| self.is_ours(found)),
                 (Grant::Refused, _) => false,
             }
         };
         let mut names: Vec<String> =
             fleet.cluster_names().filter(|name| is_wanted(name)).map(ToString::to_string).collect();
-        names.sort();
+        names.sort_by_cached_key(|name| (position(name).unwrap_or(usize::MAX), name.clone()));
         names
     }
 
@@ -187,6 +204,11 @@ impl AccessSettings {
     }
 }
 
+/// The list of a MultiKueueConfig, if it can be read.
+fn clusters_of(config: &ObservedObject) -> Option<&Vec<Value>> {
+    config.spec.as_ref()?.get("clusters")?.as_array()
+}
+
 /// The finding on a MultiKueueConfig that cannot list every cluster.
 fn full(left_out: &[String]) -> Note {
     let named = left_out[..left_out.len().min(MOST_NAMED)].join(", ");
@@ -195,16 +217,23 @@ fn full(left_out: &[String]) -> Note {
         more => format!(" and {more} more"),
     };
     let message = format!(
-        "lists the first {MAX_CLUSTERS} clusters by name, which is the limit of Kueue, and not {named}{more}: grant fewer \
-         clusters to the namespace"
+        "lists {MAX_CLUSTERS} clusters, which is the limit of Kueue, and not {named}{more}: grant fewer clusters to the \
+         namespace"
     );
     Note::new(Reason::MultiKueueConfigFull, message)
 }
 
-/// Whether an object has these fields. Other fields of a MultiKueueConfig belong to the users of Kueue.
+/// Whether an object has these fields. Other fields of a MultiKueueConfig belong to the users of Kueue, and a further
+/// field of a source to a later version of it.
 fn has(object: &ObservedObject, desired: &Value) -> bool {
     let Some(spec) = &object.spec else { return false };
-    desired.as_object().into_iter().flatten().all(|(field, value)| spec.get(field) == Some(value))
+    desired.as_object().into_iter().flatten().all(|(field, value)| match (field.as_str(), spec.get(field)) {
+        ("clusterSource", Some(source)) => {
+            source["clusterProfileRef"]["name"] == value["clusterProfileRef"]["name"]
+                && source.get("kubeConfig").is_none_or(Value::is_null)
+        }
+        (_, found) => found == Some(value),
+    })
 }
 
 /// The merge patch that gives an object of this version these fields.

@@ -201,7 +201,7 @@ fn what_is_no_longer_granted_or_declared_is_deleted_and_an_empty_list_with_it() 
 }
 
 #[test]
-fn the_first_twenty_clusters_by_name_are_listed_and_the_others_are_named_in_a_finding() {
+fn twenty_clusters_are_listed_and_the_others_are_named_in_a_finding() {
     let names: Vec<String> = (10..42).map(|index| format!("c{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut world = settled(&names[..20]);
@@ -218,6 +218,37 @@ fn the_first_twenty_clusters_by_name_are_listed_and_the_others_are_named_in_a_fi
         "{message}"
     );
     assert!(names.iter().all(|name| world.objects.contains_key(&cluster(name))), "each has its own object");
+}
+
+#[test]
+fn a_listed_cluster_is_not_displaced_and_keeps_its_place() {
+    let names: Vec<String> = (10..30).map(|index| format!("c{index}")).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = settled(&names);
+    let mut reordered = names.clone();
+    reordered.reverse();
+    let order = json!({ "spec": { "clusters": reordered } });
+    world.objects.insert(config(), with(world.objects[&config()].clone(), &order));
+    names.push("a");
+    world.settle(&settings(), &granting(&names));
+    assert_eq!(world.writes(), ["create MultiKueueCluster a"]);
+    assert_eq!(world.listed(), reordered);
+    // A place that becomes free goes to the one that waited, at the end.
+    names.remove(0);
+    world.settle(&settings(), &granting(&names));
+    assert_eq!(world.listed(), [&reordered[..19], &["a"]].concat());
+}
+
+#[test]
+fn a_list_that_cannot_be_read_is_kept_while_a_grant_is_in_doubt() {
+    let mut world = settled(&["a"]);
+    let unreadable = with(world.objects[&config()].clone(), &json!({ "spec": null }));
+    world.objects.insert(config(), unreadable);
+    world.observe(&settings());
+    let plan = settings().plan_kueue(&doubting(&["a"]), &config(), |key| world.found.get(key));
+    assert_eq!(plan.action, KueueAction::Nothing);
+    let plan = settings().plan_kueue(&granting(&["a"]), &config(), |key| world.found.get(key));
+    assert!(matches!(plan.action, KueueAction::Patch(_)), "{plan:?}");
 }
 
 #[test]
@@ -284,6 +315,7 @@ fn an_object_that_is_being_deleted_is_waited_for() {
     for fleet in [granting(&["a"]), granting(&[]), granting(&["a", "b"])] {
         world.settle(&settings(), &fleet);
         assert!(!world.writes().iter().any(|write| write.contains("patch") || write.contains("delete")));
+        assert!(world.reasons(&config()).contains(&Reason::KueueObjectTerminating));
     }
 }
 
