@@ -87,7 +87,7 @@ async fn each_granted_cluster_takes_one_write_the_list_one_more_and_a_restart_no
     // What Kueue reports changes nothing, an edit by hand is undone, and what Kueue's users set is kept.
     let mark = hub.audit().mark().await.unwrap();
     merge_status(&hub.ocm, &multi_kueue_cluster("c1"), &json!({ "conditions": [] })).await;
-    let manual = json!({ "spec": { "quotaManagement": "Manual", "clusters": ["c4"] } });
+    let manual = json!({ "spec": { "quotaManagement": "Manual", "clusters": ["c1"] } });
     merge(&hub.ocm, &multi_kueue_config("multikueue"), &manual).await;
     let other = json!({ "spec": { "clusterSource": { "clusterProfileRef": null, "kubeConfig": { "location": "a" } } } });
     merge(&hub.ocm, &multi_kueue_cluster("c2"), &other).await;

@@ -9,7 +9,9 @@ use crate::support::credentials::{
     rotated, scene, source, syncer, team, token, withdrawn, withheld,
 };
 use crate::support::flavours::on_each_version;
-use crate::support::world::{create, delete, events, get, merge, merge_status, profile_of, told};
+use crate::support::world::{
+    create, delete, ensure_namespace, events, get, merge, merge_status, profile_of, told,
+};
 use crate::support::{Addons, Hub, SOON, rights};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -145,6 +147,7 @@ async fn a_copy_without_a_profile_is_not_reported_before_many_profiles_have_ceas
     };
     // A later problem that has nothing to do with profiles is reported meanwhile.
     let lasting = token("ending-2", "lasting");
+    ensure_namespace(&hub.ocm, "ending-2").await;
     let reported = async {
         lasting.account().create(&hub.ocm).await.unwrap();
         withheld(&hub.ocm, &lasting, "NoToken").await;
