@@ -5,11 +5,25 @@ use std::hash::Hash;
 
 use hub_api::names::{AccountKey, AccountName};
 use hub_core::consumer_access::{AccessSettings, FoundObject, KueueKey, ObservedObject};
-use hub_runtime::watch::{OwnWrites, is_newer};
+use hub_runtime::watch::{OwnWrites, Unreadable, is_newer};
+use kube::api::DynamicObject;
+use serde_json::json;
 
 /// A watch of one kind: of the object of one account, or of all objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchName(pub(crate) Option<AccountName>);
+
+/// Reads an object that a watch shows.
+pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject {
+    match object {
+        Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
+        // What is reported in the status decides nothing.
+        Err(unreadable) => {
+            let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
+            ObservedObject::read(&unreadable.metadata, spec.as_ref())
+        }
+    }
+}
 
 /// What identifies an object.
 pub(crate) trait CacheKey: Clone + Ord + Hash {

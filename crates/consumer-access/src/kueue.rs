@@ -23,10 +23,9 @@ use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use hub_runtime::work::Work;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use parking_lot::Mutex;
-use serde_json::json;
 
 pub(crate) use self::writes::KueueWriter;
-use crate::cache::{ObjectCache, WatchName};
+use crate::cache::{ObjectCache, WatchName, shown};
 
 /// The name of this loop in logs and metrics.
 const CONTROLLER: &str = "consumer-access-kueue";
@@ -215,15 +214,8 @@ impl KueueSink {
 
 impl Sink<DynamicObject> for KueueSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        let observed = match object {
-            Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
-            Err(unreadable) => {
-                let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
-                ObservedObject::read(&unreadable.metadata, spec.as_ref())
-            }
-        };
         let key = self.key(key);
-        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &ALL, &key, observed);
+        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &ALL, &key, shown(object));
         self.store.changed(key);
     }
 

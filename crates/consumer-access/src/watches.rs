@@ -6,13 +6,12 @@ use std::sync::Arc;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::manifest_work::ManifestWork;
 use hub_api::names::AccountKey;
-use hub_core::consumer_access::{AccessKind, ObservedObject, work_name};
+use hub_core::consumer_access::{AccessKind, work_name};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use kube::api::{ApiResource, DynamicObject};
-use serde_json::json;
 
-use crate::cache::WatchName;
+use crate::cache::{WatchName, shown};
 use crate::store::Store;
 
 /// Starts the watches.
@@ -52,15 +51,7 @@ impl ObjectSink {
 
 impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        let observed = match object {
-            Ok(object) => ObservedObject::read(&object.metadata, Some(&object.data)),
-            // What an agent reports in the status decides nothing.
-            Err(unreadable) => {
-                let spec = unreadable.spec.map(|spec| json!({ "spec": spec }));
-                ObservedObject::read(&unreadable.metadata, spec.as_ref())
-            }
-        };
-        self.store.show(self.kind, &self.watch, self.key(key), observed);
+        self.store.show(self.kind, &self.watch, self.key(key), shown(object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {

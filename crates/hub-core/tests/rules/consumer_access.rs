@@ -33,7 +33,7 @@ fn declared() -> Value {
     }])
 }
 
-fn settings_of(consumers: &Value) -> AccessSettings {
+pub fn settings_of(consumers: &Value) -> AccessSettings {
     AccessSettings {
         consumers: consumers.to_string().parse().unwrap(),
         account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),

@@ -6,28 +6,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_core::consumer_access::{
-    AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE, FoundObject, KueueAction, KueueKey, MAX_CLUSTERS,
-    ObservedObject,
+    AccessSettings, Consumers, FoundObject, KueueAction, KueueKey, MAX_CLUSTERS, ObservedObject,
 };
 use hub_core::fleet::Fleet;
 use hub_core::note::{Note, Reason};
-use hub_core::protected::ProtectedNamespaces;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::consumer_access::settings_of;
 use crate::support::{binding, broken, deleting, exclusive, fleet, member, with};
 
 fn declaring(config: Option<&str>) -> AccessSettings {
     let consumer = json!({ "namespace": "team", "managedServiceAccount": "app", "multiKueueConfig": config });
-    AccessSettings {
-        consumers: json!([consumer]).to_string().parse().unwrap(),
-        account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),
-        protected: ProtectedNamespaces::default(),
-        installation: "addons".into(),
-        includes_local_cluster: false,
-        withdraws: false,
-    }
+    settings_of(&json!([consumer]))
 }
 
 fn settings() -> AccessSettings {
