@@ -28,7 +28,7 @@ Without a PART, all of them run in this order. At the end, the script prints how
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
   field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount, cluster-proxy
-                 with its tunnel, and Kueue (each is built on the first run, which takes minutes)
+                 with its tunnel, Kueue and multicluster-runtime (each is built on the first run, which takes minutes)
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 

@@ -19,7 +19,11 @@ use serde_json::{Value, json};
 use crate::support::chart::{chart, helm, repository, run};
 use crate::support::{Hub, world};
 
-const GUIDES: [&str; 2] = ["argo-cd.md", "multikueue.md"];
+const GUIDES: [&str; 3] = ["argo-cd.md", "multicluster-runtime.md", "multikueue.md"];
+
+/// The Deployments that guides patch, each with its namespace.
+const DEPLOYMENTS: [(&str, &str); 2] =
+    [("kueue-system", "kueue-controller-manager"), ("fleet-operator", "fleet-operator")];
 
 /// A block of YAML: its first comment, if it begins with one, and its content.
 struct Block {
@@ -90,21 +94,22 @@ fn called(exec: &Value, cluster: Option<&str>) {
 #[tokio::test]
 async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
-    world::create(&hub.ocm, [ocm::namespace("argocd"), ocm::namespace("kueue-system")]).await;
-    let deployment = json!({
-        "selector": { "matchLabels": { "app": "kueue" } },
-        "template": {
-            "metadata": { "labels": { "app": "kueue" } },
-            "spec": { "containers": [{ "name": "manager", "image": "kueue" }] },
-        },
-    });
-    let kueue = Object::new(
-        ("apps", "v1", "Deployment"),
-        "deployments",
-        Some("kueue-system"),
-        "kueue-controller-manager",
-    );
-    kueue.clone().field("spec", deployment).create(&hub.ocm).await.unwrap();
+    let namespaces = ["argocd", "kueue-system", "fleet-operator"].map(ocm::namespace);
+    world::create(&hub.ocm, namespaces).await;
+    for (namespace, name) in DEPLOYMENTS {
+        let deployment = json!({
+            "selector": { "matchLabels": { "app": name } },
+            "template": {
+                "metadata": { "labels": { "app": name } },
+                "spec": { "containers": [{ "name": "manager", "image": name }] },
+            },
+        });
+        Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+            .field("spec", deployment)
+            .create(&hub.ocm)
+            .await
+            .unwrap();
+    }
     let mut seen = Vec::new();
     for guide in GUIDES {
         for (index, Block { title, text, value }) in blocks(guide).into_iter().enumerate() {
@@ -137,15 +142,11 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                         plugin_in(&value["spec"][component]);
                     }
                 }
-                "patch of the Deployment kueue-controller-manager" => {
-                    let arguments = [
-                        "--namespace=kueue-system",
-                        "patch",
-                        "deployment",
-                        "kueue-controller-manager",
-                        "--patch-file",
-                        &file,
-                    ];
+                patch if patch.starts_with("patch of the Deployment ") => {
+                    let of = |(_, name): &&(&str, &str)| patch.ends_with(&format!(" {name}"));
+                    let (namespace, name) = DEPLOYMENTS.iter().find(of).unwrap();
+                    let namespace = format!("--namespace={namespace}");
+                    let arguments = [&namespace, "patch", "deployment", name, "--patch-file", &file];
                     let output =
                         hub.kubectl(&[&arguments[..], &["--dry-run=server"]].concat()).await.unwrap();
                     assert!(output.status.success(), "{guide}: {}", String::from_utf8_lossy(&output.stderr));
@@ -155,13 +156,15 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                         "volumeMounts": pod["containers"][0]["volumeMounts"],
                     }));
                 }
-                "ConfigMap" => {
+                "ConfigMap" | "Role" => {
                     let arguments = ["apply", "--server-side", "--validate=strict", "--filename", &file];
                     let output = hub.kubectl(&arguments).await.unwrap();
                     assert!(output.status.success(), "{guide}: {}", String::from_utf8_lossy(&output.stderr));
-                    let file: Value =
-                        serde_json::from_str(value["data"]["providers.json"].as_str().unwrap()).unwrap();
-                    called(&file["providers"][0]["execConfig"], Some("cluster1"));
+                    if let Some(file) = value["data"]["providers.json"].as_str() {
+                        let file: Value = serde_json::from_str(file).unwrap();
+                        let argo_cd = (guide == "argo-cd.md").then_some("cluster1");
+                        called(&file["providers"][0]["execConfig"], argo_cd);
+                    }
                 }
                 "Configuration" => {
                     called(&value["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"], None);
@@ -171,7 +174,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 11, "{seen:?}");
+    assert_eq!(seen.len(), 15, "{seen:?}");
 }
 
 /// Files that a guide links to exist.

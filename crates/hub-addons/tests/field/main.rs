@@ -8,5 +8,6 @@ mod support;
 mod agent;
 mod kueue;
 mod migration;
+mod multicluster;
 mod registration;
 mod tunnel;

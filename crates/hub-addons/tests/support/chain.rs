@@ -201,6 +201,12 @@ fn ways(clusters: &[LocalHub; 2]) -> [(&'static str, local_hub::Upstream); 2] {
     [(CLUSTERS[0], one), (CLUSTERS[1], two)]
 }
 
+/// A set of these clusters.
+fn selecting(name: &str, clusters: &[&str]) -> ocm::Object {
+    let picks = json!({ "matchExpressions": [{ "key": LABEL, "operator": "In", "values": clusters }] });
+    ocm::selecting_cluster_set(name, &picks)
+}
+
 /// Permissions for one resource of the core group.
 pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
     PolicyRule {
@@ -247,11 +253,15 @@ impl Stage {
 
     /// A set of these clusters that is bound in a namespace.
     pub async fn bind(&self, namespace: &str, clusters: &[&str]) -> ocm::Object {
-        let picks = json!({ "matchExpressions": [{ "key": LABEL, "operator": "In", "values": clusters }] });
-        ocm::selecting_cluster_set(namespace, &picks).create(&self.ocm).await.unwrap();
+        selecting(namespace, clusters).create(&self.ocm).await.unwrap();
         let binding = ocm::bound(namespace, namespace);
         binding.create(&self.ocm).await.unwrap();
         binding
+    }
+
+    /// Changes which clusters the set of a namespace selects.
+    pub async fn select(&self, namespace: &str, clusters: &[&str]) {
+        selecting(namespace, clusters).update(&self.ocm).await.unwrap();
     }
 
     /// A ManagedServiceAccount whose token is copied to these namespaces, or to all that its cluster is granted to; the

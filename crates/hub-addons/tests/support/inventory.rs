@@ -11,8 +11,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 
-use super::SOON;
 use super::proxy::NAME;
+use super::{SOON, go_program};
 
 /// The running application.
 pub struct InventoryClient {
@@ -64,20 +64,8 @@ impl InventoryClient {
     }
 }
 
-/// The path of the program. Go caches builds, so a second call is fast.
+/// The path of the program.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inventory-client");
-        let status = std::process::Command::new("go")
-            .args(["build", "-trimpath", "-buildvcs=false", "-o"])
-            .args([program.as_path(), Path::new(".")])
-            .envs([("GOWORK", "off"), ("CGO_ENABLED", "0")])
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/inventory-client"))
-            .stdin(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success(), "inventory-client does not build: {status}");
-        program
-    })
+    PROGRAM.get_or_init(|| go_program::build("inventory-client"))
 }

@@ -15,6 +15,7 @@ pub mod credentials;
 pub mod examples;
 pub mod field;
 pub mod flavours;
+pub mod go_program;
 pub mod installed;
 pub mod inventory;
 pub mod kueue;
