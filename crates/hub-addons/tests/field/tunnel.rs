@@ -147,13 +147,6 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
         watched(&tunnel, &application, cluster).await;
     }
     large(&tunnel, &application, "one").await;
-    let out = application
-        .kubectl("one")
-        .await
-        .run(&["get", "--raw", "/api/v1/namespaces/only%2Din%2Done"])
-        .await
-        .unwrap();
-    eprintln!("RAW {} {}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
 
     // Its authority is replaced. What serves with a certificate of the old one is accepted, and what then serves with
     // one of the new.
