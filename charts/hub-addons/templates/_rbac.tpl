@@ -77,6 +77,32 @@ grant unless its values say otherwise.
 {{- toJson $equipped -}}
 {{- end }}
 
+{{/*
+The consumers that declare the kind of their permissions, a JSON object by ManagedServiceAccount: permissions of the other
+kind may exist from before, and are replaced.
+*/}}
+{{- define "hub-addons.replacing" -}}
+{{- $replacing := dict -}}
+{{- range $account, $consumer := include "hub-addons.equipped" . | fromJson -}}
+{{- if .access.permissions -}}
+{{- $_ := set $replacing $account . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $replacing -}}
+{{- end }}
+
+{{/* Whether a consumer has permissions of a kind; takes a list of the root and the kind. */}}
+{{- define "hub-addons.hasPermissionsBy" -}}
+{{- $kind := index . 1 -}}
+{{- $has := false -}}
+{{- range include "hub-addons.equipped" (index . 0) | fromJson -}}
+{{- if eq (default "ManifestWork" .access.permissions) $kind -}}
+{{- $has = true -}}
+{{- end -}}
+{{- end -}}
+{{- if $has }}true{{ end -}}
+{{- end }}
+
 {{/* The name of the MultiKueueConfig that a consumer declares, if one does; checks.yaml rejects two. */}}
 {{- define "hub-addons.multiKueueConfig" -}}
 {{- range include "hub-addons.equipped" . | fromJson -}}
@@ -91,6 +117,9 @@ grant unless its values say otherwise.
 {{- $one := dict "namespace" .namespace "managedServiceAccount" .managedServiceAccount "clusterRoles" (default list .access.clusterRoles) -}}
 {{- with .access.rotation -}}
 {{- $_ := set $one "rotation" . -}}
+{{- end -}}
+{{- with .access.permissions -}}
+{{- $_ := set $one "permissions" . -}}
 {{- end -}}
 {{- with .access.multiKueueConfig -}}
 {{- $_ := set $one "multiKueueConfig" . -}}

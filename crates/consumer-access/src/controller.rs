@@ -52,7 +52,7 @@ impl Controller for ConsumerAccess {
     }
 
     fn begin(&self) {
-        self.store.queue_everything();
+        self.store.begin();
         if let Some(kueue) = &self.kueue {
             kueue.begin();
         }

@@ -3,18 +3,22 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::manifest_work::ManifestWork;
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::consumer_access::{
-    AccessAction, AccessKind, AccessPlan, AccessSettings, Consumer, ObservedAccess, ObservedObject,
+    AccessAction, AccessKind, AccessPlan, AccessSettings, CLUSTER_PERMISSION_API, Consumer, ObservedAccess,
+    ObservedObject,
 };
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
-use hub_core::note::Subject;
+use hub_core::note::{Note, Reason, Subject};
 use hub_core::priority::Priority;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
 use hub_runtime::work::Work;
+use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::Mutex;
 
 use crate::cache::{ObjectCache, WatchName};
@@ -26,15 +30,33 @@ pub(crate) const CONTROLLER: &str = "consumer-access";
 pub(crate) const fn resource(kind: AccessKind) -> &'static str {
     match kind {
         AccessKind::Account => "managedserviceaccounts",
-        AccessKind::Permissions => "manifestworks",
+        AccessKind::ManifestWork => "manifestworks",
+        AccessKind::ClusterPermission => "clusterpermissions",
     }
 }
+
+/// The API of a kind.
+pub(crate) fn api_resource(kind: AccessKind) -> ApiResource {
+    match kind {
+        AccessKind::Account => ApiResource::erase::<ManagedServiceAccount>(&()),
+        AccessKind::ManifestWork => ApiResource::erase::<ManifestWork>(&()),
+        AccessKind::ClusterPermission => {
+            let (group, version) = CLUSTER_PERMISSION_API;
+            let kind_of = GroupVersionKind::gvk(group, version, "ClusterPermission");
+            ApiResource::from_gvk_with_plural(&kind_of, resource(kind))
+        }
+    }
+}
+
+/// The CRD of ClusterPermission.
+const CLUSTER_PERMISSION_CRD: Subject = Subject::Crd("clusterpermissions.rbac.open-cluster-management.io");
 
 /// The object of a finding.
 pub(crate) fn subject(kind: AccessKind, key: &AccountKey) -> Subject {
     match kind {
         AccessKind::Account => Subject::Account(key.clone()),
-        AccessKind::Permissions => Subject::ManifestWork(key.cluster.clone(), kind.name(key)),
+        AccessKind::ManifestWork => Subject::ManifestWork(key.cluster.clone(), kind.name(key)),
+        AccessKind::ClusterPermission => Subject::ClusterPermission(key.cluster.clone(), kind.name(key)),
     }
 }
 
@@ -50,7 +72,10 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct AccessState {
     accounts: ObjectCache<AccountKey>,
-    permissions: ObjectCache<AccountKey>,
+    works: ObjectCache<AccountKey>,
+    cluster_permissions: ObjectCache<AccountKey>,
+    /// Whether the last list of ClusterPermissions was refused.
+    lacks_cluster_permissions: bool,
     /// The accounts with findings, which may end with the grant alone.
     noted: BTreeSet<AccountKey>,
     /// The accounts that the API server has refused to delete.
@@ -58,19 +83,30 @@ struct AccessState {
 }
 
 impl AccessState {
-    fn cache(&mut self, kind: AccessKind) -> &mut ObjectCache<AccountKey> {
+    fn cache(&self, kind: AccessKind) -> &ObjectCache<AccountKey> {
         match kind {
-            AccessKind::Account => &mut self.accounts,
-            AccessKind::Permissions => &mut self.permissions,
+            AccessKind::Account => &self.accounts,
+            AccessKind::ManifestWork => &self.works,
+            AccessKind::ClusterPermission => &self.cluster_permissions,
         }
     }
 
-    fn observed(&self, key: &AccountKey) -> ObservedAccess {
-        ObservedAccess {
-            account: self.accounts.get(key).cloned(),
-            permissions: self.permissions.get(key).cloned(),
-            is_account_undeletable: self.undeletable.contains(key),
+    fn cache_mut(&mut self, kind: AccessKind) -> &mut ObjectCache<AccountKey> {
+        match kind {
+            AccessKind::Account => &mut self.accounts,
+            AccessKind::ManifestWork => &mut self.works,
+            AccessKind::ClusterPermission => &mut self.cluster_permissions,
         }
+    }
+
+    fn is_listed(&self, kind: AccessKind, key: &AccountKey) -> bool {
+        self.cache(kind).is_listed(&watch_of(kind, key))
+    }
+
+    fn observed(&self, key: &AccountKey) -> ObservedAccess {
+        let found =
+            AccessKind::ALL.into_iter().filter_map(|kind| Some((kind, self.cache(kind).get(key)?.clone())));
+        ObservedAccess { objects: found.collect(), is_account_undeletable: self.undeletable.contains(key) }
     }
 
     /// Whether an account has an object or a finding.
@@ -80,22 +116,23 @@ impl AccessState {
 
     /// The keys with an object of ours.
     fn keys(&self) -> BTreeSet<AccountKey> {
-        self.accounts.ours().chain(self.permissions.ours()).cloned().collect()
+        AccessKind::ALL.into_iter().flat_map(|kind| self.cache(kind).ours()).cloned().collect()
     }
 }
 
-/// The watch that shows an object: one for all accounts, and one for each name of a ManifestWork.
+/// The watch that shows an object: one for all accounts, and one for each name of permissions.
 fn watch_of(kind: AccessKind, key: &AccountKey) -> WatchName {
     match kind {
         AccessKind::Account => WatchName(None),
-        AccessKind::Permissions => WatchName(Some(key.account.clone())),
+        AccessKind::ManifestWork | AccessKind::ClusterPermission => WatchName(Some(key.account.clone())),
     }
 }
 
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: AccessSettings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
-        for kind in AccessKind::ALL {
+        let permissions = settings.consumers.iter().flat_map(Consumer::permission_kinds).copied();
+        for kind in permissions.chain([AccessKind::Account, AccessKind::ManifestWork]) {
             host.metrics.declare_written(resource(kind));
         }
         let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
@@ -113,6 +150,30 @@ impl Store {
         for consumer in self.settings.consumers.iter() {
             self.queue_consumer(&fleet, consumer);
         }
+    }
+
+    /// Begins to work: queues everything, and reports what a watch has met before.
+    pub(crate) fn begin(&self) {
+        self.queue_everything();
+        if self.state.lock().lacks_cluster_permissions {
+            self.report_no_cluster_permissions();
+        }
+    }
+
+    /// The API server refuses to list ClusterPermissions, or does not serve them.
+    pub(crate) fn lacks_cluster_permissions(&self) {
+        self.state.lock().lacks_cluster_permissions = true;
+        if self.host.is_working() {
+            self.report_no_cluster_permissions();
+        }
+    }
+
+    fn report_no_cluster_permissions(&self) {
+        let message = "ClusterPermissions (rbac.open-cluster-management.io/v1alpha1) cannot be listed, and consumers that \
+                       declare them get no account on further clusters: install cluster-permission, or see the log of \
+                       the controller";
+        let note = Note::new(Reason::ClusterPermissionsNotListed, message);
+        self.host.reporter.report(&CLUSTER_PERMISSION_CRD, None, vec![note]);
     }
 
     /// Queues what a change of the fleet affects.
@@ -172,12 +233,24 @@ impl Store {
 
     /// A list of this kind begins.
     pub(crate) fn listing(&self, kind: AccessKind, watch: &WatchName) {
-        self.state.lock().cache(kind).begin_list(watch);
+        self.state.lock().cache_mut(kind).begin_list(watch);
+    }
+
+    /// Whether the list of a watch is complete.
+    pub(crate) fn is_listed(&self, kind: AccessKind, watch: &WatchName) -> bool {
+        self.state.lock().cache(kind).is_listed(watch)
     }
 
     /// A list of this kind is complete.
     pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName) {
-        self.state.lock().cache(kind).end_list(watch);
+        let mut state = self.state.lock();
+        state.cache_mut(kind).end_list(watch);
+        let are_back =
+            kind == AccessKind::ClusterPermission && std::mem::take(&mut state.lacks_cluster_permissions);
+        drop(state);
+        if are_back {
+            self.host.reporter.report(&CLUSTER_PERMISSION_CRD, None, Vec::new());
+        }
         if self.host.is_working() {
             self.queue_everything();
         }
@@ -191,7 +264,7 @@ impl Store {
     /// Records an object that a watch shows.
     pub(crate) fn show(&self, kind: AccessKind, watch: &WatchName, key: AccountKey, object: ObservedObject) {
         let mut state = self.state.lock();
-        let cache = state.cache(kind);
+        let cache = state.cache_mut(kind);
         cache.show(&self.settings, watch, &key, object);
         let matters = self.matters(cache, &key);
         drop(state);
@@ -203,7 +276,7 @@ impl Store {
     /// Records that a watch shows an object to be gone.
     pub(crate) fn ended(&self, kind: AccessKind, watch: &WatchName, key: AccountKey) {
         let mut state = self.state.lock();
-        let cache = state.cache(kind);
+        let cache = state.cache_mut(kind);
         let matters = self.matters(cache, &key);
         cache.ended(watch, &key);
         drop(state);
@@ -214,12 +287,12 @@ impl Store {
 
     /// Records the response to our own patch or delete.
     pub(crate) fn wrote(&self, kind: AccessKind, key: &AccountKey, object: ObservedObject) {
-        self.state.lock().cache(kind).wrote(&self.settings, &watch_of(kind, key), key, object);
+        self.state.lock().cache_mut(kind).wrote(&self.settings, &watch_of(kind, key), key, object);
     }
 
     /// Records the response to our own create.
     pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, object: ObservedObject) {
-        self.state.lock().cache(kind).created(&self.settings, &watch_of(kind, key), key, object);
+        self.state.lock().cache_mut(kind).created(&self.settings, &watch_of(kind, key), key, object);
     }
 
     /// Records that the API server has refused to delete an account.
@@ -244,17 +317,22 @@ impl Store {
 
     /// Records that an object of ours is gone.
     pub(crate) fn forget(&self, kind: AccessKind, key: &AccountKey) {
-        self.state.lock().cache(kind).forget(key);
+        self.state.lock().cache_mut(kind).forget(key);
     }
 
-    /// The observed objects, and the next write; `None` until both lists are complete. The permissions of an account
-    /// whose consumer is no longer declared are not watched: they are garbage-collected with it.
+    /// The observed objects, and the next write; `None` until the lists are complete. The permissions of an account
+    /// whose consumer is no longer declared are not watched: they are garbage-collected with it. A hub may lack
+    /// ClusterPermissions, which does not delay the end of a grant.
     pub(crate) fn plan(&self, key: &AccountKey) -> Option<(ObservedAccess, AccessPlan)> {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
-        let is_declared = self.settings.consumers.get(&key.account).is_some();
-        let is_complete = state.accounts.is_listed(&watch_of(AccessKind::Account, key))
-            && (!is_declared || state.permissions.is_listed(&watch_of(AccessKind::Permissions, key)));
+        let consumer = self.settings.consumers.get(&key.account);
+        let permissions = consumer.map(Consumer::permission_kind);
+        let needs_cluster_permissions = permissions == Some(AccessKind::ClusterPermission)
+            && self.settings.grant(&fleet, key) != Grant::Refused;
+        let is_complete = state.is_listed(AccessKind::Account, key)
+            && (consumer.is_none() || state.is_listed(AccessKind::ManifestWork, key))
+            && (!needs_cluster_permissions || state.is_listed(AccessKind::ClusterPermission, key));
         let observed = is_complete.then(|| state.observed(key))?;
         let plan = self.settings.plan(&fleet, key, &observed);
         // Every withdrawal begins with the account.

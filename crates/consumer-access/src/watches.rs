@@ -1,34 +1,29 @@
 //! The watches: all ManagedServiceAccounts, to see also those of other owners and of consumers that are no longer
-//! declared, and the ManifestWorks with the name of each consumer's permissions.
+//! declared, and the ManifestWorks and ClusterPermissions with the name of each consumer's permissions.
 
 use std::sync::Arc;
 
-use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::manifest_work::ManifestWork;
 use hub_api::names::AccountKey;
-use hub_core::consumer_access::{AccessKind, work_name};
+use hub_core::consumer_access::{AccessKind, permissions_name};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::DynamicObject;
 
 use crate::cache::{WatchName, shown};
-use crate::store::Store;
+use crate::store::{Store, api_resource, resource};
 
 /// Starts the watches.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let kind = ApiResource::erase::<ManagedServiceAccount>(&());
-    let accounts = Watch::<DynamicObject>::dynamic("managedserviceaccounts", kind);
-    let sink = ObjectSink { store: Arc::clone(store), kind: AccessKind::Account, watch: WatchName(None) };
-    watches.watch(accounts.optional(), sink);
-    let kind = ApiResource::erase::<ManifestWork>(&());
+    let of_kind = |kind| Watch::<DynamicObject>::dynamic(resource(kind), api_resource(kind));
+    let kind = AccessKind::Account;
+    let sink = ObjectSink { store: Arc::clone(store), kind, watch: WatchName(None) };
+    watches.watch(of_kind(kind).optional(), sink);
     for consumer in store.settings.consumers.iter() {
-        let works = Watch::<DynamicObject>::dynamic("manifestworks", kind.clone());
-        let sink = ObjectSink {
-            store: Arc::clone(store),
-            kind: AccessKind::Permissions,
-            watch: WatchName(Some(consumer.account.clone())),
-        };
-        watches.watch(works.named(work_name(&consumer.account)).late(), sink);
+        for kind in consumer.permission_kinds().iter().copied() {
+            let watch = WatchName(Some(consumer.account.clone()));
+            let sink = ObjectSink { store: Arc::clone(store), kind, watch };
+            watches.watch(of_kind(kind).named(permissions_name(&consumer.account)).late(), sink);
+        }
     }
 }
 
@@ -64,5 +59,17 @@ impl Sink<DynamicObject> for ObjectSink {
 
     fn listed(&mut self) {
         self.store.listed(self.kind, &self.watch);
+    }
+    fn refused(&mut self) {
+        // A watch that is refused is replaced by lists.
+        if !self.store.is_listed(self.kind, &self.watch) {
+            self.not_served();
+        }
+    }
+
+    fn not_served(&mut self) {
+        if self.kind == AccessKind::ClusterPermission {
+            self.store.lacks_cluster_permissions();
+        }
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::manifest_work::ManifestWork;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
 use hub_core::note::{Note, Reason};
@@ -11,16 +9,17 @@ use hub_runtime::error::Category;
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, WriteError, delete_exactly};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::store::{Store, resource, subject};
+use crate::store::{Store, api_resource, resource, subject};
 
 /// Number of workers.
 const WORKERS: usize = 8;
-/// The maximum number of writes in a row for a key: account and permissions, and once more after a conflict.
+/// The maximum number of writes in a row for a key: account, permissions and those that they replace, and once more
+/// after a conflict.
 const MAX_ROUNDS: usize = 4;
 
 /// Writes accounts and permissions.
@@ -78,7 +77,7 @@ impl AccessWriter {
                 Err(error) => {
                     let before = kept.as_ref().map(|(error, _)| (AccessKind::Account, error));
                     let (outcome, is_refused) = self.failed(key, kind, &observed, &plan, &error, before);
-                    if matches!(plan.action, AccessAction::Delete(AccessKind::Permissions, _)) {
+                    if kind != AccessKind::Account && matches!(plan.action, AccessAction::Delete(..)) {
                         // The next attempt begins with the account again.
                         self.store.mark_deletable(key);
                     }
@@ -147,11 +146,7 @@ impl AccessWriter {
     }
 
     fn api(&self, kind: AccessKind, key: &AccountKey) -> Api<DynamicObject> {
-        let kind = match kind {
-            AccessKind::Account => ApiResource::erase::<ManagedServiceAccount>(&()),
-            AccessKind::Permissions => ApiResource::erase::<ManifestWork>(&()),
-        };
-        Api::namespaced_with(self.store.host.client.clone(), key.cluster.as_str(), &kind)
+        Api::namespaced_with(self.store.host.client.clone(), key.cluster.as_str(), &api_resource(kind))
     }
 
     /// Decides what follows from a failed write, and returns whether it was refused. `before` is an earlier one that was.

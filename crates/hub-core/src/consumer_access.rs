@@ -1,14 +1,17 @@
 //! Access of applications that a platform team declares once: on each cluster that is granted to the application's
-//! namespace, a ManagedServiceAccount, and a ManifestWork that binds the declared ClusterRoles to it. For Kueue, if it is
-//! declared, also a MultiKueueCluster for each of these clusters, and the MultiKueueConfig that lists them.
+//! namespace, a ManagedServiceAccount, and a ManifestWork that binds the declared ClusterRoles to it, or a
+//! ClusterPermission, if that is declared. For Kueue, if it is declared, also a MultiKueueCluster for each of these
+//! clusters, and the MultiKueueConfig that lists them.
 //!
 //! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
 //!   one: [`grant::decide`](crate::grant::decide) does.
 //! - **The account goes first.** It is created before its permissions and deleted before them. Permissions without an
 //!   account have no user, and an application whose account is gone is refused with a clear 401. A finalizer that holds
 //!   the account does not hold its permissions.
-//! - **Permissions are bound only to an account of ours.** The ManifestWork is not created for, and is deleted beside, an
-//!   account of another owner with the same name.
+//! - **Permissions are bound only to an account of ours.** They are not created for, and are deleted beside, an account of
+//!   another owner with the same name.
+//! - **One kind of permissions replaces the other without a gap.** If a consumer declares its kind, permissions of the
+//!   other kind exist until those of the declared kind are applied on the cluster.
 //! - **The hub itself is no cluster for applications** unless the settings say so: ClusterRoles that are bound there are
 //!   permissions on the hub.
 //! - **Unknown is not empty.** A grant in doubt creates nothing, and deletes nothing but permissions that are bound to an
@@ -25,8 +28,8 @@ mod kueue;
 mod observed;
 mod plan;
 
-pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, Rotation};
-pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, work_name};
+pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, PermissionKind, Rotation};
+pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, permissions_name};
 pub use kueue::{KUEUE_API, KueueAction, KueueKey, KueuePlan, MAX_CLUSTERS};
-pub use observed::{AccessKind, FoundObject, ObservedAccess, ObservedObject};
+pub use observed::{AccessKind, CLUSTER_PERMISSION_API, FoundObject, ObservedAccess, ObservedObject};
 pub use plan::{AccessAction, AccessPlan};

@@ -31,6 +31,10 @@ pub enum Subject {
     Role(Namespace, String),
     /// A ManifestWork, by cluster and name.
     ManifestWork(ClusterName, String),
+    /// A ClusterPermission, by cluster and name.
+    ClusterPermission(ClusterName, String),
+    /// A `CustomResourceDefinition`, which may not exist.
+    Crd(&'static str),
     /// An object of Kueue, which may not exist.
     Kueue(KueueKey),
 }
@@ -48,6 +52,8 @@ impl fmt::Display for Subject {
             Self::ConfigMap(namespace, name) => write!(f, "ConfigMap {namespace}/{name}"),
             Self::Role(namespace, name) => write!(f, "Role {namespace}/{name}"),
             Self::ManifestWork(cluster, name) => write!(f, "ManifestWork {cluster}/{name}"),
+            Self::ClusterPermission(cluster, name) => write!(f, "ClusterPermission {cluster}/{name}"),
+            Self::Crd(name) => write!(f, "CustomResourceDefinition {name}"),
             Self::Kueue(key) => write!(f, "{key}"),
         }
     }
@@ -108,6 +114,10 @@ pub enum Reason {
     LocalClusterExcluded,
     /// A ManifestWork of another owner has the name of the permissions of a consumer's account.
     ForeignManifestWork,
+    /// A ClusterPermission of another owner has the name of the permissions of a consumer's account.
+    ForeignClusterPermission,
+    /// ClusterPermissions cannot be listed.
+    ClusterPermissionsNotListed,
     /// A cluster has not applied the permissions of a consumer's account.
     PermissionsNotApplied,
     /// An object of Kueue with a name of ours belongs to another owner.
@@ -122,7 +132,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -149,6 +159,8 @@ impl Reason {
         Self::AccountTerminating,
         Self::LocalClusterExcluded,
         Self::ForeignManifestWork,
+        Self::ForeignClusterPermission,
+        Self::ClusterPermissionsNotListed,
         Self::PermissionsNotApplied,
         Self::ForeignKueueObject,
         Self::KueueObjectTerminating,
@@ -186,6 +198,8 @@ impl Reason {
             Self::AccountTerminating => "AccountTerminating",
             Self::LocalClusterExcluded => "LocalClusterExcluded",
             Self::ForeignManifestWork => "ForeignManifestWork",
+            Self::ForeignClusterPermission => "ForeignClusterPermission",
+            Self::ClusterPermissionsNotListed => "ClusterPermissionsNotListed",
             Self::PermissionsNotApplied => "PermissionsNotApplied",
             Self::ForeignKueueObject => "ForeignKueueObject",
             Self::KueueObjectTerminating => "KueueObjectTerminating",

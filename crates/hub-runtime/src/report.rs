@@ -17,12 +17,13 @@ use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::manifest_work::ManifestWork;
-use hub_core::consumer_access::KUEUE_API;
+use hub_core::consumer_access::{CLUSTER_PERMISSION_API, KUEUE_API};
 use hub_core::note::{Note, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::Role;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
@@ -339,6 +340,14 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
         Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
         Subject::ManifestWork(cluster, name) => to::<ManifestWork>(Some(cluster.as_str()), name),
+        Subject::ClusterPermission(cluster, name) => ObjectReference {
+            api_version: Some(format!("{}/{}", CLUSTER_PERMISSION_API.0, CLUSTER_PERMISSION_API.1)),
+            kind: Some("ClusterPermission".to_owned()),
+            namespace: Some(cluster.to_string()),
+            name: Some(name.clone()),
+            ..ObjectReference::default()
+        },
+        Subject::Crd(name) => to::<CustomResourceDefinition>(None, name),
         Subject::Kueue(key) => ObjectReference {
             api_version: Some(format!("{}/{}", KUEUE_API.0, KUEUE_API.1)),
             kind: Some(key.kind().0.to_owned()),

@@ -92,6 +92,8 @@ pub trait Sink<K>: Send + 'static {
     fn listed(&mut self) {}
     /// The API server refuses a list or a watch for lack of permission.
     fn refused(&mut self) {}
+    /// The API server does not serve the kind: its CRD is missing.
+    fn not_served(&mut self) {}
 }
 
 /// What to watch.

@@ -42,7 +42,7 @@ fn account(cluster: &str, name: &str) -> Object {
     ocm::managed_service_account(cluster, name)
 }
 
-fn work(cluster: &str, account: &str) -> Object {
+pub(crate) fn work(cluster: &str, account: &str) -> Object {
     let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
     Object::new(gvk, "manifestworks", Some(cluster), &format!("hub-addons-consumer-{account}"))
 }
@@ -409,7 +409,7 @@ fn binding(kind: &str, namespace: Option<&str>, role: &str) -> Value {
 }
 
 /// The account as the owner of its permissions.
-fn owner() -> Value {
+pub(crate) fn owner() -> Value {
     json!({
         "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
         "name": "app", "uid": "1",

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cluster_permissions;
 mod consumers;
 mod examples;
 mod follow;

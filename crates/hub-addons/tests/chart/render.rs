@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const RECORD: &str = "HUB_ADDONS_RECORD";
 
 /// What differs most, under the name that records use.
-const VARIANTS: [(&str, &[&str]); 9] = [
+const VARIANTS: [(&str, &[&str]); 10] = [
     ("default", &[]),
     ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
     ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
@@ -57,6 +57,17 @@ const VARIANTS: [(&str, &[&str]); 9] = [
             "consumers.app.access.clusterRoles[1].namespaces={jobs}",
             "consumers.app.access.multiKueueConfig=multikueue",
             "consumerAccess.allowedClusterRoles={view,edit}",
+        ],
+    ),
+    (
+        "a consumer with access to its clusters by ClusterPermissions",
+        &[
+            "consumers.app.namespace=team",
+            "consumers.app.serviceAccountName=app",
+            "consumers.app.managedServiceAccount=reader",
+            "consumers.app.access.clusterRoles[0].name=view",
+            "consumers.app.access.permissions=ClusterPermission",
+            "consumerAccess.allowedClusterRoles={view}",
         ],
     ),
     (

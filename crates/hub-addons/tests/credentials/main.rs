@@ -6,6 +6,7 @@
 mod support;
 
 mod authority;
+mod cluster_permissions;
 mod collected;
 mod consumers;
 mod cost;

@@ -10,6 +10,7 @@
 pub mod building;
 pub mod chain;
 pub mod chart;
+pub mod cluster_permission;
 pub mod command;
 pub mod credentials;
 pub mod examples;

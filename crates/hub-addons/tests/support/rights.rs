@@ -146,6 +146,17 @@ pub fn consumer_access(accounts: &[&str]) -> Vec<PolicyRule> {
     rules
 }
 
+/// For the controller of the accounts of consumers, where these declare the kind of their permissions.
+pub fn cluster_permissions(accounts: &[&str]) -> Vec<PolicyRule> {
+    const GROUP: &str = "rbac.open-cluster-management.io";
+    let names = accounts.iter().map(|account| format!("hub-addons-consumer-{account}")).collect();
+    let verbs = ["delete", "list", "patch", "watch"];
+    vec![
+        rule(GROUP, &["clusterpermissions"], &["create"]),
+        PolicyRule { resource_names: Some(names), ..rule(GROUP, &["clusterpermissions"], &verbs) },
+    ]
+}
+
 /// For the controller of the accounts of consumers, where one declares a MultiKueueConfig.
 pub fn kueue() -> Vec<PolicyRule> {
     let kinds = ["multikueueclusters", "multikueueconfigs"];

@@ -7,7 +7,8 @@ use hub_api::names::{AccountName, Namespace, is_dns_label, is_dns_subdomain};
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use super::desired::work_name;
+use super::desired::permissions_name;
+use super::observed::AccessKind;
 
 /// The validity of tokens if none is declared: the default of ManagedServiceAccount.
 const DEFAULT_VALIDITY: &str = "8640h0m0s";
@@ -24,10 +25,21 @@ pub struct Consumer {
     pub account: AccountName,
     /// The permissions of the account.
     pub cluster_roles: Vec<BoundClusterRole>,
+    /// The kind of object that gives the account its permissions, if it is declared.
+    pub permissions: Option<PermissionKind>,
     /// How its tokens are issued.
     pub rotation: Rotation,
     /// For Kueue: the name of the MultiKueueConfig that lists its clusters.
     pub multi_kueue_config: Option<String>,
+}
+
+/// The kinds of objects that give an account permissions on its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum PermissionKind {
+    /// Every hub of Open Cluster Management has it.
+    ManifestWork,
+    /// Requires the controller cluster-permission (<https://github.com/open-cluster-management-io/cluster-permission>).
+    ClusterPermission,
 }
 
 /// A ClusterRole that the account has on each cluster.
@@ -128,6 +140,7 @@ struct ConsumerFields {
     managed_service_account: String,
     #[serde(default)]
     cluster_roles: Vec<ClusterRoleFields>,
+    permissions: Option<PermissionKind>,
     #[serde(default)]
     rotation: RotationFields,
     multi_kueue_config: Option<String>,
@@ -151,8 +164,8 @@ struct RotationFields {
 impl FromStr for Consumers {
     type Err = InvalidConsumers;
 
-    /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], rotation: {enabled,
-    /// validity}, multiKueueConfig}`.
+    /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], permissions, rotation:
+    /// {enabled, validity}, multiKueueConfig}`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let list: Vec<ConsumerFields> =
             serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
@@ -178,8 +191,9 @@ impl Consumer {
     fn read(fields: ConsumerFields) -> Result<Self, InvalidConsumers> {
         let namespace = namespace("namespace", &fields.namespace)?;
         let account = AccountName::from(fields.managed_service_account.as_str());
-        // The name of the ManifestWork is the longer one.
-        if !is_dns_subdomain(account.as_str()) || !is_dns_subdomain(&work_name(&account)) {
+        // The names of its permissions are longer, and cluster-permission adds a dash and five characters.
+        let longest = format!("{}-00000", permissions_name(&account));
+        if !is_dns_subdomain(account.as_str()) || !is_dns_subdomain(&longest) {
             let value = fields.managed_service_account;
             return Err(InvalidConsumers::Name { what: "name of a ManagedServiceAccount", value });
         }
@@ -198,7 +212,24 @@ impl Consumer {
         if let Some(name) = multi_kueue_config.as_ref().filter(|name| !is_dns_subdomain(name)) {
             return Err(InvalidConsumers::Name { what: "name of a MultiKueueConfig", value: name.clone() });
         }
-        Ok(Self { namespace, account, cluster_roles, rotation, multi_kueue_config })
+        let permissions = fields.permissions;
+        Ok(Self { namespace, account, cluster_roles, permissions, rotation, multi_kueue_config })
+    }
+
+    /// The kind of object that gives its account permissions: a ManifestWork unless another one is declared.
+    #[must_use]
+    pub fn permission_kind(&self) -> AccessKind {
+        match self.permissions {
+            None | Some(PermissionKind::ManifestWork) => AccessKind::ManifestWork,
+            Some(PermissionKind::ClusterPermission) => AccessKind::ClusterPermission,
+        }
+    }
+
+    /// The kinds of objects that may give its account permissions. If the kind is declared, one of the other kind may
+    /// exist from before, and is replaced.
+    #[must_use]
+    pub fn permission_kinds(&self) -> &'static [AccessKind] {
+        if self.permissions.is_some() { &AccessKind::PERMISSIONS } else { &[AccessKind::ManifestWork] }
     }
 }
 

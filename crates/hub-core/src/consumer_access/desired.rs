@@ -7,6 +7,7 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey
 use serde_json::{Map, Value, json};
 
 use super::declaration::{BoundClusterRole, Consumer, Consumers};
+use super::observed::AccessKind;
 use crate::credential::account::can_have_copies;
 use crate::fleet::{Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
@@ -27,11 +28,12 @@ pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon
 const LOCAL_CLUSTER: &str = "local-cluster";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
 
-/// The name of the ManifestWork with the permissions of an account. It depends on the account alone, so that the
-/// permissions of the process can be limited to it.
+/// The name of the object with the permissions of an account. It depends on the account alone, so that the permissions
+/// of the process can be limited to it.
 #[must_use]
-pub fn work_name(account: &AccountName) -> String {
+pub fn permissions_name(account: &AccountName) -> String {
     format!("hub-addons-consumer-{account}")
 }
 
@@ -112,23 +114,34 @@ impl AccessSettings {
         }
     }
 
-    /// The permissions of a consumer, owned by its account so that they are garbage-collected with it; `None` if it has
-    /// none.
-    pub(super) fn work(&self, consumer: &Consumer, account_uid: &str) -> Option<Desired> {
-        let manifests: Vec<Value> =
-            consumer.cluster_roles.iter().flat_map(|role| self.bindings(consumer, role)).collect();
-        if manifests.is_empty() {
+    /// The permissions of a consumer in an object of this kind, owned by its account so that they are garbage-collected
+    /// with it; `None` if it has none.
+    pub(super) fn permissions(
+        &self,
+        kind: AccessKind,
+        consumer: &Consumer,
+        account_uid: &str,
+    ) -> Option<Desired> {
+        if consumer.cluster_roles.is_empty() {
             return None;
         }
+        let spec = match kind {
+            AccessKind::ClusterPermission => cluster_permission(consumer),
+            AccessKind::Account | AccessKind::ManifestWork => {
+                let roles = consumer.cluster_roles.iter();
+                let manifests: Vec<Value> = roles.flat_map(|role| self.bindings(consumer, role)).collect();
+                json!({ "workload": { "manifests": manifests } })
+            }
+        };
         let owner = json!({
-            "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
+            "apiVersion": format!("{AUTHENTICATION}/v1beta1"), "kind": "ManagedServiceAccount",
             "name": consumer.account.as_str(), "uid": account_uid,
         });
         Some(Desired {
             labels: self.labels(),
             annotations: BTreeMap::new(),
             owners: json!([owner]),
-            spec: [("workload".to_owned(), json!({ "manifests": manifests }))].into_iter().collect(),
+            spec: spec.as_object().cloned().unwrap_or_default(),
         })
     }
 
@@ -162,6 +175,38 @@ impl AccessSettings {
     fn labels(&self) -> BTreeMap<String, Value> {
         self.marks().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
     }
+}
+
+/// The spec of a ClusterPermission: the bindings of each ClusterRole to the account.
+///
+/// Their names differ from those in a ManifestWork, so that the agent removes neither with the other when one object
+/// replaces the other.
+fn cluster_permission(consumer: &Consumer) -> Value {
+    let mut spec = Map::new();
+    for role in &consumer.cluster_roles {
+        let binding = json!({
+            "name": format!("hub-addons-permission:{}:{}", consumer.account, role.name),
+            "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role.name },
+            "subject": {
+                "apiGroup": AUTHENTICATION, "kind": "ManagedServiceAccount", "name": consumer.account.as_str(),
+            },
+        });
+        let in_namespace = |namespace: &Namespace| {
+            let mut binding = binding.clone();
+            binding["namespace"] = namespace.as_str().into();
+            binding
+        };
+        let (field, bindings) = if role.namespaces.is_empty() {
+            ("clusterRoleBindings", vec![binding])
+        } else {
+            ("roleBindings", role.namespaces.iter().map(in_namespace).collect())
+        };
+        let list = spec.entry(field).or_insert_with(|| json!([]));
+        if let Some(list) = list.as_array_mut() {
+            list.extend(bindings);
+        }
+    }
+    Value::Object(spec)
 }
 
 /// What an object should contain. Labels and annotations of others are kept; everything else is ours.

@@ -8,42 +8,52 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use super::declaration::{Consumer, duration};
-use super::desired::{AccessSettings, Desired, work_name};
+use super::desired::{AccessSettings, Desired, permissions_name};
 use crate::version::Version;
 
-/// The two objects of the access to a cluster.
+/// The API of ClusterPermission.
+pub const CLUSTER_PERMISSION_API: (&str, &str) = ("rbac.open-cluster-management.io", "v1alpha1");
+
+/// The objects of the access to a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessKind {
     /// The ManagedServiceAccount.
     Account,
     /// The ManifestWork with its permissions.
-    Permissions,
+    ManifestWork,
+    /// The ClusterPermission with its permissions, where it is declared.
+    ClusterPermission,
 }
 
 impl AccessKind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Account, Self::Permissions];
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Account, Self::ManifestWork, Self::ClusterPermission];
+    /// The kinds that give an account permissions, of which the declaration chooses one.
+    pub const PERMISSIONS: [Self; 2] = [Self::ManifestWork, Self::ClusterPermission];
 
     /// The name of the object of an account.
     #[must_use]
     pub fn name(self, key: &AccountKey) -> String {
         match self {
             Self::Account => key.account.to_string(),
-            Self::Permissions => work_name(&key.account),
+            Self::ManifestWork | Self::ClusterPermission => permissions_name(&key.account),
         }
     }
 
     pub(super) fn head(self, key: &AccountKey) -> Value {
-        let (version, kind) = match self {
-            Self::Account => ("authentication.open-cluster-management.io/v1beta1", "ManagedServiceAccount"),
-            Self::Permissions => ("work.open-cluster-management.io/v1", "ManifestWork"),
+        let ((group, version), kind) = match self {
+            Self::Account => {
+                (("authentication.open-cluster-management.io", "v1beta1"), "ManagedServiceAccount")
+            }
+            Self::ManifestWork => (("work.open-cluster-management.io", "v1"), "ManifestWork"),
+            Self::ClusterPermission => (CLUSTER_PERMISSION_API, "ClusterPermission"),
         };
         let metadata = json!({ "name": self.name(key), "namespace": key.cluster.as_str() });
-        json!({ "apiVersion": version, "kind": kind, "metadata": metadata })
+        json!({ "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": metadata })
     }
 }
 
-/// A ManagedServiceAccount or ManifestWork with a name of ours.
+/// A ManagedServiceAccount, ManifestWork or ClusterPermission with a name of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedObject {
     /// Its version.
@@ -55,9 +65,18 @@ pub struct ObservedObject {
     owners: Value,
     /// `None` if it cannot be read.
     pub(super) spec: Option<Map<String, Value>>,
-    /// The message of a condition `Applied` that is False.
+    /// The message of a condition that reports that it is not applied.
     pub(super) not_applied: Option<String>,
+    /// Whether a condition reports that this generation of it is applied.
+    pub(super) is_applied: bool,
 }
+
+/// The conditions that report whether a ManifestWork or a ClusterPermission is applied.
+const APPLIED: [&str; 2] = ["Applied", "AppliedRBACManifestWork"];
+/// The condition of a ClusterPermission that cluster-permission does not understand.
+const VALIDATION: &str = "Validation";
+/// The reason of the condition of a ClusterPermission whose cluster has not reported anything yet.
+const NOT_REPORTED: &str = "ApplyRBACManifestWorkNotComplete";
 
 /// A message of the agent in one line. Its content is that of the managed cluster, which must not fill logs and Events.
 fn shortened(message: &str) -> String {
@@ -69,11 +88,21 @@ impl ObservedObject {
     /// Reads an object from its metadata and the rest, of which the spec decides; `None` if it cannot be read.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, data: Option<&Value>) -> Self {
-        let conditions = data.and_then(|data| data["status"]["conditions"].as_array());
-        let not_applied = conditions
-            .into_iter()
-            .flatten()
-            .find(|condition| condition["type"] == "Applied" && condition["status"] == "False");
+        let conditions =
+            || data.and_then(|data| data["status"]["conditions"].as_array()).into_iter().flatten();
+        let reports = |condition: &Value| APPLIED.iter().any(|name| condition["type"] == *name);
+        let not_applied = conditions().find(|condition| {
+            (reports(condition) || condition["type"] == VALIDATION)
+                && condition["status"] == "False"
+                && condition["reason"] != NOT_REPORTED
+        });
+        let is_current = |condition: &Value| {
+            condition["observedGeneration"]
+                .as_i64()
+                .is_none_or(|generation| metadata.generation.is_none_or(|current| generation >= current))
+        };
+        let is_applied = conditions()
+            .any(|condition| reports(condition) && condition["status"] == "True" && is_current(condition));
         let owners = metadata.owner_references.as_ref().filter(|owners| !owners.is_empty());
         Self {
             version: Version::of(metadata),
@@ -84,6 +113,7 @@ impl ObservedObject {
             spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
             not_applied: not_applied
                 .map(|condition| shortened(condition["message"].as_str().unwrap_or_default())),
+            is_applied,
         }
     }
 
@@ -158,10 +188,8 @@ impl FoundObject {
 /// The access to a cluster on the API server.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ObservedAccess {
-    /// The account.
-    pub account: Option<FoundObject>,
-    /// The permissions.
-    pub permissions: Option<FoundObject>,
+    /// The object of each kind.
+    pub objects: BTreeMap<AccessKind, FoundObject>,
     /// Whether the API server has refused to delete the account.
     pub is_account_undeletable: bool,
 }
@@ -170,25 +198,18 @@ impl ObservedAccess {
     /// Whether nothing exists.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.account.is_none() && self.permissions.is_none()
+        self.objects.is_empty()
     }
 
     /// The object of a kind.
     #[must_use]
     pub fn object(&self, kind: AccessKind) -> Option<&ObservedObject> {
-        self.found(kind).map(|found| &found.object)
-    }
-
-    fn found(&self, kind: AccessKind) -> Option<&FoundObject> {
-        match kind {
-            AccessKind::Account => self.account.as_ref(),
-            AccessKind::Permissions => self.permissions.as_ref(),
-        }
+        self.objects.get(&kind).map(|found| &found.object)
     }
 
     /// The object of a kind, if it is ours, or whether it is another owner's.
     pub(super) fn ours(&self, settings: &AccessSettings, key: &AccountKey, kind: AccessKind) -> Owned<'_> {
-        match self.found(kind) {
+        match self.objects.get(&kind) {
             None => Owned::Absent,
             Some(FoundObject { object, is_ours: true }) if settings.may_change(key, kind, object) => {
                 Owned::Ours(object)
@@ -209,7 +230,7 @@ impl AccessSettings {
                 .annotations
                 .get(labels::SYNC_TO_NAMESPACES)
                 .is_some_and(|namespaces| namespaces == consumer.namespace.as_str()),
-            AccessKind::Permissions => true,
+            AccessKind::ManifestWork | AccessKind::ClusterPermission => true,
         };
         object.is_marked(self) || self.consumers.get(&key.account).is_some_and(is_recognized)
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hub_api::names::AccountKey;
 use serde_json::{Map, Value, json};
 
+use super::declaration::Consumer;
 use super::desired::{AccessSettings, Desired};
 use super::observed::{AccessKind, ObservedAccess, ObservedObject, Owned};
 use crate::fleet::Fleet;
@@ -57,8 +58,7 @@ impl AccessSettings {
                 match (first, account) {
                     (Some(action), _) => action,
                     (None, Owned::Ours(account)) if !account.is_deleting => {
-                        let desired = self.work(consumer, &account.version.uid);
-                        self.permit(key, grant, observed, desired, &mut notes)
+                        self.permit(key, grant, observed, (consumer, &account.version.uid), &mut notes)
                     }
                     (None, Owned::Foreign) => {
                         let message = format!(
@@ -67,7 +67,7 @@ impl AccessSettings {
                             consumer.namespace
                         );
                         notes.insert(AccessKind::Account, vec![Note::new(Reason::ForeignAccount, message)]);
-                        delete(&observed.ours(self, key, AccessKind::Permissions), AccessKind::Permissions)
+                        self.end_permissions(key, observed)
                     }
                     (None, Owned::Ours(_)) => {
                         let message = "is being deleted and waits for a finalizer; when it is gone, a new account \
@@ -101,8 +101,7 @@ impl AccessSettings {
         observed: &ObservedAccess,
         notes: &mut BTreeMap<AccessKind, Vec<Note>>,
     ) -> AccessAction {
-        let permissions =
-            || delete(&observed.ours(self, key, AccessKind::Permissions), AccessKind::Permissions);
+        let permissions = || self.end_permissions(key, observed);
         match observed.ours(self, key, AccessKind::Account) {
             // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
             Owned::Ours(account) if account.is_deleting => {
@@ -121,6 +120,12 @@ impl AccessSettings {
         }
     }
 
+    /// Deletes the permissions of an account.
+    fn end_permissions(&self, key: &AccountKey, observed: &ObservedAccess) -> AccessAction {
+        let deletes = AccessKind::PERMISSIONS.map(|kind| delete(&observed.ours(self, key, kind), kind));
+        deletes.into_iter().find(|action| *action != AccessAction::Nothing).unwrap_or(AccessAction::Nothing)
+    }
+
     /// What remains of the permissions of an account that a finalizer holds.
     fn remaining(&self, key: &AccountKey, observed: &ObservedAccess) -> &'static str {
         // Without a declaration, the process may not read them.
@@ -128,25 +133,31 @@ impl AccessSettings {
             return "its consumer is no longer declared, so its permissions on the cluster end only with it: remove the \
                     finalizer";
         }
-        match observed.ours(self, key, AccessKind::Permissions) {
-            Owned::Absent | Owned::Foreign => "its permissions are deleted",
-            Owned::Ours(permissions) if permissions.is_deleting => "its permissions are being deleted",
-            Owned::Ours(_) => "its permissions still exist",
+        let ours = AccessKind::PERMISSIONS.map(|kind| observed.ours(self, key, kind));
+        if ours.iter().any(|found| matches!(found, Owned::Ours(permissions) if !permissions.is_deleting)) {
+            "its permissions still exist"
+        } else if ours.iter().any(|found| matches!(found, Owned::Ours(_))) {
+            "its permissions are being deleted"
+        } else {
+            "its permissions are deleted"
         }
     }
 
-    /// The permissions of an account of ours.
+    /// The permissions of an account of ours with this uid.
     fn permit(
         &self,
         key: &AccountKey,
         grant: Grant,
         observed: &ObservedAccess,
-        desired: Option<Desired>,
+        (consumer, uid): (&Consumer, &str),
         notes: &mut BTreeMap<AccessKind, Vec<Note>>,
     ) -> AccessAction {
-        let permissions = observed.ours(self, key, AccessKind::Permissions);
-        let Some(desired) = desired else { return delete(&permissions, AccessKind::Permissions) };
-        let note = match permissions {
+        let kind = consumer.permission_kind();
+        let Some(desired) = self.permissions(kind, consumer, uid) else {
+            return self.end_permissions(key, observed);
+        };
+        let permissions = observed.ours(self, key, kind);
+        let note = match &permissions {
             Owned::Absent => None,
             Owned::Foreign => {
                 let message = format!(
@@ -154,17 +165,37 @@ impl AccessSettings {
                      account has none of the declared permissions; rename or delete it",
                     key.account
                 );
-                Some(Note::new(Reason::ForeignManifestWork, message))
+                let reason = match kind {
+                    AccessKind::ClusterPermission => Reason::ForeignClusterPermission,
+                    AccessKind::Account | AccessKind::ManifestWork => Reason::ForeignManifestWork,
+                };
+                Some(Note::new(reason, message))
             }
-            Owned::Ours(work) => work.not_applied.as_ref().map(|message| {
+            Owned::Ours(object) => object.not_applied.as_ref().map(|message| {
                 let message =
                     format!("the cluster has not applied the permissions of {}: {message}", key.account);
                 Note::new(Reason::PermissionsNotApplied, message)
             }),
         };
-        notes.extend(note.map(|note| (AccessKind::Permissions, vec![note])));
-        let action = step(AccessKind::Permissions, key, grant, &permissions, &desired);
-        action.unwrap_or(AccessAction::Nothing)
+        notes.extend(note.map(|note| (kind, vec![note])));
+        if let Some(action) = step(kind, key, grant, &permissions, &desired) {
+            return action;
+        }
+        let is_replaced =
+            matches!(&permissions, Owned::Ours(object) if object.is_applied && !object.is_deleting);
+        let others = AccessKind::PERMISSIONS.into_iter().filter(|other| *other != kind);
+        let replace = |other| {
+            let replaced = observed.ours(self, key, other);
+            if grant == Grant::Granted && is_replaced {
+                return delete(&replaced, other);
+            }
+            // Until then, they follow the declaration.
+            let desired =
+                self.permissions(other, consumer, uid).filter(|_| matches!(replaced, Owned::Ours(_)));
+            let action = desired.and_then(|desired| step(other, key, grant, &replaced, &desired));
+            action.unwrap_or(AccessAction::Nothing)
+        };
+        others.map(replace).find(|action| *action != AccessAction::Nothing).unwrap_or(AccessAction::Nothing)
     }
 }
 

@@ -15,6 +15,7 @@ mod kueue;
 mod laws;
 mod member_id;
 mod neighbours;
+mod permission_kinds;
 mod permissions;
 mod plan;
 mod token_names;

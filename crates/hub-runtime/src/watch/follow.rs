@@ -86,6 +86,8 @@ impl<S, D> Follower<S, D> {
                     self.sync.mark_failing();
                     if error.category() == Category::Forbidden {
                         self.history.refused();
+                    } else if error.is_not_served() {
+                        self.history.not_served();
                     }
                     position = position.after(&error);
                     self.trouble.meet(&error)

@@ -55,6 +55,14 @@ impl<S> History<S> {
         self.sink.refused();
     }
 
+    /// The API server does not serve the kind.
+    pub(super) fn not_served<K>(&mut self)
+    where
+        S: Sink<K>,
+    {
+        self.sink.not_served();
+    }
+
     /// An item of a list, or an event, shows an object.
     pub(super) fn apply<K>(&mut self, (key, object): Decoded<K>)
     where

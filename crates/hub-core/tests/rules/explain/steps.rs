@@ -4,12 +4,14 @@
 
 use hub_api::labels;
 use hub_core::access::{AccessIndex, AccessSource, Known};
+use hub_core::consumer_access::AccessKind;
 use hub_core::explain::observed::{AccountPermission, Observed};
 use hub_core::explain::{Mark, Question, Step, explain};
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
 use super::scene::{EXPIRED, RSA, Scene, access_without, expired_token, home, lease, one, readers, work};
+use crate::consumer_access::object_of;
 use crate::support::credential::{observe, place, stranger};
 use crate::support::{NOON, condition, deleting, unreadable};
 
@@ -215,6 +217,17 @@ fn a_credential_that_is_not_there_or_of_no_use_is_explained() {
             Step::AccountPermission,
             "PermissionsNotApplied",
             "kubectl get manifestwork permissions --namespace c1",
+        ),
+        (
+            Scene::in_order().observing(|hub| {
+                let permission = object_of(AccessKind::ClusterPermission).to_string().replace("app", "kueue");
+                let permission = serde_json::from_str(&permission).unwrap();
+                let permissions = AccountPermission::of_cluster_permission(&permission);
+                hub.permissions.insert("c1".into(), permissions);
+            }),
+            Step::AccountPermission,
+            "PermissionsNotApplied",
+            "kubectl get clusterpermission hub-addons-consumer-kueue --namespace c1",
         ),
     ]);
 }

@@ -1,0 +1,285 @@
+//! Permissions of consumers as ClusterPermissions: what is maintained, with which permissions, and what a process with
+//! these permissions cannot do.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::{LocalHub, eventually};
+use serde_json::{Value, json};
+
+use crate::consumers::{COMPONENT, OTHERS, allowed, marks, owner, refused, work};
+use crate::support::chart::{Attempt, RELEASE, install, start, user};
+use crate::support::cluster_permission::{applied, cluster_permission, install_cluster_permission};
+use crate::support::world::{self, get, merge, merge_status};
+use crate::support::{Hub, SOON};
+
+const DECLARED: [&str; 8] = [
+    // Whoever plays Open Cluster Management here also edits what the policies protect.
+    "policies.clusterManagers.users={ocm}",
+    "consumers.app.namespace=team",
+    "consumers.app.serviceAccountName=app",
+    "consumers.app.managedServiceAccount=app",
+    "consumers.app.access.permissions=ClusterPermission",
+    "consumers.app.access.clusterRoles[0].name=view",
+    "consumers.app.access.clusterRoles[1].name=edit",
+    "consumerAccess.allowedClusterRoles={view,edit}",
+];
+const IN_JOBS: &str = "consumers.app.access.clusterRoles[1].namespaces={jobs}";
+const POLICY: &str = "'hub-addons-consumers-clusterpermissions'";
+
+async fn hub() -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
+    install_cluster_permission(&hub).await;
+    install(&hub, &[&DECLARED[..], &[IN_JOBS]].concat()).await;
+    hub
+}
+
+fn binding(role: &str, namespace: Option<&str>) -> Value {
+    let mut binding = json!({
+        "name": format!("hub-addons-permission:app:{role}"),
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subject": {
+            "apiGroup": "authentication.open-cluster-management.io", "kind": "ManagedServiceAccount",
+            "name": "app",
+        },
+    });
+    if let Some(namespace) = namespace {
+        binding["namespace"] = json!(namespace);
+    }
+    binding
+}
+
+/// Permissions as consumer access creates them.
+fn ours(edit: impl FnOnce(&mut Value)) -> Object {
+    let mut body = json!({
+        "metadata": {
+            "name": "hub-addons-consumer-app", "namespace": "default", "labels": marks(),
+            "ownerReferences": [owner()],
+        },
+        "spec": {
+            "clusterRoleBindings": [binding("view", None)], "roleBindings": [binding("edit", Some("jobs"))],
+        },
+    });
+    edit(&mut body);
+    let account = body["metadata"]["name"].as_str().unwrap().replacen("hub-addons-consumer-", "", 1);
+    cluster_permission("default", &account)
+        .field("metadata", body["metadata"].take())
+        .field("spec", body["spec"].take())
+}
+
+/// The same with an edited binding in the whole cluster, or in a namespace.
+fn bound(field: &str, edit: impl FnOnce(&mut Value)) -> Attempt {
+    Attempt::Create(ours(|it| edit(&mut it["spec"][field][0])))
+}
+
+#[tokio::test]
+async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_cluster_permission() {
+    use Attempt::{Create, Delete, Patch};
+    let hub = hub().await;
+    let names = "for the accounts of consumers that declare permissions";
+    let nothing_but = "must contain nothing but roleBindings";
+    let kinds = "only bindings with the name of its account";
+    let declared = "only bind the ClusterRoles that the consumer declares";
+    let account = "only grant permissions to the account";
+    let own = "only change and delete ClusterPermissions that it has created";
+    let owned = "must be owned by its account";
+    let fresh = |edit: fn(&mut Value)| Create(ours(edit));
+    let mut cases = vec![
+        (fresh(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve")), names),
+        (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
+        (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), owned),
+        (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), owned),
+        // Roles of its own, and the older field for a binding.
+        (fresh(|it| it["spec"]["clusterRole"] = json!({ "rules": [] })), nothing_but),
+        (fresh(|it| it["spec"]["clusterRoleBinding"] = binding("view", None)), nothing_but),
+        // Where it is not declared.
+        (fresh(|it| it["spec"]["clusterRoleBindings"][0] = binding("edit", None)), declared),
+        (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), declared),
+        (fresh(|it| it["spec"]["roleBindings"][0] = binding("view", Some("jobs"))), declared),
+        (fresh(|it| it["spec"]["roleBindings"][0]["namespace"] = json!("kube-system")), declared),
+    ];
+    for field in ["clusterRoleBindings", "roleBindings"] {
+        let subject =
+            |name: &'static str, value: &'static str| bound(field, |it| it["subject"][name] = json!(value));
+        let eve = json!([{ "kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io" }]);
+        cases.extend([
+            (bound(field, |it| it["name"] = json!("cluster-admin")), kinds),
+            (bound(field, |it| it["name"] = Value::Null), kinds),
+            (bound(field, |it| it["subjects"] = eve), kinds),
+            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), declared),
+            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), declared),
+            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), declared),
+            (subject("name", "eve"), account),
+            (subject("kind", "User"), account),
+            (subject("kind", "Group"), account),
+            (subject("kind", "ServiceAccount"), account),
+            (subject("apiGroup", "rbac.authorization.k8s.io"), account),
+            (subject("namespace", "kube-system"), account),
+        ]);
+    }
+    refused(&hub, &user(COMPONENT), cases, POLICY).await;
+    let right = ours(|_| {});
+    allowed(&hub, &user(COMPONENT), vec![Create(right.clone())]).await;
+    let theirs = cluster_permission("team", "eve").field("spec", json!({}));
+    let bare = cluster_permission("team", "app").field("spec", json!({}));
+    world::create(&hub.ocm, [right.clone(), theirs.clone(), bare.clone()]).await;
+    let marked = json!({ "metadata": { "labels": marks() } });
+    let cases = vec![(Patch(theirs.clone(), marked.clone()), names), (Delete(theirs.clone()), own)];
+    refused(&hub, &user(COMPONENT), cases, POLICY).await;
+
+    // Other users.
+    let create = "only consumer access may create";
+    let change = "only consumer access may set or remove its labels";
+    let metadata = |patch: Value| json!({ "metadata": patch });
+    let mut cases = vec![
+        (Create(ours(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve"))), create),
+        (Create(cluster_permission("kube-system", "app").field("spec", json!({}))), create),
+        (Patch(theirs.clone(), marked), change),
+        (Patch(right.clone(), json!({ "spec": { "roleBindings": null } })), change),
+        (Patch(right.clone(), metadata(json!({ "ownerReferences": [] }))), change),
+        (Patch(right.clone(), metadata(json!({ "finalizers": ["example.com/hold"] }))), change),
+    ];
+    for label in marks().as_object().unwrap().keys() {
+        let stripped = metadata(json!({ "labels": { (label.as_str()): null } }));
+        cases.push((Patch(right.clone(), stripped), change));
+    }
+    refused(&hub, "eve", cases, OTHERS).await;
+    let attempts = vec![
+        Create(cluster_permission("default", "mine").field("spec", json!({}))),
+        Patch(theirs, metadata(json!({ "labels": { "theirs": "1" } }))),
+        Patch(right.clone(), metadata(json!({ "annotations": { "theirs": "1" } }))),
+        Attempt::PatchStatus(right.clone(), applied("True")),
+        Delete(right.clone()),
+    ];
+    allowed(&hub, "eve", attempts).await;
+    // The names of the permissions of consumers are reserved, so that nothing that is stripped from them remains.
+    let restored = json!({ "metadata": { "labels": marks(), "ownerReferences": [owner()] } });
+    allowed(&hub, &user(COMPONENT), vec![Patch(bare.clone(), restored), Delete(bare)]).await;
+}
+
+/// What consumer access does for clusters whose permissions are created, repaired and deleted, and for those that have a
+/// ManifestWork from before.
+struct Life<'h> {
+    hub: &'h Hub,
+    round: usize,
+}
+
+impl Life<'_> {
+    fn cluster(&self, what: &str) -> String {
+        format!("{what}-{}", self.round)
+    }
+
+    async fn joins(&self, what: &str) {
+        let name = self.cluster(what);
+        world::ensure_namespace(&self.hub.ocm, &name).await;
+        ManagedCluster::named(&name).in_set("s").create(&self.hub.ocm).await.unwrap();
+    }
+
+    async fn prepare(&self) {
+        for what in ["edited", "replaced", "leaves"] {
+            self.joins(what).await;
+        }
+        let process = start(self.hub, COMPONENT).await;
+        for what in ["edited", "replaced", "leaves"] {
+            let permission = cluster_permission(&self.cluster(what), "app");
+            eventually(&format!("{permission} exists"), SOON, async || {
+                get(&self.hub.ocm, &permission).await.is_some()
+            })
+            .await;
+        }
+        process.stop().await;
+    }
+
+    /// Everything that it reacts to.
+    async fn happens(&self) {
+        let ocm = &self.hub.ocm;
+        merge(
+            ocm,
+            &cluster_permission(&self.cluster("edited"), "app"),
+            &json!({ "spec": { "roleBindings": null } }),
+        )
+        .await;
+        for what in ["edited", "replaced"] {
+            let old = work(&self.cluster(what), "app");
+            let metadata = json!({ "name": old.name(), "namespace": old.namespace(), "labels": marks() });
+            let old =
+                old.field("metadata", metadata).field("spec", json!({ "workload": { "manifests": [] } }));
+            old.create(ocm).await.unwrap();
+        }
+        merge_status(ocm, &cluster_permission(&self.cluster("replaced"), "app"), &applied("True")).await;
+        world::delete(ocm, &ManagedCluster::named(&self.cluster("leaves")).into()).await;
+        self.joins("joins").await;
+    }
+
+    /// The steps that are missing.
+    async fn missing(&self) -> Vec<&'static str> {
+        let ocm = &self.hub.ocm;
+        let shown = async |object: Object| get(ocm, &object).await.unwrap_or_default();
+        let permission = |what| shown(cluster_permission(&self.cluster(what), "app"));
+        let old = async |what| shown(work(&self.cluster(what), "app")).await;
+        let manifests = old("edited").await["spec"]["workload"]["manifests"].clone();
+        [
+            ("permissions", permission("joins").await.is_object()),
+            ("repair of the permissions", permission("edited").await["spec"]["roleBindings"].is_array()),
+            ("end of the permissions", permission("leaves").await.is_null()),
+            ("repair of the ManifestWork", manifests.as_array().is_some_and(|list| list.len() == 2)),
+            ("end of the ManifestWork", old("replaced").await.is_null()),
+        ]
+        .into_iter()
+        .filter_map(|(what, is_there)| (!is_there).then_some(what))
+        .collect()
+    }
+}
+
+#[tokio::test]
+async fn each_permission_for_permissions_of_both_kinds_is_missed() {
+    let hub = hub().await;
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+    let role = Object::new(
+        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+        "clusterroles",
+        None,
+        &format!("{RELEASE}-{COMPONENT}"),
+    );
+    let given = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
+    let mut round = 0;
+    for (index, rule) in given.as_array().unwrap().iter().enumerate() {
+        let resource = rule["resources"][0].as_str().unwrap();
+        if !["clusterpermissions", "manifestworks"].contains(&resource) {
+            continue;
+        }
+        for verb in rule["verbs"].as_array().unwrap() {
+            round += 1;
+            let life = Life { hub: &hub, round };
+            life.prepare().await;
+            let mut fewer = given.clone();
+            fewer[index]["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
+            fewer.as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
+            merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
+            let mark = hub.audit().mark().await.unwrap();
+            let process = start(&hub, COMPONENT).await;
+            life.happens().await;
+            eventually(&format!("{verb} {resource} is missed"), SOON, async || {
+                let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT));
+                requests.count(|it| it.code == 403 && it.verb == *verb && it.resource == resource) > 0
+            })
+            .await;
+            // A watch that is refused is replaced by lists.
+            if verb != "watch" {
+                let missing = life.missing().await;
+                assert!(!missing.is_empty(), "nothing is missing without {verb} {resource}");
+            }
+            process.stop().await;
+            merge(&hub.ocm, &role, &json!({ "rules": given })).await;
+            let process = start(&hub, COMPONENT).await;
+            eventually(&format!("with {verb} {resource}, nothing is missing"), SOON, async || {
+                let missing = life.missing().await;
+                if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+            })
+            .await;
+            process.stop().await;
+        }
+    }
+    assert_eq!(round, 9, "five for ClusterPermissions, four for ManifestWorks, which are not created");
+}

@@ -1,0 +1,93 @@
+//! ClusterPermission, which consumer access writes: with the rules of its CRD for the bindings, and without descriptions
+//! and what consumer access never sets.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use local_hub::LocalHub;
+use local_hub::ocm::Object;
+use serde_json::{Value, json};
+
+const GROUP: &str = "rbac.open-cluster-management.io";
+/// The name of the CRD.
+pub const CRD: &str = "clusterpermissions.rbac.open-cluster-management.io";
+
+/// The ClusterPermission with the permissions of an account.
+pub fn cluster_permission(cluster: &str, account: &str) -> Object {
+    let gvk = (GROUP, "v1alpha1", "ClusterPermission");
+    Object::new(gvk, "clusterpermissions", Some(cluster), &format!("hub-addons-consumer-{account}"))
+}
+
+/// What cluster-permission reports about the bindings.
+pub fn applied(status: &str) -> Value {
+    json!({ "conditions": [{
+        "type": "AppliedRBACManifestWork", "status": status, "reason": "FromTheAgent",
+        "message": "clusterroles \"view\" not found", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }] })
+}
+
+/// Installs the kind as cluster-permission does
+/// (<https://github.com/open-cluster-management-io/cluster-permission/blob/main/api/v1alpha1/clusterpermission_types.go>).
+pub async fn install_cluster_permission(hub: &LocalHub) {
+    hub.install_crd(&crd(&["clusterRoleBinding", "clusterRoleBindings", "roleBindings"])).await.unwrap();
+}
+
+/// The same as in its first versions, which take one binding in the whole cluster.
+pub async fn install_first_cluster_permission(hub: &LocalHub) {
+    hub.install_crd(&crd(&["clusterRoleBinding", "roleBindings"])).await.unwrap();
+}
+
+fn crd(fields: &[&str]) -> CustomResourceDefinition {
+    let text = json!({ "type": "string" });
+    let of_texts = |required: &[&str], names: &[&str]| {
+        let properties: serde_json::Map<_, _> =
+            names.iter().map(|name| ((*name).to_owned(), text.clone())).collect();
+        json!({
+            "type": "object", "required": required, "properties": properties,
+            "x-kubernetes-map-type": "atomic",
+        })
+    };
+    let subject = of_texts(&["kind", "name"], &["apiGroup", "kind", "name", "namespace"]);
+    let role = of_texts(&["kind"], &["apiGroup", "kind", "name"]);
+    let binding = |more: &[&str]| {
+        let mut properties = json!({
+            "name": text, "roleRef": role, "subject": subject,
+            "subjects": { "type": "array", "items": subject },
+        });
+        for field in more {
+            properties[field] = text.clone();
+        }
+        json!({ "type": "object", "properties": properties })
+    };
+    let list = |more: &[&str]| {
+        json!({
+            "type": "array", "items": binding(more),
+            "x-kubernetes-validations": [{
+                "message": "Either subject or subjects has to exist in every binding",
+                "rule": "self.all(i, has(i.subject) || has(i.subjects))",
+            }],
+        })
+    };
+    let mut spec = json!({
+        "clusterRoleBinding": binding(&[]), "clusterRoleBindings": list(&[]), "roleBindings": list(&["namespace"]),
+    });
+    spec.as_object_mut().unwrap().retain(|name, _| fields.contains(&name.as_str()));
+    let rules = json!({ "type": "array", "items": of_texts(&[], &["namespace"]) });
+    spec["clusterRole"] = json!({ "type": "object", "properties": { "rules": rules } });
+    let status = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let properties = json!({ "spec": { "type": "object", "properties": spec }, "status": status });
+    serde_json::from_value(json!({
+        "metadata": { "name": CRD },
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": "ClusterPermission", "listKind": "ClusterPermissionList",
+                "plural": "clusterpermissions", "singular": "clusterpermission",
+            },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": properties } },
+            }],
+        },
+    }))
+    .unwrap()
+}

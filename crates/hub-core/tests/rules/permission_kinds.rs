@@ -1,0 +1,283 @@
+//! The permissions of a consumer are in an object of the kind that it declares. One kind replaces the other without a gap.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_core::consumer_access::{AccessKind, AccessSettings, FoundObject};
+use hub_core::explain::observed::AccountPermission;
+use hub_core::grant::Grant;
+use hub_core::note::Reason;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::consumer_access::{
+    World, declared, doubtful, foreign, granted, is_foreign, observe, past, reasons, refused, settings,
+    settings_by, settings_of, settled_by,
+};
+use crate::support::with;
+
+const WORK: AccessKind = AccessKind::ManifestWork;
+const PERMISSION: AccessKind = AccessKind::ClusterPermission;
+
+/// The kinds that a consumer can declare, and its settings.
+fn kinds() -> [(AccessKind, AccessSettings); 2] {
+    [(WORK, settings_by("ManifestWork")), (PERMISSION, settings_by("ClusterPermission"))]
+}
+
+fn other(kind: AccessKind) -> AccessKind {
+    if kind == WORK { PERMISSION } else { WORK }
+}
+
+fn reports(kind: AccessKind, status: &str) -> Value {
+    let condition = if kind == WORK { "Applied" } else { "AppliedRBACManifestWork" };
+    json!({ "status": { "conditions": [{
+        "type": condition, "status": status, "reason": "FromTheAgent", "message": "of the agent",
+    }] } })
+}
+
+#[test]
+fn a_cluster_permission_binds_the_declared_cluster_roles_to_the_account() {
+    let mut world = World::default();
+    world.settle(&settings_by("ClusterPermission"), &granted());
+    assert_eq!(world.writes(), ["create Account", "create ClusterPermission"]);
+    let permission = &world.objects[&PERMISSION];
+    assert_eq!(permission["apiVersion"], "rbac.open-cluster-management.io/v1alpha1");
+    assert_eq!(permission["metadata"]["name"], "hub-addons-consumer-app");
+    let owner = &permission["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], world.objects[&AccessKind::Account]["metadata"]["uid"]);
+    let subject = json!({
+        "apiGroup": "authentication.open-cluster-management.io", "kind": "ManagedServiceAccount", "name": "app",
+    });
+    let bound = |role: &str, namespace: Option<&str>| {
+        let mut binding = json!({
+            "name": format!("hub-addons-permission:app:{role}"), "subject": subject,
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        });
+        if let Some(namespace) = namespace {
+            binding["namespace"] = json!(namespace);
+        }
+        binding
+    };
+    let expected = json!({
+        "clusterRoleBindings": [bound("view", None)],
+        "roleBindings": [bound("edit", Some("a")), bound("edit", Some("b"))],
+    });
+    assert_eq!(permission["spec"], expected);
+    // As after a restart: nothing is known.
+    world.found.clear();
+    world.settle(&settings_by("ClusterPermission"), &granted());
+    assert!(world.writes().is_empty());
+    let explained = AccountPermission::of_cluster_permission(&world.objects[&PERMISSION]);
+    let found: BTreeSet<_> = explained.iter().map(|it| (it.account.as_str(), it.role.as_str())).collect();
+    assert_eq!(found, [("app", "ClusterRole view"), ("app", "ClusterRole edit")].into());
+}
+
+#[test]
+fn an_edit_of_a_cluster_permission_is_undone() {
+    let settings = settings_by("ClusterPermission");
+    for patch in [
+        json!({ "spec": { "clusterRoleBindings": null } }),
+        json!({ "spec": { "roleBindings": [] } }),
+        json!({ "spec": { "clusterRole": { "rules": [] } } }),
+        json!({ "spec": { "validate": true } }),
+        json!({ "metadata": { "labels": null } }),
+        json!({ "metadata": { "ownerReferences": null } }),
+    ] {
+        let mut world = settled_by(&settings);
+        let right = world.objects[&PERMISSION]["spec"].clone();
+        world.edit(PERMISSION, &patch);
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), ["patch ClusterPermission"], "{patch}");
+        assert_eq!(world.objects[&PERMISSION]["spec"], right, "{patch}");
+    }
+}
+
+#[test]
+fn the_permissions_of_one_kind_end_when_those_of_the_other_are_applied() {
+    for (kind, settings) in kinds() {
+        let before = other(kind);
+        let mut world = settled_by(&settings_by(&format!("{before:?}")));
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), [format!("create {kind:?}")]);
+        // An object of that kind is not applied by being there, nor by what is reported of an earlier version of it.
+        world.edit(kind, &reports(kind, "False"));
+        let plan = world.settle(&settings, &granted());
+        assert_eq!(reasons(&plan), [Reason::PermissionsNotApplied], "{kind:?}");
+        world.edit(kind, &reports(kind, "Unknown"));
+        world.settle(&settings, &granted());
+        let mut outdated = reports(kind, "True");
+        outdated["status"]["conditions"][0]["observedGeneration"] = json!(1);
+        world.edit(kind, &with(outdated, &json!({ "metadata": { "generation": 2 } })));
+        world.settle(&settings, &granted());
+        world.edit(kind, &reports(kind, "True"));
+        world.settle(&settings, &doubtful());
+        assert!(world.writes().is_empty(), "{kind:?}: {:?}", world.objects);
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), [format!("delete {before:?}")]);
+        // Its deletion by hand is repaired, and nothing else follows.
+        world.objects.remove(&kind);
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), [format!("create {kind:?}")]);
+    }
+}
+
+#[test]
+fn permissions_that_are_being_replaced_follow_the_declaration() {
+    for (kind, _) in kinds() {
+        let before = other(kind);
+        let mut world = settled_by(&settings_by(&format!("{before:?}")));
+        let fewer = json!({ "permissions": format!("{kind:?}"), "clusterRoles": [{ "name": "view" }] });
+        let settings = settings_of(&json!([with(declared()[0].clone(), &fewer)]));
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), [format!("create {kind:?}"), format!("patch {before:?}")]);
+        let text = world.objects[&before]["spec"].to_string();
+        assert!(text.contains("view") && !text.contains("edit"), "{text}");
+        // Without any ClusterRole, no permissions of either kind.
+        let none = json!({ "permissions": format!("{kind:?}"), "clusterRoles": [] });
+        world.settle(&settings_of(&json!([with(declared()[0].clone(), &none)])), &granted());
+        assert_eq!(world.writes(), ["delete ManifestWork", "delete ClusterPermission"]);
+    }
+}
+
+#[test]
+fn with_the_grant_the_account_ends_and_then_the_permissions_of_both_kinds() {
+    for (kind, settings) in kinds() {
+        let mut world = settled_by(&settings_by(&format!("{:?}", other(kind))));
+        world.settle(&settings, &granted());
+        world.writes();
+        world.settle(&settings, &refused());
+        assert_eq!(world.writes(), ["delete Account", "delete ManifestWork", "delete ClusterPermission"]);
+        assert!(world.objects.is_empty());
+    }
+}
+
+#[test]
+fn permissions_of_another_owner_are_reported_left_alone_and_replace_nothing() {
+    for (kind, settings) in kinds() {
+        let before = other(kind);
+        let mut world = settled_by(&settings_by(&format!("{before:?}")));
+        let theirs = with(foreign(kind), &reports(kind, "True"));
+        world.objects.insert(kind, theirs.clone());
+        let plan = world.settle(&settings, &granted());
+        assert!(world.writes().is_empty());
+        let reason = match kind {
+            PERMISSION => Reason::ForeignClusterPermission,
+            _ => Reason::ForeignManifestWork,
+        };
+        assert_eq!(reasons(&plan), [reason]);
+        // Of the kind that is replaced, an object of another owner is none of our business.
+        let mut world = settled_by(&settings);
+        world.objects.insert(before, foreign(before));
+        world.edit(kind, &reports(kind, "True"));
+        let plan = world.settle(&settings, &granted());
+        assert!(world.writes().is_empty() && reasons(&plan).is_empty(), "{plan:?}");
+        world.settle(&settings, &refused());
+        assert_eq!(world.objects.into_iter().collect::<Vec<_>>(), [(before, foreign(before))]);
+    }
+}
+
+#[test]
+fn what_cluster_permission_reports_is_a_finding_except_that_it_waits() {
+    let settings = settings_by("ClusterPermission");
+    for (condition, reason, is_finding) in [
+        ("AppliedRBACManifestWork", "FailedBuildManifestWork", true),
+        ("AppliedRBACManifestWork", "AppliedManifestWorkFailed", true),
+        ("AppliedRBACManifestWork", "ApplyRBACManifestWorkNotComplete", false),
+        ("Validation", "FailedValidationNoBindingsDefined", true),
+        ("ValidateClusterRolesExist", "ClusterRolesNotFound", false),
+    ] {
+        let mut world = settled_by(&settings);
+        let condition =
+            json!({ "type": condition, "status": "False", "reason": reason, "message": "no\nroles" });
+        world.edit(PERMISSION, &json!({ "status": { "conditions": [condition] } }));
+        let plan = world.settle(&settings, &granted());
+        let expected: &[Reason] = if is_finding { &[Reason::PermissionsNotApplied] } else { &[] };
+        assert_eq!(reasons(&plan), expected, "{condition}");
+        let message = plan.notes.values().flatten().map(|note| note.message.as_str()).collect::<String>();
+        assert!(!is_finding || message.contains("no roles"), "{message}");
+    }
+}
+
+#[test]
+fn cluster_permissions_are_watched_where_a_consumer_declares_its_kind() {
+    for (settings, wanted, all) in [
+        (settings(), WORK, &[WORK][..]),
+        (settings_by("ManifestWork"), WORK, &[WORK, PERMISSION]),
+        (settings_by("ClusterPermission"), PERMISSION, &[WORK, PERMISSION]),
+    ] {
+        let consumer = settings.consumers.iter().next().unwrap();
+        assert_eq!((consumer.permission_kind(), consumer.permission_kinds()), (wanted, all));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_was_there_ends_as_the_grant_and_the_declared_kind_say(
+        account in past(AccessKind::Account),
+        work in past(WORK),
+        permission in past(PERMISSION),
+        are_applied in any::<[bool; 2]>(),
+        declared in 0_usize..2,
+        grant in 0_usize..3,
+    ) {
+        let (kind, settings) = kinds().into_iter().nth(declared).unwrap();
+        let mut world = World::default();
+        for (kind, (object, is_known)) in
+            [(AccessKind::Account, account), (WORK, work), (PERMISSION, permission)]
+        {
+            let Some(object) = object else { continue };
+            if is_known && !is_foreign(&object) {
+                world.found.insert(kind, FoundObject::created(observe(&object)));
+            }
+            world.objects.insert(kind, object);
+        }
+        for (kind, is_applied) in [WORK, PERMISSION].into_iter().zip(are_applied) {
+            if is_applied && world.objects.contains_key(&kind) {
+                world.edit(kind, &reports(kind, "True"));
+            }
+        }
+        world.observed(&settings);
+        let before = world.clone();
+        let (fleet, grant) = [
+            (granted(), Grant::Granted), (refused(), Grant::Refused), (doubtful(), Grant::Unknown),
+        ].into_iter().nth(grant).unwrap();
+        world.settle(&settings, &fleet);
+        let writes = world.writes().join(",");
+        prop_assert!(writes.split(',').count() <= 3, "{}", writes);
+        let exists = |world: &World, kind: AccessKind| {
+            world.objects.get(&kind).is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null())
+        };
+        for kind in AccessKind::ALL {
+            if let Some(object) = before.objects.get(&kind).filter(|it| is_foreign(it)) {
+                prop_assert_eq!(world.objects.get(&kind), Some(object), "not ours");
+            }
+        }
+        let stays = |kind: AccessKind| exists(&world, kind) && !is_foreign(&world.objects[&kind])
+            && world.found[&kind].is_ours;
+        // The policies, which know no history, recognize an account by its labels or by its limit.
+        let recognized = world.objects.get(&AccessKind::Account).is_some_and(|it| {
+            observe(it).is_marked(&settings) || it["metadata"]["annotations"].is_object()
+        });
+        match grant {
+            Grant::Refused => prop_assert!(!stays(WORK) && !stays(PERMISSION), "{}", writes),
+            Grant::Granted if stays(AccessKind::Account) && recognized => {
+                prop_assert!(world.objects.contains_key(&kind), "{}", writes);
+                // Two of ours remain only while those that are declared are not applied.
+                let is_applied = before.objects.get(&kind).is_some_and(|it| it["status"].is_object());
+                if stays(kind) && stays(other(kind)) {
+                    prop_assert!(!is_applied, "{}", writes);
+                }
+                // What had permissions keeps some.
+                let had = [WORK, PERMISSION].into_iter().any(|kind| {
+                    exists(&before, kind) && before.found[&kind].is_ours
+                });
+                prop_assert!(!had || stays(kind) || stays(other(kind)), "{}", writes);
+            }
+            Grant::Granted => {}
+            Grant::Unknown => prop_assert!(!writes.contains("create"), "{}", writes),
+        }
+    }
+}
