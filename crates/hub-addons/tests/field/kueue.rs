@@ -219,9 +219,9 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
     placed(&stage, &kueue, "second").await;
     assert_eq!(watches(&kueue), before, "no watch is restarted");
 
-    // The old token is invalid at once, and the next one is copied.
+    // The next token is copied after the old one has become invalid.
     for cluster in CLUSTERS {
-        stage.agent(cluster).await.delete_service_account(application.account()).await.unwrap();
+        stage.invalidate(cluster, &application).await;
         stage.rotate(cluster, application.account()).await;
     }
     placed(&stage, &kueue, "third").await;

@@ -104,9 +104,9 @@ async fn multicluster_runtime_engages_each_cluster_once_until_its_grant_ends() {
     })
     .await;
 
-    // The old token is invalid at once, and the next one is copied.
+    // The next token is copied after the old one has become invalid.
     for cluster in CLUSTERS {
-        stage.agent(cluster).await.delete_service_account(application.account()).await.unwrap();
+        stage.invalidate(cluster, &application).await;
         stage.rotate(cluster, application.account()).await;
         reconciles(&stage, &running, cluster, "third").await;
     }

@@ -6,9 +6,10 @@ use std::process::Output;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use local_hub::{
     Agent, CrdSet, HubBuilder, Kubectl, LocalHub, ServiceAccountAccess, ServingAuthority, UserServer, agent,
@@ -282,6 +283,23 @@ impl Stage {
     /// Lets the agent of a cluster report a new token.
     pub async fn rotate(&self, cluster: &str, account: &str) {
         self.agent(cluster).await.report(account, HOUR).await.unwrap();
+    }
+
+    /// Deletes the account of an application on a cluster, and returns when the API server there, which remembers for
+    /// some seconds that it has accepted a token, no longer accepts the copied one.
+    pub async fn invalidate(&self, cluster: &str, application: &Application) {
+        let copies: Api<Secret> = Api::namespaced(self.ocm.clone(), application.namespace());
+        let copy = copies.get(&format!("{cluster}-{}", application.account())).await.unwrap();
+        let token = String::from_utf8(copy.data.unwrap().remove("token").unwrap().0).unwrap();
+        self.agent(cluster).await.delete_service_account(application.account()).await.unwrap();
+        let reviews: Api<TokenReview> = Api::all(self.cluster(cluster).client_as("ocm").await.unwrap());
+        let spec = TokenReviewSpec { token: Some(token), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        eventually(&format!("{cluster} does not accept the token"), SOON, async || {
+            let reviewed = reviews.create(&PostParams::default(), &review).await.unwrap();
+            reviewed.status.unwrap().authenticated != Some(true)
+        })
+        .await;
     }
 
     /// An application in its own namespace, whose only permission on the hub is to get the copies of an account's
