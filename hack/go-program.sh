@@ -11,8 +11,8 @@ usage() {
   cat >&2 <<'EOF'
 usage: hack/go-program.sh [--source] PROGRAM
 
-  cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, kueue, managed-serviceaccount, promtool,
-  proxy-agent, proxy-server, registration
+  argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, kueue, managed-serviceaccount,
+  promtool, proxy-agent, proxy-server, registration
 EOF
   exit 2
 }
@@ -27,7 +27,12 @@ module='' sum=''
 case $1 in
   helm) package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-} ;;
   helm3) package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-} ;;
-  # Upstream's programs, with which the suite is used. Built in their own modules, whose go.sum pins what they require.
+  # Upstream's programs, with which the suite is used. Built in their own modules, whose go.sum pins what they require;
+  # the checksum of the module itself is that of sum.golang.org.
+  argocd)
+    package=github.com/argoproj/argo-cd/v3/cmd version=v3.2.0 given=${ARGOCD-}
+    sum=h1:m2eGAV+nXQGgzZbH5SyJD5laaPW27mzWXBrgisUHY/0=
+    ;;
   cluster-proxy)
     package=open-cluster-management.io/cluster-proxy/cmd/cluster-proxy version=v0.10.0 given=${CLUSTER_PROXY-}
     sum=h1:vo8QW4m8IpIkVLX6xkGZVSYc71EVZYpMdgPBkGQb6/w=

@@ -28,7 +28,8 @@ Without a PART, all of them run in this order. At the end, the script prints how
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
   field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount, cluster-proxy
-                 with its tunnel, Kueue and multicluster-runtime (each is built on the first run, which takes minutes)
+                 with its tunnel, Kueue, multicluster-runtime and Argo CD (each is built on the first run, which takes
+                 minutes)
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 
@@ -139,7 +140,7 @@ go_programs() {
 # Upstream's, one after the other.
 field_programs() {
   local program
-  for program in registration managed-serviceaccount kueue \
+  for program in registration managed-serviceaccount kueue argocd \
     cluster-proxy cluster-proxy-agent cluster-proxy-manager proxy-agent proxy-server; do
     hack/go-program.sh "$program"
   done

@@ -6,6 +6,7 @@
 mod support;
 
 mod agent;
+mod argocd;
 mod kueue;
 mod migration;
 mod multicluster;

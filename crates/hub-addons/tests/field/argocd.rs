@@ -1,0 +1,388 @@
+//! Argo CD 3.2, before it passes a cluster to its plugins: its own code reads the cluster Secrets to which
+//! `docs/argo-cd.md` leads, and it deploys through cp-creds.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use local_hub::ocm::{self, Object};
+use local_hub::{Running, agent, eventually};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::support::chain::{Application, CLUSTERS, LOST, Stage, fails, in_one_process, lists};
+use crate::support::chart::repository;
+use crate::support::plugin::cp_creds;
+use crate::support::proxy::NAME;
+use crate::support::shown::{profile, provider, sees};
+use crate::support::world::{create, delete, get, gone, merge, merge_status};
+use crate::support::{WHOLE_FLEET, examples, field, go_program};
+
+/// The ConfigMap with the providers file that the guide has for Argo CD before 3.5.
+fn of_the_guide() -> Value {
+    let guide = fs::read_to_string(repository().join("docs/argo-cd.md")).unwrap();
+    let mut blocks = guide.split("```").filter_map(|block| block.strip_prefix("yaml\n"));
+    let block = blocks.find(|block| block.contains("providers.json: |")).unwrap();
+    serde_saphyr::from_str(block).unwrap()
+}
+
+/// The ConfigMap of the examples, for Argo CD from 3.5 on.
+fn of_the_example() -> Value {
+    examples::documents("argocd", "providers.yaml").remove(0)
+}
+
+/// The plugin's configuration in such a ConfigMap, for the account and the namespace of an application.
+fn exec_config(config_map: &Value, application: &Application) -> Value {
+    let file = config_map["data"]["providers.json"].as_str().unwrap();
+    let account = format!("account={}", application.account());
+    let namespace = format!("namespace={}", application.namespace());
+    let file = file.replace("account=argocd", &account).replace("namespace=argocd", &namespace);
+    let file: Value = serde_json::from_str(&file).unwrap();
+    let provider = &file["providers"][0];
+    assert_eq!(provider["name"], NAME);
+    let mut exec = provider["execConfig"].clone();
+    assert_eq!(exec["command"], "/plugins/cp-creds");
+    exec["command"] = json!(cp_creds());
+    exec
+}
+
+/// The cluster Secret that argoproj-labs' ClusterProfile controller creates for a profile.
+fn cluster_secret(profile: &Value, exec: &Value) -> Object {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let metadata = &profile["metadata"];
+    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+    let cluster = &provider(profile, NAME)["cluster"];
+    let exec = exec.to_string().replace("{{ .ClusterProfileName }}", &name);
+    let mut exec: Value = serde_json::from_str(&exec).unwrap();
+    // The controller does not copy it.
+    exec.as_object_mut().unwrap().remove("interactiveMode");
+    let extensions = cluster["extensions"].as_array().unwrap();
+    let of_exec = extensions.iter().find(|it| it["name"] == "client.authentication.k8s.io/exec").unwrap();
+    exec["config"] = of_exec["extension"].clone();
+    // Argo CD's fields; it has the last two from 3.5 on.
+    let fields = ["command", "args", "env", "apiVersion", "provideClusterInfo", "config"];
+    assert!(exec.as_object().unwrap().keys().all(|key| fields.contains(&key.as_str())), "{exec}");
+    let config = json!({
+        "tlsClientConfig": { "insecure": false, "caData": cluster["certificate-authority-data"] },
+        "execProviderConfig": exec,
+    });
+    let data = json!({ "name": name, "server": cluster["server"], "config": config.to_string() });
+    let mut secret = secret_of(&namespace, &name)
+        .field("stringData", data)
+        .label("argocd.argoproj.io/secret-type", "cluster")
+        .label("argocd.argoproj.io/cluster-profile-origin", &format!("{namespace}-{name}"));
+    for (key, value) in metadata["labels"].as_object().unwrap() {
+        secret = secret.label(key, value.as_str().unwrap());
+    }
+    secret
+}
+
+/// The name of a cluster's Secret.
+fn secret_of(namespace: &str, cluster: &str) -> Object {
+    Object::new(("", "v1", "Secret"), "secrets", Some(namespace), &format!("cluster-{cluster}"))
+}
+
+/// The profile of a cluster for an application.
+async fn shown(stage: &Stage, application: &Application, cluster: &str) -> Value {
+    let at = (application.namespace(), cluster);
+    profile(&stage.ocm, at, "has an access provider", |it| !provider(it, NAME).is_null()).await
+}
+
+/// Permits an application what Argo CD's own manifests permit the application controller in its namespace.
+async fn permit(application: &Application) {
+    let file = "manifests/base/application-controller-roles/argocd-application-controller-role.yaml";
+    let role = fs::read_to_string(field::source("argocd").await.join(file)).unwrap();
+    let role: Role = serde_saphyr::from_str(&role).unwrap();
+    application.access.grant_in_namespace(role.rules.unwrap()).await.unwrap();
+}
+
+/// The kubeconfig that Argo CD's code makes of a cluster Secret, and its file.
+async fn kubeconfig(stage: &Stage, application: &Application, secret: Object) -> (Value, PathBuf) {
+    let server = secret.parse().unwrap().data["stringData"]["server"].as_str().unwrap().to_owned();
+    create(&stage.ocm, [secret.clone()]).await;
+    let file = stage.chain.hub.directory().join(format!("{}-{}", application.namespace(), secret.name()));
+    let output = Command::new(field::program("argocd").await)
+        .args(["admin", "cluster", "kubeconfig", &server])
+        .arg(&file)
+        .args(["--namespace", application.namespace()])
+        .env("ARGOCD_BINARY_NAME", "argocd")
+        .env("HOME", stage.chain.hub.directory())
+        .env("KUBECONFIG", application.access.kubeconfig())
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    delete(&stage.ocm, &secret).await;
+    (serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap(), file)
+}
+
+#[tokio::test]
+async fn argo_cd_reads_the_secret_of_the_guide_and_ignores_the_fields_of_later_versions() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application("argocd-secrets", &CLUSTERS).await;
+    permit(&application).await;
+    // As in a Pod of that namespace.
+    let environment = json!({
+        "KUBECONFIG": application.access.kubeconfig(), "KUBERNETES_SERVICE_HOST": "",
+    });
+    let made = async |config_map: &Value, more: Option<&str>| {
+        let mut exec = exec_config(config_map, &application);
+        exec["env"] = environment.clone();
+        exec["args"].as_array_mut().unwrap().extend(more.map(Value::from));
+        let secret = cluster_secret(&shown(&stage, &application, "one").await, &exec);
+        let (content, file) = kubeconfig(&stage, &application, secret).await;
+        let made = content["users"][0]["user"]["exec"].clone();
+        assert_eq!(made["provideClusterInfo"], false, "{made}");
+        assert_eq!(made["apiVersion"], exec["apiVersion"]);
+        assert_eq!(content["clusters"][0]["cluster"]["extensions"], Value::Null, "{content}");
+        stage.chain.hub.kubectl_with(&file).unwrap()
+    };
+
+    lists(&made(&of_the_guide(), None).await, "one").await;
+    lists(&made(&of_the_example(), Some("--cluster-name={{ .ClusterProfileName }}")).await, "one").await;
+    // Hence --cluster-name.
+    let kubectl = made(&of_the_example(), None).await;
+    fails(&kubectl, &["get", "namespaces"], "KUBERNETES_EXEC_INFO has no spec.cluster").await;
+}
+
+/// The namespace of Argo CD, and the name of its account on the clusters.
+const ARGOCD: &str = "argocd";
+/// The namespace on the cluster `one` that it deploys to.
+const TARGET: &str = "only-in-one";
+
+fn argo_object(kind: &str, plural: &str, name: &str) -> Object {
+    Object::new(("argoproj.io", "v1alpha1", kind), plural, Some(ARGOCD), name)
+}
+
+fn deployment() -> Object {
+    argo_object("Application", "applications", "greeting")
+}
+
+/// Argo CD's controller and repository server on a hub, and a git repository with the manifest of a ConfigMap.
+struct ArgoCd<'a> {
+    stage: &'a Stage,
+    application: Application,
+    git: PathBuf,
+    controller: Running,
+    _others: [Running; 2],
+}
+
+impl<'a> ArgoCd<'a> {
+    /// Installs it with an Application of that repository on the cluster `one`, and starts it.
+    async fn start(stage: &'a Stage, application: Application) -> Self {
+        let hub = &stage.chain.hub.hub;
+        let wanted = |crd: &str| ["applications.argoproj.io", "appprojects.argoproj.io"].contains(&crd);
+        field::install_crds(hub, "argocd", "manifests/crds", wanted).await;
+        permit(&application).await;
+        let everything = PolicyRule {
+            api_groups: Some(vec!["*".to_owned()]),
+            resources: Some(vec!["*".to_owned()]),
+            verbs: vec!["*".to_owned()],
+            ..PolicyRule::default()
+        };
+        let account = application.account();
+        stage
+            .cluster("one")
+            .grant_service_account(agent::NAMESPACE, account, vec![everything])
+            .await
+            .unwrap();
+
+        let git = hub.directory().join("argocd-git");
+        fs::create_dir(&git).unwrap();
+        let labelled = |object: Object| object.label("app.kubernetes.io/part-of", "argocd");
+        let project = json!({ "sourceRepos": ["*"], "destinations": [{ "server": "*", "namespace": "*" }] });
+        let spec = json!({
+            "project": "default",
+            "source": { "repoURL": format!("file://{}", git.display()), "path": ".", "targetRevision": "HEAD" },
+            "destination": { "name": "one", "namespace": TARGET },
+        });
+        create(
+            &stage.ocm,
+            [
+                labelled(Object::new(("", "v1", "ConfigMap"), "configmaps", Some(ARGOCD), "argocd-cm")),
+                labelled(Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), "argocd-secret"))
+                    .field("stringData", json!({ "server.secretkey": "secret" })),
+                argo_object("AppProject", "appprojects", "default").field("spec", project),
+                deployment().field("spec", spec),
+            ],
+        )
+        .await;
+
+        let run = async |name: &'static str, arguments: &[&str]| {
+            let home = hub.directory();
+            let socket = home.join("argocd-ask-pass.sock");
+            let environment = [
+                ("ARGOCD_BINARY_NAME", OsStr::new(name)),
+                ("ARGOCD_ASK_PASS_SOCK", socket.as_os_str()),
+                ("ARGOCD_GPG_ENABLED", OsStr::new("false")),
+                ("HOME", home.as_os_str()),
+                ("KUBECONFIG", application.access.kubeconfig().as_os_str()),
+            ];
+            field::run(hub, name, &field::program("argocd").await, &environment, arguments).await
+        };
+        let (redis, port) = (format!("127.0.0.1:{}", field::free_port()), field::free_port());
+        let others = [
+            field::run(hub, "miniredis", &go_program::build("miniredis"), &[], &[&redis]).await,
+            run(
+                "argocd-repo-server",
+                &[
+                    "--address=127.0.0.1",
+                    &format!("--port={port}"),
+                    "--disable-tls",
+                    "--metrics-address=127.0.0.1",
+                    &format!("--metrics-port={}", field::free_port()),
+                    &format!("--redis={redis}"),
+                ],
+            )
+            .await,
+        ];
+        let arguments = [
+            &format!("--namespace={ARGOCD}"),
+            &format!("--repo-server=127.0.0.1:{port}"),
+            "--repo-server-plaintext",
+            &format!("--metrics-port={}", field::free_port()),
+            &format!("--redis={redis}"),
+        ];
+        let controller = run("argocd-application-controller", &arguments).await;
+        let argo = Self { stage, application, git, controller, _others: others };
+        argo.git(&["init", "--quiet", "--initial-branch=main"]).await;
+        argo
+    }
+
+    /// Runs git in the repository, without the configuration of this machine.
+    async fn git(&self, arguments: &[&str]) -> String {
+        let output = Command::new("git")
+            .args(["-c", "user.name=test", "-c", "user.email=test@example.com"])
+            .args(arguments)
+            .current_dir(&self.git)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .output()
+            .await
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// What the ClusterProfile controller does when the profile of the cluster `one` appears.
+    async fn profile_appears(&self) {
+        let exec = exec_config(&of_the_guide(), &self.application);
+        let secret = cluster_secret(&shown(self.stage, &self.application, "one").await, &exec);
+        create(&self.stage.ocm, [secret]).await;
+    }
+
+    /// And when that profile is gone.
+    async fn profile_is_gone(&self) {
+        sees(&self.stage.ocm, ARGOCD, &[]).await;
+        delete(&self.stage.ocm, &secret_of(ARGOCD, "one")).await;
+    }
+
+    /// Waits until the status of the Application satisfies a condition.
+    async fn status(&self, what: &str, condition: impl Fn(&Value) -> bool) {
+        eventually(&format!("the Application {what}"), WHOLE_FLEET, async || {
+            let status = get(&self.stage.ocm, &deployment()).await.unwrap()["status"].clone();
+            if condition(&status) {
+                return Ok(());
+            }
+            let log = self.controller.log();
+            let errors: Vec<_> = log.lines().filter(|it| it.contains(r#""level":"error""#)).collect();
+            Err(format!("{status}; {}", errors[errors.len().saturating_sub(5)..].join("\n")))
+        })
+        .await;
+    }
+
+    /// Syncs the Application with what the repository has, and waits until this ends in a phase, if necessary after
+    /// retries.
+    async fn sync(&self, (text, retries): (&str, u8), phase: &str) {
+        let operation = json!({
+            "info": [{ "name": "text", "value": text }],
+            "sync": {},
+            "retry": { "limit": retries, "backoff": { "duration": "1s", "factor": 1, "maxDuration": "1s" } },
+        });
+        merge(&self.stage.ocm, &deployment(), &json!({ "operation": operation })).await;
+        self.status(&format!("has ended the sync of {text} as {phase}"), |status| {
+            let state = &status["operationState"];
+            state["operation"]["info"] == operation["info"] && state["phase"] == phase
+        })
+        .await;
+    }
+
+    /// Commits a manifest with this text, and waits until it is deployed.
+    async fn deploys(&self, text: &str) {
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "greeting" }, "data": { "text": text },
+        });
+        fs::write(self.git.join("greeting.yaml"), manifest.to_string()).unwrap();
+        self.git(&["add", "."]).await;
+        self.git(&["commit", "--quiet", "--message", text]).await;
+        let revision = self.git(&["rev-parse", "HEAD"]).await;
+        self.sync((text, 60), "Succeeded").await;
+        self.status(&format!("is synced to {text}"), |status| {
+            status["sync"]["status"] == "Synced"
+                && status["sync"]["revision"] == revision
+                && status["health"]["status"] == "Healthy"
+        })
+        .await;
+        let client = self.stage.cluster("one").client_as("ocm").await.unwrap();
+        let there = Object::new(("", "v1", "ConfigMap"), "configmaps", Some(TARGET), "greeting");
+        assert_eq!(get(&client, &there).await.unwrap()["data"]["text"], text);
+    }
+
+    /// How often it has connected to a cluster.
+    fn connections(&self) -> usize {
+        self.controller.log().matches("Start syncing cluster").count()
+    }
+}
+
+#[tokio::test]
+async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
+    let stage = in_one_process().await;
+    stage.account(ARGOCD, Some(ARGOCD)).await;
+    let application = stage.application(ARGOCD, ARGOCD).await;
+    let binding = stage.bind(ARGOCD, &CLUSTERS).await;
+    let argo = ArgoCd::start(&stage, application).await;
+    argo.profile_appears().await;
+    argo.deploys("first").await;
+
+    // Heartbeats and a restart change no profile, and so no Secret.
+    let before = shown(&stage, &argo.application, "one").await;
+    let connections = argo.connections();
+    assert!(connections > 0, "{}", argo.controller.log());
+    for beat in 0..20 {
+        let cluster = ocm::ManagedCluster::named("one").into();
+        merge_status(&stage.ocm, &cluster, &json!({ "allocatable": { "cpu": beat.to_string() } })).await;
+    }
+    stage.restart().await;
+    argo.deploys("second").await;
+    assert_eq!(shown(&stage, &argo.application, "one").await, before);
+
+    // The next token is copied after the old one has become invalid.
+    stage.invalidate("one", &argo.application).await;
+    argo.sync(("with an invalid token", 0), "Failed").await;
+    stage.rotate("one", ARGOCD).await;
+    argo.deploys("third").await;
+    assert_eq!(argo.connections(), connections, "{}", argo.controller.log());
+
+    // Without the grant there is no copy, and an invalid token is not replaced. Then the cluster itself is gone.
+    stage.invalidate("one", &argo.application).await;
+    delete(&stage.ocm, &binding).await;
+    for copy in argo.application.copies() {
+        gone(&stage.ocm, &Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), &copy)).await;
+    }
+    argo.sync(("without a copy", 0), "Failed").await;
+    assert!(argo.controller.log().contains(LOST), "{}", argo.controller.log());
+    argo.profile_is_gone().await;
+    let refresh = json!({ "metadata": { "annotations": { "argocd.argoproj.io/refresh": "normal" } } });
+    merge(&stage.ocm, &deployment(), &refresh).await;
+    let message = "there are no clusters with this name: one";
+    argo.status("has no cluster", |status| status["conditions"][0]["message"] == message).await;
+
+    create(&stage.ocm, [binding]).await;
+    stage.rotate("one", ARGOCD).await;
+    argo.profile_appears().await;
+    argo.deploys("fourth").await;
+}
