@@ -47,6 +47,58 @@ pub enum Command {
     Kubeconfig(KubeconfigArgs),
 }
 
+impl Command {
+    /// Applies a `--namespace` that comes before the command.
+    ///
+    /// # Errors
+    ///
+    /// The command names another namespace.
+    pub fn in_namespace(&mut self, namespace: &str) -> Result<(), String> {
+        let named = match self {
+            Self::List(args) if args.all_namespaces => Some("--all-namespaces"),
+            Self::List(args) => match args.namespace.as_deref().or(args.in_namespace.as_deref()) {
+                None => {
+                    args.in_namespace = Some(namespace.to_owned());
+                    None
+                }
+                named => named,
+            },
+            Self::Explain(args) => match &args.target {
+                None => {
+                    args.namespace.push(namespace.to_owned());
+                    None
+                }
+                Some(target) => Some(target.namespace.as_str()),
+            },
+            Self::Test(args) => Some(args.target.namespace.as_str()),
+            Self::Kubeconfig(args) => Some(args.namespace.as_str()),
+        };
+        same_namespace(named, Some(namespace))
+    }
+
+    /// Checks that the namespaces of the command are one.
+    ///
+    /// # Errors
+    ///
+    /// They are not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::List(_) | Self::Explain(_) => Ok(()),
+            Self::Test(args) => same_namespace(Some(&args.target.namespace), args.in_namespace.as_deref()),
+            Self::Kubeconfig(args) => same_namespace(Some(&args.namespace), args.in_namespace.as_deref()),
+        }
+    }
+}
+
+fn same_namespace(named: Option<&str>, option: Option<&str>) -> Result<(), String> {
+    match (named, option) {
+        (Some(named), Some(option)) if named != option => {
+            Err(format!("the command names {named}, and --namespace is {option}: choose one"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -121,7 +173,7 @@ pub struct ListArgs {
     pub namespace: Option<String>,
 
     /// The namespace, as an option like that of kubectl
-    #[arg(long = "namespace", short, value_name = "NAMESPACE", conflicts_with = "namespace", value_parser = namespace)]
+    #[arg(long = "namespace", short = 'n', value_name = "NAMESPACE", conflicts_with = "namespace", value_parser = namespace)]
     pub in_namespace: Option<String>,
 
     /// Every namespace
@@ -149,9 +201,9 @@ pub struct ExplainArgs {
     #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace, conflicts_with = "target")]
     pub namespace: Vec<String>,
 
-    /// Only this cluster; can be repeated
-    #[arg(long, short, value_name = "CLUSTER", conflicts_with = "target")]
-    pub cluster: Vec<String>,
+    /// Only this managed cluster; can be repeated
+    #[arg(long, short = 'c', value_name = "CLUSTER", conflicts_with = "target")]
+    pub managed_cluster: Vec<String>,
 
     /// Only this ManagedServiceAccount
     #[arg(long, value_name = "NAME")]
@@ -197,6 +249,10 @@ pub struct TestArgs {
     /// The namespace of the application, and the cluster
     #[arg(value_name = "NAMESPACE/CLUSTER")]
     pub target: Target,
+
+    /// The namespace, as an option like that of kubectl: must be that of the target
+    #[arg(long = "namespace", short = 'n', value_name = "NAMESPACE", value_parser = namespace)]
+    pub in_namespace: Option<String>,
 
     /// How to reach a cluster
     #[command(flatten)]
@@ -276,6 +332,10 @@ pub struct KubeconfigArgs {
     /// The namespace that can see the clusters
     #[arg(value_parser = namespace)]
     pub namespace: String,
+
+    /// The namespace, as an option like that of kubectl: must be the same
+    #[arg(long = "namespace", short = 'n', value_name = "NAMESPACE", value_parser = namespace)]
+    pub in_namespace: Option<String>,
 
     /// Only this cluster
     pub cluster: Option<String>,

@@ -44,7 +44,7 @@ pub async fn explain(
 }
 
 fn question(args: &ExplainArgs) -> Question {
-    let (mut namespaces, mut clusters) = (args.namespace.clone(), args.cluster.clone());
+    let (mut namespaces, mut clusters) = (args.namespace.clone(), args.managed_cluster.clone());
     if let Some(target) = &args.target {
         namespaces.push(target.namespace.clone());
         clusters.extend(target.cluster.clone());

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 
+use crate::CommandError;
+
 /// The hub and the user's access to it.
 #[derive(Clone)]
 pub struct Hub {
@@ -16,6 +18,8 @@ pub struct Hub {
     pub namespace: String,
     /// The kubeconfig of the client, if there is one.
     pub kubeconfig: Option<PathBuf>,
+    /// Whether the client uses another cluster, user or identity than the kubeconfig's current context.
+    pub differs_from_kubeconfig: bool,
 }
 
 /// Why a request to the hub failed.
@@ -35,7 +39,20 @@ impl Hub {
     #[must_use]
     pub fn new(client: Client, kubeconfig: Option<PathBuf>) -> Self {
         let namespace = client.default_namespace().to_owned();
-        Self { client, namespace, kubeconfig }
+        Self { client, namespace, kubeconfig, differs_from_kubeconfig: false }
+    }
+
+    /// The kubeconfig of the hub for the exec plugin, which uses its current context.
+    pub(crate) fn kubeconfig_for_plugin(
+        &self,
+        chosen: Option<&PathBuf>,
+    ) -> Result<Option<PathBuf>, CommandError> {
+        if chosen.is_none() && self.differs_from_kubeconfig {
+            let message = "the exec plugin uses the current context of a kubeconfig, and not --context, --cluster, \
+                           --user and --as: name a kubeconfig for it with --hub-kubeconfig";
+            return Err(CommandError::Arguments(message.to_owned()));
+        }
+        Ok(chosen.or(self.kubeconfig.as_ref()).cloned())
     }
 
     /// The time according to the hub's clock, by which Leases are renewed; if the hub does not send it, that of this

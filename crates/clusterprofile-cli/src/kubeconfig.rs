@@ -37,7 +37,8 @@ pub async fn kubeconfig(
     }
     forwards.sort();
     forwards.dedup();
-    let config = config(hub, args, &entries);
+    let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
+    let config = config(hub_kubeconfig, args, &entries);
     if args.output == Output::Json {
         serde_json::to_writer_pretty(&mut *out, &config).map_err(std::io::Error::from)?;
         writeln!(out)?;
@@ -102,7 +103,7 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
     Some(command)
 }
 
-fn config(hub: &Hub, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Value {
+fn config(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Value {
     let clusters: Vec<_> =
         entries.iter().map(|(name, cluster)| json!({ "name": name, "cluster": stanza(cluster) })).collect();
     let user = &args.reach.account;
@@ -115,7 +116,7 @@ fn config(hub: &Hub, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Va
         "kind": "Config",
         "clusters": clusters,
         "contexts": contexts,
-        "users": [{ "name": user, "user": { "exec": exec(hub, args) } }],
+        "users": [{ "name": user, "user": { "exec": exec(hub_kubeconfig, args) } }],
     });
     if let [(name, _)] = entries {
         config["current-context"] = name.as_str().into();
@@ -134,10 +135,9 @@ fn stanza(cluster: &Cluster) -> Value {
 
 /// The user entry that runs the exec plugin. The plugin reads the copy of the token on the hub, so it needs the hub's
 /// kubeconfig and not this one.
-fn exec(hub: &Hub, args: &KubeconfigArgs) -> Value {
+fn exec(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs) -> Value {
     let mut env = vec![json!({ "name": "NAMESPACE", "value": args.namespace })];
-    let kubeconfig = args.reach.hub_kubeconfig.clone().or_else(|| hub.kubeconfig.clone());
-    if let Some(path) = kubeconfig.map(absolute) {
+    if let Some(path) = hub_kubeconfig.map(absolute) {
         env.push(json!({ "name": "KUBECONFIG", "value": path.display().to_string() }));
     }
     json!({

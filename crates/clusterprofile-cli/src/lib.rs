@@ -51,6 +51,9 @@ pub enum CommandError {
     /// The hub cannot be reached, or refuses a request that the command depends on.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The arguments contradict each other.
+    #[error("{0}")]
+    Arguments(String),
     /// An object in the arguments does not exist.
     #[error("{0}")]
     NotFound(String),
@@ -68,6 +71,7 @@ pub async fn run(
     hub: &Hub,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
+    command.check().map_err(CommandError::Arguments)?;
     match command {
         args::Command::List(args) => list(hub, args, out).await,
         args::Command::Explain(args) => explain(hub, args, out).await,

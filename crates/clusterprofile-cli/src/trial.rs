@@ -7,6 +7,7 @@
 mod pod;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -106,9 +107,10 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
     let hops = if args.in_cluster {
         pod::run(hub, args, &stanza).await?
     } else {
+        let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
         let mut way = Way::default();
         // The last hop shows whether it failed.
-        let _ = walk(hub, args, &stanza, &mut way).await;
+        let _ = walk(hub_kubeconfig.as_deref(), args, &stanza, &mut way).await;
         way.0
     };
     if args.in_pod.is_some() {
@@ -130,7 +132,12 @@ async fn published(hub: &Hub, args: &TestArgs, cluster: &str) -> Result<Cluster,
     Ok(stanza)
 }
 
-async fn walk(hub: &Hub, args: &TestArgs, stanza: &Cluster, way: &mut Way) -> Result<(), Ends> {
+async fn walk(
+    hub_kubeconfig: Option<&Path>,
+    args: &TestArgs,
+    stanza: &Cluster,
+    way: &mut Way,
+) -> Result<(), Ends> {
     let (uri, host, port) = way.go("endpoint", async { endpoint(stanza) }).await?;
     let addresses = way
         .go("name resolution", async {
@@ -152,7 +159,7 @@ async fn walk(hub: &Hub, args: &TestArgs, stanza: &Cluster, way: &mut Way) -> Re
         })
         .await?;
     let stream = way.go("TLS", handshake(stanza, &host, stream)).await?;
-    let token = way.go("credential", credential(hub, args, stanza)).await?;
+    let token = way.go("credential", credential(hub_kubeconfig, args, stanza)).await?;
     let (status, body) = way.go("request", request(&uri, &host, stream, &token)).await?;
     way.go("authentication", async {
         match status {
@@ -190,7 +197,11 @@ fn endpoint(stanza: &Cluster) -> Result<(ServerAddress, String), String> {
 }
 
 /// Runs the exec plugin as client-go does.
-async fn credential(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<(SecretBytes, String), String> {
+async fn credential(
+    hub_kubeconfig: Option<&Path>,
+    args: &TestArgs,
+    stanza: &Cluster,
+) -> Result<(SecretBytes, String), String> {
     let config = stanza.extensions.iter().find(|it| it.name == EXEC_EXTENSION).map(|it| &it.extension);
     let ca = stanza.certificate_authority_data.as_ref().map(|ca| STANDARD.encode(&ca.0));
     let info = json!({
@@ -207,7 +218,7 @@ async fn credential(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<(Sec
         .env("NAMESPACE", &args.target.namespace)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    if let Some(path) = args.reach.hub_kubeconfig.as_ref().or(hub.kubeconfig.as_ref()) {
+    if let Some(path) = hub_kubeconfig {
         command.env("KUBECONFIG", path);
     }
     let output =

@@ -12,4 +12,5 @@ mod guide;
 mod in_cluster;
 mod json;
 mod misconfigured;
+mod options;
 mod plugin;

@@ -1,0 +1,139 @@
+//! The options of kubectl, before and after the command, on a real hub.
+
+#![cfg(test)]
+
+use std::path::{Path, PathBuf};
+
+use local_hub::{Kubectl, LocalHub, ocm};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::plugin::{kubectl, run};
+use crate::support::{Hub, world};
+
+/// A hub where `team` is granted `berlin`, which has a profile with an access provider.
+async fn hub() -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let objects = [
+        ocm::namespace("team"),
+        ocm::namespace("berlin"),
+        ocm::cluster_set("prod"),
+        ocm::bound("team", "prod"),
+        ocm::ManagedCluster::named("berlin").in_set("prod").into(),
+        world::profile_of("open-cluster-management", "team", "berlin"),
+    ];
+    world::create(&hub.ocm, objects).await;
+    let provider = json!({
+        "name": "open-cluster-management", "cluster": { "server": "https://proxy.addons.svc:9092/berlin" },
+    });
+    let profile = world::profile_of("open-cluster-management", "team", "berlin");
+    world::merge_status(&hub.ocm, &profile, &json!({ "accessProviders": [provider] })).await;
+    hub
+}
+
+/// A kubeconfig whose current context leads nowhere: the contexts `right`, `silent` and `nowhere`, and the users `admin` and
+/// `consumer`, of whom the latter has no permissions.
+fn kubeconfig(hub: &Hub, silent: &str) -> PathBuf {
+    let read = |user: &str| -> Value {
+        let file = std::fs::read_to_string(hub.kubeconfig_for(user).unwrap()).unwrap();
+        serde_saphyr::from_str(&file).unwrap()
+    };
+    let (admin, consumer) = (read("admin"), read("consumer"));
+    let context = |name: &str, cluster: &str| json!({ "name": name, "context": { "cluster": cluster, "user": "admin", "namespace": "team" } });
+    let server = |name: &str, url: &str| json!({ "name": name, "cluster": { "server": url } });
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
+        "clusters": [
+            { "name": "hub", "cluster": admin["clusters"][0]["cluster"] },
+            server("nowhere", "http://127.0.0.1:1"), server("silent", silent),
+        ],
+        "contexts": [context("right", "hub"), context("nowhere", "nowhere"), context("silent", "silent")],
+        "users": [
+            { "name": "admin", "user": admin["users"][0]["user"] },
+            { "name": "consumer", "user": consumer["users"][0]["user"] },
+        ],
+    });
+    let file = hub.directory().join("several.kubeconfig");
+    std::fs::write(&file, config.to_string()).unwrap();
+    file
+}
+
+/// Runs a command with options before it, and with the same options after it: both end with this status, and print these
+/// words.
+async fn ends(kubectl: &Kubectl, options: &[&str], command: &[&str], code: i32, words: &str) {
+    for arguments in [[options, command].concat(), [command, options].concat()] {
+        let ended = run(kubectl, &arguments).await;
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
+        let text = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(text.contains(words), "{arguments:?}: no {words:?} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_options_of_kubectl_are_honoured_before_and_after_the_command() {
+    let hub = hub().await;
+    // Accepts connections, and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let file = kubeconfig(&hub, &format!("http://{}", silent.local_addr().unwrap()));
+    let kubectl = kubectl(&hub, &file);
+    let list = &["list"][..];
+    ends(&kubectl, &[], list, 2, "cannot").await;
+    ends(&kubectl, &["--context=right"], list, 0, "berlin").await;
+    ends(&kubectl, &["--context=wrong"], list, 2, "wrong").await;
+    ends(&kubectl, &["--cluster=hub"], list, 0, "berlin").await;
+    ends(&kubectl, &["--cluster=gone"], list, 2, "gone").await;
+    ends(&kubectl, &["--cluster=hub", "--user=consumer"], list, 2, "forbidden").await;
+    ends(&kubectl, &["--cluster=hub", "--user=admin"], list, 0, "berlin").await;
+    ends(&kubectl, &["--context=right", "--as=nobody"], list, 2, "\"nobody\" cannot list").await;
+    let masters = ["--context=right", "--as=nobody", "--as-group=dev", "--as-group=system:masters"];
+    ends(&kubectl, &masters, list, 0, "berlin").await;
+    ends(&kubectl, &["--as-group=dev"], list, 2, "--as <USER>").await;
+    let other = hub.kubeconfig_for("admin").unwrap();
+    let other = format!("--kubeconfig={}", other.display());
+    ends(&kubectl, &[&other, "--namespace=team"], list, 0, "berlin").await;
+    ends(&kubectl, &["--context=silent", "--request-timeout=1s"], list, 2, "cannot").await;
+    ends(&kubectl, &["--context=right", "--request-timeout=0"], list, 0, "berlin").await;
+    ends(&kubectl, &["--context=right", "--request-timeout=30"], list, 0, "berlin").await;
+    ends(&kubectl, &["--request-timeout=soon"], list, 2, "expected a duration").await;
+}
+
+#[tokio::test]
+async fn the_namespace_is_an_option_of_every_command_and_contradicts_none() {
+    let hub = hub().await;
+    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    let team = &["--namespace=team"][..];
+    let account = "--account=app";
+    ends(&kubectl, team, &["list"], 0, "berlin").await;
+    ends(&kubectl, &["-n", "team"], &["list"], 0, "berlin").await;
+    ends(&kubectl, &["-n", "other"], &["list", "team"], 2, "").await;
+    ends(&kubectl, team, &["explain", "--managed-cluster=berlin"], 1, "team/berlin").await;
+    ends(&kubectl, team, &["explain", "other"], 2, "").await;
+    ends(&kubectl, team, &["kubeconfig", "team", account], 0, "proxy.addons.svc").await;
+    ends(&kubectl, team, &["kubeconfig", "other", account], 2, "choose one").await;
+    ends(&kubectl, team, &["test", "other/berlin", account], 2, "choose one").await;
+    ends(&kubectl, team, &["test", "team/berlin", account], 1, "name resolution").await;
+}
+
+#[tokio::test]
+async fn the_exec_plugin_is_never_led_to_another_hub_than_the_command() {
+    let hub = hub().await;
+    let kubectl = kubectl(&hub, &kubeconfig(&hub, "http://127.0.0.1:1"));
+    let command = ["kubeconfig", "team", "--account=app"];
+    for options in [
+        &["--context=right"][..],
+        &["--cluster=hub"],
+        &["--context=right", "--user=admin"],
+        &["--context=right", "--as=admin", "--as-group=system:masters"],
+    ] {
+        ends(&kubectl, options, &command, 2, "name a kubeconfig for it with --hub-kubeconfig").await;
+        let own = Path::new("/hub.kubeconfig").display().to_string();
+        let named = [options, &["--hub-kubeconfig", &own]].concat();
+        ends(&kubectl, &[], &[&command[..], &named].concat(), 0, &own).await;
+    }
+    // The current context by its name.
+    let admin = hub.kubeconfig_for("admin").unwrap();
+    let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&admin).unwrap()).unwrap();
+    let current = format!("--context={}", config["current-context"].as_str().unwrap());
+    let file = format!("--kubeconfig={}", admin.display());
+    ends(&kubectl, &[&file, &current], &command, 0, "KUBECONFIG").await;
+}
