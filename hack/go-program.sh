@@ -11,7 +11,7 @@ usage() {
   cat >&2 <<'EOF'
 usage: hack/go-program.sh [--source] PROGRAM
 
-  argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, kueue, managed-serviceaccount,
+  argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, krew, kueue, managed-serviceaccount,
   promtool, proxy-agent, proxy-server, registration
 EOF
   exit 2
@@ -27,6 +27,10 @@ module='' sum=''
 case $1 in
   helm) package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-} ;;
   helm3) package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-} ;;
+  krew)
+    package=sigs.k8s.io/krew/cmd/krew version=v0.5.0 given=${KREW-}
+    sum=h1:60yffZy8Mkif5ty13uLxxr5wzu8eY860AkeyaFyp4PY=
+    ;;
   # Upstream's programs, with which the suite is used. Built in their own modules, whose go.sum pins what they require;
   # the checksum of the module itself is that of sum.golang.org.
   argocd)

@@ -11,6 +11,7 @@ Builds everything that a release publishes into one directory:
   images/          an OCI archive for each image and architecture, and its SBOM (hack/image.sh)
   oci/             an OCI layout: for each image an index over its architectures, and the chart
   charts/          the packaged chart
+  cli/             kubectl-clusterprofile for each platform, and its manifest for krew (hack/cli.sh)
   SHA256SUMS       of all files
   *.sigstore.json  signatures of SHA256SUMS and of the chart, if cosign is installed and --key or --keyless is set
 
@@ -21,6 +22,7 @@ Builds everything that a release publishes into one directory:
   --key KEY        sign with this key of cosign (a file, or a KMS URI)
   --keyless        sign without a key: cosign asks for an identity
   --images DIR     use images that hack/image.sh has built, instead of building them
+  --binaries DIR   use programs for cli/ that are built, like hack/cli.sh
   --profile NAME   like that of hack/image.sh
 
 Nothing is pushed. To publish the layout:
@@ -36,12 +38,12 @@ die() { say "$@"; exit 1; }
 from=$PWD
 path() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-output='' url='' registry='' key='' keyless='' images='' arches=() options=()
+output='' url='' registry='' key='' keyless='' images='' arches=() options=() cli=()
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
     --keyless) keyless=1; shift; continue ;;
-    --output | --url | --registry | --arch | --key | --images | --profile) [ $# -gt 1 ] || { usage >&2; exit 2; } ;;
+    --output | --url | --registry | --arch | --key | --images | --binaries | --profile) [ $# -gt 1 ] || { usage >&2; exit 2; } ;;
     *) usage >&2; exit 2 ;;
   esac
   case $1 in
@@ -51,7 +53,8 @@ while [ $# -gt 0 ]; do
     --arch) arches+=("$2") ;;
     --key) key=$2 ;;
     --images) images=$(path "$2") ;;
-    --profile) options+=(--profile "$2") ;;
+    --binaries) cli+=(--binaries "$(path "$2")") ;;
+    --profile) options+=(--profile "$2"); cli+=(--profile "$2") ;;
   esac
   shift 2
 done
@@ -95,6 +98,10 @@ fi
 charts=("$output"/charts/*.tgz)
 chart=${charts[0]}
 chart_version=$("$helm" show chart "$chart" | awk '$1 == "version:" { print $2 }')
+
+# --- kubectl-clusterprofile ----------------------------------------------------------------------------
+
+hack/cli.sh --output "$output/cli" ${url:+--url "$url"} "${cli[@]}"
 
 # --- the OCI layout ------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ usage: hack/test.sh [PART]...
   robustness 10 000 random schedules on a simulated API server (an optimized build of the controllers: minutes)
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes); the
              requests of every scenario of the benchmark
-  chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples (helm
-             and promtool are built on the first run)
+  chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples; krew
+             installs the archives of kubectl clusterprofile (helm, promtool and krew are built on the first run)
   plugin     cp-creds as it is shipped: small, static, running in an empty root; its time and that of a Go peer are
              printed
   image      the container images: runnable, complete in their SBOMs, and reproducible (release builds: minutes; the
@@ -134,6 +134,7 @@ go_programs() {
   if wants chart; then
     hack/helm.sh 3
     hack/go-program.sh promtool
+    hack/go-program.sh krew
   fi
 }
 

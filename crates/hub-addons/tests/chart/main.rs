@@ -13,6 +13,7 @@ mod guides;
 mod helm_test;
 mod hubs;
 mod install;
+mod krew;
 mod monitoring;
 mod multikueue;
 mod policies;

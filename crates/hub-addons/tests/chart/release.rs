@@ -71,13 +71,24 @@ async fn a_release_is_one_folder_that_is_whole() {
             archive(&images, image, arch);
         }
     }
+    let binaries = directory.path().join("binaries");
+    for os in ["linux", "darwin", "windows"] {
+        for arch in ["amd64", "arm64"] {
+            let platform = binaries.join(format!("{os}-{arch}"));
+            fs::create_dir_all(&platform).unwrap();
+            let suffix = if os == "windows" { ".exe" } else { "" };
+            fs::write(platform.join(format!("kubectl-clusterprofile{suffix}")), "a program").unwrap();
+        }
+    }
     // Built, if it is not: the script would do so within its time.
     let helm = helm();
     let output = directory.path().join("release");
     let (images, folder) = (images.to_str().unwrap(), output.to_str().unwrap());
     let script = repository().join("hack/release.sh");
     let release = |more: &[&str]| {
+        let binaries = ["--binaries", binaries.to_str().unwrap()];
         let arguments = ["--images", images, "--output", folder, "--url", "https://publisher.test/"];
+        let arguments = [&arguments[..], &binaries].concat();
         command(script.to_str().unwrap(), repository(), &[&arguments, more].concat())
     };
     let ended = release(&["--registry", "registry.test/team"]);
@@ -85,6 +96,11 @@ async fn a_release_is_one_folder_that_is_whole() {
 
     let sums = command("sha256sum", &output, &["--check", "--strict", "--quiet", "SHA256SUMS"]);
     assert!(sums.status.success(), "{}", String::from_utf8_lossy(&sums.stdout));
+    let listed = fs::read_to_string(output.join("SHA256SUMS")).unwrap();
+    assert!(
+        listed.contains("cli/clusterprofile.yaml") && listed.contains("-windows-amd64.tar.gz"),
+        "{listed}"
+    );
     let layout = output.join("oci");
     let index: Value = serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
     let mut names = Vec::new();

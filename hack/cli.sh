@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# Builds kubectl-clusterprofile for every platform, and packs it for krew.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: hack/cli.sh [OPTION]...
+
+Builds kubectl-clusterprofile for linux, darwin (macOS) and windows on amd64 and arm64, and writes into a directory:
+
+  kubectl-clusterprofile-VERSION-OS-ARCH.tar.gz  the program and the licence
+  clusterprofile.yaml                            the manifest for krew, with the checksums of these archives
+
+  --output DIR       the directory; by default cli/ in cargo's target directory
+  --platform OS-ARCH only this platform; can be repeated
+  --url URL          where the archives are published, instead of the placeholder https://hub-addons.example
+  --profile NAME     cargo's profile; by default release
+  --binaries DIR     pack DIR/OS-ARCH/kubectl-clusterprofile[.exe], instead of building
+
+Two runs on one commit give the same bytes, whatever the directory: programs contain no paths of the machine, and all
+times are that of the commit, or $SOURCE_DATE_EPOCH.
+
+The programs for Linux are static. Those for macOS and Windows link only libraries of the system. The script does not
+need an SDK: zig has what Windows requires and macOS's libSystem, and the script declares the functions of two macOS
+frameworks by which the program reads the trusted certificates. The programs for macOS have the ad-hoc signature of the
+linker; they are not notarized.
+
+The script needs rustup, and cargo-zigbuild with zig. If they are not installed, it installs them with pip, once, into
+the user's cache.
+USAGE
+}
+readonly zigbuild=0.24.0 zig=0.15.2
+readonly platforms=(linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64)
+
+say() { printf 'cli: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+from=$PWD
+path() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+output='' url=https://hub-addons.example profile=release binaries='' chosen=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit ;;
+    --output | --platform | --url | --profile | --binaries) [ $# -gt 1 ] || { usage >&2; exit 2; } ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  case $1 in
+    --output) output=$(path "$2") ;;
+    --platform) chosen+=("$2") ;;
+    --url) url=${2%/} ;;
+    --profile) profile=$2 ;;
+    --binaries) binaries=$(path "$2") ;;
+  esac
+  shift 2
+done
+[ ${#chosen[@]} -gt 0 ] || chosen=("${platforms[@]}")
+
+triple() {
+  case $1 in
+    linux-amd64) echo x86_64-unknown-linux-musl ;;
+    linux-arm64) echo aarch64-unknown-linux-musl ;;
+    darwin-amd64) echo x86_64-apple-darwin ;;
+    darwin-arm64) echo aarch64-apple-darwin ;;
+    windows-amd64) echo x86_64-pc-windows-gnu ;;
+    windows-arm64) echo aarch64-pc-windows-gnullvm ;;
+    *) die "no program is built for $1: choose from ${platforms[*]}" ;;
+  esac
+}
+program_for() { case $1 in windows-*) echo kubectl-clusterprofile.exe ;; *) echo kubectl-clusterprofile ;; esac; }
+for platform in "${chosen[@]}"; do triple "$platform" >/dev/null; done
+
+target=${CARGO_TARGET_DIR:-$root/target}
+mkdir -p "$target"
+target=$(cd "$target" && pwd)
+[ -n "$output" ] || output=$target/cli
+mkdir -p "$output"
+version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# --- programs ----------------------------------------------------------------------------------------
+
+# Puts cargo-zigbuild, and the zig that it finds, into PATH.
+need_zigbuild() {
+  ! command -v cargo-zigbuild >/dev/null || return 0
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/zigbuild/$zigbuild-$zig
+  if [ ! -x "$cache/bin/cargo-zigbuild" ]; then
+    command -v python3 >/dev/null ||
+      die "cargo-zigbuild is not installed, and neither is python3, which installs it: see https://github.com/rust-cross/cargo-zigbuild"
+    say "installing cargo-zigbuild $zigbuild with zig $zig, once"
+    python3 -m venv "$work/venv"
+    "$work/venv/bin/pip" install --quiet --no-deps --prefix "$work/prefix" "cargo-zigbuild==$zigbuild" "ziglang==$zig" >&2
+    mkdir -p "$(dirname "$cache")"
+    mv -T "$work/prefix" "$cache" 2>/dev/null || [ -x "$cache/bin/cargo-zigbuild" ] || die "cannot write $cache"
+  fi
+  local packages=("$cache"/lib/python*/site-packages)
+  PATH=$cache/bin:$PATH
+  export CARGO_ZIGBUILD_ZIG_PATH=${packages[0]}/ziglang/zig
+  export PATH
+}
+
+# declare_library FILE LIBRARY SYMBOL...: a library of macOS by what it exports, in the format of Apple's SDKs.
+declare_library() {
+  local file=$1 library=$2 symbols
+  shift 2
+  symbols=$(printf ', %s' "$@")
+  mkdir -p "$(dirname "$file")"
+  cat >"$file" <<EOF
+--- !tapi-tbd
+tbd-version: 4
+targets: [ x86_64-macos, arm64-macos ]
+install-name: '$library'
+exports:
+  - targets: [ x86_64-macos, arm64-macos ]
+    symbols: [ ${symbols#, } ]
+...
+EOF
+}
+
+# The functions that the program calls, of Apple's public API. One that is missing here fails the link, by its name.
+declare_macos() {
+  local frameworks=System/Library/Frameworks
+  declare_library "$1/$frameworks/Security.framework/Security.tbd" "/$frameworks/Security.framework/Versions/A/Security" \
+    _SecCertificateCopySubjectSummary _SecCertificateCreateWithData _SecCopyErrorMessageString _SecPolicyCreateSSL \
+    _SecTrustCreateWithCertificates _SecTrustEvaluateWithError _SecTrustSetAnchorCertificates \
+    _SecTrustSetAnchorCertificatesOnly _SecTrustSetOCSPResponse _SecTrustSetVerifyDate
+  declare_library "$1/$frameworks/CoreFoundation.framework/CoreFoundation.tbd" \
+    "/$frameworks/CoreFoundation.framework/Versions/A/CoreFoundation" \
+    _CFArrayCreate _CFDataCreate _CFDateCreate _CFErrorCopyDescription _CFErrorGetCode _CFRelease \
+    _CFStringCreateWithBytes _CFStringGetBytes _CFStringGetCStringPtr _CFStringGetLength \
+    _kCFAbsoluteTimeIntervalSince1970 _kCFAllocatorDefault _kCFTypeArrayCallBacks
+  # Rust's standard library names it, and the program calls nothing of it.
+  declare_library "$1/usr/lib/libiconv.tbd" /usr/lib/libiconv.2.dylib _iconv
+  mkdir -p "$1/usr/include"
+}
+
+# build PLATFORM FILE
+build() {
+  local triple flags separator=$'\x1f' built
+  triple=$(triple "$1")
+  if [ ! -d "$(rustc --print target-libdir --target "$triple")" ]; then
+    command -v rustup >/dev/null || die "the Rust target $triple is not installed, and neither is rustup"
+    rustup target add "$triple" >&2
+  fi
+  # If several prefixes match, the last one applies.
+  flags=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo$separator
+  flags+=--remap-path-prefix=$root=/src$separator--remap-path-prefix=$target=/target
+  SDKROOT=$work/sdk CARGO_TARGET_DIR=$target CARGO_ENCODED_RUSTFLAGS=$flags \
+    cargo zigbuild --locked --package kubectl-clusterprofile --profile "$profile" --target "$triple" >&2
+  built=$target/$triple/$profile/$(program_for "$1")
+  if grep -qaF -e "$root/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$built"; then
+    die "the program for $1 contains a path of this machine"
+  fi
+  install -D -m 0755 "$built" "$2"
+}
+
+if [ -z "$binaries" ]; then
+  need_zigbuild
+  declare_macos "$work/sdk"
+  binaries=$work/binaries
+  for platform in "${chosen[@]}"; do
+    say "building for $platform"
+    build "$platform" "$binaries/$platform/$(program_for "$platform")"
+  done
+fi
+
+# --- archives ----------------------------------------------------------------------------------------
+
+for platform in "${chosen[@]}"; do
+  program=$(program_for "$platform")
+  [ -f "$binaries/$platform/$program" ] || die "$binaries/$platform/$program does not exist"
+  mkdir -p "$work/$platform"
+  install -m 0755 "$binaries/$platform/$program" "$work/$platform/"
+  install -m 0644 LICENSE "$work/$platform/"
+  tar --create --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" \
+    --directory "$work/$platform" "$program" LICENSE | gzip --no-name --best \
+    >"$output/kubectl-clusterprofile-$version-$platform.tar.gz"
+done
+
+# --- krew --------------------------------------------------------------------------------------------
+
+{
+  cat <<EOF
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: clusterprofile
+spec:
+  version: v$version
+  homepage: $url
+  shortDescription: Show which clusters a namespace sees, and why not
+  description: |
+    Lists the ClusterProfiles that a namespace on an Open Cluster Management hub
+    sees, and explains why it does not see, or not reach, a cluster: binding, set,
+    profile, access provider, account, token, credential and permissions. Tests
+    the way to a cluster hop by hop, and prints a kubeconfig without any secret.
+  caveats: |
+    The commands test and kubeconfig use the exec plugin cp-creds:
+    $url
+  platforms:
+EOF
+  for platform in "${chosen[@]}"; do
+    archive=kubectl-clusterprofile-$version-$platform.tar.gz
+    cat <<EOF
+    - selector:
+        matchLabels:
+          os: ${platform%-*}
+          arch: ${platform#*-}
+      uri: $url/releases/v$version/$archive
+      sha256: $(sha256sum "$output/$archive" | cut -d' ' -f1)
+      files:
+        - from: $(program_for "$platform")
+          to: .
+        - from: LICENSE
+          to: .
+      bin: $(program_for "$platform")
+EOF
+  done
+} >"$output/clusterprofile.yaml"
+say "$output contains kubectl-clusterprofile $version for ${chosen[*]}"
