@@ -165,12 +165,12 @@ pub(crate) fn kubeconfig_path(directory: &Path, user: &str) -> PathBuf {
 }
 
 /// Writes a new file that only we may read.
-pub(crate) fn write_private(path: &Path, contents: &str) -> Result<(), HubError> {
+pub(crate) fn write_private(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), HubError> {
     OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path)
-        .and_then(|mut file| file.write_all(contents.as_bytes()))
+        .and_then(|mut file| file.write_all(contents.as_ref()))
         .map_err(|source| HubError::io(format!("write {}", path.display()), source))
 }

@@ -13,6 +13,7 @@ use crate::certificates::Certificates;
 use crate::crds::{CrdSet, Flavour};
 use crate::eventually::{Outcome, try_eventually};
 use crate::supervisor::{Program, Supervised};
+use crate::template::Template;
 use crate::users::{self, Users};
 use crate::{HubError, LocalHub, crds, grants, ports, programs, random};
 
@@ -89,10 +90,14 @@ impl HubBuilder {
     async fn start_in(self, bin: &Path, place: HubPlace) -> Result<LocalHub, HubError> {
         let _starting = capacity::start().await;
         let users = Users::new(&self.users)?;
-        let chosen = self.crds.choose(self.flavour)?;
         let directory = own_directory(self.directory)?;
+        let key = (self.flavour, self.crds);
+        let template = Template::find(&key);
 
-        // First, because its supervisor creates the directory.
+        if let Some(template) = &template {
+            template.write(&directory)?;
+        }
+        // Before anything secret is written: its supervisor removes the directory, however this process ends.
         let etcd = Supervised::start(&directory, &programs::etcd(bin)).await?;
         let certificates = Certificates::generate()?;
         for (file, contents) in [
@@ -115,8 +120,14 @@ impl HubBuilder {
         access.write_kubeconfigs(&directory)?;
 
         let harness = access.harness()?;
-        crds::install(&harness, &chosen).await?;
-        grants::grant_everything(&harness, access.harness_as(users::OCM)?).await?;
+        if let Some(template) = &template {
+            crds::wait_until_served(&harness, &template.crds).await?;
+        } else {
+            let crds = key.1.choose(self.flavour)?;
+            crds::install(&harness, &crds).await?;
+            grants::grant_everything(&harness, access.harness_as(users::OCM)?).await?;
+            Template::keep(key, crds, &directory, &etcd).await?;
+        }
 
         // Last: the garbage collector discovers new kinds only every 30 seconds, and so knows those that exist when it
         // starts.

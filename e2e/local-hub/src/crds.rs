@@ -173,6 +173,21 @@ pub(crate) async fn install(harness: &Client, crds: &[CustomResourceDefinition])
     Ok(())
 }
 
+/// Waits until the resources of installed CRDs are served by an API server that has just become ready.
+pub(crate) async fn wait_until_served(
+    harness: &Client,
+    crds: &[CustomResourceDefinition],
+) -> Result<(), HubError> {
+    try_join_all(crds.iter().map(async |crd| {
+        try_eventually(&format!("{} is served", name_of(crd)), PATIENCE, async || {
+            try_join_all(served_versions(crd).map(|version| list(harness, crd, version))).await.map(drop)
+        })
+        .await
+    }))
+    .await?;
+    Ok(())
+}
+
 /// Replaces the spec of an existing CRD, and waits until each version is served or not accordingly.
 pub(crate) async fn update(harness: &Client, crd: &CustomResourceDefinition) -> Result<(), HubError> {
     let name = name_of(crd);

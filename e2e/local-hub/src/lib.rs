@@ -89,7 +89,8 @@
 //!   removed; dropping a hub waits for this.
 //! - **Effects are complete on return.** CRDs are served, permissions are effective, controllers run, and requests
 //!   before a [`Mark`] are in front of it in the audit log.
-//! - **Hubs are isolated.** Each has its own data, authority, credentials, directory and port.
+//! - **Hubs are isolated.** Each has its own data, authority, credentials, directory and port. Its data begins as a copy
+//!   of what the first hub of the process with the same CRDs had when it was ready.
 //!
 //! # Limits
 //!
@@ -120,6 +121,7 @@ mod running;
 mod service_accounts;
 mod serving;
 mod supervisor;
+mod template;
 mod user_server;
 mod users;
 

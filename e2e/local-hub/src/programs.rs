@@ -27,6 +27,12 @@ pub(crate) const TOKENS: &str = "tokens.csv";
 const ETCD_CLIENTS: &str = "unix://etcd-clients:0";
 const ETCD_PEERS: &str = "unix://etcd-peers:0";
 
+/// How much the API server's heap may grow between two garbage collections, in percent, unless the environment sets it.
+/// With Go's default of 100, the collections during its start take a fifth of its CPU time; with this, it uses 130 MiB
+/// more.
+const GARBAGE: &str = "400";
+const GARBAGE_VARIABLE: &str = "GOGC";
+
 /// Logs only the user, request, time and response code.
 pub(crate) const AUDIT_POLICY_YAML: &str = "\
 apiVersion: audit.k8s.io/v1
@@ -100,7 +106,7 @@ pub(crate) fn etcd(directory: &Path) -> Program {
 }
 
 pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
-    program(
+    let api_server = program(
         directory,
         "kube-apiserver",
         [
@@ -126,7 +132,12 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
             // rotation in every version.
             "--audit-log-maxsize=1000000".to_owned(),
         ],
-    )
+    );
+    let environment = match std::env::var_os(GARBAGE_VARIABLE) {
+        Some(_) => Vec::new(),
+        None => vec![(GARBAGE_VARIABLE.into(), GARBAGE.into())],
+    };
+    Program { environment, ..api_server }
 }
 
 /// The controllers of an API and of workloads, if requested.

@@ -265,6 +265,28 @@ async fn an_api_server_comes_back_as_it_went() {
 }
 
 #[tokio::test]
+async fn hubs_start_from_the_same_data_and_have_nothing_of_each_other() {
+    // As long as no hub has been ready, each one starts from nothing.
+    drop(small().start().await.unwrap());
+    let second = small().start().await.unwrap();
+    let mine = second.client_as("admin").await.unwrap();
+    ocm::namespace("second").create(&mine).await.unwrap();
+    let third = small().start().await.unwrap();
+    let theirs = third.client_as("admin").await.unwrap();
+
+    let uid = async |client: &Client, name: &str| {
+        Api::<Namespace>::all(client.clone())
+            .get_opt(name)
+            .await
+            .unwrap()
+            .and_then(|found| found.metadata.uid)
+    };
+    assert_eq!(uid(&mine, "kube-system").await, uid(&theirs, "kube-system").await);
+    assert!(uid(&mine, "second").await.is_some());
+    assert_eq!(uid(&theirs, "second").await, None);
+}
+
+#[tokio::test]
 async fn a_large_fleet_is_made_in_seconds() {
     let hub = LocalHub::builder().without_controller_manager().start().await.unwrap();
     let admin = hub.client_as("admin").await.unwrap();
