@@ -10,18 +10,21 @@ use crate::support::proxy::{
 };
 use crate::support::shown::{condition, profile, provider};
 use crate::support::{Addons, Hub, SOON, rights, world};
+use futures::future::{join, join_all};
 use kube::api::{Patch, PatchParams, PostParams};
 use local_hub::{Flavour, LocalHub, eventually, ocm};
 use serde_json::{Value, json};
 
-/// How often each of the others writes.
-const ROUNDS: usize = 300;
+/// Several, since a profile that has been written ten times in a row is written every two seconds.
+const CLUSTERS: [&str; 5] = ["c1", "c2", "c3", "c4", "c5"];
+/// How often each of the others writes each profile.
+const ROUNDS: usize = 60;
 /// The minimum number of changes of the trust anchors.
-const CHANGES: usize = 30;
+const CHANGES: usize = 9;
 
 /// A writer of status that retries after a conflict.
-async fn write(hub: &Hub, under_version: bool, change: impl Fn(&Value) -> Value) -> Value {
-    let object = projected(TEAM, "c1");
+async fn write(hub: &Hub, cluster: &str, under_version: bool, change: impl Fn(&Value) -> Value) -> Value {
+    let object = projected(TEAM, cluster);
     let api = object.api(&hub.ocm);
     eventually("the status is written", SOON, async || {
         let current = world::get(&hub.ocm, &object).await.unwrap();
@@ -29,7 +32,7 @@ async fn write(hub: &Hub, under_version: bool, change: impl Fn(&Value) -> Value)
         if under_version {
             patch["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
         }
-        match api.patch_status("c1", &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api.patch_status(cluster, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(written) => Ok(Some(serde_json::to_value(written).unwrap())),
             Err(kube::Error::Api(status)) if status.code == 409 && under_version => Ok(None),
             Err(error) => Err(error),
@@ -39,13 +42,13 @@ async fn write(hub: &Hub, under_version: bool, change: impl Fn(&Value) -> Value)
 }
 
 /// Another provisioner: reads the list, sets its own entry, writes the list.
-async fn rival(hub: &Hub) {
+async fn rival(hub: &Hub, cluster: &str) {
     let mut last = Value::Null;
     for round in 0..ROUNDS {
         let next = json!({ "name": "rival", "cluster": {
             "server": format!("https://rival.example/{round}"), "disable-compression": round % 2 == 0,
         } });
-        let written = write(hub, true, |status| {
+        let written = write(hub, cluster, true, |status| {
             let mut entries = status["accessProviders"].as_array().cloned().unwrap_or_default();
             let at = entries.iter().position(|entry| entry["name"] == "rival");
             let before = at.map_or(Value::Null, |at| entries.remove(at));
@@ -80,9 +83,9 @@ fn projector_part(status: &Value) -> Value {
 }
 
 /// Open Cluster Management's own projector: merge patches of its own fields, with or without a resourceVersion.
-async fn other_projector(hub: &Hub) {
+async fn other_projector(hub: &Hub, cluster: &str) {
     for round in 0..ROUNDS {
-        let written = write(hub, round % 2 == 0, |status| {
+        let written = write(hub, cluster, round % 2 == 0, |status| {
             if round > 0 {
                 assert_eq!(projector_part(status), of_projector(round - 1));
             }
@@ -93,15 +96,15 @@ async fn other_projector(hub: &Hub) {
     }
 }
 
-/// Changes the proxy's authority each time our entry shows the previous change, until the others are done.
-async fn authorities<'a>(hub: &Hub, all: &'a [Authority], done: &Cell<usize>) -> &'a Authority {
+/// Changes the proxy's authority each time our entries show the previous change, until the others are done.
+async fn authorities<'a>(hub: &Hub, all: &'a [Authority], done: &Cell<bool>) -> &'a Authority {
     let mut current = &all[0];
     for (change, next) in all.iter().cycle().enumerate().skip(1) {
-        if change > CHANGES && done.get() == 2 {
+        if change > CHANGES && done.get() {
             break;
         }
         serving(HOME, &next.chain()).update(&hub.ocm).await.unwrap();
-        publishes(hub, "c1", HOME, &[next]).await;
+        join_all(CLUSTERS.map(async |cluster| publishes(hub, cluster, HOME, &[next]).await)).await;
         current = next;
     }
     current
@@ -110,29 +113,29 @@ async fn authorities<'a>(hub: &Hub, all: &'a [Authority], done: &Cell<usize>) ->
 async fn nothing_is_lost(lists: Flavour) {
     let hub = hub(lists).await;
     let all: Vec<Authority> = ["a", "b", "c"].map(Authority::new).into();
-    install(&hub, &all[0], &["c1"]).await;
-    project(&hub, &["c1"]).await;
+    install(&hub, &all[0], &CLUSTERS).await;
+    project(&hub, &CLUSTERS).await;
     let addons = provisioner(&hub, &["--ca-overlap=0"]).await;
-    publishes(&hub, "c1", HOME, &[&all[0]]).await;
+    join_all(CLUSTERS.map(async |cluster| publishes(&hub, cluster, HOME, &[&all[0]]).await)).await;
 
-    let done = Cell::new(0);
-    let ((), (), last) = tokio::join!(
+    let done = Cell::new(false);
+    let ((), last) = tokio::join!(
         async {
-            rival(&hub).await;
-            done.update(|done| done + 1);
-        },
-        async {
-            other_projector(&hub).await;
-            done.update(|done| done + 1);
+            join_all(CLUSTERS.map(|cluster| join(rival(&hub, cluster), other_projector(&hub, cluster))))
+                .await;
+            done.set(true);
         },
         authorities(&hub, &all, &done),
     );
-    let shown = publishes(&hub, "c1", HOME, &[last]).await;
-    assert_eq!(projector_part(&shown["status"]), of_projector(ROUNDS - 1));
-    let rival = format!("https://rival.example/{}", ROUNDS - 1);
-    assert_eq!(provider(&shown, "rival")["cluster"]["server"], rival);
-    assert_eq!(shown["status"]["accessProviders"].as_array().unwrap().len(), 2, "{shown:#}");
-    assert!(addons.metric(proxy::WRITTEN).await >= Some(f64::from(u32::try_from(CHANGES).unwrap())));
+    for cluster in CLUSTERS {
+        let shown = publishes(&hub, cluster, HOME, &[last]).await;
+        assert_eq!(projector_part(&shown["status"]), of_projector(ROUNDS - 1));
+        let rival = format!("https://rival.example/{}", ROUNDS - 1);
+        assert_eq!(provider(&shown, "rival")["cluster"]["server"], rival);
+        assert_eq!(shown["status"]["accessProviders"].as_array().unwrap().len(), 2, "{shown:#}");
+    }
+    let written = f64::from(u32::try_from(CHANGES * CLUSTERS.len()).unwrap());
+    assert!(addons.metric(proxy::WRITTEN).await >= Some(written));
     addons.measures("hub_addons_findings_reported_total{reason=\"WriteRefused\"}", 0.0).await;
 }
 
@@ -156,21 +159,24 @@ async fn nothing_is_lost_between_three_writers_where_v1alpha2_is_served() {
 async fn an_entry_that_a_careless_writer_drops_is_back_each_time() {
     let hub = hub(Flavour::Atomic).await;
     let authority = Authority::new("authority");
-    install(&hub, &authority, &["c1"]).await;
-    project(&hub, &["c1"]).await;
+    install(&hub, &authority, &CLUSTERS).await;
+    project(&hub, &CLUSTERS).await;
     let addons = provisioner(&hub, &[]).await;
-    for round in 0..ROUNDS / 3 {
-        let list =
-            json!([{ "name": "theirs", "cluster": { "server": format!("https://t.example/{round}") } }]);
-        world::merge_status(&hub.ocm, &projected(TEAM, "c1"), &json!({ "accessProviders": list })).await;
-        // Not every time: it should write before, during and after our writes.
-        if round % 5 == 0 {
-            publishes(&hub, "c1", HOME, &[&authority]).await;
+    join_all(CLUSTERS.map(async |cluster| {
+        for round in 0..10 {
+            let list =
+                json!([{ "name": "theirs", "cluster": { "server": format!("https://t.example/{round}") } }]);
+            let status = json!({ "accessProviders": list });
+            world::merge_status(&hub.ocm, &projected(TEAM, cluster), &status).await;
+            // Not every time: it should write before, during and after our writes.
+            if round % 5 == 0 {
+                publishes(&hub, cluster, HOME, &[&authority]).await;
+            }
         }
-    }
-    let shown = publishes(&hub, "c1", HOME, &[&authority]).await;
-    let theirs = format!("https://t.example/{}", ROUNDS / 3 - 1);
-    assert_eq!(provider(&shown, "theirs")["cluster"]["server"], theirs);
+        let shown = publishes(&hub, cluster, HOME, &[&authority]).await;
+        assert_eq!(provider(&shown, "theirs")["cluster"]["server"], "https://t.example/9");
+    }))
+    .await;
     addons.measures("hub_addons_findings_reported_total{reason=\"WriteRefused\"}", 0.0).await;
 }
 
@@ -181,13 +187,15 @@ async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
     hub.grant("projector", rights::projector()).await.unwrap();
     hub.grant("provisioner", rights::provisioner()).await.unwrap();
     let all: Vec<Authority> = ["a", "b", "c"].map(Authority::new).into();
-    install(&hub, &all[0], &["c1"]).await;
+    install(&hub, &all[0], &CLUSTERS).await;
     world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
-    let in_round = |round: usize| {
-        let cluster = ocm::ManagedCluster::named("c1").in_set("blue");
+    let in_round = |cluster: &str, round: usize| {
+        let cluster = ocm::ManagedCluster::named(cluster).in_set("blue");
         cluster.version(&format!("v1.36.{round}")).claim("round", &round.to_string())
     };
-    in_round(0).create(&hub.ocm).await.unwrap();
+    for cluster in CLUSTERS {
+        in_round(cluster, 0).create(&hub.ocm).await.unwrap();
+    }
     let _projector = Addons::launch(
         &hub,
         "projector",
@@ -196,27 +204,32 @@ async fn beside_our_own_projector_in_another_process_both_parts_are_right() {
     )
     .await;
     let _provisioner = Addons::launch(&hub, "provisioner", "provisioner", &[ALONE, "--ca-overlap=0"]).await;
-    publishes(&hub, "c1", HOME, &[&all[0]]).await;
+    join_all(CLUSTERS.map(async |cluster| publishes(&hub, cluster, HOME, &[&all[0]]).await)).await;
 
-    // Both react to the same event at the same moment, a hundred times.
-    let rounds = ROUNDS / 3;
-    for round in 1..=rounds {
+    // Both react to events at the same moment, again and again.
+    for round in 1..=CHANGES {
         let authority = &all[round % all.len()];
-        let (cluster, secret) = (in_round(round), serving(HOME, &authority.chain()));
-        let (cluster, secret) = tokio::join!(cluster.update(&hub.ocm), secret.update(&hub.ocm));
-        cluster.unwrap();
+        let clusters =
+            join_all(CLUSTERS.map(async |cluster| in_round(cluster, round).update(&hub.ocm).await.unwrap()));
+        let serving = serving(HOME, &authority.chain());
+        let (_, secret) = tokio::join!(clusters, serving.update(&hub.ocm));
         secret.unwrap();
-        profile(&hub.ocm, (TEAM, "c1"), "shows both", |profile| {
-            profile["status"]["version"]["kubernetes"] == format!("v1.36.{round}")
-                && anchors_in(profile) == anchors_of(&[authority])
-        })
+        join_all(CLUSTERS.map(|cluster| {
+            profile(&hub.ocm, (TEAM, cluster), "shows both", move |profile| {
+                profile["status"]["version"]["kubernetes"] == format!("v1.36.{round}")
+                    && anchors_in(profile) == anchors_of(&[authority])
+            })
+        }))
         .await;
     }
-    let last = &all[rounds % all.len()];
-    let shown = publishes(&hub, "c1", HOME, &[last]).await;
-    assert!(has_entry(&shown, &proxy::server(HOME, "c1"), "c1", &[last]));
-    assert_eq!(shown["status"]["properties"], json!([{ "name": "round", "value": rounds.to_string() }]));
-    assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
+    let last = &all[CHANGES % all.len()];
+    for cluster in CLUSTERS {
+        let shown = publishes(&hub, cluster, HOME, &[last]).await;
+        assert!(has_entry(&shown, &proxy::server(HOME, cluster), cluster, &[last]));
+        let properties = json!([{ "name": "round", "value": CHANGES.to_string() }]);
+        assert_eq!(shown["status"]["properties"], properties);
+        assert_eq!(condition(&shown, "ControlPlaneHealthy")["status"], "True");
+    }
 }
 
 #[tokio::test]

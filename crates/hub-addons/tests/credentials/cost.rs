@@ -1,5 +1,5 @@
-//! The cost of the credential syncer: requests, counted in the API server's audit log for 200 clusters in 5 namespaces
-//! with one account each; and memory on a hub full of unrelated Secrets.
+//! The cost of the credential syncer: requests, counted in the API server's audit log (the scenarios of the benchmark
+//! count the same for 200 clusters in 5 namespaces); and memory on a hub full of unrelated Secrets.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -43,17 +43,17 @@ fn token_of(cluster: &str) -> ServiceAccountToken {
 
 #[tokio::test]
 async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_nothing() {
-    let fleet = ocm::Fleet::of(200, 5);
+    let fleet = ocm::Fleet::of(40, 5);
     let hub = hub_with_profiles(&fleet).await;
     create_tokens(&hub.ocm, fleet.clusters.iter().map(|cluster| token_of(cluster))).await.unwrap();
 
     let before = hub.audit().mark().await.unwrap();
     let addons = Addons::beside(&hub, &[SYNCER]).await;
-    addons.measures_within(SYNCED, 1000.0, WHOLE_FLEET).await;
+    addons.measures_within(SYNCED, 200.0, WHOLE_FLEET).await;
     addons.measures(IDLE, 0.0).await;
     let cold = of_addons(&hub.audit().since(&before).await.unwrap());
-    assert_eq!(cold.count(|r| r.verb == "create" && r.resource == "secrets"), 1000, "{cold}");
-    assert_eq!(cold.writes().len(), 1000, "{cold}");
+    assert_eq!(cold.count(|r| r.verb == "create" && r.resource == "secrets"), 200, "{cold}");
+    assert_eq!(cold.writes().len(), 200, "{cold}");
     assert_eq!(cold.count(|r| r.verb == "get"), 0, "{cold}");
     // Clusters, sets, bindings, profiles and their definition, accounts, tokens, copies: one list each.
     assert_eq!(cold.count(|r| r.verb == "list"), 8, "{cold}");
@@ -74,7 +74,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
 
     let before = hub.audit().mark().await.unwrap();
     let addons = Addons::beside(&hub, &[SYNCER]).await;
-    addons.measures_within(SYNCED, 1000.0, WHOLE_FLEET).await;
+    addons.measures_within(SYNCED, 200.0, WHOLE_FLEET).await;
     addons.measures(IDLE, 0.0).await;
     let restart = of_addons(&hub.audit().since(&before).await.unwrap());
     assert_eq!(restart.writes().len(), 0, "{restart}");
@@ -86,7 +86,7 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     fleet.cluster("cluster-0001").label("nobody-asks", "for-this").update(&hub.ocm).await.unwrap();
     let leaving = fleet.cluster("cluster-0002").label(ocm::SET_LABEL, "elsewhere");
     leaving.update(&hub.ocm).await.unwrap();
-    addons.measures(SYNCED, 995.0).await;
+    addons.measures(SYNCED, 195.0).await;
     addons.measures(IDLE, 0.0).await;
     let change = of_addons(&hub.audit().since(&before).await.unwrap());
     assert_eq!(change.count(|r| r.verb == "delete" && r.resource == "secrets"), 5, "{change}");
@@ -103,11 +103,11 @@ async fn holds(client: &Client, namespace: &str, name: &str, token: &[u8]) {
     .await;
 }
 
-/// The size and number of the other Secrets: 80 MB in all.
-const OTHERS: (usize, usize) = (8 * 1024, 10_000);
+/// The size and number of the other Secrets: 20 MB in all, five times what is allowed to be added.
+const OTHERS: (usize, usize) = (8 * 1024, 2_500);
 
 #[tokio::test]
-async fn ten_thousand_other_secrets_of_the_hub_never_enter_the_process() {
+async fn thousands_of_other_secrets_of_the_hub_never_enter_the_process() {
     let fleet = ocm::Fleet::of(20, 2);
     let hub = hub_with_profiles(&fleet).await;
     create_tokens(&hub.ocm, fleet.clusters.iter().map(|cluster| token_of(cluster))).await.unwrap();
