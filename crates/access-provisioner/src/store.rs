@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
-use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, Known};
+use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, CLUSTER_PROXY, Known};
 use hub_core::note::{Note, Subject};
 use hub_core::profile::{ObservedProfile, Share};
 use hub_core::trust::{TrustBundle, TrustError};
@@ -30,6 +30,8 @@ pub(crate) struct Store {
     anchor_watch: Mutex<Option<HeldWatch>>,
     /// The latest findings on the trust anchors.
     anchor_report: Mutex<Option<AnchorReport>>,
+    /// The latest findings on the configuration of the proxy that do not follow from the index.
+    configuration_report: Mutex<Vec<Note>>,
 }
 
 /// The findings on the trust anchors that do not follow from the index.
@@ -62,16 +64,31 @@ impl Store {
             tally: Tally::new(name, shared.host.metrics.clone()),
             anchor_watch: Mutex::default(),
             anchor_report: Mutex::default(),
+            configuration_report: Mutex::default(),
         })
     }
 
     /// What the provisioner wants of a profile.
     pub(crate) fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
-        let index = self.index.lock();
-        let offer =
-            observed.filter(|observed| self.is_ours(observed)).map(|observed| index.offer(key, observed));
-        self.tally.set(key, observed.zip(offer.as_ref()));
-        offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
+        self.update(|index| {
+            let offer = index.decide(key, observed.filter(|observed| self.is_ours(observed)));
+            self.tally.set(key, observed.zip(offer.as_ref()));
+            offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
+        })
+    }
+
+    /// Changes the index, and reports if cluster-proxy's own controller turns out to work beside the provisioner.
+    fn update<T>(&self, change: impl FnOnce(&mut AccessIndex) -> T) -> T {
+        let (result, is_news) = {
+            let mut index = self.index.lock();
+            let before = index.contest_note();
+            let result = change(&mut index);
+            (result, index.contest_note() != before)
+        };
+        if is_news {
+            self.report_again_on_configuration(&self.configuration_report.lock());
+        }
+        result
     }
 
     /// Every watch has its first list: trust anchors that profiles publish and the source lacks were replaced while no
@@ -87,22 +104,23 @@ impl Store {
         }
     }
 
-    /// Records trust anchors read at a location.
+    /// Records the content of the key at a location, and the trust anchors in it.
     pub(crate) fn set_anchors(
         self: &Arc<Self>,
         place: AnchorPlace,
+        content: &[u8],
         reading: Result<TrustBundle, TrustError>,
     ) {
-        let (change, inherited) = {
-            let mut index = self.index.lock();
+        let (change, inherited) = self.update(|index| {
             // Under the lock: before the first lists are complete, `begin` runs after this and sees the reading.
             let late = self.host.is_working() && index.current_anchors().is_none();
+            index.set_served(place, content);
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
             self.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
-            let inherited = late && change != AnchorChange::None && self.inherit(&mut index);
+            let inherited = late && change != AnchorChange::None && self.inherit(index);
             (change, inherited)
-        };
+        });
         self.follow_up(&change);
         if inherited {
             self.after_inherited();
@@ -127,7 +145,7 @@ impl Store {
 
     /// Records the configuration of the proxy.
     pub(crate) fn set_configuration(&self, configuration: Known<Namespace>) {
-        if self.index.lock().set_configuration(configuration) {
+        if self.update(|index| index.set_configuration(configuration)) {
             self.enqueue_all();
         }
     }
@@ -159,6 +177,19 @@ impl Store {
     /// Reports all findings on a subject.
     pub(crate) fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
         self.host.reporter.report(subject, uid, notes);
+    }
+
+    /// Reports the findings on the configuration of the proxy.
+    pub(crate) fn report_configuration(&self, notes: Vec<Note>) {
+        let mut last = self.configuration_report.lock();
+        *last = notes;
+        self.report_again_on_configuration(&last);
+    }
+
+    fn report_again_on_configuration(&self, last: &[Note]) {
+        let contest = self.index.lock().contest_note();
+        let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
+        self.report(&subject, None, last.iter().cloned().chain(contest).collect());
     }
 
     /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.

@@ -89,15 +89,10 @@ impl ConfigurationSink {
         self.seen = false;
         self.leave();
         self.store.set_configuration(Known::Absent);
-        self.report(vec![Note::new(
+        self.store.report_configuration(vec![Note::new(
             Reason::NoProxyConfiguration,
             "it does not exist, so no access provider is published in ClusterProfiles",
         )]);
-    }
-
-    fn report(&self, notes: Vec<Note>) {
-        let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
-        self.store.report(&subject, None, notes);
     }
 }
 
@@ -115,12 +110,12 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
         });
         match namespace {
             Ok(namespace) => {
-                self.report(Vec::new());
+                self.store.report_configuration(Vec::new());
                 self.follow(namespace);
             }
             // Whether the proxy exists is unknown, so the last known state stays.
             Err(error) => {
-                self.report(vec![Note::new(
+                self.store.report_configuration(vec![Note::new(
                     Reason::Unreadable,
                     format!("cannot be read, access providers are kept unchanged: {error}"),
                 )]);
@@ -173,7 +168,7 @@ impl CertificateSink {
     fn read(&self, uid: Option<&str>, text: Option<&[u8]>) {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
         let note = reading.as_ref().err().map(|error| self.note(&error.to_string()));
-        self.store.set_anchors(self.place, reading);
+        self.store.set_anchors(self.place, text.unwrap_or_default(), reading);
         self.store.report_anchors(&self.subject, uid, note);
     }
 

@@ -13,13 +13,10 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
-use hub_core::access;
+use hub_core::access::{self, USER_SERVER};
 use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
 use jiff::SignedDuration;
-
-/// Service and port of cluster-proxy's user server.
-const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -259,13 +259,14 @@ impl<'a> Reading<'a> {
         let reading = match get(&secrets, SERVING_CERT_SECRET).await? {
             Got::Found(secret) => {
                 let text = secret.data.as_ref().and_then(|data| data.get(SERVING_CERT_KEY));
-                text.map_or(Err(TrustError::NoCertificate), |text| TrustBundle::from_pem(&text.0))
+                let text = text.map(|text| text.0.as_slice());
+                hub.access.set_served(place, text.unwrap_or_default());
+                text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem)
             }
             Got::Absent => Err(TrustError::NoCertificate),
             Got::Refused => return Ok(()),
         };
         hub.knows_anchors = true;
-        let place = hub.access.place();
         hub.access.set_anchors(place, reading);
         Ok(())
     }
@@ -284,6 +285,7 @@ impl<'a> Reading<'a> {
         let profiles = self.spread(self.named(), &self.namespaces(), api, &params).await?;
         mark_listed(profiles.complete.as_ref(), |namespace| {
             hub.profiles_of.add(namespace);
+        let place = hub.access.place();
         });
         for object in profiles.objects {
             let key = ProfileKey {

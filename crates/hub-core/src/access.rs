@@ -7,6 +7,8 @@
 //! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock, ends
 //! overlaps ([`AccessIndex::end_overlap`]).
 
+mod contest;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,11 +18,14 @@ use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey, is_dns_sub
 use k8s_openapi::ByteString;
 use serde_json::json;
 
+use self::contest::Contest;
 use crate::endpoint::{self, ServerTemplate};
 use crate::fleet::{self, Endpoint, Fleet};
 use crate::note::{Note, Reason};
 use crate::profile::{ObservedProfile, Share, StatusShare};
 use crate::trust::{TrustAnchor, TrustBundle, TrustError};
+
+pub use self::contest::USER_SERVER;
 
 /// The provider name that OCM uses and consumers configure.
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
@@ -87,11 +92,13 @@ pub enum Withheld {
     NoEndpoint,
     /// Entries of others fill the list.
     NoRoom,
+    /// cluster-proxy's own controller writes the entry again whenever it is replaced.
+    Contested,
 }
 
 impl Withheld {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoConfiguration,
         Self::ConfigurationUnknown,
         Self::NoAddon,
@@ -101,6 +108,7 @@ impl Withheld {
         Self::NoCluster,
         Self::NoEndpoint,
         Self::NoRoom,
+        Self::Contested,
     ];
 
     /// The reason as a metric's label.
@@ -116,6 +124,7 @@ impl Withheld {
             Self::NoCluster => "no_cluster",
             Self::NoEndpoint => "no_endpoint",
             Self::NoRoom => "no_room",
+            Self::Contested => "contested",
         }
     }
 }
@@ -274,6 +283,7 @@ pub struct AccessIndex {
     addons_listed: bool,
     place: AnchorPlace,
     anchors: Anchors,
+    contest: Contest,
 }
 
 #[derive(Debug, Default)]
@@ -328,6 +338,7 @@ impl AccessIndex {
             addons_listed: false,
             place: AnchorPlace(0),
             anchors: Anchors::default(),
+            contest: Contest::default(),
         }
     }
 
@@ -360,6 +371,7 @@ impl AccessIndex {
             self.configuration = configuration;
             self.place = AnchorPlace(self.place.0 + 1);
             self.anchors.readable = false;
+            self.contest.restart();
         }
         changed
     }
@@ -419,7 +431,7 @@ impl AccessIndex {
     }
 
     /// Records the anchors that a profile publishes at startup. Those that the source lacks count as replaced now;
-    /// returns whether there are any.
+    /// returns whether there are any. A serving certificate that the source contains is not replaced but superfluous.
     pub fn inherit(&mut self, key: &ProfileKey, published: &TrustBundle) -> bool {
         if !self.overlap {
             return false;
@@ -428,6 +440,7 @@ impl AccessIndex {
         let replaced: BTreeSet<_> = published
             .anchors()
             .filter(|anchor| known.is_none_or(|known| known.anchors().all(|current| current != *anchor)))
+            .filter(|anchor| !self.contest.serves(anchor))
             .cloned()
             .collect();
         let any = !replaced.is_empty();

@@ -90,6 +90,8 @@ pub enum Reason {
     NoTrustAnchor,
     /// The access providers of others fill the list of a profile.
     TooManyAccessProviders,
+    /// cluster-proxy's own controller writes access providers beside the provisioner.
+    AccessProviderContested,
     /// Replaced and new trust anchors together are too large to be published.
     OverlapTooLarge,
     /// A cluster's own endpoint may not be published.
@@ -132,7 +134,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -147,6 +149,7 @@ impl Reason {
         Self::NoProxyConfiguration,
         Self::NoTrustAnchor,
         Self::TooManyAccessProviders,
+        Self::AccessProviderContested,
         Self::OverlapTooLarge,
         Self::EndpointRefused,
         Self::CredentialWithheld,
@@ -186,6 +189,7 @@ impl Reason {
             Self::NoProxyConfiguration => "NoProxyConfiguration",
             Self::NoTrustAnchor => "NoTrustAnchor",
             Self::TooManyAccessProviders => "TooManyAccessProviders",
+            Self::AccessProviderContested => "AccessProviderContested",
             Self::OverlapTooLarge => "OverlapTooLarge",
             Self::EndpointRefused => "EndpointRefused",
             Self::CredentialWithheld => "CredentialWithheld",

@@ -193,6 +193,7 @@ fn withheld_code(why: Withheld) -> &'static str {
         Withheld::NoCluster => "NoSuchCluster",
         Withheld::NoEndpoint => "NoEndpoint",
         Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
+        Withheld::Contested => Reason::AccessProviderContested.as_str(),
     }
 }
 
@@ -260,5 +261,9 @@ fn withheld_text(why: Withheld) -> &'static str {
         Withheld::NoCluster => "the hub has no such ManagedCluster",
         Withheld::NoEndpoint => "the cluster reports no usable endpoint",
         Withheld::NoRoom => "other access providers fill the list of the profile",
+        Withheld::Contested => {
+            "cluster-proxy's own controller has written the access provider: disable its feature gate \
+             ClusterProfileAccessProvider"
+        }
     }
 }

@@ -171,6 +171,12 @@ impl Pair<'_> {
         let is_off = matches!(hub.leading(PROVISIONER), Leading::NoLease)
             && matches!(hub.leading(PROJECTOR), Leading::Leads(_));
         let configured = access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
+        if hub.access.is_ocms(key, observed) == Some(true)
+            && matches!(hub.leading(PROVISIONER), Leading::Leads(_))
+        {
+            findings.add(self.withheld(Withheld::Contested));
+            return;
+        }
         match (&offer, &entry) {
             // The trust anchors of a configured server are not read.
             (Offer::Keep(Withheld::NoTrustAnchor), _)
@@ -282,6 +288,11 @@ impl Pair<'_> {
                 Object::cluster_scoped("ManagedCluster", cluster),
                 format!("kubectl get managedcluster {cluster} --output yaml"),
             ),
+            Withheld::Contested => (
+                self.profile_object(),
+                "kubectl get deployments --all-namespaces --field-selector metadata.name=cluster-proxy-addon-manager"
+                    .to_owned(),
+            ),
             Withheld::NoRoom => (
                 self.profile_object(),
                 format!(
@@ -290,8 +301,12 @@ impl Pair<'_> {
                 ),
             ),
         };
+        let (field, value) = match why {
+            Withheld::Contested => ("status.accessProviders", "the entry of cluster-proxy's own controller"),
+            _ => ("metadata.name", "not found or not usable"),
+        };
         self.finding(Step::AccessProvider, Mark::Problem, Code::Withheld(why), object)
-            .field("metadata.name", "not found or not usable")
+            .field(field, value)
             .fix(fix)
     }
 }

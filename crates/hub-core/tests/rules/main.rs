@@ -8,6 +8,7 @@ mod access;
 mod concerned;
 mod consumer_access;
 mod consumer_role;
+mod contest;
 mod credential;
 mod explain;
 mod grant;

@@ -1,0 +1,235 @@
+//! The provisioner beside cluster-proxy's own controller: they write each profile at most once each for a change, and
+//! the provisioner keeps no entry but the one that this controller publishes.
+
+#![cfg(test)]
+
+use hub_api::names::ProfileKey;
+use hub_core::access::{AccessIndex, AccessSource, Known, Offer, Withheld};
+use hub_core::note::Reason;
+use hub_core::profile::ObservedProfile;
+use hub_core::trust::TrustBundle;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+const NAME: &str = "open-cluster-management";
+const ROOT: &str = include_str!("certificates/rsa-root.crt");
+const OTHER_ROOT: &str = include_str!("certificates/ecdsa-root.crt");
+const LEAF: &str = include_str!("certificates/rsa-leaf.crt");
+const RENEWED: &str = include_str!("certificates/rsa-leaf-renewed.crt");
+const CLUSTERS: [&str; 3] = ["c1", "c2", "c3"];
+
+/// A hub on which both work, or one of them.
+struct Hub {
+    index: AccessIndex,
+    /// The content of the serving Secret.
+    served: String,
+    /// The entries of the profiles, and how often each has been written.
+    entries: [Value; 3],
+    writes: [usize; 3],
+    is_ocm_on: bool,
+}
+
+fn key(cluster: &str) -> ProfileKey {
+    ProfileKey { namespace: "team".into(), cluster: cluster.into() }
+}
+
+fn observed(cluster: &str, entry: &Value) -> ObservedProfile {
+    let labels = json!({
+        "x-k8s.io/cluster-manager": NAME, "open-cluster-management.io/cluster-name": cluster,
+    });
+    let entries: Vec<_> = Some(entry).filter(|entry| !entry.is_null()).into_iter().collect();
+    let object =
+        json!({ "spec": { "clusterManager": { "name": NAME } }, "status": { "accessProviders": entries } });
+    ObservedProfile::read(&serde_json::from_value(json!({ "labels": labels })).unwrap(), &object)
+}
+
+/// What cluster-proxy's own controller publishes.
+fn ocms(cluster: &str, served: &str) -> Value {
+    json!({ "name": NAME, "cluster": {
+        "server": format!("https://cluster-proxy-addon-user.proxy:9092/{cluster}"),
+        "certificate-authority-data": ByteString(served.as_bytes().to_vec()),
+        "extensions": [
+            { "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": cluster } },
+        ],
+    } })
+}
+
+impl Hub {
+    /// A hub whose profiles have these entries; c3 does not have the addon. `port` is that of our entry.
+    fn new(served: &str, entry: impl Fn(&str) -> Value, port: u16, is_ocm_on: bool) -> Self {
+        let service = "cluster-proxy-addon-user".to_owned();
+        let source = AccessSource::ClusterProxy { service, port, require_addon: true };
+        let mut index = AccessIndex::new(NAME, source, true);
+        index.set_configuration(Known::Present("proxy".into()));
+        index.set_addon(&"c1".into(), true);
+        index.set_addon(&"c2".into(), true);
+        index.addons_listed();
+        let mut hub =
+            Self { index, served: String::new(), entries: CLUSTERS.map(entry), writes: [0; 3], is_ocm_on };
+        hub.serve(served);
+        hub
+    }
+
+    fn serve(&mut self, served: &str) {
+        let place = self.index.place();
+        self.index.set_served(place, served.as_bytes());
+        self.index.set_anchors(place, TrustBundle::from_pem(served.as_bytes()));
+        served.clone_into(&mut self.served);
+    }
+
+    /// Lets both work until neither writes any more, and returns how often each profile was written.
+    fn settle(&mut self) -> [usize; 3] {
+        self.writes = [0; 3];
+        for round in 0.. {
+            assert!(round < 20, "they write without end: {:?}", self.writes);
+            let before = self.writes;
+            for (number, cluster) in CLUSTERS.into_iter().enumerate() {
+                let wanted = match self.decide(cluster) {
+                    Offer::Publish(entry) => serde_json::to_value(entry).unwrap(),
+                    Offer::Withdraw(_) => Value::Null,
+                    Offer::Keep(_) => continue,
+                };
+                if self.write(number, wanted) {
+                    // After the response to its write, the provisioner decides again.
+                    self.decide(cluster);
+                    if self.is_ocm_on {
+                        self.write(number, ocms(cluster, &self.served));
+                    }
+                }
+            }
+            if self.writes == before {
+                break;
+            }
+        }
+        self.writes
+    }
+
+    fn write(&mut self, number: usize, entry: Value) -> bool {
+        let differs = self.entries[number] != entry;
+        self.entries[number] = entry;
+        self.writes[number] += usize::from(differs);
+        differs
+    }
+
+    fn decide(&mut self, cluster: &str) -> Offer {
+        let number = CLUSTERS.iter().position(|it| *it == cluster).unwrap();
+        self.index.decide(&key(cluster), Some(&observed(cluster, &self.entries[number]))).unwrap()
+    }
+
+    /// The certificates that a profile publishes, if it has an entry.
+    fn published(&self, number: usize) -> Option<String> {
+        let data = self.entries[number].pointer("/cluster/certificate-authority-data")?;
+        let data: ByteString = serde_json::from_value(data.clone()).unwrap();
+        Some(String::from_utf8(data.0).unwrap())
+    }
+
+    fn is_reported(&self) -> bool {
+        self.index.contest_note().is_some_and(|note| note.reason == Reason::AccessProviderContested)
+    }
+}
+
+fn chain(leaf: &str) -> String {
+    format!("{leaf}{ROOT}")
+}
+
+#[test]
+fn without_ocms_controller_its_entries_are_replaced_once() {
+    let served = chain(LEAF);
+    let mut hub = Hub::new(&served, |cluster| ocms(cluster, &served), 9092, false);
+    for cluster in CLUSTERS {
+        let anchors = TrustBundle::from_published(served.as_bytes()).unwrap();
+        assert!(!hub.index.inherit(&key(cluster), &anchors), "the serving certificate was not replaced");
+    }
+    assert_eq!(hub.settle(), [1, 1, 1]);
+    assert_eq!((hub.published(0).as_deref(), hub.published(2)), (Some(ROOT), None));
+    assert!(!hub.is_reported());
+    hub.serve(&chain(RENEWED));
+    assert_eq!(hub.settle(), [0, 0, 0], "a renewed certificate of the same authority");
+}
+
+#[test]
+fn beside_ocms_controller_a_change_causes_at_most_two_writes_of_a_profile() {
+    let served = chain(LEAF);
+    let none: fn(&str) -> Value = |_| Value::Null;
+    let theirs: fn(&str) -> Value = |cluster| ocms(cluster, &chain(LEAF));
+    // Whatever the profiles show first, also where our entry leads to another port.
+    for (entry, port) in [(none, 9092), (theirs, 9092), (theirs, 443)] {
+        let mut hub = Hub::new(&served, entry, port, true);
+        let first = hub.settle();
+        assert!(first.iter().all(|writes| *writes <= 2), "{first:?}");
+        assert!(hub.is_reported());
+        assert_eq!(hub.settle(), [0, 0, 0]);
+        assert_eq!(hub.decide("c1"), Offer::Keep(Withheld::Contested));
+
+        for (what, served) in
+            [("renewed", chain(RENEWED)), ("another authority", format!("{LEAF}{OTHER_ROOT}"))]
+        {
+            hub.serve(&served);
+            assert!(!hub.is_reported(), "{what}: nothing shows that it still works");
+            let writes = hub.settle();
+            assert!(writes.iter().all(|writes| *writes <= 2), "{what}: {writes:?}");
+            assert!(hub.is_reported() && hub.published(0).as_deref() == Some(&served), "{what}");
+        }
+        // It is off: its entries stay until the next change, and are then replaced for good.
+        hub.is_ocm_on = false;
+        assert_eq!(hub.settle(), [0, 0, 0]);
+        hub.serve(&chain(LEAF));
+        let writes = hub.settle();
+        assert!(writes.iter().all(|writes| *writes <= 1), "{writes:?}");
+        assert!(!hub.is_reported());
+        assert_eq!(hub.published(2), None, "c3 does not have the addon");
+    }
+}
+
+#[test]
+fn no_other_entry_is_kept() {
+    let served = chain(LEAF);
+    let mut hub = Hub::new(&served, |cluster| ocms(cluster, &served), 9092, true);
+    hub.settle();
+    let kept = ocms("c1", &served);
+    assert_eq!(hub.entries[0], kept);
+    let edit = |pointer: &str, value: Value| {
+        let mut entry = kept.clone();
+        *entry.pointer_mut(pointer).unwrap() = value;
+        entry
+    };
+    let with_another = ByteString(format!("{served}{OTHER_ROOT}").into_bytes());
+    for entry in [
+        edit("/cluster/server", json!("https://elsewhere.example/c1")),
+        edit("/cluster/server", json!("https://cluster-proxy-addon-user.proxy:9092/c2")),
+        edit("/cluster/certificate-authority-data", json!(with_another)),
+        edit("/cluster/extensions/0/extension", json!({ "clusterName": "c2" })),
+        Value::Null,
+    ] {
+        hub.entries[0] = entry.clone();
+        let Offer::Publish(ours) = hub.decide("c1") else { panic!("{entry} is kept") };
+        assert_ne!(serde_json::to_value(ours).unwrap(), entry);
+    }
+}
+
+#[test]
+fn whether_it_works_is_known_only_where_its_entry_is() {
+    let served = chain(LEAF);
+    let entry = ocms("c1", &served);
+    let profile = observed("c1", &entry);
+    let hub = || Hub::new(&served, |_| Value::Null, 9092, true);
+    assert_eq!(hub().index.is_ocms(&key("c1"), &profile), Some(true));
+    assert_eq!(hub().index.is_ocms(&key("c1"), &observed("c1", &Value::Null)), Some(false));
+    assert_eq!(hub().index.is_ocms(&key("c2"), &profile), Some(false), "the entry of another cluster");
+
+    let mut unreadable = hub();
+    unreadable.index.anchors_unknown(unreadable.index.place());
+    assert_eq!(unreadable.index.is_ocms(&key("c1"), &profile), None);
+    let mut moved = hub();
+    let before = moved.index.place();
+    moved.index.set_configuration(Known::Present("north".into()));
+    assert_eq!(moved.index.is_ocms(&key("c1"), &profile), None);
+    moved.index.set_served(before, b"late");
+    moved.serve(&served);
+    assert_eq!(moved.index.is_ocms(&key("c1"), &profile), Some(false), "it leads to the former namespace");
+    // With a self-signed certificate, both publish the same.
+    let lone = Hub::new(ROOT, |_| Value::Null, 9092, true);
+    assert_eq!(lone.index.is_ocms(&key("c1"), &observed("c1", &ocms("c1", ROOT))), None);
+    let source = AccessSource::Static("https://front/{cluster}".parse().unwrap());
+    assert_eq!(AccessIndex::new(NAME, source, true).is_ocms(&key("c1"), &profile), None);
+}
