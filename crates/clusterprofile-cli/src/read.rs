@@ -22,12 +22,15 @@ use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, SyncSettings};
 use hub_core::credential::source::TokenSource;
-use hub_core::explain::Question;
-use hub_core::explain::observed::{AccountPermission, Lease, Observed, Rbac, Readers};
+use hub_core::explain::observed::{
+    AccountPermission, Lease, Observed, OcmGate, Rbac, Readers, enabled_gates,
+};
+use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{TrustBundle, TrustError};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -42,6 +45,11 @@ use crate::requests::{Got, Listing, get, list, profile_version};
 
 /// The controllers whose Leases are read.
 const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
+
+/// The object with the feature gates of OCM's registration controller.
+const CLUSTER_MANAGER: &str = "cluster-manager";
+/// The Deployments of OCM's addons whose arguments have feature gates.
+const ADDON_MANAGERS: [&str; 2] = ["cluster-proxy-addon-manager", "managed-serviceaccount-addon-manager"];
 
 /// Objects in namespaces, and the namespaces of which all were read.
 struct Spread<K> {
@@ -216,19 +224,39 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The feature gates of OCM's registration controller.
+    /// The feature gates of OCM's registration controller, of cluster-proxy and of managed-serviceaccount.
     async fn ocm(&self, hub: &mut Observed) -> Result<(), HubError> {
         let kind = GroupVersionKind::gvk("operator.open-cluster-management.io", "v1", "ClusterManager");
         let api: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::from_gvk(&kind));
-        hub.ocm_gates = match get(&api, "cluster-manager").await? {
-            Got::Found(object) => {
-                let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
-                let enabled = gates.as_array().into_iter().flatten().filter(|gate| gate["mode"] == "Enable");
-                Some(enabled.filter_map(|gate| gate["feature"].as_str().map(str::to_owned)).collect())
+        if let Got::Found(object) = get(&api, CLUSTER_MANAGER).await? {
+            let field = "spec.registrationConfiguration.featureGates";
+            let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
+            let enabled = gates.as_array().into_iter().flatten().filter(|gate| gate["mode"] == "Enable");
+            for gate in enabled.filter_map(|gate| gate["feature"].as_str()) {
+                let object = Object::cluster_scoped("ClusterManager", CLUSTER_MANAGER);
+                hub.ocm_gates.push(OcmGate { gate: gate.to_owned(), object, field });
             }
-            Got::Absent => Some(Vec::new()),
-            Got::Refused => None,
-        };
+        }
+        let api: Api<Deployment> = Api::all(self.client());
+        for name in ADDON_MANAGERS {
+            let params = ListParams::default().fields(&format!("metadata.name={name}"));
+            let Listing::All(found) = list(&api, &params).await? else { continue };
+            for deployment in found {
+                let namespace = deployment.namespace().unwrap_or_default();
+                let pod = deployment.spec.and_then(|spec| spec.template.spec);
+                let arguments: Vec<String> = pod
+                    .into_iter()
+                    .flat_map(|pod| pod.containers)
+                    .filter_map(|it| it.args)
+                    .flatten()
+                    .collect();
+                for gate in enabled_gates(arguments.iter().map(String::as_str)) {
+                    let object = Object::namespaced("Deployment", &namespace, name);
+                    let field = "spec.template.spec.containers[].args";
+                    hub.ocm_gates.push(OcmGate { gate: gate.to_owned(), object, field });
+                }
+            }
+        }
         Ok(())
     }
 
@@ -256,6 +284,7 @@ impl<'a> Reading<'a> {
         hub.access.set_configuration(Known::Present(namespace.clone()));
         let secrets: Api<k8s_openapi::api::core::v1::Secret> =
             Api::namespaced(self.client(), namespace.as_str());
+        let place = hub.access.place();
         let reading = match get(&secrets, SERVING_CERT_SECRET).await? {
             Got::Found(secret) => {
                 let text = secret.data.as_ref().and_then(|data| data.get(SERVING_CERT_KEY));
@@ -285,7 +314,6 @@ impl<'a> Reading<'a> {
         let profiles = self.spread(self.named(), &self.namespaces(), api, &params).await?;
         mark_listed(profiles.complete.as_ref(), |namespace| {
             hub.profiles_of.add(namespace);
-        let place = hub.access.place();
         });
         for object in profiles.objects {
             let key = ProfileKey {

@@ -134,6 +134,12 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     })
     .await;
     assert_eq!(ended.stdout, "2 clusters in 1 namespace: 2 in order, 0 with problems\n");
+    let mark = hub.audit().mark().await.unwrap();
+    run(&viewer, &["explain", "viewed"]).await;
+    let requests = hub.audit().since(&mark).await.unwrap().of_user("consumer");
+    let refused = requests.matching(|it| it.code == 403 && it.resource != "secrets");
+    assert_eq!(refused.len(), 0, "{refused}");
+    assert!(requests.count(|it| it.resource == "deployments") > 0, "{requests}");
     let ended = run(&viewer, &["list", "viewed"]).await;
     assert!(ended.stdout.lines().nth(1).unwrap().contains(application.account()), "{ended:?}");
 }

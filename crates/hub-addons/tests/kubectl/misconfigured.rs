@@ -27,9 +27,13 @@ async fn hub() -> Hub {
 }
 
 fn lease(holder: &str, renewed: &str) -> ocm::Object {
+    lease_of("profile-projector", holder, renewed)
+}
+
+fn lease_of(controller: &str, holder: &str, renewed: &str) -> ocm::Object {
     let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed });
     let gvk = ("coordination.k8s.io", "v1", "Lease");
-    ocm::Object::new(gvk, "leases", Some("team"), "hub-addons-profile-projector").field("spec", spec)
+    ocm::Object::new(gvk, "leases", Some("team"), &format!("hub-addons-{controller}")).field("spec", spec)
 }
 
 #[tokio::test]
@@ -121,6 +125,32 @@ async fn ocms_own_gate_beside_ours_is_found() {
     lease("pod-1", &format!("{}.000000Z", &now[..19])).create(&hub.ocm).await.unwrap();
     let ended = run(&kubectl, &["explain", "--output=json"]).await;
     assert!(ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
+
+    // A gate of an addon is in the arguments of its manager, wherever that is installed.
+    let labels = json!({ "app": "manager" });
+    let arguments = json!(["--leader-elect=true", "--feature-gates=ClusterProfileAccessProvider=true"]);
+    let container = json!({ "name": "manager", "image": "manager", "args": arguments });
+    let name = "cluster-proxy-addon-manager";
+    let manager = ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some("default"), name).field(
+        "spec",
+        json!({
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        }),
+    );
+    manager.create(&hub.ocm).await.unwrap();
+    let enabling = async || {
+        let findings = run(&kubectl, &["explain", "--output=json"]).await.json()["findings"].clone();
+        let findings = findings.as_array().unwrap().clone().into_iter();
+        let found = findings.filter(|finding| finding["code"] == "OcmGateEnabled");
+        found.map(|finding| finding["object"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(enabling().await, ["cluster-manager"], "the provisioner does not run");
+    lease_of("access-provisioner", "pod-1", &format!("{}.000000Z", &now[..19]))
+        .create(&hub.ocm)
+        .await
+        .unwrap();
+    assert_eq!(enabling().await, ["cluster-manager", name]);
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ pub enum Code {
     ControllerNotFound,
     /// No process holds the Lease of the controller.
     ControllerNotLeading,
-    /// OCM's own gate of the same name is enabled in addition to the projector.
+    /// A feature gate of OCM is enabled whose controller writes the same objects as one of ours.
     OcmGateEnabled,
     /// Another field manager overwrites the profile.
     OtherWriter,
@@ -212,7 +212,7 @@ impl fmt::Display for Code {
             Self::ControllerNotFound => "the controller does not run: it has no Lease",
             Self::ControllerNotLeading => "no process leads as this controller, so no changes are written",
             Self::OcmGateEnabled => {
-                "OCM's own controller is enabled beside the profile projector: both write the same profiles"
+                "OCM's own controller is enabled beside that of hub-addons: both write the same objects"
             }
             Self::OtherWriter => "another program overwrites what the profile projector writes",
             Self::NoBinding => "the namespace has no ManagedClusterSetBinding",

@@ -12,10 +12,12 @@ pub(super) const PROVISIONER: &str = "access-provisioner";
 /// The controller that copies tokens.
 pub(super) const SYNCER: &str = "credential-syncer";
 
-/// The object with OCM's feature gates.
-const CLUSTER_MANAGER: &str = "cluster-manager";
-/// The gate of OCM's own projector.
-const OCM_GATE: &str = "ClusterProfile";
+/// Our controllers, each with the feature gate of OCM's own controller that writes the same objects.
+const OCM_GATES: [(&str, &str); 3] = [
+    (PROJECTOR, "ClusterProfile"),
+    (PROVISIONER, "ClusterProfileAccessProvider"),
+    (SYNCER, "ClusterProfileCredSyncer"),
+];
 
 /// The controllers that have a pending write.
 pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
@@ -73,18 +75,20 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
             }),
         }
     }
-    let projects = !matches!(hub.leading(PROJECTOR), Leading::Unknown | Leading::NoLease);
-    let is_enabled = hub.ocm_gates.as_ref().is_some_and(|gates| gates.iter().any(|gate| gate == OCM_GATE));
-    if projects && is_enabled {
-        findings.add(
-            Finding::new(
-                Step::Controllers,
-                Mark::Problem,
-                Code::OcmGateEnabled,
-                Object::cluster_scoped("ClusterManager", CLUSTER_MANAGER),
-            )
-            .field("spec.registrationConfiguration.featureGates", format!("{OCM_GATE}: Enable"))
-            .fix(format!("kubectl edit clustermanager {CLUSTER_MANAGER}")),
-        );
+    for (controller, gate) in OCM_GATES {
+        if matches!(hub.leading(controller), Leading::Unknown | Leading::NoLease) {
+            continue;
+        }
+        for enabled in hub.ocm_gates.iter().filter(|enabled| enabled.gate == gate) {
+            let object = &enabled.object;
+            let namespace = object.namespace.iter().map(|namespace| format!("--namespace {namespace} "));
+            let namespace: String = namespace.collect();
+            let fix = format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
+            findings.add(
+                Finding::new(Step::Controllers, Mark::Problem, Code::OcmGateEnabled, object.clone())
+                    .field(enabled.field, gate)
+                    .fix(fix),
+            );
+        }
     }
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::Object;
 use crate::access::{self, AccessIndex};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
@@ -45,8 +46,8 @@ pub struct Observed {
     pub credentials: CredentialIndex,
     /// The Leases of the controllers by the controllers' names; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// The enabled feature gates of OCM's ClusterManager; `None` if they cannot be read.
-    pub ocm_gates: Option<Vec<String>>,
+    /// The enabled feature gates of OCM, as far as they can be read.
+    pub ocm_gates: Vec<OcmGate>,
     /// The readers of Secrets, by namespace.
     pub readers: BTreeMap<Namespace, Readers>,
     /// The objects that grant permissions on a cluster to its accounts.
@@ -77,7 +78,7 @@ impl Observed {
             knows_anchors: false,
             credentials,
             leases: None,
-            ocm_gates: None,
+            ocm_gates: Vec::new(),
             readers: BTreeMap::new(),
             permissions: BTreeMap::new(),
         }
@@ -108,6 +109,24 @@ impl Observed {
         let first = ProfileKey { namespace: namespace.clone(), cluster: ClusterName::from("") };
         self.profiles.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
     }
+}
+
+/// An enabled feature gate of OCM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OcmGate {
+    /// Its name.
+    pub gate: String,
+    /// The object that enables it.
+    pub object: Object,
+    /// The field of the object.
+    pub field: &'static str,
+}
+
+/// The feature gates that the arguments of a program enable.
+pub fn enabled_gates<'a>(arguments: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
+    let gates = arguments.into_iter().filter_map(|argument| argument.strip_prefix("--feature-gates="));
+    let gates = gates.flat_map(|gates| gates.split(',')).filter_map(|gate| gate.split_once('='));
+    gates.filter(|(_, value)| value.eq_ignore_ascii_case("true")).map(|(gate, _)| gate.trim())
 }
 
 /// A ClusterProfile.

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use hub_api::labels;
 use hub_core::access::Known;
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
-use hub_core::explain::observed::{Lease, Observed};
-use hub_core::explain::{Mark, Question, Step, explain};
+use hub_core::explain::observed::{Lease, Observed, OcmGate, enabled_gates};
+use hub_core::explain::{Mark, Object, Question, Step, explain};
 use hub_core::fleet::Fleet;
 use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
-use self::scene::{RSA, Scene, access, access_without, lease, now, one};
+use self::scene::{CONTROLLERS, RSA, Scene, access, access_without, lease, now, one};
 use crate::support::credential::place;
 use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
 
@@ -56,8 +56,26 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
     let expected = expected.map(|(step, code)| (step, code.to_owned(), Mark::Problem));
     assert_eq!(trouble(nobody_writes), expected);
 
-    let gate = Scene::in_order().observing(|hub| hub.ocm_gates = Some(vec!["ClusterProfile".to_owned()]));
-    assert_eq!(trouble(gate), [(Step::Controllers, "OcmGateEnabled".to_owned(), Mark::Problem)]);
+    // A gate of OCM is a problem if it is that of a controller of ours that runs.
+    let beside = |controllers: &[&str], gate: &str| {
+        let mut hub = Scene::in_order().observed();
+        hub.leases.as_mut().unwrap().retain(|name, _| controllers.contains(&name.as_str()));
+        let object = Object::namespaced("Deployment", "ocm", "manager");
+        hub.ocm_gates.push(OcmGate { gate: gate.to_owned(), object, field: "args" });
+        let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
+        let problems = findings.filter(|finding| finding.mark != Mark::Ok);
+        problems.map(|finding| (finding.code.as_str().to_owned(), finding.fix.unwrap())).collect::<Vec<_>>()
+    };
+    let gates = ["ClusterProfile", "ClusterProfileAccessProvider", "ClusterProfileCredSyncer"];
+    let enabled =
+        [("OcmGateEnabled".to_owned(), "kubectl --namespace ocm edit deployment manager".to_owned())];
+    for (controller, gate) in CONTROLLERS.into_iter().zip(gates) {
+        assert_eq!(beside(&CONTROLLERS, gate), enabled, "{gate}");
+        assert_eq!(beside(&[controller], gate), enabled, "{gate}");
+        let others: Vec<_> = CONTROLLERS.into_iter().filter(|other| *other != controller).collect();
+        assert_eq!(beside(&others, gate), [], "{gate}");
+    }
+    assert_eq!(beside(&CONTROLLERS, "DefaultClusterSet"), []);
     let written = json!({ "metadata": { "managedFields": [
         managed("hub-addons", "2026-05-01T11:00:00Z"), managed("registration", "2026-05-01T11:30:00Z"),
     ] } });
@@ -68,6 +86,21 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         managed("registration", "2026-05-01T11:00:00Z"), managed("hub-addons", "2026-05-01T11:30:00Z"),
     ] } });
     assert_eq!(trouble(Scene::in_order().profile(&written)), []);
+}
+
+#[test]
+fn the_gates_of_a_program_are_those_that_its_arguments_enable() {
+    let table: [(&[&str], &[&str]); 5] = [
+        (&[], &[]),
+        (&["--leader-elect=true", "--feature-gates=A=true"], &["A"]),
+        (&["--feature-gates=A=false,B=True,C=true"], &["B", "C"]),
+        (&["--feature-gates=A=true", "--feature-gates=B=true"], &["A", "B"]),
+        (&["A=true", "--feature-gates", "--feature-gates=A,=true=,B=1"], &[]),
+    ];
+    for (arguments, gates) in table {
+        let enabled: Vec<_> = enabled_gates(arguments.iter().copied()).collect();
+        assert_eq!(enabled, gates, "{arguments:?}");
+    }
 }
 
 fn replace_lease(hub: &mut Observed, lease: Lease) {
@@ -113,7 +146,7 @@ fn what_cannot_be_read_is_a_question_mark_and_the_rest_is_explained() {
     let scene = Scene::in_order().observing(|hub| {
         hub.fleet = fleet([binding("team", "prod")]);
         (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (false, false, false);
-        (hub.leases, hub.ocm_gates) = (None, None);
+        hub.leases = None;
         let mut credentials = CredentialIndex::default();
         let copy = hub.credentials.copy(&place("team", "c1-kueue")).unwrap().clone();
         credentials.apply_copy(&place("team", "c1-kueue"), copy);

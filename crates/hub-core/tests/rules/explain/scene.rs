@@ -100,7 +100,6 @@ impl Scene {
         (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (true, true, true);
         hub.bindings_of.add(None);
         hub.profiles_of.add(None);
-        hub.ocm_gates = Some(Vec::new());
         hub.leases = Some(CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into());
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
         hub.apply_profile(pair, &metadata, &profile);
