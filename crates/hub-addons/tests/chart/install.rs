@@ -265,6 +265,37 @@ async fn notes_warn_of_problems_on_the_hub() {
     assert!(install(&hub, &[PROXY]).await.contains(theirs));
     world::delete(&hub.ocm, &off).await;
 
+    // The gates of OCM's addons, wherever these are installed.
+    for (name, gate) in [
+        ("cluster-proxy-addon-manager", "ClusterProfileAccessProvider"),
+        ("managed-serviceaccount-addon-manager", "ClusterProfileCredSyncer"),
+    ] {
+        let deployment = |value: bool| {
+            let labels = json!({ "app": name });
+            let argument = format!("--feature-gates=Other=true,{gate}={value}");
+            let container = json!({ "name": "manager", "image": "manager", "args": [argument] });
+            Object::new(("apps", "v1", "Deployment"), "deployments", Some("default"), name).field(
+                "spec",
+                json!({
+                    "selector": { "matchLabels": labels },
+                    "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+                }),
+            )
+        };
+        let warning = format!("WARNING: the gate {gate} of ");
+        deployment(false).create(&hub.ocm).await.unwrap();
+        let notes = install(&hub, &[PROXY]).await;
+        assert!(!notes.contains("WARNING"), "{notes}");
+        deployment(true).update(&hub.ocm).await.unwrap();
+        let notes = install(&hub, &[PROXY]).await;
+        assert_eq!(notes.matches("WARNING").count(), 1, "{notes}");
+        assert!(notes.contains(&warning), "{notes}");
+        let off = gate.replacen("ClusterProfile", "featureGates.clusterProfile", 1) + "=false";
+        let notes = install(&hub, &[PROXY, &off]).await;
+        assert!(!notes.contains(&warning), "{notes}");
+        world::delete(&hub.ocm, &deployment(true)).await;
+    }
+
     // The same with the operator's configuration.
     let schema =
         json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
