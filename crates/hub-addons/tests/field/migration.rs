@@ -1,31 +1,43 @@
-//! From OCM's own gates `ClusterProfile` and `ClusterProfileCredSyncer` to ours and back, and both at once: every
-//! profile and every copy remains the same object, so that no consumer loses a cluster.
+//! From OCM's own gates to ours and back, and both at once: every profile and every copy remains the same object, so
+//! that no consumer loses a cluster. The gates are `ClusterProfile` of the registration controller,
+//! `ClusterProfileAccessProvider` of cluster-proxy and `ClusterProfileCredSyncer` of managed-serviceaccount.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
+use futures::TryStreamExt as _;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt as _};
 use local_hub::ocm::{self, ManagedCluster};
 use local_hub::{Flavour, LocalHub, Mark, Requests, Running, eventually};
 use serde_json::{Value, json};
 
+use crate::support::chain::HOME;
 use crate::support::credentials::{OF_UID, SYNCED_FROM, copied, token};
 use crate::support::field::{self, UPSTREAM};
-use crate::support::shown::{condition, profile, profiles, sees};
-use crate::support::world::{create, get};
+use crate::support::proxy::{NAME, anchors_in, configuration};
+use crate::support::shown::{condition, profile, profiles, provider, sees};
+use crate::support::world::{create, get, told};
 use crate::support::{Addons, Hub, SOON, rights, user};
+use crate::tunnel::cluster_proxy::install_chart;
 
 const TEAM: &str = "team";
 /// The last one has no exclusive set.
 const CLUSTERS: [&str; 3] = ["one", "two", "unset"];
-const GATES: &str = "--feature-gates=ClusterProfileAccessProvider=false";
+/// No cluster has cluster-proxy's addon here, which its own controller does not check.
+const ANY_CLUSTER: &str = "--cluster-proxy-require-addon=false";
+/// The user of cluster-proxy's manager, which also sends updates that change nothing.
+const PROXY: &str = "proxy-manager";
+const SERVING: &str = "cluster-proxy-user-serving-cert";
 const MEMBER_ID: &str = "multicluster.x-k8s.io/inventory-member-id";
 
-/// OCM's registration controller and the manager of its managed-serviceaccount addon, with their gates on.
-struct Theirs([Running; 2]);
+/// OCM's registration controller and the managers of its addons managed-serviceaccount and cluster-proxy, with their
+/// gates on.
+struct Theirs([Running; 3]);
 
 impl Theirs {
     async fn start(hub: &Hub) -> Self {
@@ -41,22 +53,38 @@ impl Theirs {
         let program = field::program("managed-serviceaccount").await;
         let environment = [("KUBECONFIG", kubeconfig.as_os_str())];
         let syncer = field::run(hub, "syncer", &program, &environment, &arguments).await;
-        Self([registration, syncer])
+        Self([registration, syncer, proxy_manager(hub).await])
     }
 
     async fn stop(self) {
         for running in self.0 {
-            running.signal("TERM").await.unwrap();
-            running.exit_status().await;
+            stop(running).await;
         }
     }
 }
 
+async fn stop(running: Running) {
+    running.signal("TERM").await.unwrap();
+    running.exit_status().await;
+}
+
+/// The manager of cluster-proxy, with its gate on.
+async fn proxy_manager(hub: &Hub) -> Running {
+    let kubeconfig = format!("--kubeconfig={}", hub.kubeconfig_for(PROXY).unwrap().display());
+    let signer = format!("--signer-secret-namespace={HOME}");
+    let gates = "--feature-gates=ClusterProfileAccessProvider=true";
+    let arguments =
+        [&*kubeconfig, &*signer, gates, "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+    let program = field::program("cluster-proxy-manager").await;
+    field::run(hub, "proxy", &program, &[], &arguments).await
+}
+
 /// A hub on which [`TEAM`] is granted the clusters; each has an account with a token.
 async fn hub(flavour: Flavour) -> Hub {
-    let builder = LocalHub::builder().flavour(flavour);
-    let hub = Hub::start(builder, [rights::projector(), rights::syncer()].concat()).await;
+    let builder = LocalHub::builder().flavour(flavour).user(PROXY, &["system:masters"]);
+    let hub = Hub::start(builder, [rights::both(), rights::syncer()].concat()).await;
     field::install_ocm(&hub).await;
+    install_chart(&hub).await;
     let picked = json!({ "matchLabels": { "picked": "yes" } });
     create(
         &hub.ocm,
@@ -92,6 +120,7 @@ async fn complete(hub: &Hub, claim: &str) {
             properties.is_some_and(|list| list.contains(&wanted))
                 && !condition(profile, "Joined").is_null()
                 && !condition(profile, "ControlPlaneHealthy").is_null()
+                && !provider(profile, NAME).is_null()
         })
         .await;
     }
@@ -101,12 +130,57 @@ async fn complete(hub: &Hub, claim: &str) {
 /// Waits until our controllers have made everything theirs.
 async fn ours(hub: &Hub) {
     for name in CLUSTERS {
-        profile(&hub.ocm, (TEAM, name), "has its member id", |profile| {
-            profile["metadata"]["labels"][MEMBER_ID] == name
+        profile(&hub.ocm, (TEAM, name), "has its member id and one trust anchor", |profile| {
+            profile["metadata"]["labels"][MEMBER_ID] == name && anchors_in(profile).len() == 1
         })
         .await;
         copied(&hub.ocm, TEAM, &token(name, "app")).await;
     }
+}
+
+/// Waits until each profile publishes the whole serving certificate, as cluster-proxy's own controller does.
+async fn theirs(hub: &Hub) {
+    let whole = serving(hub).await.unwrap();
+    for name in CLUSTERS {
+        profile(&hub.ocm, (TEAM, name), "publishes the serving certificate", |profile| {
+            published(profile) == whole
+        })
+        .await;
+    }
+}
+
+/// What a profile publishes as trust anchors.
+fn published(profile: &Value) -> String {
+    let data = provider(profile, NAME)["cluster"]["certificate-authority-data"].clone();
+    String::from_utf8(serde_json::from_value::<ByteString>(data).unwrap_or_default().0).unwrap()
+}
+
+/// The serving certificate of the user server, which cluster-proxy's manager issues.
+async fn serving(hub: &Hub) -> Option<String> {
+    let secrets: Api<Secret> = Api::namespaced(hub.ocm.clone(), HOME);
+    let data = secrets.get_opt(SERVING).await.unwrap()?.data?;
+    Some(String::from_utf8(data.get("tls.crt")?.0.clone()).unwrap())
+}
+
+/// The versions of the team's profiles, and of their list.
+async fn versions(hub: &Hub) -> (BTreeMap<String, String>, String) {
+    let list = profiles(&hub.ocm, TEAM).list(&ListParams::default()).await.unwrap();
+    let versions = list.items.iter().map(|it| (it.name_any(), it.resource_version().unwrap())).collect();
+    (versions, list.metadata.resource_version.unwrap())
+}
+
+/// How often profiles have changed since. Requests that change nothing do not count.
+async fn changes(hub: &Hub, since: &(BTreeMap<String, String>, String)) -> usize {
+    let (mut seen, mut count) = (since.0.clone(), 0);
+    let now = versions(hub).await.0;
+    let mut events = pin!(profiles(&hub.ocm, TEAM).watch(&WatchParams::default(), &since.1).await.unwrap());
+    while seen != now {
+        let event = tokio::time::timeout(SOON, events.try_next()).await.unwrap().unwrap();
+        let Some(WatchEvent::Modified(profile)) = event else { panic!("{event:?}") };
+        seen.insert(profile.name_any(), profile.resource_version().unwrap());
+        count += 1;
+    }
+    count
 }
 
 /// The copies, by name.
@@ -146,13 +220,14 @@ fn replaced(writes: &Requests) -> usize {
 
 async fn there_and_back(flavour: Flavour) {
     let hub = hub(flavour).await;
-    let theirs = Theirs::start(&hub).await;
+    let running = Theirs::start(&hub).await;
     complete(&hub, "first").await;
+    theirs(&hub).await;
     let before = identities(&hub).await;
-    theirs.stop().await;
+    running.stop().await;
 
     let mark = hub.audit().mark().await.unwrap();
-    let addons = Addons::start(&hub, &[GATES]).await;
+    let addons = Addons::start(&hub, &[ANY_CLUSTER]).await;
     ours(&hub).await;
     // The projector and the syncer have seen each other's last writes.
     for controller in ["clusterprofiles", "secrets"] {
@@ -160,11 +235,12 @@ async fn there_and_back(flavour: Flavour) {
     }
     let made = writes(&hub, user(), &mark).await;
     assert_eq!(replaced(&made), 0, "{made}");
-    // The member id, the transition times of the conditions, and the record of a copy's account.
+    // The member id, the transition times of the conditions and the access provider, which can be two writes if the
+    // serving certificate is read later, and the record of a copy's account.
     let most = CLUSTERS.len();
     assert!(made.count(|it| it.resource == "clusterprofiles" && it.subresource.is_empty()) <= most, "{made}");
     assert!(
-        made.count(|it| it.resource == "clusterprofiles" && it.subresource == "status") <= most,
+        made.count(|it| it.resource == "clusterprofiles" && it.subresource == "status") <= 2 * most,
         "{made}"
     );
     assert!(made.count(|it| it.resource == "secrets") <= most, "{made}");
@@ -172,16 +248,19 @@ async fn there_and_back(flavour: Flavour) {
     addons.stop().await;
 
     let mark = hub.audit().mark().await.unwrap();
-    let theirs = Theirs::start(&hub).await;
+    let running = Theirs::start(&hub).await;
     // Their controllers work when they have followed a change.
     for name in CLUSTERS {
         cluster(name, "second").update(&hub.ocm).await.unwrap();
     }
     complete(&hub, "second").await;
-    let made = writes(&hub, UPSTREAM, &mark).await;
-    assert_eq!(replaced(&made), 0, "{made}");
+    theirs(&hub).await;
+    for user in [UPSTREAM, PROXY] {
+        let made = writes(&hub, user, &mark).await;
+        assert_eq!(replaced(&made), 0, "{made}");
+    }
     assert_eq!(identities(&hub).await, before);
-    theirs.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -197,12 +276,22 @@ async fn they_survive_it_with_the_crd_that_ocm_ships() {
 #[tokio::test]
 async fn ocms_gates_and_ours_at_once_do_not_fight() {
     let hub = hub(Flavour::Atomic).await;
-    let _theirs = Theirs::start(&hub).await;
-    let addons = Addons::start(&hub, &[GATES]).await;
+    let Theirs([_registration, _syncer, proxy]) = Theirs::start(&hub).await;
+    let addons = Addons::start(&hub, &[ANY_CLUSTER]).await;
     complete(&hub, "first").await;
-    ours(&hub).await;
+    for name in CLUSTERS {
+        copied(&hub.ocm, TEAM, &token(name, "app")).await;
+    }
+    // cluster-proxy's controller does not stop, so its entries are left.
+    let reported = told(&hub.ocm, &configuration(HOME), "AccessProviderContested").await;
+    assert!(reported.contains("ClusterProfileAccessProvider"), "{reported}");
+    theirs(&hub).await;
+    // cluster-proxy's chart also binds every cluster in its own namespace.
+    let contested = "hub_addons_access_providers{source=\"cluster_proxy\",state=\"contested\"}";
+    addons.measures(contested, 6.0).await;
+
     let before = identities(&hub).await;
-    let mark = hub.audit().mark().await.unwrap();
+    let (mark, start) = (hub.audit().mark().await.unwrap(), versions(&hub).await);
     let rounds = 10;
     for round in 0..rounds {
         let claim = format!("round-{round}");
@@ -212,11 +301,30 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
         complete(&hub, &claim).await;
     }
     addons.measures("hub_addons_queue_depth{controller=\"clusterprofiles\"}", 0.0).await;
-    let (ours, theirs) = (writes(&hub, user(), &mark).await, writes(&hub, UPSTREAM, &mark).await);
-    assert_eq!(replaced(&ours) + replaced(&theirs), 0, "{ours}{theirs}");
+    for user in [user(), UPSTREAM, PROXY] {
+        let made = writes(&hub, user, &mark).await;
+        assert_eq!(replaced(&made), 0, "{made}");
+    }
     // One of the two writes what has changed; the other may have written the same at the same time.
-    let changes = rounds * CLUSTERS.len();
-    assert!(ours.len() + theirs.len() <= 2 * changes, "{changes} changes, {ours}{theirs}");
+    let (made, most) = (changes(&hub, &start).await, 2 * rounds * CLUSTERS.len());
+    assert!(made <= most, "{made} changes of profiles, at most {most} expected");
+
+    // The serving certificate is renewed: the provisioner replaces the entry, and cluster-proxy's controller follows.
+    let start = versions(&hub).await;
+    let old = serving(&hub).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(hub.ocm.clone(), HOME);
+    stop(proxy).await;
+    secrets.delete(SERVING, &DeleteParams::default()).await.unwrap();
+    let _proxy = proxy_manager(&hub).await;
+    eventually("the manager issues another certificate", SOON, async || {
+        serving(&hub).await.is_some_and(|new| new != old)
+    })
+    .await;
+    theirs(&hub).await;
+    addons.measures(contested, 6.0).await;
+    let (made, most) = (changes(&hub, &start).await, 2 * CLUSTERS.len());
+    assert!(made <= most, "{made} changes of profiles, at most {most} expected");
+
     assert_eq!(identities(&hub).await, before);
     for copy in copies(&hub).await.values() {
         let account =

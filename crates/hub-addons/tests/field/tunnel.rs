@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 mod addon;
-mod cluster_proxy;
+pub mod cluster_proxy;
 mod relay;
 mod upgrade;
 

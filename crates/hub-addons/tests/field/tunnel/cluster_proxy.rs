@@ -63,6 +63,31 @@ async fn image(directory: &Path, programs: &[(&str, &str)]) -> PathBuf {
     directory.to_owned()
 }
 
+/// Installs cluster-proxy's chart on a hub, whether or not its Pods run there.
+pub async fn install_chart(hub: &LocalHub) {
+    let chart = field::source("cluster-proxy").await.join("charts/cluster-proxy").display().to_string();
+    // Some of its CRDs are there, as other tests need them.
+    field::install_crds(hub, "cluster-proxy", "charts/cluster-proxy/crds", |_| true).await;
+    // Its configuration has fields that its CRD does not have, which a server-side apply refuses.
+    let flags = ["--skip-crds", "--server-side=false", "--create-namespace", "--namespace", HOME];
+    let install = ["install", "cluster-proxy", &chart];
+    let mut arguments: Vec<String> = install.iter().chain(&flags).map(ToString::to_string).collect();
+    for value in [
+        "registry=registry.example.com",
+        "image=cluster-proxy",
+        "tag=field",
+        "proxyServerImage=registry.example.com/proxy-server",
+        "proxyAgentImage=registry.example.com/proxy-agent",
+        "enableServiceProxy=true",
+        "userServer.enabled=true",
+        &format!("proxyServer.entrypointAddress={ENTRYPOINT}"),
+    ] {
+        arguments.push(format!("--set={value}"));
+    }
+    let ended = chart::run(chart::helm(), Some(hub), &arguments).await;
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+}
+
 impl ClusterProxy {
     /// Installs it on a hub.
     pub async fn install(hub: &LocalHub) -> Self {
@@ -87,28 +112,7 @@ impl ClusterProxy {
             .await
             .unwrap();
 
-        let chart = field::source("cluster-proxy").await.join("charts/cluster-proxy").display().to_string();
-        // Some of its CRDs are there, as other tests need them.
-        field::install_crds(hub, "cluster-proxy", "charts/cluster-proxy/crds", |_| true).await;
-        // Its configuration has fields that its CRD does not have, which a server-side apply refuses.
-        let flags = ["--skip-crds", "--server-side=false", "--create-namespace", "--namespace", HOME];
-        let install = ["install", "cluster-proxy", &chart];
-        let mut arguments: Vec<String> = install.iter().chain(&flags).map(ToString::to_string).collect();
-        for value in [
-            "registry=registry.example.com",
-            "image=cluster-proxy",
-            "tag=field",
-            "proxyServerImage=registry.example.com/proxy-server",
-            "proxyAgentImage=registry.example.com/proxy-agent",
-            "enableServiceProxy=true",
-            "userServer.enabled=true",
-            &format!("proxyServer.entrypointAddress={ENTRYPOINT}"),
-        ] {
-            arguments.push(format!("--set={value}"));
-        }
-        let ended = chart::run(chart::helm(), Some(hub), &arguments).await;
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-
+        install_chart(hub).await;
         let (agents, user_server) = (Relay::listen().await, Relay::listen().await);
         let hub = hub.client_as("admin").await.unwrap();
         Self { hub, pods, proxy_server, agents, user_server, agent_image }
