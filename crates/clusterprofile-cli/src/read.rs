@@ -169,6 +169,7 @@ impl<'a> Reading<'a> {
         )?;
         hub.knows_clusters = matches!(clusters, Listing::All(_));
         for object in clusters.objects().into_iter().flatten() {
+            hub.apply_finalizers("ManagedCluster", object.meta());
             let name = ClusterName::new(object.name_any());
             let cluster = match object.0 {
                 Ok(object) => ObservedCluster::read(&object),
@@ -178,6 +179,7 @@ impl<'a> Reading<'a> {
         }
         hub.knows_sets = matches!(sets, Listing::All(_));
         for object in sets.objects().into_iter().flatten() {
+            hub.apply_finalizers("ManagedClusterSet", object.meta());
             let name = ClusterSetName::new(object.name_any());
             let set = match object.0 {
                 Ok(object) => ObservedClusterSet::read(&object),
@@ -189,6 +191,7 @@ impl<'a> Reading<'a> {
             hub.bindings_of.add(namespace);
         });
         for object in bindings.objects {
+            hub.apply_finalizers("ManagedClusterSetBinding", object.meta());
             let name = ClusterSetName::new(object.name_any());
             let namespace = Namespace::new(object.namespace().unwrap_or_default());
             let binding = match object.0 {
@@ -329,15 +332,13 @@ impl<'a> Reading<'a> {
         let api = |namespace: Option<&str>| {
             namespaced::<DeserializeGuard<ManagedServiceAccount>>(self.client(), namespace)
         };
-        let clusters: BTreeSet<String> = hub.profiles.keys().map(|key| key.cluster.to_string()).collect();
         let accounts = self.spread(self.of_clusters(), &BTreeSet::new(), api, &ListParams::default()).await?;
         let is_complete = match &accounts.complete {
             None => true,
-            Some(complete) => {
-                self.of_clusters().is_some_and(|asked| complete.is_superset(&asked)) && !clusters.is_empty()
-            }
+            Some(complete) => self.of_clusters().is_some_and(|asked| complete.is_superset(&asked)),
         };
         for object in accounts.objects {
+            hub.apply_finalizers("ManagedServiceAccount", object.meta());
             let key = AccountKey {
                 cluster: ClusterName::new(object.namespace().unwrap_or_default()),
                 account: AccountName::new(object.name_any()),
@@ -369,6 +370,9 @@ impl<'a> Reading<'a> {
             .complete
             .as_ref()
             .is_none_or(|complete| self.of_clusters().is_some_and(|asked| complete.is_superset(&asked)));
+        for secret in tokens.objects.iter().chain(&copies.objects) {
+            hub.apply_finalizers("Secret", secret.meta());
+        }
         for secret in &tokens.objects {
             let key = AccountKey {
                 cluster: ClusterName::new(secret.namespace().unwrap_or_default()),
@@ -405,6 +409,7 @@ impl<'a> Reading<'a> {
                 }
                 let api: Api<Secret> = Api::namespaced(self.client(), namespace.as_str());
                 if let Got::Found(secret) = get(&api, &place.name).await? {
+                    hub.apply_finalizers("Secret", secret.meta());
                     hub.credentials.apply_copy(&place, ObservedCopy::read(&place, &secret));
                 }
             }
@@ -457,6 +462,7 @@ impl<'a> Reading<'a> {
                     continue;
                 };
                 for object in objects {
+                    hub.apply_finalizers(kind, object.meta());
                     let value = serde_json::to_value(&object).unwrap_or(Value::Null);
                     permissions.extend(match kind {
                         "ManifestWork" => AccountPermission::of_manifest_work(&value),

@@ -19,6 +19,7 @@ mod code;
 mod controllers;
 mod credential;
 mod grants;
+mod leftovers;
 mod permission;
 mod profiles;
 
@@ -318,6 +319,7 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     let steps = std::mem::take(&mut findings.list);
     controllers::steps(hub, &needed, &mut findings);
     findings.list.extend(steps);
+    findings.list.iter_mut().for_each(|finding| leftovers::name_finalizers(hub, finding));
     Explanation { summary, findings: findings.list }
 }
 
@@ -325,7 +327,8 @@ fn namespaces(hub: &Observed, question: &Question) -> BTreeSet<Namespace> {
     if !question.namespaces.is_empty() {
         return question.namespaces.iter().cloned().collect();
     }
-    hub.fleet.namespaces().chain(hub.profiles.keys().map(|key| &key.namespace)).cloned().collect()
+    let known = hub.fleet.namespaces().chain(hub.profiles.keys().map(|key| &key.namespace));
+    known.cloned().chain(leftovers::namespaces(hub)).collect()
 }
 
 fn explain_namespace(
@@ -340,9 +343,10 @@ fn explain_namespace(
         findings.take_worst();
     }
     let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    let remains = leftovers::clusters(hub, namespace);
     let clusters: BTreeSet<ClusterName> = if question.clusters.is_empty() {
         let profiles = hub.profiles_in(namespace).map(|(key, _)| &key.cluster);
-        hub.fleet.cluster_names().chain(profiles).cloned().collect()
+        hub.fleet.cluster_names().chain(profiles).chain(&remains).cloned().collect()
     } else {
         question.clusters.iter().cloned().collect()
     };
@@ -351,8 +355,7 @@ fn explain_namespace(
     for key in &keys {
         let is_granted = grant::decide(&hub.fleet, key) != Grant::Refused;
         let is_asked = question.is_about_pairs();
-        let has_remains =
-            || hub.profiles.contains_key(key) || credential::maintained(hub, key).next().is_some();
+        let has_remains = || hub.profiles.contains_key(key) || remains.contains(&key.cluster);
         if !is_granted && !is_asked && !has_remains() {
             continue;
         }
@@ -382,14 +385,15 @@ pub(crate) struct Pair<'a> {
 impl Pair<'_> {
     fn steps(&self, findings: &mut Findings) {
         let may_be_granted = self.grant_steps(findings);
+        let has_profile = self.profile_steps(findings);
         if !may_be_granted {
-            self.account_leftovers(findings);
+            self.left_accounts(findings);
+            self.left_copies(&BTreeSet::new(), findings);
+        } else if has_profile {
+            self.access_steps(findings);
+            self.credential_steps(findings);
         }
-        if !self.profile_steps(findings) || !may_be_granted {
-            return;
-        }
-        self.access_steps(findings);
-        self.credential_steps(findings);
+        self.left_permissions(may_be_granted, findings);
     }
 
     fn finding(&self, step: Step, mark: Mark, code: Code, object: Object) -> Finding {

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+use hub_api::labels;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{CrdSet, LocalHub, ocm};
@@ -78,6 +79,25 @@ async fn each_misconfiguration_has_its_code_and_the_command_that_fixes_it() {
     let label =
         "kubectl label --overwrite managedcluster paris cluster.open-cluster-management.io/clusterset=prod";
     assert!(ended.stdout.contains(label), "{ended:?}");
+    // A copy that is left after the grant, because of a finalizer.
+    let copy = ocm::Object::new(("", "v1", "Secret"), "secrets", Some("team"), "paris-app");
+    let record = [
+        (labels::SYNCED_CLUSTER, "paris"),
+        (labels::SYNCED_ACCOUNT, "app"),
+        (labels::SYNCED_ACCOUNT_UID, "1"),
+    ];
+    let copy = copy.label(labels::SYNCED_FROM, "paris-app");
+    let copy = record.into_iter().fold(copy, |copy, (key, value)| copy.annotation(key, value));
+    copy.create(&hub.ocm).await.unwrap();
+    world::hold(&hub.ocm, &copy, "example.com/backup").await;
+    world::delete(&hub.ocm, &copy).await;
+    let finalizer = "find the controller that owns the finalizer example.com/backup";
+    for target in ["team", "team/paris"] {
+        let ended = explain(target).await;
+        assert!(ended.problems().contains(&"CredentialNotWithdrawn".to_owned()), "{ended:?}");
+        assert!(ended.stdout.contains(finalizer) && !ended.stdout.contains("kubectl delete"), "{ended:?}");
+    }
+    world::let_go(&hub.ocm, &copy).await;
     // A binding that OCM does not accept.
     world::merge_status(&hub.ocm, &ocm::binding("team", "prod"), &json!({ "conditions": null })).await;
     assert_eq!(explain("team/berlin").await.problems(), ["NotBound"]);

@@ -277,6 +277,17 @@ impl CredentialIndex {
         slots.is_some_and(|slots| slots.values().any(|slot| slot.observed.is_some() || slot.made.is_some()))
     }
 
+    /// The Secrets at the places of copies in a namespace, by name.
+    pub fn copies_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &ObservedCopy)> {
+        let slots = self.copies.get(namespace).into_iter().flatten();
+        slots.filter_map(|(name, slot)| Some((name, slot.observed.as_ref()?)))
+    }
+
+    /// The namespaces with Secrets at the places of copies.
+    pub fn namespaces_of_copies(&self) -> impl Iterator<Item = &Namespace> {
+        self.copies.keys()
+    }
+
     /// The token of an account, as its agent reported it.
     #[must_use]
     pub fn source(&self, key: &AccountKey) -> Option<&TokenSource> {

@@ -55,6 +55,8 @@ pub enum Code {
     NoAccount,
     /// An account of a consumer exists although its namespace is not granted the cluster.
     AccountNotWithdrawn,
+    /// The copy of a token exists, and the syncer has to remove it.
+    CredentialNotWithdrawn,
     /// The agent has reported the token.
     TokenReported,
     /// The state of the copy.
@@ -73,6 +75,8 @@ pub enum Code {
     PermissionsApplied,
     /// Such an object has not been applied on the cluster yet.
     PermissionsNotApplied,
+    /// Permissions of a consumer's account exist, and consumer access has to delete them.
+    PermissionsNotWithdrawn,
     /// The hub has no object that grants the account permissions: they may have been granted on the cluster.
     PermissionsUnknown,
 }
@@ -111,6 +115,7 @@ impl Code {
             Self::AccountAsks,
             Self::NoAccount,
             Self::AccountNotWithdrawn,
+            Self::CredentialNotWithdrawn,
             Self::TokenReported,
             Self::CredentialOutdated,
             Self::Reported(INVALID_NAMESPACE.to_owned()),
@@ -119,6 +124,7 @@ impl Code {
             Self::NobodyMayRead,
             Self::PermissionsApplied,
             Self::PermissionsNotApplied,
+            Self::PermissionsNotWithdrawn,
             Self::PermissionsUnknown,
         ];
         own.into_iter()
@@ -154,6 +160,7 @@ impl Code {
             Self::AccountAsks => "AccountAsks",
             Self::NoAccount => "NoAccount",
             Self::AccountNotWithdrawn => "AccountNotWithdrawn",
+            Self::CredentialNotWithdrawn => "CredentialNotWithdrawn",
             Self::TokenReported => "TokenReported",
             Self::Credential(state) => state.reason(),
             Self::CredentialOutdated => "CredentialOutdated",
@@ -163,6 +170,7 @@ impl Code {
             Self::NobodyMayRead => "NobodyMayRead",
             Self::PermissionsApplied => "PermissionsApplied",
             Self::PermissionsNotApplied => "PermissionsNotApplied",
+            Self::PermissionsNotWithdrawn => "PermissionsNotWithdrawn",
             Self::PermissionsUnknown => "PermissionsUnknown",
         }
     }
@@ -232,6 +240,10 @@ impl fmt::Display for Code {
                 "the account of a consumer exists, although its namespace is not granted the cluster: its deletion is \
                  refused or delayed, or consumer access does not run"
             }
+            Self::CredentialNotWithdrawn => {
+                "the copy of a token exists, although the cluster is not granted or the account does not ask for it: \
+                 its deletion is refused or delayed, or the credential syncer does not run"
+            }
             Self::TokenReported => "the agent has reported the token",
             Self::Credential(state) => return state.fmt(f),
             Self::CredentialOutdated => "the copy differs from what the credential syncer writes",
@@ -241,6 +253,10 @@ impl fmt::Display for Code {
             Self::NobodyMayRead => "no ServiceAccount of the namespace may read the copy",
             Self::PermissionsApplied => "the account has permissions on the cluster",
             Self::PermissionsNotApplied => "the permissions of the account are not applied on the cluster yet",
+            Self::PermissionsNotWithdrawn => {
+                "permissions of a consumer's account exist, although the account has to have none: their deletion is \
+                 refused or delayed, or consumer access does not run"
+            }
             Self::PermissionsUnknown => {
                 "no ManifestWork or ClusterPermission gives the account permissions; they may exist on the cluster"
             }

@@ -24,7 +24,7 @@ pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
     let needed = findings.iter().filter_map(|finding| match finding.code {
         Code::NoProfile | Code::ProfileOutdated => Some(PROJECTOR),
         Code::AccessOutdated => Some(PROVISIONER),
-        Code::CredentialOutdated => Some(SYNCER),
+        Code::CredentialOutdated | Code::CredentialNotWithdrawn => Some(SYNCER),
         _ => None,
     });
     needed.collect()

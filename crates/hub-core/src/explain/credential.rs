@@ -1,5 +1,7 @@
 //! Whether the namespace has the credential for the cluster.
 
+use std::collections::BTreeSet;
+
 use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use jiff::Timestamp;
@@ -7,7 +9,7 @@ use jiff::Timestamp;
 use super::controllers::SYNCER;
 use super::observed::{Leading, Observed};
 use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
-use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
+use crate::credential::account::{Account, CONDITION_SYNCED};
 use crate::credential::plan::{CopyAction, CopyPlan, plan};
 use crate::credential::state::State;
 use crate::grant::{self, Grant};
@@ -37,21 +39,6 @@ pub(super) fn expected(hub: &Observed, namespace: &Namespace, keys: &[ProfileKey
         .any(|account| is_granted(&account) && is_meant(planned(hub, namespace, &account).1))
 }
 
-/// The accounts of a cluster that consumer access maintains for a namespace alone.
-pub(super) fn maintained<'a>(
-    hub: &'a Observed,
-    key: &'a ProfileKey,
-) -> impl Iterator<Item = &'a AccountName> {
-    let is_for = |account: &Account| match &account.scope {
-        Scope::Only { namespaces, .. } => account.is_maintained && namespaces.contains(&key.namespace),
-        Scope::EveryGrantedNamespace => false,
-    };
-    hub.credentials
-        .accounts_on(&key.cluster)
-        .filter(move |(_, account)| is_for(account))
-        .map(|(name, _)| name)
-}
-
 /// Whether the account opts in to the namespace, explicitly or not.
 fn is_meant(state: State) -> bool {
     !matches!(state, State::NotAsked | State::OutOfScope | State::ProtectedNamespace)
@@ -75,7 +62,7 @@ impl Pair<'_> {
         let is_named = |account: &AccountName| self.account.is_none_or(|asked| asked == account);
         let of_cluster = hub.credentials.accounts().filter(|account| account.cluster == key.cluster);
         let accounts: Vec<_> = of_cluster.filter(|account| is_named(&account.account)).collect();
-        let mut found = false;
+        let mut explained = BTreeSet::new();
         for account in &accounts {
             let (plan, state) = planned(hub, &key.namespace, account);
             // A copy is expected only if the question names an account.
@@ -85,10 +72,13 @@ impl Pair<'_> {
             if state == State::ProtectedNamespace && !self.is_asked {
                 continue;
             }
-            found = true;
+            explained.insert(account.account.clone());
             self.account_steps(account, &plan, state, findings);
         }
-        if found {
+        if hub.knows_clusters && hub.knows_sets && hub.bindings_of.has(&key.namespace) {
+            self.left_copies(&explained, findings);
+        }
+        if !explained.is_empty() {
             return;
         }
         if hub.credentials.knows_accounts() {
@@ -97,27 +87,6 @@ impl Pair<'_> {
             }
         } else {
             self.copies_alone(findings);
-        }
-    }
-
-    /// Accounts that consumer access has to delete, since their namespace is not granted the cluster.
-    pub(super) fn account_leftovers(&self, findings: &mut Findings) {
-        let (hub, cluster) = (self.hub, &self.key.cluster);
-        let is_named = |account: &&AccountName| self.account.is_none_or(|asked| asked == *account);
-        for account in maintained(hub, self.key).filter(is_named) {
-            let object = Object::namespaced(ACCOUNT, cluster, account);
-            let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
-            findings.add(
-                self.account_finding(
-                    Step::Account,
-                    Mark::Problem,
-                    Code::AccountNotWithdrawn,
-                    object,
-                    account,
-                )
-                .field(field, self.key.namespace.as_str())
-                .fix(format!("kubectl delete managedserviceaccount {account} --namespace {cluster}")),
-            );
         }
     }
 

@@ -52,6 +52,8 @@ pub struct Observed {
     pub readers: BTreeMap<Namespace, Readers>,
     /// The objects that grant permissions on a cluster to its accounts.
     pub permissions: BTreeMap<ClusterName, Vec<AccountPermission>>,
+    /// The finalizers of objects that are being deleted.
+    pub held: BTreeMap<Object, Vec<String>>,
 }
 
 impl Observed {
@@ -81,12 +83,23 @@ impl Observed {
             ocm_gates: Vec::new(),
             readers: BTreeMap::new(),
             permissions: BTreeMap::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Records the finalizers of an object of this kind, if it is being deleted.
+    pub fn apply_finalizers(&mut self, kind: &'static str, metadata: &ObjectMeta) {
+        let finalizers = metadata.finalizers.clone().unwrap_or_default();
+        if metadata.deletion_timestamp.is_some() && !finalizers.is_empty() {
+            let name = metadata.name.clone().unwrap_or_default();
+            self.held.insert(Object { kind, namespace: metadata.namespace.clone(), name }, finalizers);
         }
     }
 
     /// Records a ClusterProfile. Anchors that it publishes and the source lacks count as replaced, as for a controller
     /// that starts: apply trust anchors before profiles.
     pub fn apply_profile(&mut self, key: ProfileKey, metadata: &ObjectMeta, object: &Value) {
+        self.apply_finalizers("ClusterProfile", metadata);
         let observed = ObservedProfile::read(metadata, object);
         if access::is_ours(&observed, &self.settings.manager)
             && self.access.current_anchors().is_some()

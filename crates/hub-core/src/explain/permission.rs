@@ -10,6 +10,8 @@ use k8s_openapi::api::rbac::v1::{
 use serde_json::Value;
 
 use super::{Code, Findings, Mark, Object, Pair, Step};
+use crate::consumer_access::COMPONENT;
+use crate::rights::MANAGED_BY;
 
 /// The readers of Secrets in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -157,6 +159,8 @@ pub struct AccountPermission {
     pub role: String,
     /// Whether it is applied on the cluster.
     pub is_applied: bool,
+    /// Whether consumer access maintains it, as its labels show.
+    pub is_maintained: bool,
 }
 
 impl AccountPermission {
@@ -176,6 +180,7 @@ impl AccountPermission {
                     account: text(&account["name"]),
                     role: role.clone(),
                     is_applied: is_true(work, "Applied"),
+                    is_maintained: is_maintained(work),
                 })
             })
             .collect()
@@ -203,6 +208,7 @@ impl AccountPermission {
                     account: text(&account["name"]),
                     role: role(&binding["roleRef"]),
                     is_applied: is_true(permission, "AppliedRBACManifestWork"),
+                    is_maintained: is_maintained(permission),
                 })
             })
             .collect()
@@ -220,6 +226,10 @@ fn role(reference: &Value) -> String {
 fn object(kind: &'static str, object: &Value) -> Object {
     let metadata = &object["metadata"];
     Object::namespaced(kind, text(&metadata["namespace"]), text(&metadata["name"]))
+}
+
+fn is_maintained(object: &Value) -> bool {
+    [MANAGED_BY, COMPONENT].iter().all(|(key, value)| object["metadata"]["labels"][*key] == *value)
 }
 
 fn is_true(object: &Value, kind: &str) -> bool {

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod laws;
+mod leftovers;
 mod scene;
 mod steps;
 

@@ -22,7 +22,9 @@ use serde_json::json;
 use super::scene::{RSA, Scene, access_without, home, now, one};
 use crate::support::api::{observe, projection_of};
 use crate::support::arbitrary::{hub, keys, pasts};
-use crate::support::arbitrary_credentials::{accounts, hub as hub_with_credentials};
+use crate::support::arbitrary_credentials::{
+    Hub as HubWithCredentials, accounts, hub as hub_with_credentials, places,
+};
 use crate::support::credential::{names, place};
 use crate::support::key;
 
@@ -38,6 +40,24 @@ fn marks_of(explanation: &Explanation, steps: &[Step]) -> Mark {
     }
     let findings = explanation.findings.iter().filter(|finding| steps.contains(&finding.step));
     findings.map(|finding| finding.mark).max().unwrap_or(Mark::Ok)
+}
+
+/// What is observed of a hub of which everything is known.
+fn observed(arbitrary: &HubWithCredentials) -> Observed {
+    let world = arbitrary.world();
+    let access = access_without(true, Known::Unknown);
+    let settings = ProjectionSettings::default();
+    let mut hub = Observed::new(Timestamp::UNIX_EPOCH, settings, world.fleet, access, world.index);
+    (hub.knows_clusters, hub.knows_sets) = (true, true);
+    hub.bindings_of.add(None);
+    hub.profiles_of.add(None);
+    let profiles = arbitrary.objects.iter().flatten().filter(|object| object["kind"] == "ClusterProfile");
+    for profile in profiles {
+        let (namespace, name) = names(profile);
+        let observed = ShownProfile { observed: observe(profile), last_writer: None };
+        hub.profiles.insert(key(namespace, name), observed);
+    }
+    hub
 }
 
 proptest! {
@@ -119,24 +139,38 @@ proptest! {
         prop_assert_eq!(mark == Mark::Ok, is_settled, "{:?} {:#?}", offer, explanation);
     }
 
+    /// A copy that the syncer removes is a problem of its cluster and namespace, also for the hub as a whole.
+    #[test]
+    fn a_copy_that_the_syncer_removes_is_always_a_problem(
+        arbitrary in hub_with_credentials().prop_filter("every account is known", |hub| hub.accounts_listed),
+    ) {
+        let hub = observed(&arbitrary);
+        let whole = explain(&hub, &Question::default());
+        for place in places() {
+            let record = hub.credentials.copy(&place).and_then(|copy| copy.record.as_ref());
+            let Some(AccountKey { cluster, .. }) = record.map(|record| &record.account) else { continue };
+            if !plan_copy(&hub.credentials, &hub.fleet, &place).is_removal {
+                continue;
+            }
+            let is_about = |of: &Option<String>, name: &str| of.as_deref().is_none_or(|of| of == name);
+            let single = explain(&hub, &one(place.namespace.as_str(), cluster.as_str()));
+            for explanation in [&whole, &single] {
+                let is_said = explanation.findings.iter().any(|it| {
+                    it.mark == Mark::Problem
+                        && is_about(&it.namespace, place.namespace.as_str())
+                        && is_about(&it.cluster, cluster.as_str())
+                });
+                prop_assert!(is_said, "{} {:#?}", place, explanation);
+            }
+        }
+    }
+
     /// Account, token and copy are in order exactly where the copy is synced and the syncer has nothing to write.
     #[test]
     fn what_is_said_of_credentials_agrees_with_the_syncer(
         arbitrary in hub_with_credentials().prop_filter("every account is known", |hub| hub.accounts_listed),
     ) {
-        let world = arbitrary.world();
-        let access = access_without(true, Known::Unknown);
-        let settings = ProjectionSettings::default();
-        let mut hub = Observed::new(Timestamp::UNIX_EPOCH, settings, world.fleet, access, world.index);
-        (hub.knows_clusters, hub.knows_sets) = (true, true);
-        hub.bindings_of.add(None);
-        hub.profiles_of.add(None);
-        let profiles = arbitrary.objects.iter().flatten().filter(|object| object["kind"] == "ClusterProfile");
-        for profile in profiles {
-            let (namespace, name) = names(profile);
-            let observed = ShownProfile { observed: observe(profile), last_writer: None };
-            hub.profiles.insert(key(namespace, name), observed);
-        }
+        let hub = observed(&arbitrary);
         for account in accounts() {
             for namespace in ["blues", "reds"] {
                 let pair = key(namespace, account.cluster.as_str());

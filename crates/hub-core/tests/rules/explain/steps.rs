@@ -2,15 +2,14 @@
 
 #![cfg(test)]
 
-use hub_api::labels;
 use hub_core::access::{AccessIndex, AccessSource, Known};
 use hub_core::consumer_access::AccessKind;
 use hub_core::explain::observed::{AccountPermission, Observed};
-use hub_core::explain::{Mark, Question, Step, explain};
+use hub_core::explain::{Mark, Step};
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
-use super::scene::{EXPIRED, RSA, Scene, access_without, expired_token, home, lease, one, readers, work};
+use super::scene::{EXPIRED, RSA, Scene, access_without, expired_token, home, lease, readers, work};
 use crate::consumer_access::object_of;
 use crate::support::credential::{observe, place, stranger};
 use crate::support::{NOON, condition, deleting, unreadable};
@@ -260,36 +259,4 @@ fn an_entry_that_leads_elsewhere_is_a_problem_only_where_no_provisioner_may_have
     assert_eq!(wrong.trouble(), [outdated(Mark::Problem)]);
     let none = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
     assert_eq!(none.observing(configured).trouble(), [outdated(Mark::Problem)]);
-}
-
-#[test]
-fn an_account_of_a_consumer_that_is_left_after_the_grant_is_a_problem_also_of_the_whole_hub() {
-    let left = json!({ "metadata": {
-        "labels": { "app.kubernetes.io/managed-by": "hub-addons", "app.kubernetes.io/component": "consumer-access" },
-        "annotations": { labels::SYNC_TO_NAMESPACES: "team" },
-    } });
-    let codes = |scene: &Scene, question: &Question| {
-        let findings = explain(&scene.observed(), question).findings.into_iter();
-        let left = findings.filter(|it| it.code.as_str() == "AccountNotWithdrawn");
-        left.map(|it| (it.step, it.mark, it.object.to_string(), it.fix.unwrap())).collect::<Vec<_>>()
-    };
-    let found = (
-        Step::Account,
-        Mark::Problem,
-        "ManagedServiceAccount c1/kueue".to_owned(),
-        "kubectl delete managedserviceaccount kueue --namespace c1".to_owned(),
-    );
-    let elsewhere =
-        json!({ "metadata": { "labels": { "cluster.open-cluster-management.io/clusterset": "dev" } } });
-    let moved = || Scene::in_order().with("ManagedCluster", &elsewhere);
-    let questions = [one("team", "c1"), Question::default()];
-    for question in &questions {
-        let maintained = Scene::in_order().with("ManagedServiceAccount", &left);
-        assert_eq!(codes(&maintained, question), [], "it is granted");
-        assert_eq!(codes(&moved(), question), [], "a person created the account");
-        let scene = moved().with("ManagedServiceAccount", &left);
-        assert_eq!(codes(&scene, question), std::slice::from_ref(&found));
-        let gone = scene.observing(|hub| hub.profiles.clear());
-        assert_eq!(codes(&gone, question), std::slice::from_ref(&found), "without a profile");
-    }
 }

@@ -1,0 +1,160 @@
+//! What is left of access that has ended: accounts, copies of tokens and permissions that a controller deletes, and that
+//! still exist.
+
+use std::collections::BTreeSet;
+
+use hub_api::labels;
+use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
+
+use super::controllers::SYNCER;
+use super::observed::{Leading, Observed};
+use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
+use crate::credential::account::{Account, Scope};
+use crate::credential::copy::ObservedCopy;
+use crate::credential::plan::plan;
+
+/// Whether consumer access maintains an account for a namespace alone.
+fn is_maintained_for(account: &Account, namespace: &Namespace) -> bool {
+    match &account.scope {
+        Scope::Only { namespaces, .. } => account.is_maintained && namespaces.contains(namespace),
+        Scope::EveryGrantedNamespace => false,
+    }
+}
+
+/// The namespaces for which copies or maintained accounts exist.
+pub(super) fn namespaces(hub: &Observed) -> BTreeSet<Namespace> {
+    let of_accounts = hub.credentials.accounts().filter_map(|key| {
+        let account = hub.credentials.account(&key).filter(|account| account.is_maintained)?;
+        match &account.scope {
+            Scope::Only { namespaces, .. } => Some(namespaces.clone()),
+            Scope::EveryGrantedNamespace => None,
+        }
+    });
+    let of_copies = hub.credentials.namespaces_of_copies().cloned();
+    of_accounts.flatten().chain(of_copies).collect()
+}
+
+/// The clusters of which copies or maintained accounts exist for a namespace.
+pub(super) fn clusters(hub: &Observed, namespace: &Namespace) -> BTreeSet<ClusterName> {
+    let accounts = hub.credentials.accounts().filter(|key| {
+        hub.credentials.account(key).is_some_and(|account| is_maintained_for(account, namespace))
+    });
+    let copies = hub.credentials.copies_in(namespace).filter_map(|(_, copy)| account_of(copy));
+    accounts.map(|key| key.cluster).chain(copies.map(|(cluster, _)| cluster.clone())).collect()
+}
+
+/// The cluster and the account whose token a copy contains, according to its record.
+fn account_of(copy: &ObservedCopy) -> Option<(&ClusterName, &AccountName)> {
+    copy.record.as_ref().map(|record| (&record.account.cluster, &record.account.account))
+}
+
+impl Pair<'_> {
+    fn is_named(&self, account: &AccountName) -> bool {
+        self.account.is_none_or(|asked| asked == account)
+    }
+
+    /// The names of the accounts that consumer access maintains for the namespace.
+    fn maintained(&self) -> impl Iterator<Item = &AccountName> {
+        let accounts = self.hub.credentials.accounts_on(&self.key.cluster);
+        accounts.filter(|(_, account)| is_maintained_for(account, &self.key.namespace)).map(|(name, _)| name)
+    }
+
+    /// Accounts that consumer access deletes, since their namespace is not granted the cluster.
+    pub(super) fn left_accounts(&self, findings: &mut Findings) {
+        let cluster = &self.key.cluster;
+        for account in self.maintained().filter(|account| self.is_named(account)) {
+            let object = Object::namespaced("ManagedServiceAccount", cluster, account);
+            let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
+            findings.add(
+                self.finding(Step::Account, Mark::Problem, Code::AccountNotWithdrawn, object)
+                    .of_account(account)
+                    .field(field, self.key.namespace.as_str())
+                    .fix(format!("kubectl delete managedserviceaccount {account} --namespace {cluster}")),
+            );
+        }
+    }
+
+    /// Copies that the syncer removes, except those of these accounts.
+    pub(super) fn left_copies(&self, explained: &BTreeSet<AccountName>, findings: &mut Findings) {
+        let (hub, ProfileKey { namespace, cluster }) = (self.hub, self.key);
+        for (name, copy) in hub.credentials.copies_in(namespace) {
+            let Some((_, account)) = account_of(copy).filter(|(of, _)| *of == cluster) else { continue };
+            let place = SecretKey { namespace: namespace.clone(), name: name.clone() };
+            let is_other = explained.contains(account) || !self.is_named(account);
+            if is_other || !plan(&hub.credentials, &hub.fleet, &place).is_removal {
+                continue;
+            }
+            let fix = match hub.leading(SYNCER) {
+                Leading::Leads(_) | Leading::Unknown => {
+                    format!("kubectl events --namespace {namespace} --for secret/{name}")
+                }
+                Leading::NoLease | Leading::Nobody(_) | Leading::Expired(_) => {
+                    self.controller_command(SYNCER)
+                }
+            };
+            let object = Object::namespaced("Secret", namespace, name);
+            findings.add(
+                self.finding(Step::Credential, Mark::Problem, Code::CredentialNotWithdrawn, object)
+                    .of_account(account)
+                    .field("data.token", if copy.holds_data() { "set" } else { "removed" })
+                    .fix(fix),
+            );
+        }
+    }
+
+    /// Permissions that consumer access deletes: those of accounts that it does not maintain any more, and, if the
+    /// namespace is not granted the cluster, of those that it maintains for the namespace.
+    pub(super) fn left_permissions(&self, may_be_granted: bool, findings: &mut Findings) {
+        let (hub, cluster) = (self.hub, &self.key.cluster);
+        if !hub.credentials.knows_accounts() {
+            return;
+        }
+        let is_left = |name: &str| {
+            let account = hub.credentials.accounts_on(cluster).find(|(account, _)| account.as_str() == name);
+            account.is_none_or(|(_, account)| {
+                !account.is_maintained || (!may_be_granted && is_maintained_for(account, &self.key.namespace))
+            })
+        };
+        let permissions = hub.permissions.get(cluster).into_iter().flatten();
+        let mut seen = BTreeSet::new();
+        for permission in permissions.filter(|it| it.is_maintained && is_left(&it.account)) {
+            let account = AccountName::from(permission.account.as_str());
+            if !self.is_named(&account) || !seen.insert(&permission.object) {
+                continue;
+            }
+            let Object { kind, name, .. } = &permission.object;
+            let object = permission.object.clone();
+            findings.add(
+                self.finding(Step::AccountPermission, Mark::Problem, Code::PermissionsNotWithdrawn, object)
+                    .of_account(&account)
+                    .field("roleRef", permission.role.as_str())
+                    .fix(format!("kubectl delete {} {name} --namespace {cluster}", kind.to_lowercase())),
+            );
+        }
+    }
+}
+
+/// Names the finalizers that delay the deletion of the object that a problem depends on: until they are removed, no
+/// other command helps.
+pub(super) fn name_finalizers(hub: &Observed, finding: &mut Finding) {
+    if finding.mark == Mark::Ok {
+        return;
+    }
+    let Some(finalizers) = hub.held.get(&finding.object) else { return };
+    let names = finalizers.join(", ");
+    let advice = match finalizers.as_slice() {
+        [_] => "a finalizer holds it: find the controller that owns the finalizer",
+        _ => "finalizers hold it: find the controllers that own the finalizers",
+    };
+    finding.message = format!("{}; {advice} {names}", finding.message);
+    let Object { kind, namespace, name } = &finding.object;
+    let namespace = namespace.as_ref().map(|namespace| format!(" --namespace {namespace}"));
+    // Which field manager has set the finalizer; of a Secret, no data.
+    finding.fix = Some(format!(
+        "kubectl get {} {name}{} --output jsonpath='{{.metadata.managedFields}}'",
+        kind.to_lowercase(),
+        namespace.unwrap_or_default()
+    ));
+    finding.field = "metadata.finalizers".into();
+    finding.value = names;
+}
