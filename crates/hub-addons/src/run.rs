@@ -8,6 +8,7 @@ use credential_rights::CredentialRights;
 use credential_syncer::Syncer;
 use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
 use hub_runtime::lease::Candidate;
+use hub_runtime::limit::WriteLimit;
 use hub_runtime::metrics::Metrics;
 use hub_runtime::process::{Process, ProcessError, Setup};
 use hub_runtime::secure_metrics::{SecureMetricsError, serve_secure_metrics};
@@ -109,6 +110,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         manager: args.cluster_manager_name.clone(),
         bound_source: args.bound_source(),
         candidate: args.leader_elect.then_some(candidate),
+        limit: WriteLimit::per_second(args.max_writes_per_second),
         ..Setup::new(client)
     };
     let process = Process::builder(setup)

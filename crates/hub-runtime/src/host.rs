@@ -14,6 +14,7 @@ use tracing::{Instrument as _, Span, info_span};
 
 use crate::health::{Health, Need, SyncState};
 use crate::lease::Fence;
+use crate::limit::WriteLimit;
 use crate::metrics::Metrics;
 use crate::report::{Clock, Publisher, Reporter};
 use crate::served::ServedVersion;
@@ -42,8 +43,15 @@ pub struct Host {
 
 impl Host {
     /// A host without controllers. Requires a tokio runtime.
-    pub(crate) fn new(client: Client, health: Health, metrics: Metrics, fence: Fence, clock: Clock) -> Self {
-        let writer = Writer::new(fence.clone(), metrics.clone());
+    pub(crate) fn new(
+        client: Client,
+        health: Health,
+        metrics: Metrics,
+        fence: Fence,
+        limit: WriteLimit,
+        clock: Clock,
+    ) -> Self {
+        let writer = Writer::new(fence.clone(), limit, metrics.clone());
         let served = ServedVersion::default();
         let reporter = Reporter::new(metrics.clone(), served.clone());
         let publisher = Publisher {

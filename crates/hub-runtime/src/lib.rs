@@ -20,6 +20,7 @@ pub mod health;
 pub mod host;
 mod keys;
 pub mod lease;
+pub mod limit;
 pub mod metrics;
 pub mod next_step;
 mod pace;

@@ -19,6 +19,7 @@ use crate::fleet_cache::FleetCache;
 use crate::health::Health;
 use crate::host::{Host, Watches};
 use crate::lease::{Candidate, Fence, Leases};
+use crate::limit::WriteLimit;
 use crate::metrics::Metrics;
 use crate::profiles::Profiles;
 use crate::report::Clock;
@@ -40,6 +41,8 @@ pub struct Setup {
     pub bound_source: BoundSource,
     /// The identity for leader election; without one the process always leads.
     pub candidate: Option<Candidate>,
+    /// The limit of writes in a second.
+    pub limit: WriteLimit,
     /// The wall clock, for timestamps that people read.
     pub clock: Clock,
 }
@@ -55,6 +58,7 @@ impl Setup {
             manager: ManagerName::default(),
             bound_source: BoundSource::default(),
             candidate: None,
+            limit: WriteLimit::default(),
             clock: Arc::new(Timestamp::now),
         }
     }
@@ -119,10 +123,10 @@ impl Process {
     /// A process without controllers. Requires a tokio runtime.
     #[must_use]
     pub fn builder(setup: Setup) -> Builder {
-        let Setup { client, health, metrics, manager, bound_source, candidate, clock } = setup;
+        let Setup { client, health, metrics, manager, bound_source, candidate, limit, clock } = setup;
         let leases = candidate.map(|candidate| Leases::new(client.clone(), candidate, metrics.clone()));
         let fence = leases.as_ref().map_or_else(Fence::open, Leases::fence);
-        let host = Arc::new(Host::new(client, health, metrics, fence, clock));
+        let host = Arc::new(Host::new(client, health, metrics, fence, limit, clock));
         let fleet = FleetCache::new(bound_source, &host);
         let profiles = Profiles::new(Arc::clone(&host), manager.clone());
         let shared = Shared { host, fleet, profiles, manager };

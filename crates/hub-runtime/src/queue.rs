@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff;
+use crate::limit::WriteLimit;
 use crate::ready::Ready;
 use crate::workers::{Busy, Occupation, SlowNamespaces};
 
@@ -60,6 +61,7 @@ pub struct Queue<K> {
 
 struct QueueState<K> {
     workers: usize,
+    limit: WriteLimit,
     ready: Ready<K>,
     running: HashMap<K, Running>,
     slow: SlowNamespaces,
@@ -83,6 +85,7 @@ impl<K: Key> Queue<K> {
     pub fn new(workers: usize) -> Self {
         let state = QueueState {
             workers,
+            limit: WriteLimit::default(),
             ready: Ready::default(),
             running: HashMap::new(),
             slow: SlowNamespaces::default(),
@@ -93,6 +96,13 @@ impl<K: Key> Queue<K> {
             closed: false,
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
+    }
+
+    /// Keeps all work back while the limit is reached, except what ends a grant.
+    #[must_use]
+    pub fn limited_by(mut self, limit: WriteLimit) -> Self {
+        self.state.get_mut().limit = limit;
+        self
     }
 
     /// Sets the number of workers to share.
@@ -124,7 +134,9 @@ impl<K: Key> Queue<K> {
                 if state.peek(now).is_some() {
                     return true;
                 }
-                state.waiting.first().map(|(due, _)| *due)
+                let retry = state.waiting.first().map(|(due, _)| *due);
+                let allowed = state.limit.reached_until(now).filter(|_| !state.ready.is_empty());
+                retry.into_iter().chain(allowed).min()
             };
             match due {
                 Some(due) => {
@@ -248,7 +260,10 @@ impl<K: Key> QueueState<K> {
         }
         let busy = self.running.values().map(|running| &running.busy);
         let occupation = Occupation::new(self.workers, &self.slow, busy, now);
-        let next = self.ready.peek(|priority, namespace| occupation.admits(priority, namespace));
+        let is_limited = self.limit.reached_until(now).is_some();
+        let next = self.ready.peek(|priority, namespace| {
+            (!is_limited || priority == Priority::End) && occupation.admits(priority, namespace)
+        });
         next.map(|(key, priority)| (key.clone(), priority))
     }
 

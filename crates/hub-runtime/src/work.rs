@@ -61,7 +61,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     #[must_use]
     pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
         host.metrics.declare_controller(controller);
-        let (host, queue) = (Arc::clone(host), Queue::new(1));
+        let queue = Queue::new(1).limited_by(host.writer.limit().clone());
+        let host = Arc::clone(host);
         Arc::new(Self {
             controller,
             queue,

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::error::{Category, retry_after, summary};
 use crate::gate::Gate;
 use crate::lease::Fence;
+use crate::limit::WriteLimit;
 use crate::metrics::Metrics;
 
 /// Timeout of one write. kube's client has none.
@@ -78,14 +79,21 @@ impl<'a> Request<'a> {
 pub struct Writer {
     fence: Fence,
     gate: Gate,
+    limit: WriteLimit,
     metrics: Metrics,
 }
 
 impl Writer {
     /// A writer that is allowed to write while `fence` is open.
     #[must_use]
-    pub fn new(fence: Fence, metrics: Metrics) -> Self {
-        Self { fence, gate: Gate::new(metrics.clone()), metrics }
+    pub fn new(fence: Fence, limit: WriteLimit, metrics: Metrics) -> Self {
+        Self { fence, gate: Gate::new(metrics.clone()), limit, metrics }
+    }
+
+    /// The limit that its writes count for.
+    #[must_use]
+    pub fn limit(&self) -> &WriteLimit {
+        &self.limit
     }
 
     /// The gate for all writes.
@@ -110,6 +118,7 @@ impl Writer {
         if !self.gate.lets_through() {
             return Err(failed(Category::Held, "not sent: the API server is failing"));
         }
+        self.limit.count();
         let begin = Instant::now();
         let result = match timeout(remaining.min(WRITE_TIMEOUT), call).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -144,7 +153,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_blocks_times_out() {
         let metrics = Metrics::new("0");
-        let writer = Writer::new(Fence::open(), metrics.clone());
+        let writer = Writer::new(Fence::open(), WriteLimit::default(), metrics.clone());
         let error = writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
         assert_eq!(error.category, Category::Timeout);
         assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");

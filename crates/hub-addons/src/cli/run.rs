@@ -4,6 +4,7 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -125,6 +126,13 @@ pub struct RunArgs {
     /// Namespace of the Leases; by default the Pod's own, else that of the kubeconfig's context
     #[arg(long, env = "HUB_ADDONS_LEADER_ELECTION_NAMESPACE", value_name = "NAMESPACE")]
     pub leader_election_namespace: Option<String>,
+
+    /// The maximum number of writes in a second, on average; by default, only the API server limits them (API Priority and
+    /// Fairness)
+    ///
+    /// What ends a grant is written at once, and counts.
+    #[arg(long, env = "HUB_ADDONS_MAX_WRITES_PER_SECOND", value_name = "NUMBER")]
+    pub max_writes_per_second: Option<NonZeroU32>,
 
     /// Format of the log on standard error
     #[arg(long, env = "HUB_ADDONS_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]

@@ -29,6 +29,7 @@ use hub_core::profile::{Field, Identity, ObservedProfile, Presence, Share, Statu
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::host::Watches;
 use hub_runtime::lease::Candidate;
+use hub_runtime::limit::WriteLimit;
 use hub_runtime::process::{Process, ProcessError, Setup, Shared};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -142,10 +143,14 @@ struct Running {
 
 impl Running {
     fn start(api: &Api, identity: Option<&str>, controllers: &[Traits]) -> Self {
+        Self::limited(api, identity, WriteLimit::default(), controllers)
+    }
+
+    fn limited(api: &Api, identity: Option<&str>, limit: WriteLimit, controllers: &[Traits]) -> Self {
         let (calls, wishes, stop) = (Calls::default(), Wishes::default(), CancellationToken::new());
         let candidate = identity
             .map(|identity| Candidate { namespace: "addons".to_owned(), identity: identity.to_owned() });
-        let mut builder = Process::builder(Setup { candidate, ..Setup::new(api.client()) });
+        let mut builder = Process::builder(Setup { candidate, limit, ..Setup::new(api.client()) });
         for traits in controllers {
             let (calls, wishes) = (Arc::clone(&calls), Arc::clone(&wishes));
             wishes.lock().unwrap().profiles.extend(traits.wants.iter().flatten().cloned());

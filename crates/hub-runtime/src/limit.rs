@@ -1,0 +1,81 @@
+//! The optional limit of this process's writes in a second, for a hub whose API server protects itself badly: without
+//! one, API Priority and Fairness is the only limit.
+//!
+//! Work that ends a grant is never delayed, only counted. All other work waits in its queue, not at the client, so that
+//! what is most urgent is written next.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// What may be written at once, after a time without writes: as much as in one second.
+const BURST: Duration = Duration::from_secs(1);
+
+/// The limit. Cheap to clone; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct WriteLimit(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    /// The time between two writes at the limit.
+    interval: Duration,
+    /// When all writes so far would be done at the limit.
+    due: Mutex<Option<Instant>>,
+}
+
+impl WriteLimit {
+    /// At most this many writes in a second; without a number, any.
+    #[must_use]
+    pub fn per_second(writes: Option<NonZeroU32>) -> Self {
+        let shared = |writes: NonZeroU32| Shared {
+            interval: Duration::from_secs(1) / writes.get(),
+            due: Mutex::default(),
+        };
+        Self(writes.map(|writes| Arc::new(shared(writes))))
+    }
+
+    /// A write is sent.
+    pub(crate) fn count(&self) {
+        let Some(shared) = &self.0 else { return };
+        let (mut due, now) = (shared.due.lock(), Instant::now());
+        *due = Some(due.map_or(now, |due| due.max(now)) + shared.interval);
+    }
+
+    /// Until when only work that ends a grant is due, if that is later than `now`.
+    pub(crate) fn reached_until(&self, now: Instant) -> Option<Instant> {
+        let due = (*self.0.as_ref()?.due.lock())?;
+        due.checked_sub(BURST).filter(|until| *until > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_of_writes_is_free_and_the_next_ones_take_their_time() {
+        let limit = WriteLimit::per_second(NonZeroU32::new(10));
+        for _ in 0..10 {
+            assert_eq!(limit.reached_until(Instant::now()), None);
+            limit.count();
+        }
+        let begin = Instant::now();
+        for _ in 0..25 {
+            limit.count();
+            if let Some(until) = limit.reached_until(Instant::now()) {
+                tokio::time::sleep_until(until).await;
+            }
+        }
+        assert_eq!(begin.elapsed(), Duration::from_millis(2500));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_number_nothing_waits() {
+        let limit = WriteLimit::default();
+        (0..1000).for_each(|_| limit.count());
+        assert_eq!(limit.reached_until(Instant::now()), None);
+    }
+}
