@@ -33,7 +33,7 @@ Without a PART, all of them run in this order. At the end, the script prints how
 
 Programs that take long to build are built in parallel with the parts that do not need them.
 
-  TEST_THREADS   how many tests on hubs run at once (8); they mostly wait
+  TEST_THREADS   how many tests on hubs run at once (10); they mostly wait
 EOF
 }
 
@@ -55,7 +55,7 @@ log=$work/log
 SECONDS=0
 : >"$log"
 target=${CARGO_TARGET_DIR:-$PWD/target}
-threads=${TEST_THREADS:-8}
+threads=${TEST_THREADS:-10}
 if [ "${CI-}" = true ]; then
   # The directory is reused, so that nothing is built twice.
   export CARGO_INCREMENTAL=0
@@ -170,11 +170,25 @@ tests_of() {
   done
 }
 
-# run_tests NAME...: runs test programs, with as many threads as suits tests that wait.
+# run_tests NAME...: runs test programs, two at a time: towards its end, each waits for a few long tests. The output of a
+# program is printed when it ends.
 run_tests() {
-  local name options=()
+  local name options=() status=0
   for name; do options+=(--test "$name"); done
-  RUST_TEST_THREADS=$threads cargo_test "${options[@]}"
+  cargo_test --no-run "${options[@]}"
+  export -f run_test
+  export work
+  # shellcheck disable=SC2016 # the argument of the inner shell
+  RUST_TEST_THREADS=$((threads / 2)) xargs -n 1 -P 2 bash -c 'run_test "$1"' run_test <<<"$*" || status=1
+  for name; do cat "$work/$name.log" >>"$log"; done
+  return "$status"
+}
+
+run_test() {
+  local status=0
+  cargo test --locked --workspace --test "$1" >"$work/$1.log" 2>&1 || status=1
+  cat "$work/$1.log"
+  return "$status"
 }
 
 # --- the parts ---------------------------------------------------------------------------------------
@@ -212,8 +226,10 @@ check_api() {
   need go-programs
   # For Pods. Their other dependencies are everywhere.
   hack/have.sh ip iproute2 || true
+  # The longest first; one test after the other is what takes long in `limits`.
   # shellcheck disable=SC2046 # words
-  run_tests $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons | grep -vxE 'chart|field|pods')
+  run_tests credentials limits $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons |
+    grep -vxE 'credentials|limits|chart|field|pods')
 }
 
 # Not in the ordinary run: its programs take many minutes to build.
@@ -241,7 +257,7 @@ check_field() {
 check_chart() {
   need go-programs
   hack/test-chart.sh
-  run_tests chart
+  RUST_TEST_THREADS=$threads cargo_test --test chart
 }
 
 check_plugin() {
