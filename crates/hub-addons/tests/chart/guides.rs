@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::support::chart::{chart, helm, repository, run};
-use crate::support::{Hub, world};
+use crate::support::{Hub, guides, world};
 
 const GUIDES: [&str; 3] = ["argo-cd.md", "multicluster-runtime.md", "multikueue.md"];
 
@@ -33,25 +33,14 @@ struct Block {
 }
 
 fn blocks(guide: &str) -> Vec<Block> {
-    let text = fs::read_to_string(repository().join("docs").join(guide)).unwrap();
-    let mut blocks = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if let Some((indent, _)) = line.split_once("```yaml") {
-            let block: Vec<&str> = lines
-                .by_ref()
-                .take_while(|line| line.trim() != "```")
-                .map(|line| line.strip_prefix(indent).unwrap_or(line))
-                .collect();
-            let text = block.join("\n");
-            let title = block[0].strip_prefix("# ").map(str::to_owned);
-            let value =
-                serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{guide}: {error}\n{text}"));
-            blocks.push(Block { title, text, value });
-        }
-    }
-    assert!(!blocks.is_empty(), "{guide}");
-    blocks
+    let blocks = guides::blocks(&format!("docs/{guide}")).into_iter().filter(|it| it.language == "yaml");
+    let of_yaml = |block: guides::Block| {
+        let text = block.text;
+        let title = text.lines().next().and_then(|line| line.strip_prefix("# ")).map(str::to_owned);
+        let value = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{guide}: {error}\n{text}"));
+        Block { title, text, value }
+    };
+    blocks.map(of_yaml).collect()
 }
 
 /// A value has the fields of a Kubernetes type, and no others.

@@ -9,6 +9,7 @@ mod cluster_permissions;
 mod consumers;
 mod examples;
 mod follow;
+mod guide_commands;
 mod guides;
 mod helm_test;
 mod hubs;

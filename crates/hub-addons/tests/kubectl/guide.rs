@@ -1,4 +1,5 @@
-//! `docs/plain-kubectl.md`: its commands, run one after the other on a real hub, lead to a real cluster.
+//! `docs/plain-kubectl.md`: its commands, run one after the other on a real hub, lead to a real cluster; and the commands
+//! of other pages with this program.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,8 +7,7 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use local_hub::{agent, eventually, ocm};
@@ -15,24 +15,15 @@ use serde_json::json;
 
 use super::plugin::kubectl_clusterprofile;
 use crate::support::chain::{LOST, Stage, in_one_process, may};
+use crate::support::guides::{Block, Reader, blocks, commands};
 use crate::support::plugin::cp_creds;
 use crate::support::{SOON, world};
 
 const NAME: &str = "reports";
 
-/// The blocks of commands of the guide, for this cluster.
-fn blocks(cluster: &str) -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plain-kubectl.md");
-    let guide = std::fs::read_to_string(guide).unwrap().replace("cluster1", cluster);
-    let mut blocks = Vec::new();
-    let mut lines = guide.lines();
-    while let Some(line) = lines.next() {
-        let Some((indent, "")) = line.split_once("```sh") else { continue };
-        let block = lines.by_ref().take_while(|line| line.trim() != "```");
-        blocks
-            .push(block.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect::<Vec<_>>().join("\n"));
-    }
-    blocks
+/// The blocks of commands of a guide.
+fn of_shell(guide: &str) -> impl Iterator<Item = Block> {
+    blocks(guide).into_iter().filter(|block| block.language == "sh")
 }
 
 /// What Open Cluster Management does: its registration controller reports that the binding is bound, and the agent
@@ -56,44 +47,13 @@ async fn created(stage: &Stage, object: &ocm::Object) {
         .await;
 }
 
-/// A shell as the reader of the guide has it.
-struct Reader {
-    directory: tempfile::TempDir,
-    kubeconfig: PathBuf,
-    path: std::ffi::OsString,
-}
-
-impl Reader {
-    async fn runs(&self, block: &str) -> Output {
-        tokio::process::Command::new("bash")
-            .args(["-euo", "pipefail", "-c", block])
-            .current_dir(self.directory.path())
-            .env("PATH", &self.path)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("HOME", self.directory.path())
-            .env_remove("KUBERNETES_SERVICE_HOST")
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .unwrap()
-    }
-}
-
 #[tokio::test]
 async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
     let (stage, cluster) = (in_one_process().await, "one");
     let hub = &stage.chain.hub;
-    let programs =
-        [hub.bin_dir().join("kubectl"), kubectl_clusterprofile().to_owned(), cp_creds().to_owned()];
-    let own = programs.iter().map(|program| program.parent().unwrap().to_owned());
-    let inherited = std::env::var_os("PATH").unwrap();
-    let reader = Reader {
-        directory: tempfile::tempdir().unwrap(),
-        kubeconfig: hub.kubeconfig_for("admin").unwrap(),
-        path: std::env::join_paths(own.chain(std::env::split_paths(&inherited))).unwrap(),
-    };
-    let blocks = blocks(cluster);
+    let reader = Reader::of(hub, &[kubectl_clusterprofile(), cp_creds()]);
+    let blocks: Vec<_> =
+        of_shell("docs/plain-kubectl.md").map(|block| block.text.replace("cluster1", cluster)).collect();
     let (using, ending) = (&blocks[..blocks.len() - 1], &blocks[blocks.len() - 1]);
     let mut outputs = Vec::new();
     let reading = async {
@@ -108,9 +68,9 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
     assert!(text.contains("only-in-one") && !text.contains("only-in-two"), "{text}");
     assert!(text.contains("1 cluster in 1 namespace: 1 in order"), "{text}");
     assert!(text.contains("Kubernetes v1."), "{text}");
-    let printed = std::fs::read_to_string(reader.directory.path().join("one.kubeconfig")).unwrap();
+    let printed = std::fs::read_to_string(reader.directory().join("one.kubeconfig")).unwrap();
     assert!(!printed.contains("token:") && !printed.contains("client-key"), "{printed}");
-    let hub = std::fs::read_to_string(reader.directory.path().join("hub.kubeconfig")).unwrap();
+    let hub = std::fs::read_to_string(reader.directory().join("hub.kubeconfig")).unwrap();
     assert!(!hub.contains("client-key"), "the reader's own credentials stay out of it");
 
     let output = reader.runs(ending).await;
@@ -119,4 +79,50 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
     let output = reader.runs(use_again).await;
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && error.contains(LOST), "{error}");
+}
+
+/// The beginnings of commands that other tests run: `chart::krew`, `pods::trial` and `misconfigured`; and of those that
+/// build this program.
+const ELSEWHERE: [&str; 4] = [
+    "kubectl krew install",
+    "cargo install",
+    "kubectl clusterprofile test page/one --account page-account --in-cluster",
+    "kubectl --namespace hub-addons exec",
+];
+
+#[tokio::test]
+async fn every_command_of_a_page_with_this_program_can_be_carried_out() {
+    let stage = in_one_process().await;
+    let application = stage.bound_application("page", &["one"]).await;
+    application.reaches("one").await;
+    let nodes = vec![may(&["list"], "nodes")];
+    stage.cluster("one").grant_service_account(agent::NAMESPACE, application.account(), nodes).await.unwrap();
+    let reader = Reader::of(&stage.chain.hub, &[kubectl_clusterprofile(), cp_creds()]);
+    let mut elsewhere = BTreeSet::new();
+    let mut ran = 0;
+    for guide in ["docs/kubectl.md", "docs/multicluster-runtime.md"] {
+        for command in of_shell(guide).flat_map(|block| commands(&block)) {
+            let command = command.replace("--account multikueue", "--account page-account");
+            let command = command.replace("--account fleet-operator", "--account page-account");
+            let command = command.replace("fleet-operator/cluster1", "page/one");
+            let command = command.replace("kueue", "page").replace("berlin", "one");
+            if command.contains("fleet-operator") {
+                // In the namespace of that guide: `chart::guide_commands`.
+                continue;
+            }
+            if let Some(other) = ELSEWHERE.into_iter().find(|it| command.starts_with(it)) {
+                elsewhere.insert(other);
+                continue;
+            }
+            let output = reader.runs(&command).await;
+            // What is explained depends on the hub, which tests share.
+            let is_explained = command.starts_with("kubectl clusterprofile explain");
+            let code = output.status.code();
+            let is_fine = code == Some(0) || (is_explained && matches!(code, Some(1 | 3)));
+            assert!(is_fine, "{guide}: {command}\n{output:?}");
+            ran += 1;
+        }
+    }
+    assert_eq!(elsewhere, BTreeSet::from(ELSEWHERE), "a command is no longer on a page");
+    assert!(ran > 10, "{ran} commands");
 }

@@ -17,6 +17,7 @@ pub mod examples;
 pub mod field;
 pub mod flavours;
 pub mod go_program;
+pub mod guides;
 pub mod installed;
 pub mod inventory;
 pub mod kueue;
