@@ -365,7 +365,7 @@ fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence)
         Presence::Unwanted => hands_off(Some((
             Reason::UnlabelledProfile,
             format!(
-                "its cluster is not granted to this namespace, but it is not deleted because it lacks the \
+                "is not deleted although its cluster is not granted to this namespace, because it lacks the \
                  label {}={manager}: delete it or restore the label",
                 labels::CLUSTER_MANAGER
             ),

@@ -24,7 +24,11 @@ fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (Copy
     let place = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
     let plan = plan(&hub.credentials, &hub.fleet, &place);
     let state = plan.states.iter().find(|(key, _)| key == account).map(|(_, state)| *state);
-    (plan, state.unwrap_or(State::NotAsked))
+    let state = match state.unwrap_or(State::NotAsked) {
+        State::NotGranted if !hub.knows_fleet(namespace) => State::GrantUnknown,
+        state => state,
+    };
+    (plan, state)
 }
 
 /// Whether an account of any of these clusters opts in to the namespace: then every granted cluster should have one
@@ -75,7 +79,7 @@ impl Pair<'_> {
             explained.insert(account.account.clone());
             self.account_steps(account, &plan, state, findings);
         }
-        if hub.knows_clusters && hub.knows_sets && hub.bindings_of.has(&key.namespace) {
+        if hub.knows_fleet(&key.namespace) {
             self.left_copies(&explained, findings);
         }
         if !explained.is_empty() {
@@ -117,8 +121,7 @@ impl Pair<'_> {
             let account_key = AccountKey { cluster: key.cluster.clone(), account: account.clone() };
             let (plan, state) = planned(hub, &key.namespace, &account_key);
             let unknown = [State::Synced, State::AccountUnknown, State::TokenUnknown];
-            let is_judged = hub.knows_clusters && hub.knows_sets && hub.bindings_of.has(&key.namespace);
-            if is_judged && !unknown.contains(&state) {
+            if hub.knows_fleet(&key.namespace) && !unknown.contains(&state) {
                 self.account_steps(&account_key, &plan, state, findings);
                 continue;
             }
@@ -367,6 +370,10 @@ fn fact_of(state: State) -> (String, &'static str) {
         State::ForeignProfile | State::NoProfile => {
             ("metadata.ownerReferences".to_owned(), "no ClusterProfile")
         }
+        State::NotGranted | State::GrantUnknown => {
+            ("metadata.namespace".to_owned(), "not known to be granted")
+        }
+        State::Synced => ("data.token".to_owned(), "not that of the account"),
         _ => ("data.token".to_owned(), "not usable"),
     }
 }

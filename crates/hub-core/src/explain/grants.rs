@@ -302,13 +302,15 @@ fn judged(
         }
         Verdict::Refused(refusal @ (Refusal::NoSuchCluster | Refusal::ClusterDeleting)) => {
             let name = cluster.map(ToString::to_string).unwrap_or_default();
-            let (field, value) = match refusal {
-                Refusal::ClusterDeleting => ("metadata.deletionTimestamp", "set"),
-                _ => ("metadata.name", "not found"),
+            let (field, value, fix) = match refusal {
+                Refusal::ClusterDeleting => (
+                    "metadata.deletionTimestamp",
+                    "set",
+                    format!("kubectl get managedcluster {name} --output yaml"),
+                ),
+                _ => ("metadata.name", "not found", "kubectl get managedclusters".to_owned()),
             };
-            step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name))
-                .field(field, value)
-                .fix("kubectl get managedclusters")
+            step(Step::ClusterSet, Object::cluster_scoped(CLUSTER, name)).field(field, value).fix(fix)
         }
         Verdict::Doubtful(Doubt::BindingUnreadable) => {
             let error = binding.terms.as_ref().err().cloned().unwrap_or_default();

@@ -114,6 +114,11 @@ impl Observed {
         self.profiles.insert(key, ShownProfile { observed, last_writer });
     }
 
+    /// Whether everything is known that grants clusters to a namespace.
+    pub(super) fn knows_fleet(&self, namespace: &Namespace) -> bool {
+        self.knows_clusters && self.knows_sets && self.bindings_of.has(namespace)
+    }
+
     /// The profiles of a namespace.
     pub(super) fn profiles_in<'a>(
         &'a self,

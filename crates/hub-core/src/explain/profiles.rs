@@ -27,7 +27,7 @@ impl Pair<'_> {
     /// The projector's next write, if its inputs are known.
     fn projection(&self) -> Option<ProfilePlan> {
         let (hub, key) = (self.hub, self.key);
-        if !hub.knows_clusters || !hub.knows_sets || !hub.bindings_of.has(&key.namespace) {
+        if !hub.knows_fleet(&key.namespace) {
             return None;
         }
         let share = project::share(&hub.fleet, key, &hub.settings);
@@ -45,11 +45,7 @@ impl Pair<'_> {
                     "kubectl auth can-i list clusterprofiles.multicluster.x-k8s.io --namespace {}",
                     key.namespace
                 )));
-            } else if hub.bindings_of.has(&key.namespace)
-                && hub.knows_clusters
-                && hub.knows_sets
-                && grant::decide(&hub.fleet, key) == Grant::Refused
-            {
+            } else if hub.knows_fleet(&key.namespace) && grant::decide(&hub.fleet, key) == Grant::Refused {
                 // The reason has already been reported.
             } else {
                 self.missing_profile(findings);
@@ -99,8 +95,7 @@ impl Pair<'_> {
     fn missing_profile(&self, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
-        let is_known = hub.knows_clusters && hub.knows_sets && hub.bindings_of.has(&key.namespace);
-        if !is_known {
+        if !hub.knows_fleet(&key.namespace) {
             // The cluster may not be granted.
             findings.add(step(Mark::Unknown, Code::NoProfile).field("metadata.name", "not found"));
             return;
