@@ -4,6 +4,7 @@
 
 mod laws;
 mod leftovers;
+mod permissions;
 mod recorded;
 mod scene;
 mod steps;
