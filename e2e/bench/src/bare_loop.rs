@@ -10,15 +10,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
-use local_hub::{LocalHub, ocm, try_eventually};
+use local_hub::{ocm, try_eventually};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::bench::Bench;
 use crate::controllers::{HOME, everything, kubeconfig_through};
 use crate::error::BenchError;
 use crate::etcd::Etcd;
 use crate::model::{BARE_LOOP, SENTINEL};
-use crate::relay::{Relay, Traffic};
+use crate::neighbour::Latency;
+use crate::relay::Traffic;
 use crate::view::profile;
 
 /// As many requests at the same time as the controllers have workers for profiles.
@@ -38,6 +40,8 @@ pub struct BareLoop {
     pub traffic: Traffic,
     /// What etcd did meanwhile.
     pub etcd: Etcd,
+    /// How long the requests of another client took.
+    pub neighbour: Latency,
 }
 
 /// A profile with its copies, as the controllers have written them.
@@ -47,7 +51,8 @@ struct Written {
 }
 
 /// Repeats every write of a cold start in namespaces of its own, and removes the results. No controller may run.
-pub async fn run(hub: &LocalHub, relay: &Relay, admin: &Client) -> Result<BareLoop, BenchError> {
+pub async fn run(bench: &Bench) -> Result<BareLoop, BenchError> {
+    let (hub, relay, admin) = bench.hub();
     let written = read(admin).await?;
     let namespaces: Vec<String> = {
         let mut names: Vec<String> = written.iter().filter_map(|written| target(&written.profile)).collect();
@@ -60,6 +65,7 @@ pub async fn run(hub: &LocalHub, relay: &Relay, admin: &Client) -> Result<BareLo
     let client = client(&kubeconfig_through(hub, NAME, relay.address()).await?).await?;
 
     let etcd = || async { Etcd::read(hub.directory()).await.map_err(BenchError::io("read etcd's counters")) };
+    bench.neighbour().take();
     let (etcd_before, traffic, start) = (etcd().await?, relay.traffic(), Instant::now());
     let writes: Vec<usize> = futures::stream::iter(&written)
         .map(|written| write(&client, written))
@@ -71,6 +77,7 @@ pub async fn run(hub: &LocalHub, relay: &Relay, admin: &Client) -> Result<BareLo
         seconds: start.elapsed().as_secs_f64(),
         traffic: relay.traffic().since(traffic),
         etcd: etcd().await?.since(etcd_before),
+        neighbour: bench.neighbour().take(),
     };
     for namespace in &namespaces {
         remove(admin, namespace).await?;

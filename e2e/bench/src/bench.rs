@@ -15,6 +15,7 @@ use crate::fleet::Fleet;
 use crate::limit::Limit;
 use crate::measurement::{Measurement, cpu_since};
 use crate::model::Part;
+use crate::neighbour::Neighbour;
 use crate::process::Usage;
 use crate::progress::say;
 use crate::relay::{Relay, Traffic};
@@ -52,6 +53,7 @@ pub struct Bench {
     pub options: Options,
     running: Option<Group>,
     view: View,
+    neighbour: Neighbour,
     relay: Relay,
     admin: Client,
     hub: LocalHub,
@@ -77,12 +79,18 @@ impl Bench {
         let fleet = Fleet::create(admin.clone(), options.size, options.without.clone()).await?;
         let view = View::start(&admin).await?;
         let relay = Relay::start(address(&hub)?).await.map_err(BenchError::io("start a relay"))?;
-        Ok(Self { fleet, options, running: None, view, relay, admin, hub })
+        let neighbour = Neighbour::start(&hub).await?;
+        Ok(Self { fleet, options, running: None, view, neighbour, relay, admin, hub })
     }
 
     /// The hub, to write to it without the controllers.
     pub fn hub(&self) -> (&LocalHub, &Relay, &Client) {
         (&self.hub, &self.relay, &self.admin)
+    }
+
+    /// Another client of the hub.
+    pub fn neighbour(&self) -> &Neighbour {
+        &self.neighbour
     }
 
     /// Starts the controllers.
@@ -104,6 +112,7 @@ impl Bench {
     pub async fn begin(&self, scenario: &str) -> Result<Start, BenchError> {
         say(&format!("scenario: {scenario}"));
         self.relay.take_most_connections();
+        self.neighbour.take();
         Ok(Start {
             mark: self.hub.audit().mark().await?,
             time: Instant::now(),
@@ -123,7 +132,8 @@ impl Bench {
     ) -> Result<Measurement, BenchError> {
         self.converge(scenario).await?;
         let seconds = start.time.elapsed().as_secs_f64();
-        let requests = self.settle(scenario, &start.mark).await?;
+        let neighbour = self.neighbour.take();
+        let (requests, next) = self.settle(scenario, &start.mark).await?;
         let (changes, is_complete) = self.view.read(|shown| (shown.changes, shown.is_complete()));
         if !is_complete {
             return Err(BenchError::WatchInterrupted(scenario.to_owned()));
@@ -140,6 +150,8 @@ impl Bench {
             cpu_seconds: cpu_since(&start.usage, &usage),
             usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),
             seconds,
+            seconds_to_next: (next - start.time).as_secs_f64(),
+            neighbour,
         };
         for line in measurement.deviations() {
             say(&format!("{scenario}: {line}"));
@@ -169,11 +181,12 @@ impl Bench {
     }
 
     /// Changes the sentinel until its change is processed, no request came in between, and the controllers are idle;
-    /// returns the requests since a mark.
+    /// returns the requests since a mark, and when the first of these changes had been processed.
     ///
     /// Watches deliver events in order, so what was changed before the sentinel has been processed as well.
-    async fn settle(&mut self, scenario: &str, mark: &Mark) -> Result<Requests, BenchError> {
+    async fn settle(&mut self, scenario: &str, mark: &Mark) -> Result<(Requests, Instant), BenchError> {
         let mut before: Option<(usize, f64, Instant)> = None;
+        let mut first = None;
         let deadline = Instant::now() + self.options.timeout;
         loop {
             let (version, token) = self.fleet.change_sentinel().await?;
@@ -187,6 +200,7 @@ impl Bench {
                     is_processed || self.usage().is_err()
                 });
             processed.await.map_err(|timed_out| self.not_converged(scenario, timed_out))?;
+            let first = *first.get_or_insert_with(Instant::now);
             let requests = of_controllers(&self.hub.audit().since(mark).await?);
             let cpu = Usage::sum(self.usage()?.into_iter().map(|(_, usage)| usage)).cpu_seconds;
             let counted = Counts::of(&requests).writes() + requests.count(|request| request.verb == "list");
@@ -195,10 +209,10 @@ impl Bench {
             });
             if Instant::now() > deadline {
                 say(&format!("{scenario}: the controllers do not become idle"));
-                return Ok(requests);
+                return Ok((requests, first));
             }
             if is_idle {
-                return Ok(requests);
+                return Ok((requests, first));
             }
             before = Some((counted, cpu, Instant::now()));
             tokio::time::sleep(LOOK).await;

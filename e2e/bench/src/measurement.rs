@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::counts::Counts;
 use crate::etcd::Etcd;
 use crate::limit::Limit;
+use crate::neighbour::Latency;
 use crate::process::Usage;
 use crate::relay::Traffic;
 
@@ -33,6 +34,10 @@ pub struct Measurement {
     pub usage: Usage,
     /// The time from the first change until the hub showed all of them.
     pub seconds: f64,
+    /// The time from the first change until the hub showed a change that was made after all of them.
+    pub seconds_to_next: f64,
+    /// How long the requests of another client took.
+    pub neighbour: Latency,
 }
 
 impl Measurement {

@@ -40,6 +40,7 @@ pub fn json(subject: &Subject, results: &Results) -> Value {
         "machine": subject.machine,
         "scenarios": measurements,
         "bareLoop": results.bare_loop,
+        "listingSeconds": results.listing_seconds,
     })
 }
 
@@ -60,6 +61,11 @@ pub fn text(subject: &Subject, results: &Results) -> String {
     if let (Some(bare_loop), Some(cold)) = (&results.bare_loop, results.measurements.first()) {
         text += &comparison(bare_loop, cold);
     }
+    if let Some(seconds) = results.listing_seconds {
+        // Writing to a string cannot fail.
+        let _ =
+            writeln!(text, "\nOne client lists what the controllers list at a restart in {seconds:.1} s.");
+    }
     text += "\nRequests of the controllers:\n\n";
     let mut requests = vec![vec!["scenario".to_owned(), "requests".to_owned()]];
     requests.extend(results.measurements.iter().map(|measurement| {
@@ -79,7 +85,7 @@ pub fn deviations(results: &Results) -> Vec<String> {
     results.measurements.iter().flat_map(of).collect()
 }
 
-const COSTS: [&str; 15] = [
+const COSTS: [&str; 18] = [
     "scenario",
     "writes",
     "limit",
@@ -95,6 +101,9 @@ const COSTS: [&str; 15] = [
     "peak MiB",
     "resident MiB",
     "s",
+    "s to next",
+    "p50 ms of others",
+    "p99 ms of others",
 ];
 
 fn cost(measurement: &Measurement) -> Vec<String> {
@@ -116,6 +125,9 @@ fn cost(measurement: &Measurement) -> Vec<String> {
         mib(usage.peak_kib),
         mib(usage.resident_kib),
         format!("{:.1}", measurement.seconds),
+        format!("{:.1}", measurement.seconds_to_next),
+        format!("{:.1}", measurement.neighbour.p50_ms),
+        format!("{:.1}", measurement.neighbour.p99_ms),
     ]
 }
 
@@ -135,9 +147,14 @@ fn comparison(bare_loop: &BareLoop, cold: &Measurement) -> String {
     );
     let _ = writeln!(
         text,
-        "The cold start has {:.2} of the loop's throughput, and needs {:.2} ms of CPU time for each write.",
+        "The cold start has {:.2} of the loop's throughput, and needs {:.2} ms of CPU time for each write. Beside the \
+         loop, requests of others took {:.1} ms (p50) and {:.1} ms (p99); {} of them failed, and {} beside the cold start.",
         ratio(writes, cold.seconds) / ratio(bare_loop.writes, bare_loop.seconds),
-        1000.0 / ratio(writes, cold.cpu_seconds)
+        1000.0 / ratio(writes, cold.cpu_seconds),
+        bare_loop.neighbour.p50_ms,
+        bare_loop.neighbour.p99_ms,
+        bare_loop.neighbour.failed,
+        cold.neighbour.failed
     );
     text
 }
@@ -177,6 +194,7 @@ mod tests {
     use crate::counts::Counts;
     use crate::etcd::Etcd;
     use crate::limit::Limit;
+    use crate::neighbour::Latency;
     use crate::process::Usage;
     use crate::relay::Traffic;
 
@@ -192,8 +210,10 @@ mod tests {
             cpu_seconds: 0.5,
             usage: Usage { peak_kib: 1536, resident_kib: 1024, cpu_seconds: 1.0 },
             seconds: 2.0,
+            seconds_to_next: 2.5,
+            neighbour: Latency::default(),
         };
-        Results { measurements: vec![measurement], bare_loop: None }
+        Results { measurements: vec![measurement], ..Results::default() }
     }
 
     fn subject() -> Subject {

@@ -9,6 +9,7 @@ use crate::counts::Counter;
 use crate::error::BenchError;
 use crate::fleet::{OTHER, SET};
 use crate::limit::Limit;
+use crate::listing;
 use crate::measurement::Measurement;
 use crate::model::Part;
 use crate::progress::say;
@@ -53,6 +54,8 @@ pub struct Results {
     pub measurements: Vec<Measurement>,
     /// The same writes as the cold start without a controller.
     pub bare_loop: Option<BareLoop>,
+    /// The seconds that one client needs to list what the controllers list at a restart.
+    pub listing_seconds: Option<f64>,
 }
 
 /// Runs the cold start and then scenarios.
@@ -66,15 +69,17 @@ pub async fn run(bench: &mut Bench, scenarios: &[Scenario]) -> Result<Results, B
     if bench.options.bare_loop {
         say("the bare loop");
         bench.stop().await?;
-        let (hub, relay, admin) = bench.hub();
-        results.bare_loop = Some(bare_loop::run(hub, relay, admin).await?);
+        results.bare_loop = Some(bare_loop::run(bench).await?);
         bench.start(Settings::default()).await?;
         bench.rest("start").await?;
     }
     for scenario in Scenario::value_variants().iter().filter(|scenario| scenarios.contains(scenario)) {
         let mut steps = Steps { bench, done: &mut results.measurements };
         match scenario {
-            Scenario::Restart => steps.restart("restart", Settings::default(), Limit::nothing()).await?,
+            Scenario::Restart => {
+                steps.restart("restart", Settings::default(), Limit::nothing()).await?;
+                results.listing_seconds = Some(listing::run(bench.hub().2).await?);
+            }
             Scenario::Idle => steps.idle().await?,
             Scenario::Heartbeats => steps.heartbeats().await?,
             Scenario::Availability => steps.availability().await?,

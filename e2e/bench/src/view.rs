@@ -25,7 +25,7 @@ use crate::error::BenchError;
 use crate::model::{Place, SENTINEL, is_of_bare_loop};
 
 /// The label of copies.
-const SYNCED_FROM: &str = "authentication.open-cluster-management.io/synced-from";
+pub const SYNCED_FROM: &str = "authentication.open-cluster-management.io/synced-from";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,0 +1,127 @@
+//! Another client of the hub, which sends small requests at a fixed rate: what the controllers cost everybody else.
+//!
+//! Its ServiceAccount has the same standing as those of the controllers in API Priority and Fairness.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::Api;
+use local_hub::LocalHub;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::error::BenchError;
+
+const NAME: &str = "neighbour";
+/// What it reads: Kubernetes creates this ConfigMap in every namespace.
+const READ: &str = "kube-root-ca.crt";
+/// The time between two requests. They do not wait for each other, so a slow one delays no other.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long its requests took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// How many had a response.
+    pub requests: usize,
+    /// How many failed.
+    pub failed: usize,
+    /// The median in milliseconds.
+    pub p50_ms: f64,
+    /// What 99 of 100 did not exceed, in milliseconds.
+    pub p99_ms: f64,
+}
+
+impl Latency {
+    fn of(mut seen: Seen) -> Self {
+        seen.took.sort_unstable();
+        let percentile = |percent: usize| {
+            let rank = (seen.took.len() * percent).div_ceil(100).saturating_sub(1);
+            seen.took.get(rank).map_or(0.0, |took| took.as_secs_f64() * 1000.0)
+        };
+        Self {
+            requests: seen.took.len(),
+            failed: seen.failed,
+            p50_ms: percentile(50),
+            p99_ms: percentile(99),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    took: Vec<Duration>,
+    failed: usize,
+}
+
+/// The running client.
+#[derive(Debug)]
+pub struct Neighbour {
+    seen: Arc<Mutex<Seen>>,
+    sending: JoinHandle<()>,
+}
+
+impl Neighbour {
+    /// Starts it.
+    pub async fn start(hub: &LocalHub) -> Result<Self, BenchError> {
+        let account = hub.service_account(NAME, NAME).await?;
+        let read = PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["configmaps".to_owned()]),
+            verbs: vec!["get".to_owned()],
+            ..PolicyRule::default()
+        };
+        account.grant_in_namespace(vec![read]).await?;
+        let api = Api::<ConfigMap>::namespaced(account.client().await?, NAME);
+        let seen = Arc::<Mutex<Seen>>::default();
+        let sending = tokio::spawn(send(api, Arc::clone(&seen)));
+        Ok(Self { seen, sending })
+    }
+
+    /// How long the requests took whose responses came since the last call.
+    pub fn take(&self) -> Latency {
+        Latency::of(std::mem::take(&mut *self.seen.lock()))
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.sending.abort();
+    }
+}
+
+async fn send(api: Api<ConfigMap>, seen: Arc<Mutex<Seen>>) {
+    let mut requests = JoinSet::new();
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        while requests.try_join_next().is_some() {}
+        let (api, seen) = (api.clone(), Arc::clone(&seen));
+        requests.spawn(async move {
+            let sent = Instant::now();
+            let result = api.get(READ).await;
+            let mut seen = seen.lock();
+            match result {
+                Ok(_) => seen.took.push(sent.elapsed()),
+                Err(_) => seen.failed += 1,
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_percentiles_are_those_of_the_sorted_times() {
+        let took = (1..=200).rev().map(Duration::from_millis).collect();
+        let latency = Latency::of(Seen { took, failed: 1 });
+        assert_eq!(latency, Latency { requests: 200, failed: 1, p50_ms: 100.0, p99_ms: 198.0 });
+        assert_eq!(Latency::of(Seen::default()), Latency::default());
+    }
+}
