@@ -1,13 +1,13 @@
 //! The controller's state: the observed accounts and permissions, and which keys a change affects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::manifest_work::ManifestWork;
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::consumer_access::{
-    AccessAction, AccessKind, AccessPlan, AccessSettings, CLUSTER_PERMISSION_API, Consumer, ObservedAccess,
+    AccessKind, AccessPlan, AccessSettings, CLUSTER_PERMISSION_API, Consumer, FoundObject, ObservedAccess,
     ObservedObject,
 };
 use hub_core::fleet::{Fleet, Touched};
@@ -19,7 +19,7 @@ use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
 use hub_runtime::work::Work;
 use kube::api::{ApiResource, GroupVersionKind};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::cache::{ObjectCache, WatchName};
 
@@ -74,12 +74,10 @@ struct AccessState {
     accounts: ObjectCache<AccountKey>,
     works: ObjectCache<AccountKey>,
     cluster_permissions: ObjectCache<AccountKey>,
-    /// Whether the last list of ClusterPermissions was refused.
-    lacks_cluster_permissions: bool,
+    /// The watches of ClusterPermissions that cannot list them.
+    failing: BTreeSet<WatchName>,
     /// The accounts with findings, which may end with the grant alone.
     noted: BTreeSet<AccountKey>,
-    /// The accounts that the API server has refused to delete.
-    undeletable: BTreeSet<AccountKey>,
 }
 
 impl AccessState {
@@ -103,15 +101,15 @@ impl AccessState {
         self.cache(kind).is_listed(&watch_of(kind, key))
     }
 
-    fn observed(&self, key: &AccountKey) -> ObservedAccess {
-        let found =
-            AccessKind::ALL.into_iter().filter_map(|kind| Some((kind, self.cache(kind).get(key)?.clone())));
-        ObservedAccess { objects: found.collect(), is_account_undeletable: self.undeletable.contains(key) }
+    /// The objects of an account.
+    fn objects(&self, key: &AccountKey) -> BTreeMap<AccessKind, FoundObject> {
+        let found = |kind| Some((kind, self.cache(kind).get(key)?.clone()));
+        AccessKind::ALL.into_iter().filter_map(found).collect()
     }
 
     /// Whether an account has an object or a finding.
     fn concerns(&self, key: &AccountKey) -> bool {
-        !self.observed(key).is_empty() || self.noted.contains(key)
+        !self.objects(key).is_empty() || self.noted.contains(key)
     }
 
     /// The keys with an object of ours.
@@ -155,25 +153,54 @@ impl Store {
     /// Begins to work: queues everything, and reports what a watch has met before.
     pub(crate) fn begin(&self) {
         self.queue_everything();
-        if self.state.lock().lacks_cluster_permissions {
-            self.report_no_cluster_permissions();
+        if !self.state.lock().failing.is_empty() {
+            self.report_failing(true);
         }
     }
 
-    /// The API server refuses to list ClusterPermissions, or does not serve them.
-    pub(crate) fn lacks_cluster_permissions(&self) {
-        self.state.lock().lacks_cluster_permissions = true;
-        if self.host.is_working() {
-            self.report_no_cluster_permissions();
+    /// The API server refuses a watch, or does not serve its kind: then what the watch has shown does not exist any more.
+    pub(crate) fn cannot_list(&self, kind: AccessKind, watch: &WatchName, is_served: bool) {
+        if kind != AccessKind::ClusterPermission {
+            return;
+        }
+        let mut state = self.state.lock();
+        let was_listed = state.cache(kind).is_listed(watch);
+        if !is_served {
+            state.cache_mut(kind).unlist(watch);
+        } else if was_listed {
+            // A watch that is refused is replaced by lists.
+            return;
+        }
+        // Where the hub does not serve the kind, a consumer that declares another one lacks nothing.
+        let consumer = watch.0.as_ref().and_then(|account| self.settings.consumers.get(account));
+        let lacks = is_served || consumer.is_some_and(|consumer| consumer.permission_kind() == kind);
+        self.set_failing(state, watch, lacks);
+        if was_listed && self.host.is_working() {
+            self.queue_everything();
         }
     }
 
-    fn report_no_cluster_permissions(&self) {
+    /// Records whether a watch of ClusterPermissions cannot list them, and reports it for as long as one cannot.
+    fn set_failing(&self, mut state: MutexGuard<'_, AccessState>, watch: &WatchName, is_failing: bool) {
+        let before = !state.failing.is_empty();
+        if is_failing {
+            state.failing.insert(watch.clone());
+        } else {
+            state.failing.remove(watch);
+        }
+        let after = !state.failing.is_empty();
+        drop(state);
+        if before != after && self.host.is_working() {
+            self.report_failing(after);
+        }
+    }
+
+    fn report_failing(&self, is_failing: bool) {
         let message = "ClusterPermissions (rbac.open-cluster-management.io/v1alpha1) cannot be listed, and consumers that \
                        declare them get no account on further clusters: install cluster-permission, or see the log of \
                        the controller";
-        let note = Note::new(Reason::ClusterPermissionsNotListed, message);
-        self.host.reporter.report(&CLUSTER_PERMISSION_CRD, None, vec![note]);
+        let note = is_failing.then(|| Note::new(Reason::ClusterPermissionsNotListed, message));
+        self.host.reporter.report(&CLUSTER_PERMISSION_CRD, None, note.into_iter().collect());
     }
 
     /// Queues what a change of the fleet affects.
@@ -236,21 +263,11 @@ impl Store {
         self.state.lock().cache_mut(kind).begin_list(watch);
     }
 
-    /// Whether the list of a watch is complete.
-    pub(crate) fn is_listed(&self, kind: AccessKind, watch: &WatchName) -> bool {
-        self.state.lock().cache(kind).is_listed(watch)
-    }
-
     /// A list of this kind is complete.
     pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName) {
         let mut state = self.state.lock();
         state.cache_mut(kind).end_list(watch);
-        let are_back =
-            kind == AccessKind::ClusterPermission && std::mem::take(&mut state.lacks_cluster_permissions);
-        drop(state);
-        if are_back {
-            self.host.reporter.report(&CLUSTER_PERMISSION_CRD, None, Vec::new());
-        }
+        self.set_failing(state, watch, false);
         if self.host.is_working() {
             self.queue_everything();
         }
@@ -295,16 +312,6 @@ impl Store {
         self.state.lock().cache_mut(kind).created(&self.settings, &watch_of(kind, key), key, object);
     }
 
-    /// Records that the API server has refused to delete an account.
-    pub(crate) fn mark_undeletable(&self, key: &AccountKey) {
-        self.state.lock().undeletable.insert(key.clone());
-    }
-
-    /// Records that the next withdrawal begins with the account, although it may be refused again.
-    pub(crate) fn mark_deletable(&self, key: &AccountKey) {
-        self.state.lock().undeletable.remove(key);
-    }
-
     /// Records whether an account has findings.
     pub(crate) fn note(&self, key: &AccountKey, has_findings: bool) {
         let mut state = self.state.lock();
@@ -320,25 +327,25 @@ impl Store {
         self.state.lock().cache_mut(kind).forget(key);
     }
 
-    /// The observed objects, and the next write; `None` until the lists are complete. The permissions of an account
-    /// whose consumer is no longer declared are not watched: they are garbage-collected with it. A hub may lack
-    /// ClusterPermissions, which does not delay the end of a grant.
-    pub(crate) fn plan(&self, key: &AccountKey) -> Option<(ObservedAccess, AccessPlan)> {
+    /// The observed objects, and the next write of a kind that is not blocked; `None` until the lists are complete. The
+    /// permissions of an account whose consumer is no longer declared are not watched: they are garbage-collected with
+    /// it. A hub may lack ClusterPermissions, which delays only their creation, and that of their accounts.
+    pub(crate) fn plan(
+        &self,
+        key: &AccountKey,
+        blocked: BTreeSet<AccessKind>,
+    ) -> Option<(ObservedAccess, AccessPlan)> {
         let fleet = self.fleet.read();
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let consumer = self.settings.consumers.get(&key.account);
-        let permissions = consumer.map(Consumer::permission_kind);
-        let needs_cluster_permissions = permissions == Some(AccessKind::ClusterPermission)
-            && self.settings.grant(&fleet, key) != Grant::Refused;
-        let is_complete = state.is_listed(AccessKind::Account, key)
-            && (consumer.is_none() || state.is_listed(AccessKind::ManifestWork, key))
-            && (!needs_cluster_permissions || state.is_listed(AccessKind::ClusterPermission, key));
-        let observed = is_complete.then(|| state.observed(key))?;
-        let plan = self.settings.plan(&fleet, key, &observed);
-        // Every withdrawal begins with the account.
-        if !matches!(plan.action, AccessAction::Delete(..)) {
-            state.undeletable.remove(key);
+        let kinds = consumer.map(Consumer::permission_kinds).unwrap_or_default();
+        let watched = kinds.iter().copied().chain([AccessKind::Account]);
+        let unlisted: BTreeSet<_> = watched.filter(|kind| !state.is_listed(*kind, key)).collect();
+        if unlisted.iter().any(|kind| *kind != AccessKind::ClusterPermission) {
+            return None;
         }
+        let observed = ObservedAccess { objects: state.objects(key), unlisted, blocked };
+        let plan = self.settings.plan(&fleet, key, &observed);
         Some((observed, plan))
     }
 }

@@ -60,16 +60,12 @@ impl Sink<DynamicObject> for ObjectSink {
     fn listed(&mut self) {
         self.store.listed(self.kind, &self.watch);
     }
+
     fn refused(&mut self) {
-        // A watch that is refused is replaced by lists.
-        if !self.store.is_listed(self.kind, &self.watch) {
-            self.not_served();
-        }
+        self.store.cannot_list(self.kind, &self.watch, true);
     }
 
     fn not_served(&mut self) {
-        if self.kind == AccessKind::ClusterPermission {
-            self.store.lacks_cluster_permissions();
-        }
+        self.store.cannot_list(self.kind, &self.watch, false);
     }
 }

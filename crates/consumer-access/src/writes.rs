@@ -1,6 +1,8 @@
 //! The writer: plans one write for every account of a consumer and sends it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
@@ -18,9 +20,16 @@ use crate::store::{Store, api_resource, resource, subject};
 
 /// Number of workers.
 const WORKERS: usize = 8;
-/// The maximum number of writes in a row for a key: account, permissions and those that they replace, and once more
-/// after a conflict.
-const MAX_ROUNDS: usize = 4;
+/// The maximum number of steps in a row for a key: a write of each kind, and one that replaces or follows each.
+const MAX_ROUNDS: usize = 6;
+
+/// Why nothing of a kind is written in this attempt.
+struct Blocked {
+    /// When it is tried again.
+    outcome: Outcome,
+    /// The write that the API server has refused; `None` if another cause delays it.
+    refused: Option<WriteError>,
+}
 
 /// Writes accounts and permissions.
 #[derive(Clone)]
@@ -43,29 +52,23 @@ impl AccessWriter {
         work.run(WORKERS, stop, reconcile).await;
     }
 
-    /// Reconciles the access of one account, one write after the other.
+    /// Reconciles the access of one account, one write after the other. A write that fails, or has to wait, delays those
+    /// of other kinds only if it shows that the API server does not process any, or that the plan is stale.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
         let mut last = AccessAction::Nothing;
-        // That the API server does not delete the account, and what follows.
-        let mut kept: Option<(WriteError, Outcome)> = None;
+        let mut blocked: BTreeMap<AccessKind, Blocked> = BTreeMap::new();
         for _ in 0..MAX_ROUNDS {
-            let Some((observed, plan)) = self.store.plan(key) else { return Outcome::Done };
-            let (kind, is_create) = match plan.action {
-                AccessAction::Create(kind, _) => (kind, true),
-                AccessAction::Patch(kind, _) | AccessAction::Delete(kind, _) => (kind, false),
-                AccessAction::Nothing => {
-                    self.report(key, &observed, &plan, &[]);
-                    return Outcome::Done;
-                }
+            let Some((observed, plan)) = self.store.plan(key, blocked.keys().copied().collect()) else {
+                return Outcome::Done;
             };
-            if kind == AccessKind::Account
-                && let Some((error, outcome)) = kept
-            {
-                self.report(key, &observed, &plan, &[(kind, &error)]);
-                return outcome;
-            }
-            if let Some(pause) = self.store.work.pause(key, is_create) {
-                return Outcome::RetryAfter(pause);
+            let Some(kind) = plan.action.kind() else {
+                self.report(key, &observed, &plan, &blocked);
+                return soonest(blocked.into_values().map(|blocked| blocked.outcome));
+            };
+            let is_create = matches!(plan.action, AccessAction::Create(..));
+            if let Some(pause) = self.store.work.pause(key, resource(kind), is_create) {
+                blocked.insert(kind, Blocked { outcome: Outcome::RetryAfter(pause), refused: None });
+                continue;
             }
             let sent = if plan.action == last {
                 Err(WriteError::ineffective(resource(kind), full_name(kind, key)))
@@ -73,24 +76,18 @@ impl AccessWriter {
                 self.execute(key, &plan.action).await
             };
             match sent {
-                Ok(()) => self.store.work.written(key),
+                Ok(()) => self.store.work.written(key, resource(kind)),
                 Err(error) => {
-                    let before = kept.as_ref().map(|(error, _)| (AccessKind::Account, error));
-                    let (outcome, is_refused) = self.failed(key, kind, &observed, &plan, &error, before);
-                    if kind != AccessKind::Account && matches!(plan.action, AccessAction::Delete(..)) {
-                        // The next attempt begins with the account again.
-                        self.store.mark_deletable(key);
-                    }
-                    if !is_refused || !matches!(plan.action, AccessAction::Delete(AccessKind::Account, _)) {
-                        return outcome;
-                    }
-                    self.store.mark_undeletable(key);
-                    kept = Some((error, outcome));
+                    let failed = match self.failed(key, kind, error) {
+                        Ok(failed) => failed,
+                        Err(outcome) => return outcome,
+                    };
+                    blocked.insert(kind, failed);
                 }
             }
             last = plan.action;
         }
-        kept.map_or(Outcome::Retry, |(_, outcome)| outcome)
+        Outcome::Retry
     }
 
     async fn execute(&self, key: &AccountKey, action: &AccessAction) -> Result<(), WriteError> {
@@ -149,29 +146,22 @@ impl AccessWriter {
         Api::namespaced_with(self.store.host.client.clone(), key.cluster.as_str(), &api_resource(kind))
     }
 
-    /// Decides what follows from a failed write, and returns whether it was refused. `before` is an earlier one that was.
-    fn failed(
-        &self,
-        key: &AccountKey,
-        kind: AccessKind,
-        observed: &ObservedAccess,
-        plan: &AccessPlan,
-        error: &WriteError,
-        before: Option<(AccessKind, &WriteError)>,
-    ) -> (Outcome, bool) {
-        let failed = self.store.work.failed(key, Some(&Namespace::from(key.cluster.as_str())), error);
+    /// Decides what follows from a failed write: for its kind alone, or as an error for the whole attempt.
+    fn failed(&self, key: &AccountKey, kind: AccessKind, error: WriteError) -> Result<Blocked, Outcome> {
+        let failed = self.store.work.failed(key, Some(&Namespace::from(key.cluster.as_str())), &error);
         if failed.gone {
             self.store.forget(kind, key);
         }
-        if error.category == Category::AlreadyExists {
+        match error.category {
             // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.
-            return (Outcome::Retry, false);
+            Category::AlreadyExists => Err(Outcome::Retry),
+            _ if failed.refused => Ok(Blocked { outcome: failed.outcome, refused: Some(error) }),
+            // The CRD is missing, or a webhook for the kind fails.
+            Category::NotServed | Category::Internal => {
+                Ok(Blocked { outcome: failed.outcome, refused: None })
+            }
+            _ => Err(failed.outcome),
         }
-        if failed.refused {
-            let refused: Vec<_> = before.into_iter().chain([(kind, error)]).collect();
-            self.report(key, observed, plan, &refused);
-        }
-        (failed.outcome, failed.refused)
     }
 
     /// Reports the findings of a plan, and refused writes.
@@ -180,19 +170,39 @@ impl AccessWriter {
         key: &AccountKey,
         observed: &ObservedAccess,
         plan: &AccessPlan,
-        refused: &[(AccessKind, &WriteError)],
+        blocked: &BTreeMap<AccessKind, Blocked>,
     ) {
         let mut has_findings = false;
         for kind in AccessKind::ALL {
             let mut notes = plan.notes.get(&kind).cloned().unwrap_or_default();
-            let errors = refused.iter().filter(|(refused, _)| *refused == kind);
-            notes.extend(errors.map(|(_, error)| Note::new(Reason::WriteRefused, error.to_string())));
+            match blocked.get(&kind) {
+                None => {}
+                Some(Blocked { refused: Some(error), .. }) => {
+                    notes.push(Note::new(Reason::WriteRefused, error.to_string()));
+                }
+                // What is reported of a write that now has to wait stays.
+                Some(Blocked { refused: None, .. }) => {
+                    has_findings = true;
+                    continue;
+                }
+            }
             has_findings |= !notes.is_empty();
             let uid = observed.object(kind).map(|object| object.version.uid.as_str());
             self.store.host.reporter.report(&subject(kind, key), uid, notes);
         }
         self.store.note(key, has_findings);
     }
+}
+
+/// What follows for a key after an attempt with these failures: the next one is that of the failure that is retried first.
+fn soonest(failures: impl Iterator<Item = Outcome>) -> Outcome {
+    let order = |outcome: &Outcome| match outcome {
+        Outcome::Retry | Outcome::Held => (0, Duration::ZERO),
+        Outcome::RetryNotBefore(wait) | Outcome::RetryAfter(wait) => (1, *wait),
+        Outcome::Refused => (2, Duration::ZERO),
+        Outcome::Done => (3, Duration::ZERO),
+    };
+    failures.min_by_key(order).unwrap_or(Outcome::Done)
 }
 
 /// An object of an account, as `NAMESPACE/NAME`.

@@ -21,6 +21,9 @@ use crate::store::{RightsKey, Store};
 
 /// Number of workers.
 const WORKERS: usize = 4;
+/// What it writes, besides the Roles of consumers.
+const CLUSTER_ROLES: &str = "clusterroles";
+const BINDINGS: &str = "rolebindings";
 
 /// Writes the permissions.
 #[derive(Clone)]
@@ -66,15 +69,15 @@ impl PermissionWriter {
             }
             TokensAction::Patch(version, rules) => (version, rules),
         };
-        if let Some(pause) = self.store.work.pause(&RightsKey::Tokens, false) {
+        if let Some(pause) = self.store.work.pause(&RightsKey::Tokens, CLUSTER_ROLES, false) {
             return Ok(Outcome::RetryAfter(pause));
         }
         let host = &self.store.host;
         let api: Api<ClusterRole> = Api::all(host.client.clone());
         let patch = rules_patch(&version, &rules);
-        let request = Request { verb: "patch", resource: "clusterroles", name };
+        let request = Request { verb: "patch", resource: CLUSTER_ROLES, name };
         let patched = host.writer.send(request, api.patch(name, &PatchParams::default(), &patch)).await?;
-        self.store.work.written(&RightsKey::Tokens);
+        self.store.work.written(&RightsKey::Tokens, CLUSTER_ROLES);
         info!(role = name, accounts = names.map_or(0, |names| names.len()), "updated");
         self.store.wrote_tokens_role(patched.into());
         Ok(Outcome::Done)
@@ -85,7 +88,7 @@ impl PermissionWriter {
         let (role, key) = (self.store.copies_role(), RightsKey::Copies(namespace.clone()));
         let action = self.store.settings.plan_binding(namespace, has, &role, observed.as_ref());
         if matches!(action, BindingAction::Create(_) | BindingAction::Delete(_))
-            && let Some(pause) = self.store.work.pause(&key, observed.is_none())
+            && let Some(pause) = self.store.work.pause(&key, BINDINGS, observed.is_none())
         {
             return Ok(Outcome::RetryAfter(pause));
         }
@@ -100,12 +103,12 @@ impl PermissionWriter {
             }
             BindingAction::Create(binding) => {
                 self.create(namespace, &binding).await?;
-                self.store.work.written(&key);
+                self.store.work.written(&key, BINDINGS);
                 Ok(Outcome::Done)
             }
             BindingAction::Delete(version) => {
                 self.delete(namespace, version).await?;
-                self.store.work.written(&key);
+                self.store.work.written(&key, BINDINGS);
                 Ok(Outcome::Done)
             }
         }
@@ -140,7 +143,7 @@ impl PermissionWriter {
 
     async fn create(&self, namespace: &Namespace, binding: &RoleBinding) -> Result<(), WriteError> {
         let name = format!("{namespace}/{}", self.store.settings.copies_role);
-        let request = Request { verb: "create", resource: "rolebindings", name: &name };
+        let request = Request { verb: "create", resource: BINDINGS, name: &name };
         let call = self.api(namespace);
         self.store.host.writer.send(request, call.create(&PostParams::default(), binding)).await?;
         info!(binding = name, "created");
@@ -151,7 +154,7 @@ impl PermissionWriter {
         let role = &self.store.settings.copies_role;
         let name = format!("{namespace}/{role}");
         let params = delete_exactly(&version);
-        let request = Request { verb: "delete", resource: "rolebindings", name: &name };
+        let request = Request { verb: "delete", resource: BINDINGS, name: &name };
         self.store.host.writer.send(request, self.api(namespace).delete(role, &params)).await?;
         info!(binding = name, "deleted");
         Ok(())

@@ -82,7 +82,7 @@ impl CopyWriter {
                 return self.failed(place, plan.refused(), uid.as_deref(), &error);
             }
             let creates = matches!(plan.action, CopyAction::Create(_));
-            if let Some(pause) = self.store.copies.pause(place, creates) {
+            if let Some(pause) = self.store.copies.pause(place, COPIES, creates) {
                 return Outcome::RetryAfter(pause);
             }
             if let Some(pause) = self.store.refusals.wait(place, plan.refused(), Instant::now()) {
@@ -94,7 +94,7 @@ impl CopyWriter {
             match self.execute(place, plan).await {
                 // Only after a patch: a create may return the version of another client's Secret.
                 Ok(version) => {
-                    self.store.copies.written(place);
+                    self.store.copies.written(place, COPIES);
                     self.accepted(place, what);
                     (wrote, left) = (true, version.filter(|_| patches));
                 }

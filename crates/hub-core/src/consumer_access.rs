@@ -11,7 +11,9 @@
 //! - **Permissions are bound only to an account of ours.** They are not created for, and are deleted beside, an account of
 //!   another owner with the same name.
 //! - **One kind of permissions replaces the other without a gap.** If a consumer declares its kind, permissions of the
-//!   other kind exist until those of the declared kind are applied on the cluster.
+//!   other kind exist until those of the declared kind are applied on the cluster. Until then, they follow the declaration.
+//! - **What cannot be written or listed delays nothing else.** A write that fails does not keep an object of another kind,
+//!   and what has been revoked is removed from existing permissions before new ones are created.
 //! - **The hub itself is no cluster for applications** unless the settings say so: ClusterRoles that are bound there are
 //!   permissions on the hub.
 //! - **Unknown is not empty.** A grant in doubt creates nothing, and deletes nothing but permissions that are bound to an
@@ -22,6 +24,7 @@
 //! or remove marks. We change and delete an object of ours only while it also shows by what it is that it is ours, which
 //! is all that the policies for our own writes can check.
 
+pub(crate) mod applied;
 mod declaration;
 mod desired;
 mod kueue;

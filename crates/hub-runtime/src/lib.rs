@@ -24,6 +24,7 @@ pub mod limit;
 pub mod metrics;
 pub mod next_step;
 mod pace;
+mod pauses;
 pub mod process;
 mod profile_cache;
 pub mod profiles;

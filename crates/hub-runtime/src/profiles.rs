@@ -153,12 +153,12 @@ impl Profiles {
                 return self.failed(key, uid, &WriteError::ineffective(RESOURCE, key.to_string()));
             }
             let creates = matches!(plan.action, ProfileAction::Create(_));
-            if let Some(pause) = self.queue.pause(key, creates) {
+            if let Some(pause) = self.queue.pause(key, RESOURCE, creates) {
                 return Outcome::RetryAfter(pause);
             }
             match self.execute(key, &plan.action).await {
                 Ok(left) => {
-                    self.queue.written(key);
+                    self.queue.written(key, RESOURCE);
                     before = Some((plan.action, left));
                 }
                 Err(error) => return self.failed(key, uid, &error),

@@ -1,6 +1,5 @@
 //! A controller's work: its queue of keys, its workers, and pauses for namespaces and kinds.
 
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
@@ -18,14 +17,10 @@ use crate::error::Category;
 use crate::host::Host;
 use crate::next_step::NextStep;
 use crate::pace::Pace;
+use crate::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
 use crate::queue::{Key, Outcome, Queue};
 use crate::refusals::{Cause, ProbeState, Refusals};
 use crate::write::WriteError;
-
-/// How long nothing is created in a namespace that is terminating or does not exist.
-const NAMESPACE_PAUSE: Duration = Duration::from_mins(1);
-/// How long nothing is written for a kind that the hub does not serve.
-const KIND_PAUSE: Duration = Duration::from_secs(5);
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
@@ -36,13 +31,6 @@ pub struct Work<K> {
     pace: Mutex<Pace<K>>,
     refusals: Mutex<Refusals<K>>,
     measuring: Mutex<()>,
-}
-
-/// What is paused, and until when.
-#[derive(Default)]
-struct Pauses {
-    namespaces: HashMap<Namespace, Instant>,
-    kind: Option<Instant>,
 }
 
 /// What follows for a key whose write failed, and what its controller has to do.
@@ -193,44 +181,41 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
     }
 
-    /// How long a write must wait because its kind, or for a create its namespace, is paused, or because the key was
-    /// written many times in a row.
-    pub fn pause(&self, key: &K, creates: bool) -> Option<Duration> {
+    /// How long a write of a resource must wait because its kind, or for a create its namespace, is paused, or because
+    /// the key was written many times in a row.
+    pub fn pause(&self, key: &K, resource: &'static str, creates: bool) -> Option<Duration> {
         let now = Instant::now();
-        let pauses = self.pauses.lock();
-        let namespace = pauses.namespaces.get(&key.namespace()).filter(|_| creates);
-        let until = pauses.kind.iter().chain(namespace).max();
-        let left = until.and_then(|until| until.checked_duration_since(now)).filter(|left| !left.is_zero());
+        let namespace = creates.then(|| key.namespace());
+        let left = self.pauses.lock().wait(resource, namespace.as_ref(), now);
         left.max(self.pace.lock().wait(key, now))
     }
 
     /// Ends the pause of a namespace, since it may have been recreated.
     pub fn resume(&self, namespace: &Namespace) {
-        self.pauses.lock().namespaces.remove(namespace);
+        self.pauses.lock().resume_namespace(namespace);
     }
 
-    /// The API server accepted a write of `key`: it serves the kind.
-    pub fn written(&self, key: &K) {
+    /// The API server accepted a write of a resource for `key`: it serves the kind.
+    pub fn written(&self, key: &K, resource: &'static str) {
         self.pace.lock().wrote(key.clone(), Instant::now());
-        if self.pauses.lock().kind.take().is_some() {
-            info!(controller = self.controller, "the hub serves the kind again, resuming writes");
+        if self.pauses.lock().resume_kind(resource) {
+            info!(controller = self.controller, "the hub serves {resource} again, resuming writes");
         }
     }
 
     fn pause_namespace(&self, namespace: &Namespace, why: &WriteError) -> Outcome {
-        let now = Instant::now();
-        let before = self.pauses.lock().namespaces.insert(namespace.clone(), now + NAMESPACE_PAUSE);
-        if before.is_none_or(|before| before <= now) {
+        if self.pauses.lock().pause_namespace(namespace, Instant::now()) {
             info!(%namespace, "pausing creates in the namespace: {why}");
         }
         Outcome::RetryAfter(NAMESPACE_PAUSE)
     }
 
     fn pause_kind(&self, why: &WriteError) -> Outcome {
-        if self.pauses.lock().kind.replace(Instant::now() + KIND_PAUSE).is_none() {
+        if self.pauses.lock().pause_kind(why.resource, Instant::now()) {
+            let resource = why.resource;
             warn!(
                 controller = self.controller,
-                "the hub does not serve {}, pausing writes: {why}", why.resource
+                "the hub does not serve {resource}, pausing writes of it: {why}"
             );
         }
         Outcome::RetryAfter(KIND_PAUSE)

@@ -46,12 +46,13 @@ impl KueueWriter {
             self.report(key, uid.as_deref(), &plan, None);
             return Outcome::Done;
         }
-        if let Some(pause) = self.store.work.pause(key, matches!(plan.action, KueueAction::Create(_))) {
+        let creates = matches!(plan.action, KueueAction::Create(_));
+        if let Some(pause) = self.store.work.pause(key, key.kind().1, creates) {
             return Outcome::RetryAfter(pause);
         }
         let error = match self.execute(key, &plan.action).await {
             Ok(()) => {
-                self.store.work.written(key);
+                self.store.work.written(key, key.kind().1);
                 let Some((uid, next)) = self.store.plan(key) else { return Outcome::Done };
                 if next.action != plan.action {
                     self.report(key, uid.as_deref(), &next, None);

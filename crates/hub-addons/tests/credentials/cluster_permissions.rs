@@ -180,11 +180,16 @@ async fn permissions_that_are_not_applied_are_reported() {
 }
 
 #[tokio::test]
-async fn a_hub_without_the_kind_is_reported_delays_no_other_consumer_and_no_end_of_a_grant() {
+async fn a_hub_without_the_kind_is_reported_and_delays_neither_other_consumers_nor_the_end_of_permissions() {
     const NOT_LISTED: &str = "hub_addons_findings{reason=\"ClusterPermissionsNotListed\"}";
     let hub = hub().await;
     cluster(&hub.ocm, "c1").await;
-    let declared = json!([consumer("app", Some("ClusterPermission")), consumer("other", None)]);
+    let addons = start(&hub, None).await;
+    exists(&hub.ocm, &work("c1")).await;
+    addons.stop().await;
+    let mut fewer = consumer("app", Some("ClusterPermission"));
+    fewer["clusterRoles"] = json!([{ "name": "edit", "namespaces": ["jobs"] }]);
+    let declared = json!([fewer, consumer("other", Some("ManifestWork"))]);
     let addons = Addons::beside(&hub, &[GATE, &format!("--consumers={declared}")]).await;
     let crd = Object::new(
         ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
@@ -194,21 +199,51 @@ async fn a_hub_without_the_kind_is_reported_delays_no_other_consumer_and_no_end_
     );
     let note = told(&hub.ocm, &crd, "ClusterPermissionsNotListed").await;
     assert!(note.contains("install cluster-permission"), "{note}");
-    exists(&hub.ocm, &ocm::managed_service_account("c1", "other")).await;
+    eventually("the ClusterRole view is revoked", SOON, async || {
+        let now = get(&hub.ocm, &work("c1")).await.unwrap()["spec"].to_string();
+        if now.contains("view") { Err(now) } else { Ok(()) }
+    })
+    .await;
+    cluster(&hub.ocm, "c2").await;
+    exists(&hub.ocm, &ocm::managed_service_account("c2", "other")).await;
     addons.measures(IDLE, 0.0).await;
-    assert_eq!(get(&hub.ocm, &account("c1")).await, None, "an account without permissions is of no use");
+    assert_eq!(get(&hub.ocm, &account("c2")).await, None, "an account without permissions is of no use");
 
     install_cluster_permission(&hub).await;
     exists(&hub.ocm, &permission("c1")).await;
+    exists(&hub.ocm, &permission("c2")).await;
     addons.measures(NOT_LISTED, 0.0).await;
-    // The kind is removed, and the controller starts without it.
-    addons.stop().await;
+    // The kind is removed while the controller runs.
     hub.remove_crd(CRD).await.unwrap();
-    let addons = Addons::beside(&hub, &[GATE, &format!("--consumers={declared}")]).await;
     addons.measures(NOT_LISTED, 1.0).await;
-    assert!(get(&hub.ocm, &account("c1")).await.is_some());
-    world::delete(&hub.ocm, &ocm::bound(TEAM, "s")).await;
-    world::gone(&hub.ocm, &account("c1")).await;
+    cluster(&hub.ocm, "c3").await;
+    exists(&hub.ocm, &ocm::managed_service_account("c3", "other")).await;
+    world::delete(&hub.ocm, &ManagedCluster::named("c2").into()).await;
+    for account in [account("c2"), ocm::managed_service_account("c2", "other")] {
+        world::gone(&hub.ocm, &account).await;
+    }
+    addons.measures(IDLE, 0.0).await;
+    assert_eq!(get(&hub.ocm, &account("c3")).await, None);
+    install_cluster_permission(&hub).await;
+    exists(&hub.ocm, &permission("c1")).await;
+    exists(&hub.ocm, &permission("c3")).await;
+    addons.measures(NOT_LISTED, 0.0).await;
+}
+
+#[tokio::test]
+async fn a_hub_without_the_kind_is_no_finding_where_no_consumer_declares_it() {
+    let hub = hub().await;
+    cluster(&hub.ocm, "c1").await;
+    let addons = start(&hub, Some("ManifestWork")).await;
+    exists(&hub.ocm, &work("c1")).await;
+    // It has met that the kind is not served.
+    addons
+        .measures_at_least(
+            "hub_addons_watch_errors_total{resource=\"clusterpermissions\",category=\"not_served\"}",
+            1.0,
+        )
+        .await;
+    addons.measures("hub_addons_findings{reason=\"ClusterPermissionsNotListed\"}", 0.0).await;
 }
 
 #[tokio::test]

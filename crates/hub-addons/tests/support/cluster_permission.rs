@@ -1,5 +1,4 @@
-//! ClusterPermission, which consumer access writes: with the rules of its CRD for the bindings, and without descriptions
-//! and what consumer access never sets.
+//! ClusterPermission, which consumer access writes: with the fields and rules of its CRD, and without descriptions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use local_hub::LocalHub;
@@ -16,23 +15,36 @@ pub fn cluster_permission(cluster: &str, account: &str) -> Object {
     Object::new(gvk, "clusterpermissions", Some(cluster), &format!("hub-addons-consumer-{account}"))
 }
 
-/// What cluster-permission reports about the bindings.
+/// What cluster-permission reports about the bindings of view in the cluster and of edit in the namespace jobs.
 pub fn applied(status: &str) -> Value {
-    json!({ "conditions": [{
-        "type": "AppliedRBACManifestWork", "status": status, "reason": "FromTheAgent",
-        "message": "clusterroles \"view\" not found", "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }] })
+    let condition = |kind: &str| {
+        json!([{
+            "type": kind, "status": status, "reason": "FromTheAgent",
+            "message": "clusterroles \"view\" not found", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }])
+    };
+    let name = |role: &str| format!("hub-addons-permission:app:{role}");
+    json!({
+        "conditions": condition("AppliedRBACManifestWork"),
+        "resourceStatus": {
+            "clusterRoleBindings": [{ "name": name("view"), "condition": condition("Applied") }],
+            "roleBindings": [{ "name": name("edit"), "namespace": "jobs", "condition": condition("Applied") }],
+        },
+    })
 }
 
 /// Installs the kind as cluster-permission does
 /// (<https://github.com/open-cluster-management-io/cluster-permission/blob/main/api/v1alpha1/clusterpermission_types.go>).
 pub async fn install_cluster_permission(hub: &LocalHub) {
-    hub.install_crd(&crd(&["clusterRoleBinding", "clusterRoleBindings", "roleBindings"])).await.unwrap();
+    let fields =
+        ["clusterRoleBinding", "clusterRoleBindings", "roleBindings", "clusterRole", "roles", "validate"];
+    hub.install_crd(&crd(&fields)).await.unwrap();
 }
 
 /// The same as in its first versions, which take one binding in the whole cluster.
 pub async fn install_first_cluster_permission(hub: &LocalHub) {
-    hub.install_crd(&crd(&["clusterRoleBinding", "roleBindings"])).await.unwrap();
+    let fields = ["clusterRoleBinding", "roleBindings", "clusterRole", "roles"];
+    hub.install_crd(&crd(&fields)).await.unwrap();
 }
 
 fn crd(fields: &[&str]) -> CustomResourceDefinition {
@@ -47,13 +59,15 @@ fn crd(fields: &[&str]) -> CustomResourceDefinition {
     };
     let subject = of_texts(&["kind", "name"], &["apiGroup", "kind", "name", "namespace"]);
     let role = of_texts(&["kind"], &["apiGroup", "kind", "name"]);
+    let of_labels = json!({ "type": "object", "additionalProperties": text });
+    let selector = json!({ "type": "object", "properties": { "matchLabels": of_labels } });
     let binding = |more: &[&str]| {
         let mut properties = json!({
             "name": text, "roleRef": role, "subject": subject,
             "subjects": { "type": "array", "items": subject },
         });
         for field in more {
-            properties[field] = text.clone();
+            properties[field] = if *field == "namespaceSelector" { selector.clone() } else { text.clone() };
         }
         json!({ "type": "object", "properties": properties })
     };
@@ -66,12 +80,19 @@ fn crd(fields: &[&str]) -> CustomResourceDefinition {
             }],
         })
     };
+    let texts = json!({ "type": "array", "items": text });
+    let permission = json!({ "apiGroups": texts, "resources": texts, "verbs": texts });
+    let rules = json!({ "type": "array", "items": { "type": "object", "properties": permission } });
     let mut spec = json!({
-        "clusterRoleBinding": binding(&[]), "clusterRoleBindings": list(&[]), "roleBindings": list(&["namespace"]),
+        "clusterRoleBinding": binding(&[]), "clusterRoleBindings": list(&[]),
+        "roleBindings": list(&["namespace", "namespaceSelector"]),
+        "clusterRole": { "type": "object", "properties": { "rules": rules } },
+        "roles": { "type": "array", "items": { "type": "object", "properties": {
+            "namespace": text, "namespaceSelector": selector, "rules": rules,
+        } } },
+        "validate": { "type": "boolean" },
     });
     spec.as_object_mut().unwrap().retain(|name, _| fields.contains(&name.as_str()));
-    let rules = json!({ "type": "array", "items": of_texts(&[], &["namespace"]) });
-    spec["clusterRole"] = json!({ "type": "object", "properties": { "rules": rules } });
     let status = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let properties = json!({ "spec": { "type": "object", "properties": spec }, "status": status });
     serde_json::from_value(json!({

@@ -191,8 +191,12 @@ impl Consumer {
     fn read(fields: ConsumerFields) -> Result<Self, InvalidConsumers> {
         let namespace = namespace("namespace", &fields.namespace)?;
         let account = AccountName::from(fields.managed_service_account.as_str());
-        // The names of its permissions are longer, and cluster-permission adds a dash and five characters.
-        let longest = format!("{}-00000", permissions_name(&account));
+        // The name of its permissions is longer, and cluster-permission adds a dash and five characters to it.
+        let suffix = match fields.permissions {
+            Some(PermissionKind::ClusterPermission) => "-00000",
+            None | Some(PermissionKind::ManifestWork) => "",
+        };
+        let longest = permissions_name(&account) + suffix;
         if !is_dns_subdomain(account.as_str()) || !is_dns_subdomain(&longest) {
             let value = fields.managed_service_account;
             return Err(InvalidConsumers::Name { what: "name of a ManagedServiceAccount", value });

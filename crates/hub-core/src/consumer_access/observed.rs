@@ -1,12 +1,13 @@
 //! The objects of the access of a consumer on a cluster, as they are on the API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels;
 use hub_api::names::AccountKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
+use super::applied::Applied;
 use super::declaration::{Consumer, duration};
 use super::desired::{AccessSettings, Desired, permissions_name};
 use crate::version::Version;
@@ -65,44 +66,16 @@ pub struct ObservedObject {
     owners: Value,
     /// `None` if it cannot be read.
     pub(super) spec: Option<Map<String, Value>>,
-    /// The message of a condition that reports that it is not applied.
-    pub(super) not_applied: Option<String>,
-    /// Whether a condition reports that this generation of it is applied.
-    pub(super) is_applied: bool,
-}
-
-/// The conditions that report whether a ManifestWork or a ClusterPermission is applied.
-const APPLIED: [&str; 2] = ["Applied", "AppliedRBACManifestWork"];
-/// The condition of a ClusterPermission that cluster-permission does not understand.
-const VALIDATION: &str = "Validation";
-/// The reason of the condition of a ClusterPermission whose cluster has not reported anything yet.
-const NOT_REPORTED: &str = "ApplyRBACManifestWorkNotComplete";
-
-/// A message of the agent in one line. Its content is that of the managed cluster, which must not fill logs and Events.
-fn shortened(message: &str) -> String {
-    const MOST: usize = 256;
-    message.chars().take(MOST).map(|char| if char.is_control() { ' ' } else { char }).collect()
+    /// What its status reports.
+    pub(super) applied: Applied,
 }
 
 impl ObservedObject {
     /// Reads an object from its metadata and the rest, of which the spec decides; `None` if it cannot be read.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, data: Option<&Value>) -> Self {
-        let conditions =
-            || data.and_then(|data| data["status"]["conditions"].as_array()).into_iter().flatten();
-        let reports = |condition: &Value| APPLIED.iter().any(|name| condition["type"] == *name);
-        let not_applied = conditions().find(|condition| {
-            (reports(condition) || condition["type"] == VALIDATION)
-                && condition["status"] == "False"
-                && condition["reason"] != NOT_REPORTED
-        });
-        let is_current = |condition: &Value| {
-            condition["observedGeneration"]
-                .as_i64()
-                .is_none_or(|generation| metadata.generation.is_none_or(|current| generation >= current))
-        };
-        let is_applied = conditions()
-            .any(|condition| reports(condition) && condition["status"] == "True" && is_current(condition));
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let read = |data| Applied::read(name, metadata.generation, data);
         let owners = metadata.owner_references.as_ref().filter(|owners| !owners.is_empty());
         Self {
             version: Version::of(metadata),
@@ -111,9 +84,7 @@ impl ObservedObject {
             annotations: metadata.annotations.clone().unwrap_or_default(),
             owners: owners.and_then(|owners| serde_json::to_value(owners).ok()).unwrap_or_default(),
             spec: data.map(|data| data["spec"].as_object().cloned().unwrap_or_default()),
-            not_applied: not_applied
-                .map(|condition| shortened(condition["message"].as_str().unwrap_or_default())),
-            is_applied,
+            applied: data.map(read).unwrap_or_default(),
         }
     }
 
@@ -190,17 +161,14 @@ impl FoundObject {
 pub struct ObservedAccess {
     /// The object of each kind.
     pub objects: BTreeMap<AccessKind, FoundObject>,
-    /// Whether the API server has refused to delete the account.
-    pub is_account_undeletable: bool,
+    /// The kinds that are not listed: one of their objects may exist, although it is not among these.
+    pub unlisted: BTreeSet<AccessKind>,
+    /// The kinds of which nothing is written in this attempt, since a write of them has failed or has to wait. Writes of
+    /// the other kinds follow: an object that cannot be written keeps no permissions alive that have ended.
+    pub blocked: BTreeSet<AccessKind>,
 }
 
 impl ObservedAccess {
-    /// Whether nothing exists.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-
     /// The object of a kind.
     #[must_use]
     pub fn object(&self, kind: AccessKind) -> Option<&ObservedObject> {

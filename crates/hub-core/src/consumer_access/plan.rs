@@ -32,98 +32,75 @@ pub struct AccessPlan {
     /// The write.
     pub action: AccessAction,
     /// The findings about each object.
-    pub notes: BTreeMap<AccessKind, Vec<Note>>,
+    pub notes: Notes,
+}
+
+/// The findings about each object.
+type Notes = BTreeMap<AccessKind, Vec<Note>>;
+
+impl AccessAction {
+    /// The kind of the object that is written; `None` if nothing is.
+    #[must_use]
+    pub fn kind(&self) -> Option<AccessKind> {
+        match self {
+            Self::Nothing => None,
+            Self::Create(kind, _) | Self::Patch(kind, _) | Self::Delete(kind, _) => Some(*kind),
+        }
+    }
 }
 
 impl AccessSettings {
-    /// Plans the next write to the access of an account's consumer to its cluster. Until the lists of accounts and
-    /// permissions are complete, the caller must not ask.
+    /// Plans the next write to the access of an account's consumer to its cluster. Until the list of accounts is
+    /// complete, and for a declared consumer that of its ManifestWorks, the caller must not ask.
     #[must_use]
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
-        let mut notes = BTreeMap::new();
-        let action = match (self.grant(fleet, key), self.consumers.get(&key.account)) {
+        let mut notes = Notes::new();
+        let actions = match (self.grant(fleet, key), self.consumers.get(&key.account)) {
             (Grant::Refused, _) | (_, None) => {
-                let action = self.withdraw(key, observed, &mut notes);
+                let actions = self.withdraw(key, observed, &mut notes);
                 if self.excludes_local_cluster(fleet, key) {
                     let message = "does not exist because the cluster is the hub itself: its permissions would be \
                                    permissions on the hub; consumerAccess.includeLocalCluster of the chart includes it";
                     let note = Note::new(Reason::LocalClusterExcluded, message);
-                    notes.entry(AccessKind::Account).or_insert_with(Vec::new).push(note);
+                    notes.entry(AccessKind::Account).or_default().push(note);
                 }
-                action
+                actions
             }
-            (grant, Some(consumer)) => {
-                let account = observed.ours(self, key, AccessKind::Account);
-                let first = step(AccessKind::Account, key, grant, &account, &self.account(consumer));
-                match (first, account) {
-                    (Some(action), _) => action,
-                    (None, Owned::Ours(account)) if !account.is_deleting => {
-                        self.permit(key, grant, observed, (consumer, &account.version.uid), &mut notes)
-                    }
-                    (None, Owned::Foreign) => {
-                        let message = format!(
-                            "has the name of the account of the consumer in namespace {}, and another owner: it is not \
-                             changed, and the consumer has no access to the cluster; rename or delete it",
-                            consumer.namespace
-                        );
-                        notes.insert(AccessKind::Account, vec![Note::new(Reason::ForeignAccount, message)]);
-                        self.end_permissions(key, observed)
-                    }
-                    (None, Owned::Ours(_)) => {
-                        let message = "is being deleted and waits for a finalizer; when it is gone, a new account \
-                                       is created if the cluster is still granted";
-                        notes.insert(
-                            AccessKind::Account,
-                            vec![Note::new(Reason::AccountTerminating, message)],
-                        );
-                        AccessAction::Nothing
-                    }
-                    (None, Owned::Absent) => AccessAction::Nothing,
-                }
-            }
+            (grant, Some(consumer)) => self.equip(key, grant, observed, consumer, &mut notes),
         };
+        let may_be_written =
+            |action: &AccessAction| action.kind().is_some_and(|kind| !observed.blocked.contains(&kind));
+        let action = actions.into_iter().find(may_be_written).unwrap_or(AccessAction::Nothing);
         for kind in AccessKind::ALL {
             let is_unreadable = matches!(
                 observed.ours(self, key, kind),
                 Owned::Ours(object) if object.spec.is_none() && !object.is_deleting
             );
             if is_unreadable && action == AccessAction::Nothing {
-                notes.entry(kind).or_insert_with(Vec::new).push(Note::unreadable("its spec"));
+                notes.entry(kind).or_default().push(Note::unreadable("its spec"));
             }
         }
         AccessPlan { action, notes }
     }
 
-    /// Deletes the account first, and then its permissions.
-    fn withdraw(
-        &self,
-        key: &AccountKey,
-        observed: &ObservedAccess,
-        notes: &mut BTreeMap<AccessKind, Vec<Note>>,
-    ) -> AccessAction {
-        let permissions = || self.end_permissions(key, observed);
-        match observed.ours(self, key, AccessKind::Account) {
-            // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
-            Owned::Ours(account) if account.is_deleting => {
-                let message =
-                    format!("is being deleted and waits for a finalizer; {}", self.remaining(key, observed));
-                notes.insert(AccessKind::Account, vec![Note::new(Reason::AccountTerminating, message)]);
-                permissions()
-            }
-            account @ Owned::Ours(_) => {
-                // An account that the API server does not delete has no permissions at least.
-                let first =
-                    if observed.is_account_undeletable { permissions() } else { AccessAction::Nothing };
-                if first == AccessAction::Nothing { delete(&account, AccessKind::Account) } else { first }
-            }
-            Owned::Absent | Owned::Foreign => permissions(),
+    /// The writes that end an access: the account first, and then its permissions.
+    fn withdraw(&self, key: &AccountKey, observed: &ObservedAccess, notes: &mut Notes) -> Vec<AccessAction> {
+        let account = observed.ours(self, key, AccessKind::Account);
+        // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
+        if matches!(account, Owned::Ours(account) if account.is_deleting) {
+            let message =
+                format!("is being deleted and waits for a finalizer; {}", self.remaining(key, observed));
+            notes.insert(AccessKind::Account, vec![Note::new(Reason::AccountTerminating, message)]);
         }
+        // An account that the API server does not delete has no permissions at least.
+        let mut actions = vec![delete(&account, AccessKind::Account)];
+        actions.extend(self.end_permissions(key, observed));
+        actions
     }
 
-    /// Deletes the permissions of an account.
-    fn end_permissions(&self, key: &AccountKey, observed: &ObservedAccess) -> AccessAction {
-        let deletes = AccessKind::PERMISSIONS.map(|kind| delete(&observed.ours(self, key, kind), kind));
-        deletes.into_iter().find(|action| *action != AccessAction::Nothing).unwrap_or(AccessAction::Nothing)
+    /// The writes that end the permissions of an account.
+    fn end_permissions(&self, key: &AccountKey, observed: &ObservedAccess) -> [AccessAction; 2] {
+        AccessKind::PERMISSIONS.map(|kind| delete(&observed.ours(self, key, kind), kind))
     }
 
     /// What remains of the permissions of an account that a finalizer holds.
@@ -138,23 +115,66 @@ impl AccessSettings {
             "its permissions still exist"
         } else if ours.iter().any(|found| matches!(found, Owned::Ours(_))) {
             "its permissions are being deleted"
+        } else if observed.unlisted.contains(&AccessKind::ClusterPermission) {
+            "its ManifestWork is deleted, and a ClusterPermission may exist, since ClusterPermissions cannot be listed"
         } else {
             "its permissions are deleted"
         }
     }
 
-    /// The permissions of an account of ours with this uid.
-    fn permit(
+    /// The writes that give a consumer its access, where that is granted or in doubt.
+    fn equip(
         &self,
         key: &AccountKey,
         grant: Grant,
         observed: &ObservedAccess,
+        consumer: &Consumer,
+        notes: &mut Notes,
+    ) -> Vec<AccessAction> {
+        // An account is of no use without permissions, and permissions that are not listed may exist already.
+        let is_listed = !observed.unlisted.contains(&consumer.permission_kind());
+        let may_create = grant == Grant::Granted && is_listed;
+        let account = observed.ours(self, key, AccessKind::Account);
+        let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
+        let mut actions: Vec<AccessAction> = first.into_iter().collect();
+        let note = match account {
+            Owned::Absent => None,
+            Owned::Ours(account) if !account.is_deleting => {
+                let uid = &account.version.uid;
+                actions.extend(self.permit(key, (grant, may_create), observed, (consumer, uid), notes));
+                None
+            }
+            Owned::Ours(_) => {
+                let message = "is being deleted and waits for a finalizer; when it is gone, a new account is created if \
+                               the cluster is still granted";
+                Some(Note::new(Reason::AccountTerminating, message))
+            }
+            Owned::Foreign => {
+                actions.extend(self.end_permissions(key, observed));
+                let message = format!(
+                    "has the name of the account of the consumer in namespace {}, and another owner: it is not changed, \
+                     and the consumer has no access to the cluster; rename or delete it",
+                    consumer.namespace
+                );
+                Some(Note::new(Reason::ForeignAccount, message))
+            }
+        };
+        notes.extend(note.map(|note| (AccessKind::Account, vec![note])));
+        actions
+    }
+
+    /// The writes that give an account of ours with this uid its permissions.
+    fn permit(
+        &self,
+        key: &AccountKey,
+        (grant, may_create): (Grant, bool),
+        observed: &ObservedAccess,
         (consumer, uid): (&Consumer, &str),
-        notes: &mut BTreeMap<AccessKind, Vec<Note>>,
-    ) -> AccessAction {
+        notes: &mut Notes,
+    ) -> Vec<AccessAction> {
         let kind = consumer.permission_kind();
         let Some(desired) = self.permissions(kind, consumer, uid) else {
-            return self.end_permissions(key, observed);
+            return self.end_permissions(key, observed).into();
         };
         let permissions = observed.ours(self, key, kind);
         let note = match &permissions {
@@ -171,31 +191,29 @@ impl AccessSettings {
                 };
                 Some(Note::new(reason, message))
             }
-            Owned::Ours(object) => object.not_applied.as_ref().map(|message| {
+            Owned::Ours(object) => object.applied.failure.as_ref().map(|message| {
                 let message =
                     format!("the cluster has not applied the permissions of {}: {message}", key.account);
                 Note::new(Reason::PermissionsNotApplied, message)
             }),
         };
         notes.extend(note.map(|note| (kind, vec![note])));
-        if let Some(action) = step(kind, key, grant, &permissions, &desired) {
-            return action;
-        }
-        let is_replaced =
-            matches!(&permissions, Owned::Ours(object) if object.is_applied && !object.is_deleting);
-        let others = AccessKind::PERMISSIONS.into_iter().filter(|other| *other != kind);
-        let replace = |other| {
-            let replaced = observed.ours(self, key, other);
-            if grant == Grant::Granted && is_replaced {
-                return delete(&replaced, other);
-            }
-            // Until then, they follow the declaration.
-            let desired =
-                self.permissions(other, consumer, uid).filter(|_| matches!(replaced, Owned::Ours(_)));
-            let action = desired.and_then(|desired| step(other, key, grant, &replaced, &desired));
-            action.unwrap_or(AccessAction::Nothing)
+        let replaces = |object: &ObservedObject| {
+            object.applied.is_applied && !object.is_deleting && object.has(&desired)
         };
-        others.map(replace).find(|action| *action != AccessAction::Nothing).unwrap_or(AccessAction::Nothing)
+        let is_replaced =
+            grant == Grant::Granted && matches!(&permissions, Owned::Ours(object) if replaces(object));
+        let others = AccessKind::PERMISSIONS.into_iter().filter(|other| *other != kind);
+        let former = others.filter_map(|other| {
+            let former = observed.ours(self, key, other);
+            if is_replaced {
+                return Some(delete(&former, other));
+            }
+            // Until then, they follow the declaration, before new ones are created: what is revoked ends even if those
+            // cannot be written. One that cannot be read stays, so that the account has permissions.
+            step(other, key, false, &former, &self.permissions(other, consumer, uid)?)
+        });
+        former.chain(step(kind, key, may_create, &permissions, &desired)).collect()
     }
 }
 
@@ -203,12 +221,12 @@ impl AccessSettings {
 fn step(
     kind: AccessKind,
     key: &AccountKey,
-    grant: Grant,
+    may_create: bool,
     observed: &Owned<'_>,
     desired: &Desired,
 ) -> Option<AccessAction> {
     match observed {
-        Owned::Absent if grant == Grant::Granted => {
+        Owned::Absent if may_create => {
             let mut object = kind.head(key);
             object["metadata"]["labels"] = json!(desired.labels);
             if !desired.annotations.is_empty() {
@@ -222,7 +240,7 @@ fn step(
         }
         // A patch cannot remove what cannot be read: the object is recreated, if it may be created.
         Owned::Ours(object) if !object.is_deleting && object.spec.is_none() => {
-            (grant == Grant::Granted).then(|| AccessAction::Delete(kind, object.version.clone()))
+            may_create.then(|| AccessAction::Delete(kind, object.version.clone()))
         }
         Owned::Ours(object) if !object.is_deleting && !object.has(desired) => {
             Some(AccessAction::Patch(kind, patch(object, desired)))

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Code, Findings, Mark, Object, Pair, Step};
 use crate::consumer_access::COMPONENT;
+use crate::consumer_access::applied::{Applied, bindings};
 use crate::rights::MANAGED_BY;
 
 /// The readers of Secrets in a namespace.
@@ -157,8 +158,12 @@ pub struct AccountPermission {
     pub account: String,
     /// The role that it binds.
     pub role: String,
+    /// The namespace on the cluster, unless it binds the role in the whole cluster or by a selector.
+    pub namespace: Option<String>,
     /// Whether it is applied on the cluster.
     pub is_applied: bool,
+    /// Whether the cluster reports that it is not applied.
+    pub has_failed: bool,
     /// Whether consumer access maintains it, as its labels show.
     pub is_maintained: bool,
 }
@@ -174,13 +179,8 @@ impl AccountPermission {
             .flat_map(|binding| {
                 let subjects = binding["subjects"].as_array().into_iter().flatten();
                 let accounts = subjects.filter(|subject| subject["kind"] == "ServiceAccount");
-                let role = role(&binding["roleRef"]);
-                accounts.map(move |account| Self {
-                    object: object("ManifestWork", work),
-                    account: text(&account["name"]),
-                    role: role.clone(),
-                    is_applied: is_true(work, "Applied"),
-                    is_maintained: is_maintained(work),
+                accounts.map(|account| {
+                    Self::new("ManifestWork", work, account, binding, &binding["metadata"]["namespace"])
                 })
             })
             .collect()
@@ -189,29 +189,38 @@ impl AccountPermission {
     /// The permissions in a ClusterPermission.
     #[must_use]
     pub fn of_cluster_permission(permission: &Value) -> Vec<Self> {
-        let spec = &permission["spec"];
-        let of_namespaces = spec["roleBindings"].as_array().into_iter().flatten();
-        let of_cluster = ["clusterRoleBinding", "clusterRoleBindings"].into_iter().flat_map(|field| {
-            let value = &spec[field];
-            value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice)
-        });
-        let bindings = of_namespaces.chain(of_cluster).filter(|binding| binding.is_object());
-        bindings
+        bindings(permission)
             .flat_map(|binding| {
                 let several = binding["subjects"].as_array().into_iter().flatten();
                 let subjects = several.chain(std::iter::once(&binding["subject"]));
                 let kinds = ["ServiceAccount", "ManagedServiceAccount"];
                 let accounts =
                     subjects.filter(move |subject| kinds.iter().any(|kind| subject["kind"] == *kind));
-                accounts.map(|account| Self {
-                    object: object("ClusterPermission", permission),
-                    account: text(&account["name"]),
-                    role: role(&binding["roleRef"]),
-                    is_applied: is_true(permission, "AppliedRBACManifestWork"),
-                    is_maintained: is_maintained(permission),
+                accounts.map(|account| {
+                    Self::new("ClusterPermission", permission, account, binding, &binding["namespace"])
                 })
             })
             .collect()
+    }
+
+    fn new(kind: &'static str, object: &Value, account: &Value, binding: &Value, namespace: &Value) -> Self {
+        let metadata = &object["metadata"];
+        let name = text(&metadata["name"]);
+        let applied = Applied::read(&name, metadata["generation"].as_i64(), object);
+        Self {
+            object: Object::namespaced(kind, text(&metadata["namespace"]), name),
+            account: text(&account["name"]),
+            role: role(&binding["roleRef"]),
+            namespace: namespace.as_str().map(str::to_owned),
+            is_applied: applied.is_applied,
+            has_failed: applied.failure.is_some(),
+            is_maintained: is_maintained(object),
+        }
+    }
+
+    /// Whether another object gives the same permission.
+    fn is_same_as(&self, other: &Self) -> bool {
+        (&self.account, &self.role, &self.namespace) == (&other.account, &other.role, &other.namespace)
     }
 }
 
@@ -223,18 +232,8 @@ fn role(reference: &Value) -> String {
     format!("{} {}", text(&reference["kind"]), text(&reference["name"])).trim().to_owned()
 }
 
-fn object(kind: &'static str, object: &Value) -> Object {
-    let metadata = &object["metadata"];
-    Object::namespaced(kind, text(&metadata["namespace"]), text(&metadata["name"]))
-}
-
 fn is_maintained(object: &Value) -> bool {
     [MANAGED_BY, COMPONENT].iter().all(|(key, value)| object["metadata"]["labels"][*key] == *value)
-}
-
-fn is_true(object: &Value, kind: &str) -> bool {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|entry| entry["type"] == kind && entry["status"] == "True")
 }
 
 impl Pair<'_> {
@@ -277,7 +276,11 @@ impl Pair<'_> {
         };
         let of_account = permissions.iter().filter(|permission| permission.account == account.as_str());
         let (applied, waiting): (Vec<_>, Vec<_>) = of_account.partition(|permission| permission.is_applied);
-        if let Some(permission) = waiting.first() {
+        // While one kind of permissions replaces the other, the account has those of the former.
+        let is_missing = |permission: &&&AccountPermission| {
+            permission.has_failed || !applied.iter().any(|it| it.is_same_as(permission))
+        };
+        if let Some(permission) = waiting.iter().find(is_missing) {
             let Object { kind, namespace, name } = &permission.object;
             let fix = format!(
                 "kubectl get {} {name} --namespace {} --output yaml",

@@ -74,9 +74,10 @@ pub fn doubtful() -> Fleet {
 pub struct World {
     pub objects: BTreeMap<AccessKind, Value>,
     pub found: BTreeMap<AccessKind, FoundObject>,
-    /// Whether the API server refuses to delete the account.
-    keeps_account: bool,
-    is_account_undeletable: bool,
+    /// The writes that the API server refuses, as `delete Account`.
+    pub refuses: BTreeSet<String>,
+    /// The kinds that are not listed.
+    pub unlisted: BTreeSet<AccessKind>,
     uids: u32,
     writes: Vec<String>,
 }
@@ -96,21 +97,18 @@ impl World {
     /// The controller sees what exists.
     pub fn observed(&mut self, settings: &AccessSettings) -> ObservedAccess {
         let mut before = std::mem::take(&mut self.found);
-        for (kind, object) in &self.objects {
+        for (kind, object) in self.objects.iter().filter(|(kind, _)| !self.unlisted.contains(kind)) {
             let before = before.remove(kind);
             self.found.insert(*kind, FoundObject::seen(settings, before.as_ref(), observe(object)));
         }
-        ObservedAccess { objects: self.found.clone(), is_account_undeletable: self.is_account_undeletable }
+        let (objects, unlisted) = (self.found.clone(), self.unlisted.clone());
+        ObservedAccess { objects, unlisted, blocked: BTreeSet::new() }
     }
 
     /// Another user edits an object.
     pub fn edit(&mut self, kind: AccessKind, patch: &Value) {
         let object = self.objects.remove(&kind).unwrap();
         self.objects.insert(kind, with(object, patch));
-    }
-
-    fn plan(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
-        self.plan_of(settings, fleet, &key())
     }
 
     fn plan_of(&mut self, settings: &AccessSettings, fleet: &Fleet, key: &AccountKey) -> AccessPlan {
@@ -120,45 +118,56 @@ impl World {
 
     /// Carries out what is planned until nothing is left, as an API server does; returns the last plan.
     pub fn settle(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
-        for _ in 0..6 {
-            let plan = self.plan(settings, fleet);
-            match &plan.action {
-                AccessAction::Nothing => return plan,
-                AccessAction::Create(kind, object) => {
-                    assert!(!self.objects.contains_key(kind), "created over an object");
-                    self.uids += 1;
-                    let uid = json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
-                    let object = with(object.clone(), &uid);
-                    self.found.insert(*kind, FoundObject::created(observe(&object)));
-                    self.objects.insert(*kind, object);
-                    self.writes.push(format!("create {kind:?}"));
-                }
-                AccessAction::Patch(kind, patch) => {
-                    let object = self.objects.remove(kind).unwrap();
-                    assert_eq!(patch["metadata"]["uid"], object["metadata"]["uid"]);
-                    assert_eq!(patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
-                    let mut object = with(object, patch);
-                    object["metadata"]["resourceVersion"] = json!("2");
-                    self.objects.insert(*kind, object);
-                    self.writes.push(format!("patch {kind:?}"));
-                }
-                AccessAction::Delete(AccessKind::Account, _) if self.keeps_account => {
-                    self.writes.push("delete Account, refused".to_owned());
-                    if std::mem::replace(&mut self.is_account_undeletable, true) {
-                        return plan;
-                    }
-                }
-                AccessAction::Delete(kind, version) => {
-                    let object = self.objects.remove(kind).unwrap();
-                    assert_eq!(object["metadata"]["uid"], version.uid.as_str());
-                    if object["metadata"]["finalizers"].is_array() {
-                        self.objects.insert(*kind, deleting(object));
-                    }
-                    self.writes.push(format!("delete {kind:?}"));
+        let mut blocked = BTreeSet::new();
+        for _ in 0..8 {
+            let observed = ObservedAccess { blocked: blocked.clone(), ..self.observed(settings) };
+            let plan = settings.plan(fleet, &key(), &observed);
+            let Some(kind) = plan.action.kind() else { return plan };
+            let verb = match plan.action {
+                AccessAction::Create(..) => "create",
+                AccessAction::Patch(..) => "patch",
+                AccessAction::Delete(..) | AccessAction::Nothing => "delete",
+            };
+            let write = format!("{verb} {kind:?}");
+            if self.refuses.contains(&write) {
+                self.writes.push(write + ", refused");
+                blocked.insert(kind);
+                continue;
+            }
+            self.writes.push(write);
+            self.execute(plan.action);
+        }
+        panic!("it does not settle: {:?}", self.writes);
+    }
+
+    fn execute(&mut self, action: AccessAction) {
+        match action {
+            AccessAction::Nothing => {}
+            AccessAction::Create(kind, object) => {
+                assert!(!self.objects.contains_key(&kind), "created over an object");
+                self.uids += 1;
+                let uid =
+                    json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
+                let object = with(object, &uid);
+                self.found.insert(kind, FoundObject::created(observe(&object)));
+                self.objects.insert(kind, object);
+            }
+            AccessAction::Patch(kind, patch) => {
+                let object = self.objects.remove(&kind).unwrap();
+                assert_eq!(patch["metadata"]["uid"], object["metadata"]["uid"]);
+                assert_eq!(patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+                let mut object = with(object, &patch);
+                object["metadata"]["resourceVersion"] = json!("2");
+                self.objects.insert(kind, object);
+            }
+            AccessAction::Delete(kind, version) => {
+                let object = self.objects.remove(&kind).unwrap();
+                assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                if object["metadata"]["finalizers"].is_array() {
+                    self.objects.insert(kind, deleting(object));
                 }
             }
         }
-        panic!("it does not settle: {:?}", self.writes);
     }
 
     pub fn writes(&mut self) -> Vec<String> {
@@ -259,14 +268,15 @@ fn a_cluster_that_leaves_loses_the_account_and_then_its_permissions() {
 
 #[test]
 fn an_account_that_cannot_be_deleted_loses_its_permissions_and_is_tried_again() {
-    let mut world = World { keeps_account: true, ..settled() };
+    let mut world = World { refuses: ["delete Account".to_owned()].into(), ..settled() };
     world.settle(&settings(), &refused());
-    assert_eq!(world.writes(), ["delete Account, refused", "delete ManifestWork", "delete Account, refused"]);
+    assert_eq!(world.writes(), ["delete Account, refused", "delete ManifestWork"]);
+    world.settle(&settings(), &refused());
+    assert_eq!(world.writes(), ["delete Account, refused"]);
     // With the grant, its permissions return.
-    world.is_account_undeletable = false;
     world.settle(&settings(), &granted());
     assert_eq!(world.writes(), ["create ManifestWork"]);
-    world.keeps_account = false;
+    world.refuses.clear();
     world.settle(&settings(), &refused());
     assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"]);
 }
@@ -488,7 +498,9 @@ fn an_object_that_is_marked_after_it_was_seen_stays_another_owners() {
 #[test]
 fn an_object_that_this_process_created_is_ours_even_if_a_webhook_strips_it() {
     let mut world = World::default();
-    let AccessAction::Create(kind, object) = world.plan(&settings(), &granted()).action else { panic!() };
+    let AccessAction::Create(kind, object) = world.plan_of(&settings(), &granted(), &key()).action else {
+        panic!()
+    };
     let bare = json!({ "metadata": { "uid": "new", "resourceVersion": "1", "labels": null } });
     let object = with(object, &bare);
     world.found.insert(kind, FoundObject::created(observe(&object)));
@@ -611,7 +623,6 @@ fn a_declaration_that_is_not_valid_is_refused_as_a_whole() {
         (json!({ "clusterRoles": [{ "name": "a", "namespaces": ["*"] }] }), "namespace of a ClusterRole"),
         (json!({ "clusterRoles": [{ "name": "a" }, { "name": "a", "namespaces": ["b"] }] }), "twice"),
         (json!({ "clusterRoles": [{ "name": "edit", "namespaces": [] }] }), "an empty list of namespaces"),
-        (json!({ "managedServiceAccount": "a".repeat(230) }), "name of a ManagedServiceAccount"),
         (json!({ "permissions": "Account" }), "unknown variant `Account`"),
         (json!({ "rotation": { "validity": "9m" } }), "at least 10m"),
         (json!({ "rotation": { "validity": "long" } }), "at least 10m"),
@@ -622,6 +633,19 @@ fn a_declaration_that_is_not_valid_is_refused_as_a_whole() {
         let declared = json!([with(valid.clone(), &patch)]).to_string();
         let error = declared.parse::<Consumers>().unwrap_err().to_string();
         assert!(error.contains(words), "{patch}: {error}");
+    }
+}
+
+#[test]
+fn an_account_has_a_name_that_leaves_room_for_those_of_its_permissions() {
+    for (kind, most) in [(None, 233), (Some("ManifestWork"), 233), (Some("ClusterPermission"), 227)] {
+        let parsed = |length: usize| {
+            let patch = json!({ "managedServiceAccount": "a".repeat(length), "permissions": kind });
+            json!([with(declared()[0].clone(), &patch)]).to_string().parse::<Consumers>()
+        };
+        assert!(parsed(most).is_ok(), "{kind:?}");
+        let error = parsed(most + 1).unwrap_err().to_string();
+        assert!(error.contains("name of a ManagedServiceAccount"), "{kind:?}: {error}");
     }
 }
 

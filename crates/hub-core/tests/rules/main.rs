@@ -16,6 +16,7 @@ mod kueue;
 mod laws;
 mod member_id;
 mod neighbours;
+mod permission_faults;
 mod permission_kinds;
 mod permissions;
 mod plan;

@@ -17,23 +17,44 @@ use crate::consumer_access::{
 };
 use crate::support::with;
 
-const WORK: AccessKind = AccessKind::ManifestWork;
-const PERMISSION: AccessKind = AccessKind::ClusterPermission;
+pub const WORK: AccessKind = AccessKind::ManifestWork;
+pub const PERMISSION: AccessKind = AccessKind::ClusterPermission;
 
 /// The kinds that a consumer can declare, and its settings.
-fn kinds() -> [(AccessKind, AccessSettings); 2] {
+pub fn kinds() -> [(AccessKind, AccessSettings); 2] {
     [(WORK, settings_by("ManifestWork")), (PERMISSION, settings_by("ClusterPermission"))]
 }
 
-fn other(kind: AccessKind) -> AccessKind {
+pub fn other(kind: AccessKind) -> AccessKind {
     if kind == WORK { PERMISSION } else { WORK }
 }
 
-fn reports(kind: AccessKind, status: &str) -> Value {
-    let condition = if kind == WORK { "Applied" } else { "AppliedRBACManifestWork" };
-    json!({ "status": { "conditions": [{
-        "type": condition, "status": status, "reason": "FromTheAgent", "message": "of the agent",
-    }] } })
+/// The settings of a consumer that no longer declares the ClusterRole edit.
+pub fn with_fewer_roles(kind: AccessKind) -> AccessSettings {
+    let fewer = json!({ "permissions": format!("{kind:?}"), "clusterRoles": [{ "name": "view" }] });
+    settings_of(&json!([with(declared()[0].clone(), &fewer)]))
+}
+
+/// What the status of an object of a kind reports about the declared bindings.
+pub fn reports(kind: AccessKind, status: &str) -> Value {
+    let of = |condition: &str| {
+        json!([{
+            "type": condition, "status": status, "reason": "FromTheAgent", "message": "of the agent",
+        }])
+    };
+    if kind == WORK {
+        return json!({ "status": { "conditions": of("Applied") } });
+    }
+    let name = "hub-addons-permission:app:edit";
+    let edits = ["a", "b"]
+        .map(|namespace| json!({ "name": name, "namespace": namespace, "condition": of("Applied") }));
+    json!({ "status": {
+        "conditions": of("AppliedRBACManifestWork"),
+        "resourceStatus": {
+            "clusterRoleBindings": [{ "name": "hub-addons-permission:app:view", "condition": of("Applied") }],
+            "roleBindings": edits,
+        },
+    } })
 }
 
 #[test]
@@ -127,10 +148,8 @@ fn permissions_that_are_being_replaced_follow_the_declaration() {
     for (kind, _) in kinds() {
         let before = other(kind);
         let mut world = settled_by(&settings_by(&format!("{before:?}")));
-        let fewer = json!({ "permissions": format!("{kind:?}"), "clusterRoles": [{ "name": "view" }] });
-        let settings = settings_of(&json!([with(declared()[0].clone(), &fewer)]));
-        world.settle(&settings, &granted());
-        assert_eq!(world.writes(), [format!("create {kind:?}"), format!("patch {before:?}")]);
+        world.settle(&with_fewer_roles(kind), &granted());
+        assert_eq!(world.writes(), [format!("patch {before:?}"), format!("create {kind:?}")]);
         let text = world.objects[&before]["spec"].to_string();
         assert!(text.contains("view") && !text.contains("edit"), "{text}");
         // Without any ClusterRole, no permissions of either kind.
@@ -200,6 +219,82 @@ fn what_cluster_permission_reports_is_a_finding_except_that_it_waits() {
 }
 
 #[test]
+fn a_cluster_permission_is_applied_when_its_status_lists_each_binding_as_applied() {
+    let settings = settings_by("ClusterPermission");
+    let applied = || reports(PERMISSION, "True");
+    let listing = |patch: Value| with(applied(), &json!({ "status": { "resourceStatus": patch } }));
+    let view = |conditions: &str, status: &str| {
+        let condition = json!([{ "type": "Applied", "status": status }]);
+        listing(json!({ "clusterRoleBindings": [{
+            "name": "hub-addons-permission:app:view", (conditions): condition,
+        }] }))
+    };
+    // As most versions report a ManifestWork that they have created on the hub.
+    let created = json!({ "status": { "conditions": [{
+        "type": "AppliedRBACManifestWork", "status": "True", "reason": "AppliedRBACManifestWork",
+    }] } });
+    let edit = |namespace: &str| {
+        json!({
+            "name": "hub-addons-permission:app:edit", "namespace": namespace,
+            "condition": [{ "type": "Applied", "status": "True" }],
+        })
+    };
+    for (status, is_applied) in [
+        (created, false),
+        (applied(), true),
+        (view("condition", "True"), true),
+        (view("conditions", "True"), true),
+        (view("condition", "False"), false),
+        (view("condition", "Unknown"), false),
+        (listing(json!({ "clusterRoleBindings": null })), false),
+        (listing(json!({ "roleBindings": [edit("a")] })), false),
+        (listing(json!({ "roleBindings": [edit("a"), edit("c")] })), false),
+        (listing(json!({ "roleBindings": [edit("b"), edit("a"), edit("c")] })), true),
+    ] {
+        let mut world = settled_by(&settings_by("ManifestWork"));
+        world.settle(&settings, &granted());
+        world.writes();
+        world.edit(PERMISSION, &status);
+        world.settle(&settings, &granted());
+        let expected: &[&str] = if is_applied { &["delete ManifestWork"] } else { &[] };
+        assert_eq!(world.writes(), expected, "{status}");
+        // The same for explain.
+        let explained = AccountPermission::of_cluster_permission(&world.objects[&PERMISSION]);
+        assert!(explained.iter().all(|it| it.is_applied == is_applied), "{status}");
+    }
+}
+
+#[test]
+fn a_rejection_by_cluster_permission_that_is_over_is_not_a_finding() {
+    let settings = settings_by("ClusterPermission");
+    let condition = |kind: &str, status: &str, hour: u8| {
+        json!({
+            "type": kind, "status": status, "reason": "R", "message": "namespace value is not a managed cluster",
+            "lastTransitionTime": format!("2026-05-01T{hour:02}:00:00Z"),
+        })
+    };
+    for (applied, hour, lists, is_finding) in [
+        ("True", 13, false, false),
+        ("True", 12, false, false),
+        ("True", 11, false, true),
+        ("True", 11, true, false),
+        ("False", 13, false, true),
+        ("Unknown", 13, false, true),
+    ] {
+        let mut world = settled_by(&settings);
+        if lists {
+            world.edit(PERMISSION, &reports(PERMISSION, "True"));
+        }
+        let conditions =
+            [condition("Validation", "False", 12), condition("AppliedRBACManifestWork", applied, hour)];
+        world.edit(PERMISSION, &json!({ "status": { "conditions": conditions } }));
+        let plan = world.settle(&settings, &granted());
+        let expected: &[Reason] = if is_finding { &[Reason::PermissionsNotApplied] } else { &[] };
+        assert_eq!(reasons(&plan), expected, "{applied} at {hour}");
+    }
+}
+
+#[test]
 fn cluster_permissions_are_watched_where_a_consumer_declares_its_kind() {
     for (settings, wanted, all) in [
         (settings(), WORK, &[WORK][..]),
@@ -246,7 +341,7 @@ proptest! {
         ].into_iter().nth(grant).unwrap();
         world.settle(&settings, &fleet);
         let writes = world.writes().join(",");
-        prop_assert!(writes.split(',').count() <= 3, "{}", writes);
+        prop_assert!(writes.split(',').count() <= 4, "{}", writes);
         let exists = |world: &World, kind: AccessKind| {
             world.objects.get(&kind).is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null())
         };

@@ -228,9 +228,14 @@ fn an_account_has_the_roles_that_the_objects_of_its_cluster_bind_to_it() {
     assert_eq!(AccountPermission::of_manifest_work(&json!({})), []);
 
     for (status, is_applied) in [("True", true), ("False", false)] {
+        // Without a name, each binding has that of the ClusterPermission.
+        let listed = json!([{ "name": metadata["name"], "condition": [condition("Applied", status, "R")] }]);
         let permission = json!({
             "metadata": metadata,
-            "status": { "conditions": [condition("AppliedRBACManifestWork", status, "R")] },
+            "status": {
+                "conditions": [condition("AppliedRBACManifestWork", status, "R")],
+                "resourceStatus": { "clusterRoleBindings": listed, "roleBindings": listed },
+            },
             "spec": {
                 "clusterRoleBinding": { "subject": account("a"), "roleRef": reference("ClusterRole", "view") },
                 "clusterRoleBindings": [{ "subjects": [managed, user], "roleRef": reference("ClusterRole", "edit") }],

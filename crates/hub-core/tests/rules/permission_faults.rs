@@ -1,0 +1,187 @@
+//! An object that cannot be written, listed or read delays nothing that can: above all no end of a permission.
+
+#![cfg(test)]
+
+use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject};
+use hub_core::note::Reason;
+use serde_json::json;
+
+use crate::consumer_access::{
+    World, declared, doubtful, foreign, granted, key, object_of, reasons, refused, settings_by, settings_of,
+    settled_by,
+};
+use crate::permission_kinds::{PERMISSION, WORK, kinds, other, reports, with_fewer_roles};
+use crate::support::{deleting, with};
+
+const ACCOUNT: AccessKind = AccessKind::Account;
+
+/// An access whose permissions are of the other kind than the one that is declared now.
+fn before(kind: AccessKind) -> World {
+    settled_by(&settings_by(&format!("{:?}", other(kind))))
+}
+
+fn refusing(writes: &[String], mut world: World) -> World {
+    world.refuses = writes.iter().cloned().collect();
+    world
+}
+
+fn has_edit(world: &World, kind: AccessKind) -> bool {
+    world.objects[&kind]["spec"].to_string().contains("edit")
+}
+
+#[test]
+fn what_is_revoked_ends_although_permissions_of_the_declared_kind_cannot_be_created_or_changed() {
+    for (kind, settings) in kinds() {
+        let former = other(kind);
+        let mut world = refusing(&[format!("create {kind:?}")], before(kind));
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), [format!("create {kind:?}, refused")]);
+        world.settle(&with_fewer_roles(kind), &granted());
+        assert_eq!(world.writes(), [format!("patch {former:?}"), format!("create {kind:?}, refused")]);
+        assert!(!has_edit(&world, former), "{kind:?}");
+        // As with a CRD that does not know all of its fields.
+        let mut world = refusing(&[format!("patch {kind:?}")], before(kind));
+        world.settle(&settings, &granted());
+        world.edit(kind, &json!({ "spec": { "clusterRoleBindings": null, "workload": null } }));
+        world.writes();
+        world.settle(&with_fewer_roles(kind), &granted());
+        assert_eq!(world.writes(), [format!("patch {former:?}"), format!("patch {kind:?}, refused")]);
+        assert!(!has_edit(&world, former), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_is_revoked_ends_although_the_account_or_the_other_permissions_cannot_be_changed() {
+    for (kind, _) in kinds() {
+        let former = other(kind);
+        let mut world = refusing(&["patch Account".to_owned()], before(kind));
+        world.edit(ACCOUNT, &json!({ "spec": { "rotation": { "validity": "1h" } } }));
+        world.settle(&with_fewer_roles(kind), &granted());
+        let expected = ["patch Account, refused", &format!("patch {former:?}"), &format!("create {kind:?}")];
+        assert_eq!(world.writes(), expected);
+        assert!(!has_edit(&world, former) && !has_edit(&world, kind), "{kind:?}");
+        let mut world = before(kind);
+        world.settle(&settings_by(&format!("{kind:?}")), &granted());
+        world.writes();
+        let mut world = refusing(&[format!("patch {former:?}")], world);
+        world.settle(&with_fewer_roles(kind), &granted());
+        assert_eq!(world.writes(), [format!("patch {former:?}, refused"), format!("patch {kind:?}")]);
+        assert!(!has_edit(&world, kind), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_deleted_keeps_no_other_one() {
+    for kept in AccessKind::ALL {
+        let mut world = before(PERMISSION);
+        world.settle(&settings_by("ClusterPermission"), &granted());
+        world.writes();
+        let mut world = refusing(&[format!("delete {kept:?}")], world);
+        world.settle(&settings_by("ClusterPermission"), &refused());
+        assert_eq!(world.objects.keys().copied().collect::<Vec<_>>(), [kept]);
+        let expected = AccessKind::ALL
+            .map(|kind| format!("delete {kind:?}{}", if kind == kept { ", refused" } else { "" }));
+        assert_eq!(world.writes(), expected);
+    }
+}
+
+#[test]
+fn permissions_of_the_former_kind_stay_while_those_of_the_declared_kind_cannot_be_brought_up_to_date() {
+    for (kind, settings) in kinds() {
+        let former = other(kind);
+        let mut world = refusing(&[format!("patch {kind:?}")], before(kind));
+        world.settle(&settings, &granted());
+        let edited = json!({ "spec": { "more": true } });
+        world.edit(kind, &with(reports(kind, "True"), &edited));
+        world.writes();
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), [format!("patch {kind:?}, refused")]);
+        world.refuses.clear();
+        world.settle(&settings, &granted());
+        assert_eq!(world.writes(), [format!("patch {kind:?}"), format!("delete {former:?}")]);
+    }
+}
+
+#[test]
+fn permissions_of_the_former_kind_that_cannot_be_read_are_deleted_when_they_are_replaced() {
+    for (kind, settings) in kinds() {
+        let former = other(kind);
+        let mut world = before(kind);
+        world.settle(&settings, &granted());
+        let plan = |world: &mut World| {
+            let metadata = serde_json::from_value(world.objects[&former]["metadata"].clone()).unwrap();
+            let mut observed = world.observed(&settings);
+            let unreadable = FoundObject::created(ObservedObject::read(&metadata, None));
+            observed.objects.insert(former, unreadable);
+            settings.plan(&granted(), &key(), &observed)
+        };
+        let waiting = plan(&mut world);
+        assert_eq!(waiting.action, AccessAction::Nothing, "the account has no others");
+        assert_eq!(reasons(&waiting), [Reason::Unreadable]);
+        world.edit(kind, &reports(kind, "True"));
+        assert!(matches!(plan(&mut world).action, AccessAction::Delete(deleted, _) if deleted == former));
+    }
+}
+
+/// The settings and a hub that does not list ClusterPermissions.
+fn unlisted(kind: AccessKind, mut world: World) -> (AccessSettings, World) {
+    world.unlisted = [PERMISSION].into();
+    (settings_by(&format!("{kind:?}")), world)
+}
+
+#[test]
+fn while_cluster_permissions_are_not_listed_only_they_and_accounts_for_them_are_not_created() {
+    let (settings, mut world) = unlisted(PERMISSION, World::default());
+    world.settle(&settings, &granted());
+    assert!(world.writes().is_empty(), "an account without permissions is of no use");
+    let (by_work, mut world) = unlisted(WORK, World::default());
+    world.settle(&by_work, &granted());
+    assert_eq!(world.writes(), ["create Account", "create ManifestWork"], "of another kind");
+
+    let (_, mut world) = unlisted(PERMISSION, before(PERMISSION));
+    world.settle(&with_fewer_roles(PERMISSION), &granted());
+    assert_eq!(world.writes(), ["patch ManifestWork"]);
+    world.settle(&with_fewer_roles(PERMISSION), &doubtful());
+    world.edit(
+        ACCOUNT,
+        &json!({ "metadata": { "labels": null }, "spec": { "rotation": { "validity": "1h" } } }),
+    );
+    world.settle(&with_fewer_roles(PERMISSION), &granted());
+    assert_eq!(world.writes(), ["patch Account"]);
+    world.settle(&settings, &refused());
+    assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"]);
+
+    let (settings, mut world) = unlisted(PERMISSION, before(PERMISSION));
+    world.objects.insert(ACCOUNT, foreign(ACCOUNT));
+    world.settle(&settings, &granted());
+    assert_eq!(world.writes(), ["delete ManifestWork"], "beside an account of another owner");
+    let (_, mut world) = unlisted(PERMISSION, before(PERMISSION));
+    let none = json!({ "permissions": "ClusterPermission", "clusterRoles": [] });
+    world.settle(&settings_of(&json!([with(declared()[0].clone(), &none)])), &granted());
+    assert_eq!(world.writes(), ["delete ManifestWork"]);
+}
+
+#[test]
+fn an_account_that_cannot_be_read_stays_while_another_one_cannot_be_created() {
+    let (settings, mut world) = unlisted(PERMISSION, before(PERMISSION));
+    let metadata = serde_json::from_value(world.objects[&ACCOUNT]["metadata"].clone()).unwrap();
+    let mut observed = world.observed(&settings);
+    observed.objects.insert(ACCOUNT, FoundObject::created(ObservedObject::read(&metadata, None)));
+    let plan = settings.plan(&granted(), &key(), &observed);
+    assert_eq!((plan.action.clone(), reasons(&plan)), (AccessAction::Nothing, vec![Reason::Unreadable]));
+}
+
+#[test]
+fn permissions_that_cannot_be_listed_are_not_reported_as_deleted() {
+    let finalizer = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
+    for (lists, words) in [(true, "its permissions are deleted"), (false, "a ClusterPermission may exist")] {
+        let held = deleting(with(object_of(ACCOUNT), &finalizer));
+        let (settings, mut world) = unlisted(PERMISSION, World::with(ACCOUNT, held));
+        if lists {
+            world.unlisted.clear();
+        }
+        let plan = world.settle(&settings, &refused());
+        let message = &plan.notes[&ACCOUNT][0].message;
+        assert!(message.contains(words), "{message}");
+    }
+}
