@@ -8,7 +8,7 @@ use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::consumers::{COMPONENT, OTHERS, allowed, marks, owner, refused, work};
-use crate::support::chart::{Attempt, RELEASE, install, start, user};
+use crate::support::chart::{Attempt, RELEASE, helm, install, install_arguments, run, start, user};
 use crate::support::cluster_permission::{applied, cluster_permission, install_cluster_permission};
 use crate::support::world::{self, get, merge, merge_status};
 use crate::support::{Hub, SOON};
@@ -26,6 +26,13 @@ const DECLARED: [&str; 8] = [
 ];
 const IN_JOBS: &str = "consumers.app.access.clusterRoles[1].namespaces={jobs}";
 const POLICY: &str = "'hub-addons-consumers-clusterpermissions'";
+
+// What the policy says about fields, subjects, ClusterRoles, bindings and owners.
+const NOTHING_BUT: &str = "must contain nothing but roleBindings";
+const ACCOUNT: &str = "only grant permissions to the account";
+const DECLARED_ROLES: &str = "only bind the ClusterRoles that the consumer declares";
+const KINDS: &str = "only bindings with the name of its account";
+const OWNED: &str = "must be owned by its account";
 
 async fn hub() -> Hub {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
@@ -73,49 +80,84 @@ fn bound(field: &str, edit: impl FnOnce(&mut Value)) -> Attempt {
     Attempt::Create(ours(|it| edit(&mut it["spec"][field][0])))
 }
 
+/// What may not be created, and may not be made of permissions that exist either.
+fn escalations(right: &Object) -> Vec<(Attempt, &'static str)> {
+    use Attempt::Patch;
+    let mut cases = Vec::new();
+    let changed = |field: &str, edit: fn(&mut Value)| {
+        let mut binding =
+            if field == "roleBindings" { binding("edit", Some("jobs")) } else { binding("view", None) };
+        edit(&mut binding);
+        Patch(right.clone(), json!({ "spec": { (field): [binding] } }))
+    };
+    for field in ["clusterRoleBindings", "roleBindings"] {
+        cases.extend([
+            (
+                changed(field, |it| it["subjects"] = json!([{ "kind": "Group", "name": "system:masters" }])),
+                KINDS,
+            ),
+            (changed(field, |it| it["subject"]["name"] = json!("eve")), ACCOUNT),
+            (changed(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), DECLARED_ROLES),
+        ]);
+    }
+    let spec = |patch: Value| Patch(right.clone(), json!({ "spec": patch }));
+    let metadata = |patch: Value| Patch(right.clone(), json!({ "metadata": patch }));
+    let mut of_eve = owner();
+    of_eve["name"] = json!("eve");
+    cases.extend([
+        (spec(json!({ "clusterRole": { "rules": [] } })), NOTHING_BUT),
+        (spec(json!({ "roles": [{ "namespace": "jobs", "rules": [] }] })), NOTHING_BUT),
+        (spec(json!({ "validate": true })), NOTHING_BUT),
+        (metadata(json!({ "ownerReferences": [] })), OWNED),
+        (metadata(json!({ "ownerReferences": [of_eve] })), OWNED),
+        (metadata(json!({ "finalizers": ["example.com/hold"] })), OWNED),
+        (metadata(json!({ "labels": null })), "must have its labels"),
+    ]);
+    cases
+}
+
 #[tokio::test]
 async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_cluster_permission() {
     use Attempt::{Create, Delete, Patch};
     let hub = hub().await;
     let names = "for the accounts of consumers that declare permissions";
-    let nothing_but = "must contain nothing but roleBindings";
-    let kinds = "only bindings with the name of its account";
-    let declared = "only bind the ClusterRoles that the consumer declares";
-    let account = "only grant permissions to the account";
     let own = "only change and delete ClusterPermissions that it has created";
-    let owned = "must be owned by its account";
     let fresh = |edit: fn(&mut Value)| Create(ours(edit));
     let mut cases = vec![
         (fresh(|it| it["metadata"]["name"] = json!("hub-addons-consumer-eve")), names),
         (fresh(|it| it["metadata"]["labels"] = json!({})), "must have its labels"),
-        (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), owned),
-        (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), owned),
+        (fresh(|it| it["metadata"]["ownerReferences"] = json!([])), OWNED),
+        (fresh(|it| it["metadata"]["finalizers"] = json!(["example.com/hold"])), OWNED),
         // Roles of its own, and the older field for a binding.
-        (fresh(|it| it["spec"]["clusterRole"] = json!({ "rules": [] })), nothing_but),
-        (fresh(|it| it["spec"]["clusterRoleBinding"] = binding("view", None)), nothing_but),
+        (fresh(|it| it["spec"]["clusterRole"] = json!({ "rules": [] })), NOTHING_BUT),
+        (fresh(|it| it["spec"]["roles"] = json!([{ "namespace": "jobs", "rules": [] }])), NOTHING_BUT),
+        (fresh(|it| it["spec"]["clusterRoleBinding"] = binding("view", None)), NOTHING_BUT),
+        (fresh(|it| it["spec"]["validate"] = json!(true)), NOTHING_BUT),
+        // Wherever a label says.
+        (bound("roleBindings", |it| it["namespaceSelector"] = json!({ "matchLabels": { "a": "b" } })), KINDS),
         // Where it is not declared.
-        (fresh(|it| it["spec"]["clusterRoleBindings"][0] = binding("edit", None)), declared),
-        (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), declared),
-        (fresh(|it| it["spec"]["roleBindings"][0] = binding("view", Some("jobs"))), declared),
-        (fresh(|it| it["spec"]["roleBindings"][0]["namespace"] = json!("kube-system")), declared),
+        (fresh(|it| it["spec"]["clusterRoleBindings"][0] = binding("edit", None)), DECLARED_ROLES),
+        (fresh(|it| it["spec"]["roleBindings"][0] = binding("edit", None)), DECLARED_ROLES),
+        (fresh(|it| it["spec"]["roleBindings"][0] = binding("view", Some("jobs"))), DECLARED_ROLES),
+        (fresh(|it| it["spec"]["roleBindings"][0]["namespace"] = json!("kube-system")), DECLARED_ROLES),
     ];
     for field in ["clusterRoleBindings", "roleBindings"] {
         let subject =
             |name: &'static str, value: &'static str| bound(field, |it| it["subject"][name] = json!(value));
         let eve = json!([{ "kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io" }]);
         cases.extend([
-            (bound(field, |it| it["name"] = json!("cluster-admin")), kinds),
-            (bound(field, |it| it["name"] = Value::Null), kinds),
-            (bound(field, |it| it["subjects"] = eve), kinds),
-            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), declared),
-            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), declared),
-            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), declared),
-            (subject("name", "eve"), account),
-            (subject("kind", "User"), account),
-            (subject("kind", "Group"), account),
-            (subject("kind", "ServiceAccount"), account),
-            (subject("apiGroup", "rbac.authorization.k8s.io"), account),
-            (subject("namespace", "kube-system"), account),
+            (bound(field, |it| it["name"] = json!("cluster-admin")), KINDS),
+            (bound(field, |it| it["name"] = Value::Null), KINDS),
+            (bound(field, |it| it["subjects"] = eve), KINDS),
+            (bound(field, |it| it["roleRef"]["name"] = json!("cluster-admin")), DECLARED_ROLES),
+            (bound(field, |it| it["roleRef"]["kind"] = json!("Role")), DECLARED_ROLES),
+            (bound(field, |it| it["roleRef"]["apiGroup"] = Value::Null), DECLARED_ROLES),
+            (subject("name", "eve"), ACCOUNT),
+            (subject("kind", "User"), ACCOUNT),
+            (subject("kind", "Group"), ACCOUNT),
+            (subject("kind", "ServiceAccount"), ACCOUNT),
+            (subject("apiGroup", "rbac.authorization.k8s.io"), ACCOUNT),
+            (subject("namespace", "kube-system"), ACCOUNT),
         ]);
     }
     refused(&hub, &user(COMPONENT), cases, POLICY).await;
@@ -125,7 +167,8 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
     let bare = cluster_permission("team", "app").field("spec", json!({}));
     world::create(&hub.ocm, [right.clone(), theirs.clone(), bare.clone()]).await;
     let marked = json!({ "metadata": { "labels": marks() } });
-    let cases = vec![(Patch(theirs.clone(), marked.clone()), names), (Delete(theirs.clone()), own)];
+    let mut cases = vec![(Patch(theirs.clone(), marked.clone()), names), (Delete(theirs.clone()), own)];
+    cases.extend(escalations(&right));
     refused(&hub, &user(COMPONENT), cases, POLICY).await;
 
     // Other users.
@@ -156,6 +199,23 @@ async fn consumer_access_is_held_to_bindings_of_declared_cluster_roles_in_a_clus
     // The names of the permissions of consumers are reserved, so that nothing that is stripped from them remains.
     let restored = json!({ "metadata": { "labels": marks(), "ownerReferences": [owner()] } });
     allowed(&hub, &user(COMPONENT), vec![Patch(bare.clone(), restored), Delete(bare)]).await;
+}
+
+#[tokio::test]
+async fn the_kind_of_permissions_is_not_removed_from_the_values_while_cluster_permissions_exist() {
+    let hub = hub().await;
+    let kind = "consumers.app.access.permissions=ClusterPermission";
+    let bare: Vec<&str> = DECLARED.into_iter().filter(|value| *value != kind).chain([IN_JOBS]).collect();
+    let ours = ours(|_| {});
+    let theirs = cluster_permission("team", "app").field("spec", json!({}));
+    world::create(&hub.ocm, [ours.clone(), theirs]).await;
+    let ended = run(helm(), Some(&hub), &install_arguments(&bare)).await;
+    let words = "the ClusterPermission hub-addons-consumer-app exists in the namespace default";
+    assert!(ended.code != Some(0) && ended.stderr.contains(words), "{}", ended.stderr);
+    let back = [&bare[..], &["consumers.app.access.permissions=ManifestWork"]].concat();
+    install(&hub, &back).await;
+    world::delete(&hub.ocm, &ours).await;
+    install(&hub, &bare).await;
 }
 
 /// What consumer access does for clusters whose permissions are created, repaired and deleted, and for those that have a

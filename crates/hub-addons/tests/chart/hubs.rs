@@ -233,11 +233,15 @@ async fn values_that_contradict_each_other_are_explained() {
         bare.replace(".app.", ".other.").replace("=a,consumers.other.service", "=b,consumers.other.service");
     let queued = format!("{app},consumers.app.access.multiKueueConfig=a");
     let other_queued = queued.replace(".app.", ".other.").replace("=a", "=b");
+    let of_length =
+        |length: usize| format!("{bare},consumers.app.managedServiceAccount={}", "a".repeat(length));
+    let (long, too_long) = (of_length(228), of_length(234));
+    let by_permission = "consumers.app.access.permissions=ClusterPermission";
     for (values, words) in [
-        (
-            &[&*access][..],
-            "names the ClusterRole view, which consumerAccess.allowedClusterRoles does not list",
-        ),
+        // The names of the permissions are longer.
+        (&[&*too_long][..], "/consumers/app/managedServiceAccount"),
+        (&[&long, by_permission], "/consumers/app/managedServiceAccount"),
+        (&[&*access], "names the ClusterRole view, which consumerAccess.allowedClusterRoles does not list"),
         (&[&bare, "policies.enabled=false"], "needs policies.enabled"),
         (&[&bare, "policies.validationActions={Audit}"], "needs policies.enabled"),
         (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),
