@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::consumer_access::settings_of;
+use crate::support::consumer_access::settings_of;
 use crate::support::{binding, broken, deleting, exclusive, fleet, member, with};
 
 fn declaring(config: Option<&str>) -> AccessSettings {

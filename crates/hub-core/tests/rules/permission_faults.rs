@@ -6,11 +6,11 @@ use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundO
 use hub_core::note::Reason;
 use serde_json::json;
 
-use crate::consumer_access::{
+use crate::permission_kinds::{PERMISSION, WORK, kinds, other, reports, with_fewer_roles};
+use crate::support::consumer_access::{
     World, declared, doubtful, foreign, granted, key, object_of, reasons, refused, settings_by, settings_of,
     settled_by,
 };
-use crate::permission_kinds::{PERMISSION, WORK, kinds, other, reports, with_fewer_roles};
 use crate::support::{deleting, with};
 
 const ACCOUNT: AccessKind = AccessKind::Account;

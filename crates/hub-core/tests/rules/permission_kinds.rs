@@ -11,7 +11,7 @@ use hub_core::note::Reason;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::consumer_access::{
+use crate::support::consumer_access::{
     World, declared, doubtful, foreign, granted, is_foreign, observe, past, reasons, refused, settings,
     settings_by, settings_of, settled_by,
 };

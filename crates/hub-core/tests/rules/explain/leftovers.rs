@@ -11,7 +11,7 @@ use hub_core::explain::{Mark, Question, Step, explain};
 use serde_json::{Value, json};
 
 use super::scene::{Scene, one, parse, work};
-use crate::consumer_access::object_of;
+use crate::support::consumer_access::object_of;
 use crate::support::credential::{account, observe, place, stranger};
 use crate::support::{NOON, member, with};
 

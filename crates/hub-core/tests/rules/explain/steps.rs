@@ -10,7 +10,7 @@ use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
 use super::scene::{EXPIRED, RSA, Scene, access_without, expired_token, home, lease, one, readers, work};
-use crate::consumer_access::object_of;
+use crate::support::consumer_access::object_of;
 use crate::support::credential::{observe, place, stranger};
 use crate::support::{NOON, condition, deleting, unreadable};
 

@@ -6,6 +6,7 @@
 pub mod api;
 pub mod arbitrary;
 pub mod arbitrary_credentials;
+pub mod consumer_access;
 pub mod credential;
 pub mod limits;
 pub mod portions;

@@ -1,0 +1,225 @@
+//! The access of a consumer to a cluster on an API server, what is declared for it, and what may have been there before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::names::AccountKey;
+use hub_core::consumer_access::{
+    AccessAction, AccessKind, AccessPlan, AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, FoundObject,
+    ObservedAccess, ObservedObject,
+};
+use hub_core::fleet::Fleet;
+use hub_core::note::Reason;
+use hub_core::protected::ProtectedNamespaces;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{binding, broken, deleting, exclusive, fleet, member, with};
+
+pub fn declared() -> Value {
+    json!([{
+        "namespace": "team", "managedServiceAccount": "app",
+        "clusterRoles": [{ "name": "view" }, { "name": "edit", "namespaces": ["a", "b"] }],
+        "rotation": { "validity": "720h" },
+    }])
+}
+
+pub fn settings_of(consumers: &Value) -> AccessSettings {
+    AccessSettings {
+        consumers: consumers.to_string().parse().unwrap(),
+        account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),
+        protected: ProtectedNamespaces::default(),
+        installation: "addons".into(),
+        includes_local_cluster: false,
+        withdraws: false,
+    }
+}
+
+pub fn settings() -> AccessSettings {
+    settings_of(&declared())
+}
+
+/// The settings of a consumer that declares the kind of its permissions.
+pub fn settings_by(kind: &str) -> AccessSettings {
+    settings_of(&json!([with(declared()[0].clone(), &json!({ "permissions": kind }))]))
+}
+
+pub fn key() -> AccountKey {
+    AccountKey { cluster: "c1".into(), account: "app".into() }
+}
+
+pub fn granted() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
+}
+
+pub fn refused() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("other", "prod")])
+}
+
+pub fn doubtful() -> Fleet {
+    fleet([member("c1", "prod"), broken("prod"), binding("team", "prod")])
+}
+
+/// The objects on an API server, and what the controller has found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct World {
+    pub objects: BTreeMap<AccessKind, Value>,
+    pub found: BTreeMap<AccessKind, FoundObject>,
+    /// The writes that the API server refuses, as `delete Account`.
+    pub refuses: BTreeSet<String>,
+    /// The kinds that are not listed.
+    pub unlisted: BTreeSet<AccessKind>,
+    pub uids: u32,
+    pub writes: Vec<String>,
+}
+
+pub fn observe(object: &Value) -> ObservedObject {
+    let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+    ObservedObject::read(&metadata, Some(object))
+}
+
+impl World {
+    pub fn with(kind: AccessKind, object: Value) -> Self {
+        let mut world = Self::default();
+        world.objects.insert(kind, object);
+        world
+    }
+
+    /// The controller sees what exists.
+    pub fn observed(&mut self, settings: &AccessSettings) -> ObservedAccess {
+        let mut before = std::mem::take(&mut self.found);
+        for (kind, object) in self.objects.iter().filter(|(kind, _)| !self.unlisted.contains(kind)) {
+            let before = before.remove(kind);
+            self.found.insert(*kind, FoundObject::seen(settings, before.as_ref(), observe(object)));
+        }
+        let (objects, unlisted) = (self.found.clone(), self.unlisted.clone());
+        ObservedAccess { objects, unlisted, blocked: BTreeSet::new() }
+    }
+
+    /// Another user edits an object.
+    pub fn edit(&mut self, kind: AccessKind, patch: &Value) {
+        let object = self.objects.remove(&kind).unwrap();
+        self.objects.insert(kind, with(object, patch));
+    }
+
+    pub fn plan_of(&mut self, settings: &AccessSettings, fleet: &Fleet, key: &AccountKey) -> AccessPlan {
+        let observed = self.observed(settings);
+        settings.plan(fleet, key, &observed)
+    }
+
+    /// Carries out what is planned until nothing is left, as an API server does; returns the last plan.
+    pub fn settle(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
+        let mut blocked = BTreeSet::new();
+        for _ in 0..8 {
+            let observed = ObservedAccess { blocked: blocked.clone(), ..self.observed(settings) };
+            let plan = settings.plan(fleet, &key(), &observed);
+            let Some(kind) = plan.action.kind() else { return plan };
+            let verb = match plan.action {
+                AccessAction::Create(..) => "create",
+                AccessAction::Patch(..) => "patch",
+                AccessAction::Delete(..) | AccessAction::Nothing => "delete",
+            };
+            let write = format!("{verb} {kind:?}");
+            if self.refuses.contains(&write) {
+                self.writes.push(write + ", refused");
+                blocked.insert(kind);
+                continue;
+            }
+            self.writes.push(write);
+            self.execute(plan.action);
+        }
+        panic!("it does not settle: {:?}", self.writes);
+    }
+
+    fn execute(&mut self, action: AccessAction) {
+        match action {
+            AccessAction::Nothing => {}
+            AccessAction::Create(kind, object) => {
+                assert!(!self.objects.contains_key(&kind), "created over an object");
+                self.uids += 1;
+                let uid =
+                    json!({ "metadata": { "uid": format!("new-{}", self.uids), "resourceVersion": "1" } });
+                let object = with(object, &uid);
+                self.found.insert(kind, FoundObject::created(observe(&object)));
+                self.objects.insert(kind, object);
+            }
+            AccessAction::Patch(kind, patch) => {
+                let object = self.objects.remove(&kind).unwrap();
+                assert_eq!(patch["metadata"]["uid"], object["metadata"]["uid"]);
+                assert_eq!(patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+                let mut object = with(object, &patch);
+                object["metadata"]["resourceVersion"] = json!("2");
+                self.objects.insert(kind, object);
+            }
+            AccessAction::Delete(kind, version) => {
+                let object = self.objects.remove(&kind).unwrap();
+                assert_eq!(object["metadata"]["uid"], version.uid.as_str());
+                if object["metadata"]["finalizers"].is_array() {
+                    self.objects.insert(kind, deleting(object));
+                }
+            }
+        }
+    }
+
+    pub fn writes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.writes)
+    }
+}
+
+/// The access as it should be.
+pub fn settled() -> World {
+    settled_by(&settings())
+}
+
+pub fn settled_by(settings: &AccessSettings) -> World {
+    let mut world = World::default();
+    world.settle(settings, &granted());
+    world.writes.clear();
+    world
+}
+
+pub fn object_of(kind: AccessKind) -> Value {
+    let settings = match kind {
+        AccessKind::ClusterPermission => settings_by("ClusterPermission"),
+        AccessKind::Account | AccessKind::ManifestWork => settings(),
+    };
+    settled_by(&settings).objects[&kind].clone()
+}
+
+pub fn foreign(kind: AccessKind) -> Value {
+    json!({
+        "metadata": { "name": kind.name(&key()), "namespace": "c1", "uid": "theirs", "resourceVersion": "7" },
+        "spec": { "rotation": { "enabled": true, "validity": "1h" } },
+    })
+}
+
+pub fn reasons(plan: &AccessPlan) -> Vec<Reason> {
+    plan.notes.values().flatten().map(|note| note.reason).collect()
+}
+
+/// The past of an object: none, ours, edited, held, stripped of labels or of everything, going, or another owner's.
+pub fn past(kind: AccessKind) -> impl Strategy<Value = (Option<Value>, bool)> {
+    let right = object_of(kind);
+    let edited =
+        with(right.clone(), &json!({ "spec": { "deleteOption": {}, "rotation": null, "workload": null } }));
+    let held = with(right.clone(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    let stripped = with(right.clone(), &json!({ "metadata": { "labels": null } }));
+    let bare =
+        with(stripped.clone(), &json!({ "metadata": { "annotations": null, "ownerReferences": null } }));
+    let going = deleting(right.clone());
+    let objects = prop_oneof![
+        Just(None),
+        Just(Some(right)),
+        Just(Some(edited)),
+        Just(Some(held)),
+        Just(Some(stripped)),
+        Just(Some(bare)),
+        Just(Some(going)),
+        Just(Some(foreign(kind))),
+    ];
+    (objects, any::<bool>())
+}
+
+pub fn is_foreign(object: &Value) -> bool {
+    object["metadata"]["uid"] == "theirs"
+}
