@@ -133,6 +133,10 @@ pub enum HubError {
     #[error("Pods cannot run here: {0}")]
     Pods(String),
 
+    /// Upstream's programs cannot be built, installed or used.
+    #[error("upstream's programs: {0}")]
+    Field(String),
+
     /// An image that containers cannot use.
     #[error("{path} is not a valid image: {reason}")]
     Image {

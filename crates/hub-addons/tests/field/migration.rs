@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
+use local_hub::field::install_chart;
 use local_hub::ocm::{self, ManagedCluster};
 use local_hub::{Flavour, LocalHub, Mark, Requests, Running, eventually};
 use serde_json::{Value, json};
@@ -23,7 +24,6 @@ use crate::support::proxy::{NAME, anchors_in, configuration};
 use crate::support::shown::{condition, profile, profiles, provider, sees};
 use crate::support::world::{create, get, told};
 use crate::support::{Addons, Hub, SOON, rights, user};
-use crate::tunnel::cluster_proxy::install_chart;
 
 const TEAM: &str = "team";
 /// The last one has no exclusive set.
@@ -84,7 +84,7 @@ async fn hub(flavour: Flavour) -> Hub {
     let builder = LocalHub::builder().flavour(flavour).user(PROXY, &["system:masters"]);
     let hub = Hub::start(builder, [rights::both(), rights::syncer()].concat()).await;
     field::install_ocm(&hub).await;
-    install_chart(&hub).await;
+    install_chart(hub.directory()).await.unwrap();
     let picked = json!({ "matchLabels": { "picked": "yes" } });
     create(
         &hub.ocm,

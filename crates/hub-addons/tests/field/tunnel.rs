@@ -4,9 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-mod addon;
-pub mod cluster_proxy;
-mod relay;
 mod upgrade;
 
 use std::collections::BTreeSet;
@@ -15,11 +12,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use local_hub::field::{AGENT_GROUP, AGENT_USER, Addon, ClusterProxy};
 use local_hub::{CrdSet, Kubectl, LocalHub, agent, ocm};
 use serde_json::{Value, json};
 
-use self::addon::{Addon, GROUP, USER, address_of};
-use self::cluster_proxy::ClusterProxy;
 use self::upgrade::Upgraded;
 use crate::support::chain::{self, Application, CLUSTERS, Stage, fails, lists, may};
 use crate::support::proxy::{NAME, anchors_in};
@@ -37,27 +33,27 @@ const UNKNOWN: &str = "certificate signed by unknown authority";
 struct Tunnel {
     stage: Stage,
     proxy: ClusterProxy,
-    addons: [Addon<'static>; 2],
+    addons: [Addon; 2],
 }
 
 impl Tunnel {
     async fn start() -> Self {
         let cluster = || LocalHub::builder().crds(CrdSet::None).workloads();
-        let hub = field::prepare(LocalHub::builder().workloads()).user(USER, &[GROUP]);
+        let hub = field::prepare(LocalHub::builder().workloads()).user(AGENT_USER, &[AGENT_GROUP]);
         let (hub, clusters) = chain::start_hubs([hub, cluster(), cluster()]).await;
         let hub = Hub::with_rights(hub, [rights::both(), rights::syncer()].concat()).await;
         field::install_ocm(&hub).await;
-        let proxy = ClusterProxy::install(&hub).await;
-        let service = proxy.service().await;
+        let proxy = ClusterProxy::install(hub.directory(), []).await.unwrap();
+        let service = proxy.service().await.unwrap();
         let stage = chain::with_cluster_proxy(hub, clusters, service, &["--ca-overlap=1h"]).await;
-        proxy.runs().await;
+        proxy.runs().await.unwrap();
         let hub = &stage.chain.hub;
         let mut addons = Vec::new();
         for name in CLUSTERS {
-            let cluster = stage.cluster(name);
-            let pods = proxy.on_cluster(cluster, address_of(hub)).await;
-            let mut addon = Addon::of(name, hub, cluster, pods);
-            addon.enable().await;
+            let cluster = stage.cluster(name).directory();
+            let pods = proxy.on_cluster(cluster).await.unwrap();
+            let mut addon = Addon::of(name, hub.directory(), cluster, pods).await.unwrap();
+            addon.enable().await.unwrap();
             addons.push(addon);
         }
         let addons = addons.try_into().unwrap_or_else(|_| unreachable!("two clusters"));
@@ -150,9 +146,9 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
 
     // Its authority is replaced. What serves with a certificate of the old one is accepted, and what then serves with
     // one of the new.
-    let old = tunnel.proxy.authority().await;
+    let old = tunnel.proxy.authority().await.unwrap();
     publishes(stage, "one", &[&old]).await;
-    let new = tunnel.proxy.rotate().await;
+    let new = tunnel.proxy.rotate().await.unwrap();
     for cluster in CLUSTERS {
         publishes(stage, cluster, &[&old, &new]).await;
         application.reaches(cluster).await;
@@ -161,9 +157,9 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
     let only_new = trusting(&application, "one", &new).await;
     lists(&only_old, "one").await;
     fails(&only_new, &["get", "namespaces"], UNKNOWN).await;
-    tunnel.proxy.renew(&new).await;
+    tunnel.proxy.renew(&new).await.unwrap();
     for addon in &mut tunnel.addons {
-        addon.renew(&new).await;
+        addon.renew(&new).await.unwrap();
     }
     for cluster in CLUSTERS {
         application.reaches(cluster).await;
@@ -179,10 +175,10 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
     // The addon of a cluster is removed, and returns.
     let [_, two] = &mut tunnel.addons;
     let kubectl = application.kubectl("two").await;
-    two.remove().await;
+    two.remove().await.unwrap();
     profile(&stage.ocm, (TEAM, "two"), "has no entry", |profile| provider(profile, NAME).is_null()).await;
     fails(&kubectl, &["get", "namespaces"], "proxy to anp-proxy-server failed").await;
     application.reaches("one").await;
-    two.enable().await;
+    two.enable().await.unwrap();
     application.reaches("two").await;
 }

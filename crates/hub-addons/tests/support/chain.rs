@@ -12,8 +12,8 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use local_hub::{
-    Agent, CrdSet, HubBuilder, Kubectl, LocalHub, ServiceAccountAccess, ServingAuthority, UserServer, agent,
-    eventually, ocm,
+    Agent, CrdSet, HubBuilder, Kubectl, LocalHub, Service, ServiceAccountAccess, ServingAuthority,
+    UserServer, agent, eventually, ocm,
 };
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -21,17 +21,17 @@ use tokio::sync::Mutex;
 use super::inventory::InventoryClient;
 use super::plugin::cp_creds;
 use super::proxy::{NAME, addon, configuration, serving};
-use super::service::Service;
 use super::shown::{profile, provider, sees};
 use super::{Addons, Hub, PROFILES, SOON, USER, field, installed, rights, syncer_user, user, world};
+
+/// The namespace of the user server's Service.
+pub use local_hub::field::HOME;
 
 /// The clusters' names on the hub.
 pub const CLUSTERS: [&str; 2] = ["one", "two"];
 /// The syncer's user, if it runs in a process of its own.
 pub const SYNCER: &str = "syncer";
 
-/// The namespace of the user server's Service.
-pub const HOME: &str = "open-cluster-management-addon";
 /// The label by which sets select the clusters.
 const LABEL: &str = "name";
 /// kubectl's message if an API server rejects the credentials.
@@ -109,7 +109,7 @@ pub async fn in_two_processes() -> Stage {
         let proxy = [ocm::namespace(HOME), serving(HOME, certificate.tls_crt()), configuration(HOME)];
         world::create(&hub.ocm, proxy).await;
         ocm::create_all(&hub.ocm, CLUSTERS.map(addon)).await.unwrap();
-        let service = Some(Service::start(format!("{name}:9092"), user_server.address()).await);
+        let service = Some(Service::start(format!("{name}:9092"), user_server.address()).await.unwrap());
         let user_server = Some(user_server);
         if installed::is_wanted() {
             let addons = Mutex::new(vec![Addons::start(&hub, &[]).await]);

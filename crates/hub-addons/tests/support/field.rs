@@ -3,12 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use local_hub::{HubBuilder, LocalHub, Running, eventually, ocm};
-use serde_json::Value;
-use tokio::process::Command;
+use local_hub::{HubBuilder, LocalHub, Running, eventually, field as upstream, ocm};
 
 use super::{SOON, world};
 
@@ -27,21 +23,12 @@ pub fn prepare(builder: HubBuilder) -> HubBuilder {
 
 /// The path of one of upstream's programs. The first call on a machine builds it, which takes minutes.
 pub async fn program(name: &str) -> PathBuf {
-    go_program(&[name]).await
+    upstream::program(name).await.unwrap()
 }
 
 /// The directory of a program's module, with the manifests of its release.
 pub async fn source(name: &str) -> PathBuf {
-    go_program(&["--source", name]).await
-}
-
-async fn go_program(arguments: &[&str]) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/go-program.sh");
-    let output =
-        Command::new(script).args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output().await;
-    let output = output.unwrap();
-    assert!(output.status.success(), "hack/go-program.sh {arguments:?}: {}; see its output", output.status);
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
+    upstream::source(name).await.unwrap()
 }
 
 /// Starts a program beside a hub, with these variables in its environment.
@@ -74,33 +61,7 @@ pub fn free_port() -> u16 {
 
 /// Installs the CRDs in a directory of a program's module whose names are wanted and which the hub does not have.
 pub async fn install_crds(hub: &LocalHub, of: &str, directory: &str, wanted: impl Fn(&str) -> bool) {
-    let known: Vec<_> = hub.crds().unwrap().into_iter().map(|crd| crd.metadata.name).collect();
-    for entry in std::fs::read_dir(source(of).await.join(directory)).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "yaml") {
-            continue;
-        }
-        let yaml = std::fs::read_to_string(&path).unwrap();
-        let Some(crd) = parse_crd(&yaml) else { continue };
-        if !known.contains(&crd.metadata.name) && crd.metadata.name.as_deref().is_some_and(&wanted) {
-            hub.install_crd(&crd).await.unwrap();
-        }
-    }
-}
-
-/// A CRD. Of one that is a template, which OCM's operator fills in with a webhook that converts its versions, only the
-/// first version.
-fn parse_crd(yaml: &str) -> Option<CustomResourceDefinition> {
-    if !yaml.contains("{{") {
-        return serde_saphyr::from_str(yaml).ok();
-    }
-    let filled_in = yaml.replace("{{", "'{{").replace("}}", "}}'");
-    let mut crd: Value = serde_saphyr::from_str(&filled_in).ok()?;
-    crd["spec"]["conversion"] = Value::Null;
-    let mut crd: CustomResourceDefinition = serde_json::from_value(crd).ok()?;
-    crd.spec.versions.truncate(1);
-    crd.spec.versions.iter_mut().for_each(|version| version.storage = true);
-    Some(crd)
+    upstream::install_crds(hub.directory(), of, directory, wanted).await.unwrap();
 }
 
 /// Starts OCM's registration controller with these feature gates, and waits until it works. Its further CRDs must be
@@ -121,7 +82,7 @@ pub async fn registration(hub: &LocalHub, gates: &str) -> Running {
 
 /// Installs what OCM's registration controller needs besides the hub's own CRDs.
 pub async fn install_ocm(hub: &LocalHub) {
-    install_crds(hub, "registration", "manifests/cluster-manager/hub/crds", |_| true).await;
+    upstream::install_ocm(hub.directory()).await.unwrap();
     let client = hub.client_as("ocm").await.unwrap();
     world::ensure_namespace(&client, "open-cluster-management-hub").await;
 }

@@ -26,7 +26,6 @@ pub mod plugin;
 pub mod pods;
 pub mod proxy;
 pub mod rights;
-pub mod service;
 pub mod shared;
 pub mod shown;
 pub mod world;

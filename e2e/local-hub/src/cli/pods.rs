@@ -53,7 +53,7 @@ pub struct Options {
     can: bool,
 }
 
-fn image(argument: &str) -> Result<(String, PathBuf), String> {
+pub(super) fn image(argument: &str) -> Result<(String, PathBuf), String> {
     match argument.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
         _ => Err("expected NAME=PATH".to_owned()),

@@ -6,16 +6,20 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::HubError;
+
 /// One Service. It ends with its runtime.
+#[derive(Debug)]
 pub struct Service {
     address: SocketAddr,
 }
 
 impl Service {
     /// Connects clients that request this `NAME:PORT` to an address, and rejects all others.
-    pub async fn start(name: String, leads_to: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+    pub async fn start(name: String, leads_to: SocketAddr) -> Result<Self, HubError> {
+        let failed = |source| HubError::io(format!("listen for clients of {name}"), source);
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let name = name.clone();
@@ -23,13 +27,20 @@ impl Service {
                 tokio::spawn(async move { connect(client, &name, leads_to).await.ok() });
             }
         });
-        Self { address }
+        Ok(Self { address })
+    }
+
+    /// The URL of the HTTP proxy.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// The environment variables that make a program use it.
+    #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 2] {
         // Other proxy settings in this machine's environment must not take precedence.
-        [("HTTPS_PROXY", format!("http://{}", self.address)), ("NO_PROXY", "127.0.0.1".to_owned())]
+        [("HTTPS_PROXY", self.url()), ("NO_PROXY", "127.0.0.1".to_owned())]
     }
 }
 

@@ -1,0 +1,284 @@
+//! cluster-proxy as its own chart installs it, in Pods: its manager with the permissions of the chart, the proxy server
+//! that the manager deploys, and the user server; on each cluster, the Pod of the proxy agent, the addon agent and the
+//! service proxy.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+use tokio::process::Command;
+
+use super::relay::Relay;
+use super::{
+    HUB, NONROOT, PATIENCE, Site, account_agent, image, install_crds, output_of, program, reference, source,
+};
+use crate::ocm::Object;
+use crate::{HubError, Pods, Service, try_eventually};
+
+/// The namespace of cluster-proxy on a hub.
+pub const HOME: &str = "open-cluster-management-addon";
+/// The name by which agents reach the proxy server.
+const ENTRYPOINT: &str = "proxy.example";
+/// The Secret with the authority and its key.
+const SIGNER: &str = "cluster-proxy-signer";
+/// The Deployments, on a cluster and on the hub.
+pub(super) const AGENT: &str = "cluster-proxy-proxy-agent";
+const MANAGER: &str = "cluster-proxy-addon-manager";
+const PROXY_SERVER: &str = "cluster-proxy";
+const USER_SERVER: &str = "cluster-proxy-addon-user";
+
+/// cluster-proxy on a hub.
+pub struct ClusterProxy {
+    hub: Site,
+    pods: Pods,
+    /// Where the user server reaches the proxy server, where agents do, and where applications reach the user server.
+    proxy_server: Relay,
+    agents: Relay,
+    user_server: Relay,
+    /// The images of the programs on clusters.
+    agent_image: PathBuf,
+    account_agent_image: PathBuf,
+}
+
+/// Installs cluster-proxy's chart on a hub, whether or not its Pods run there.
+pub async fn install_chart(hub: &Path) -> Result<(), HubError> {
+    install_crds(hub, "cluster-proxy", "charts/cluster-proxy/crds", |_| true).await?;
+    let values = [
+        "registry=registry.example.com",
+        "image=cluster-proxy",
+        "tag=field",
+        "proxyServerImage=registry.example.com/proxy-server",
+        "proxyAgentImage=registry.example.com/proxy-agent",
+        "enableServiceProxy=true",
+        "userServer.enabled=true",
+        &format!("proxyServer.entrypointAddress={ENTRYPOINT}"),
+    ];
+    let home = hub.join("helm");
+    let mut helm = Command::new(program("helm").await?);
+    helm.args(["install", "cluster-proxy"])
+        .arg(source("cluster-proxy").await?.join("charts/cluster-proxy"))
+        // Its configuration has fields that its CRD does not have, which a server-side apply refuses.
+        .args(["--skip-crds", "--server-side=false", "--create-namespace", "--namespace", HOME])
+        .args(values.map(|value| format!("--set={value}")))
+        .env("HELM_CACHE_HOME", home.join("cache"))
+        .env("HELM_CONFIG_HOME", home.join("config"))
+        .env("HELM_DATA_HOME", home.join("data"))
+        .env("KUBECONFIG", Site::at(hub).await?.kubeconfig())
+        .env_remove("HELM_NAMESPACE");
+    output_of(helm, "install the chart of cluster-proxy").await.map(drop)
+}
+
+impl ClusterProxy {
+    /// Installs it on a hub, which has the CRDs of OCM, and runs the Pods of the hub, with these further images.
+    pub async fn install(
+        hub: &Path,
+        more: impl IntoIterator<Item = (String, PathBuf)>,
+    ) -> Result<Self, HubError> {
+        let site = Site::at(hub).await?;
+        let images = hub.join("images");
+        let server = image(&images.join("server"), &[("proxy-server", "proxy-server")]).await?;
+        let programs = [("cluster-proxy-manager", "manager"), ("cluster-proxy", "cluster-proxy")];
+        let manager = image(&images.join("manager"), &programs).await?;
+        let programs = [
+            ("proxy-agent", "proxy-agent"),
+            ("cluster-proxy-agent", "agent"),
+            ("cluster-proxy", "cluster-proxy"),
+        ];
+        let agent_image = image(&images.join("agent"), &programs).await?;
+        let account_agent_image = image(&images.join("accounts"), &[(account_agent::NAME, "msa")]).await?;
+        let proxy_server = Relay::listen().await?;
+        let mut pods = Pods::on_kubeconfig(&site.kubeconfig())
+            .await?
+            .image_as(NONROOT, reference("proxy-server"), server)
+            .image_as(NONROOT, reference("cluster-proxy"), manager)
+            // The proxy server itself listens on that port.
+            .service_for(USER_SERVER, format!("proxy-entrypoint.{HOME}.svc"), 8090, proxy_server.address());
+        for (reference, path) in more {
+            pods = pods.image(reference, path);
+        }
+        let pods = pods.start().await?;
+        install_chart(hub).await?;
+        let (agents, user_server) = (Relay::listen().await?, Relay::listen().await?);
+        Ok(Self { hub: site, pods, proxy_server, agents, user_server, agent_image, account_agent_image })
+    }
+
+    /// The Pods of the hub.
+    #[must_use]
+    pub fn pods(&self) -> &Pods {
+        &self.pods
+    }
+
+    /// Waits until all its Pods on the hub run, and leads connections to them.
+    pub async fn runs(&self) -> Result<(), HubError> {
+        self.running(MANAGER).await?;
+        let server = self.running(PROXY_SERVER).await?;
+        self.proxy_server.lead_to(self.pods.forward(HOME, &server, 8090)?);
+        self.agents.lead_to(self.pods.forward(HOME, &server, 8091)?);
+        let server = self.running(USER_SERVER).await?;
+        self.user_server.lead_to(self.pods.forward(HOME, &server, 9092)?);
+        Ok(())
+    }
+
+    async fn running(&self, deployment: &str) -> Result<String, HubError> {
+        running(&self.hub.client, HOME, deployment, &self.pods).await
+    }
+
+    /// The certificate of the authority that signs all its certificates.
+    pub async fn authority(&self) -> Result<String, HubError> {
+        Ok(self.secret(SIGNER, "ca.crt").await?.unwrap_or_default())
+    }
+
+    /// A text in one of its Secrets.
+    async fn secret(&self, name: &str, key: &str) -> Result<Option<String>, HubError> {
+        let secrets: Api<Secret> = Api::namespaced(self.hub.client.clone(), HOME);
+        let secret = secrets.get_opt(name).await.map_err(HubError::api(format!("read Secret {name}")))?;
+        let text = secret.and_then(|secret| secret.data?.remove(key));
+        Ok(text.map(|text| String::from_utf8_lossy(&text.0).into_owned()))
+    }
+
+    /// Makes the manager generate another authority and sign all certificates anew, as far as it does by itself.
+    /// Returns the new authority. All programs but the manager still run with the certificates of the old one.
+    pub async fn rotate(&self) -> Result<String, HubError> {
+        let before = self.authority().await?;
+        let secrets: Api<Secret> = Api::namespaced(self.hub.client.clone(), HOME);
+        let deleted = secrets.delete(SIGNER, &DeleteParams::default()).await;
+        deleted.map_err(HubError::api(format!("delete Secret {SIGNER}")))?;
+        restart(&self.hub.client, HOME, MANAGER, &self.pods).await?;
+        let after = try_eventually("the manager has generated another authority", PATIENCE, async || {
+            let authority = self.secret(SIGNER, "ca.crt").await?;
+            Ok::<_, HubError>(authority.filter(|authority| *authority != before))
+        })
+        .await?;
+        for name in ["cluster-proxy-user-serving-cert", "cluster-proxy-service-proxy-server-cert"] {
+            try_eventually(&format!("{name} contains the new authority"), PATIENCE, async || {
+                let shown = self.secret(name, "tls.crt").await?;
+                Ok::<_, HubError>(shown.is_some_and(|shown| shown.contains(&after)))
+            })
+            .await?;
+        }
+        Ok(after)
+    }
+
+    /// Makes the programs on the hub use the new authority. The manager updates the Secret with the authority's
+    /// certificate only with the configuration, and no program reads a certificate again.
+    pub async fn renew(&self, authority: &str) -> Result<(), HubError> {
+        let is_deployed = async || {
+            Ok::<_, HubError>(self.secret("proxy-server-ca", "ca.crt").await?.as_deref() == Some(authority))
+        };
+        if is_deployed().await? {
+            return Err(HubError::Field("the manager has deployed the authority by itself".to_owned()));
+        }
+        let gvk = ("proxy.open-cluster-management.io", "v1alpha1", "ManagedProxyConfiguration");
+        let configuration = Object::new(gvk, "managedproxyconfigurations", None, "cluster-proxy");
+        let change = json!({ "spec": { "proxyServer": { "additionalArgs": ["--v=1"] } } });
+        let api = configuration.api(&self.hub.client);
+        api.patch(configuration.name(), &PatchParams::default(), &Patch::Merge(change))
+            .await
+            .map_err(HubError::api(format!("change {configuration}")))?;
+        let deployments: Api<Deployment> = Api::namespaced(self.hub.client.clone(), HOME);
+        try_eventually("the manager deploys the changed configuration", PATIENCE, async || {
+            deployments.get(PROXY_SERVER).await.map(|shown| format!("{shown:?}").contains("--v=1"))
+        })
+        .await?;
+        try_eventually("the manager deploys the new authority", PATIENCE, is_deployed).await?;
+        restart(&self.hub.client, HOME, USER_SERVER, &self.pods).await?;
+        self.runs().await
+    }
+
+    /// The address of the user server.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.user_server.address()
+    }
+
+    /// The Service of the user server.
+    pub async fn service(&self) -> Result<Service, HubError> {
+        Service::start(format!("cluster-proxy-addon-user.{HOME}:9092"), self.address()).await
+    }
+
+    /// Runs the Pods of a cluster, which reach the proxy server and the hub.
+    pub async fn on_cluster(&self, cluster: &Path) -> Result<Pods, HubError> {
+        Pods::on_kubeconfig(&Site::at(cluster).await?.kubeconfig())
+            .await?
+            .image_as(NONROOT, reference("proxy-agent"), &self.agent_image)
+            .image_as(NONROOT, reference(account_agent::NAME), &self.account_agent_image)
+            .service(ENTRYPOINT, 8091, self.agents.address())
+            .service(HUB.0, HUB.1, self.hub.address().await?)
+            .start()
+            .await
+    }
+}
+
+impl std::fmt::Debug for ClusterProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterProxy").field("hub", &self.hub.directory).finish_non_exhaustive()
+    }
+}
+
+/// Replaces the Pods of a Deployment, and waits until the new one runs.
+pub(super) async fn restart(
+    client: &Client,
+    namespace: &str,
+    deployment: &str,
+    runner: &Pods,
+) -> Result<(), HubError> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default().labels(&labels(client, namespace, deployment).await?);
+    let deleted = pods.delete_collection(&DeleteParams::default(), &params).await;
+    deleted.map_err(HubError::api(format!("delete the Pods of {deployment}")))?;
+    running(client, namespace, deployment, runner).await.map(drop)
+}
+
+/// The labels of a Deployment's Pods, once it exists.
+async fn labels(client: &Client, namespace: &str, deployment: &str) -> Result<String, HubError> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let found = try_eventually(&format!("there is a Deployment {deployment}"), PATIENCE, async || {
+        deployments.get_opt(deployment).await
+    })
+    .await?;
+    let labels = found.spec.and_then(|spec| spec.selector.match_labels).unwrap_or_default();
+    Ok(labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
+}
+
+/// Waits until a Deployment is rolled out and has one Pod, which runs. Returns the Pod's name.
+pub(super) async fn running(
+    client: &Client,
+    namespace: &str,
+    deployment: &str,
+    runner: &Pods,
+) -> Result<String, HubError> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default().labels(&labels(client, namespace, deployment).await?);
+    let name = try_eventually(&format!("{deployment} runs"), PATIENCE, async || {
+        let shown = deployments.get(deployment).await.map_err(|error| error.to_string())?;
+        let status = shown.status.unwrap_or_default();
+        if status.observed_generation != shown.metadata.generation || status.updated_replicas != Some(1) {
+            return Err(format!("{status:?}"));
+        }
+        let found = pods.list(&params).await.map_err(|error| error.to_string())?.items;
+        let [pod] = found.as_slice() else { return Err(format!("{} Pods", found.len())) };
+        let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+        let containers = containers.unwrap_or_default();
+        let runs = |it: &ContainerStatus| it.state.as_ref().is_some_and(|state| state.running.is_some());
+        if pod.metadata.deletion_timestamp.is_none() && !containers.is_empty() && containers.iter().all(runs)
+        {
+            return Ok(Some(pod.name_any()));
+        }
+        let logs = containers.iter().map(|it| (&it.name, runner.logs(namespace, &pod.name_any(), &it.name)));
+        let ends: Vec<_> = logs.map(|(name, log)| format!("{name}: {}", end_of(&log))).collect();
+        Err(format!("{containers:?}\n{}", ends.join("\n")))
+    })
+    .await?;
+    Ok(name)
+}
+
+/// The end of a log.
+fn end_of(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}
