@@ -19,7 +19,7 @@ build() {
   local go=''
   if [ -z "$kubeconfig" ]; then
     say_what_is_built
-    { hack/control-plane.sh && hack/helm.sh; } >"$work/go-programs" &
+    { hack/control-plane.sh && hack/helm.sh && { [ -z "$field" ] || build_field; }; } >"$work/go-programs" &
     go=$!
     pids[go]=$go
   fi
@@ -52,6 +52,8 @@ build_addons() {
   if can_have_pods; then
     helm_installs=1 programs=${target%/debug}/$triple/quick
     hack/image.sh --profile quick --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
+  elif [ -n "$field" ]; then
+    fail "without Pods, --field cannot run OCM's programs"
   else
     cargo build --locked --package hub-addons --package cp-creds
   fi
@@ -85,16 +87,27 @@ helm() {
   HELM_CACHE_HOME=$work/helm/cache HELM_CONFIG_HOME=$work/helm/config HELM_DATA_HOME=$work/helm/data "$helm" "$@"
 }
 
+# The source of access providers. With cluster-proxy, paris and tokyo, which do not have its addon, have an entry, too.
+access_provider() {
+  if [ -n "$field" ]; then
+    echo '  clusterProxy: {requireAddon: false}'
+    return
+  fi
+  cat <<YAML
+  source: static
+  static:
+    server: $proxy/{cluster}
+    ca: {kind: configmap, namespace: argocd, name: $ca}
+YAML
+}
+
 # The values that describe this hub and its applications.
 write_values() {
   cat >"$work/values.yaml" <<YAML
 image: {registry: ${image%%/*}, tag: ${image##*:}}
 computeBound: true # no other controller sets the condition Bound
 accessProvider:
-  source: static
-  static:
-    server: $proxy/{cluster}
-    ca: {kind: configmap, namespace: argocd, name: $ca}
+$(access_provider)
 consumers:
   argocd: {namespace: argocd, serviceAccountName: application, managedServiceAccount: deployer, clusters: [berlin, lab]}
   kueue: {namespace: kueue, serviceAccountName: application, managedServiceAccount: deployer, clusters: [lab]}
@@ -110,7 +123,11 @@ apiVersion: v1
 kind: Namespace
 metadata: {name: $release, labels: {pod-security.kubernetes.io/enforce: restricted}}
 YAML
-  start addons pods --image "$image=$work/images/hub-addons-$arch.oci.tar" --ready-file "$work/pods"
+  if [ -n "$field" ]; then
+    start_field "$image=$work/images/hub-addons-$arch.oci.tar"
+  else
+    start addons pods --image "$image=$work/images/hub-addons-$arch.oci.tar" --ready-file "$work/pods"
+  fi
   until_ready addons "$work/pods"
   # shellcheck source=/dev/null
   . "$work/pods"

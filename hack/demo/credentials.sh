@@ -7,11 +7,12 @@ real_clusters=(berlin lab)
 sync=authentication.open-cluster-management.io/sync-to-clusterprofile
 synced_from=authentication.open-cluster-management.io/synced-from
 
-# Starts the API servers of the real clusters. The demo needs nothing else of them.
+# Starts the API servers of the real clusters. The demo needs nothing else of them, unless agents run there.
 start_clusters() {
-  local cluster
+  local cluster needs=--no-controller-manager
+  [ -z "$field" ] || needs=--workloads
   for cluster in "${real_clusters[@]}"; do
-    start "$cluster" up --dir "$work/$cluster" --no-crds --no-controller-manager
+    start "$cluster" up --dir "$work/$cluster" --no-crds "$needs"
   done
 }
 
@@ -35,7 +36,7 @@ on() { run kubectl --kubeconfig "$work/$1/admin.kubeconfig" "${@:2}"; }
 report_tokens() {
   local cluster
   for cluster in "${real_clusters[@]}"; do
-    kubectl create namespace "$cluster" >/dev/null
+    [ -n "$field" ] || kubectl create namespace "$cluster" >/dev/null
     on "$cluster" create namespace "only-in-$cluster"
     kubectl create -f - <<YAML
 apiVersion: authentication.open-cluster-management.io/v1beta1
@@ -43,7 +44,7 @@ kind: ManagedServiceAccount
 metadata: {name: deployer, namespace: $cluster}
 spec: {rotation: {}}
 YAML
-    report_token "$cluster"
+    if [ -n "$field" ]; then agent_reports "$cluster"; else report_token "$cluster"; fi
     on "$cluster" create clusterrole deployer --verb=get,list,watch --resource=namespaces
     on "$cluster" create clusterrolebinding deployer --clusterrole deployer --serviceaccount "$agents:deployer"
   done
@@ -68,7 +69,8 @@ application() {
   } >/dev/null
 }
 
-# kubeconfig NAMESPACE CLUSTER: writes a kubeconfig for a cluster from the application's profile and the plugin.
+# kubeconfig NAMESPACE CLUSTER: writes a kubeconfig for a cluster from the application's profile and the plugin. With
+# --field, this machine needs a proxy to resolve the name of the user server's Service, which a Pod would not.
 kubeconfig() {
   cat >"$work/$1-$2.kubeconfig" <<YAML
 apiVersion: v1
@@ -76,7 +78,8 @@ kind: Config
 clusters:
 - name: $2
   cluster: $(kubectl get clusterprofile --namespace "$1" "$2" \
-    -o jsonpath='{.status.accessProviders[?(@.name=="open-cluster-management")].cluster}')
+    -o jsonpath='{.status.accessProviders[?(@.name=="open-cluster-management")].cluster}' |
+    sed "s|}\$|${FIELD_PROXY:+,\"proxy-url\":\"$FIELD_PROXY\"}}|")
 users:
 - name: application
   user:
@@ -172,7 +175,7 @@ show_credentials() {
   say "A token is rotated: the account on berlin is recreated, which invalidates its old token"
   fingerprint >"$work/old"
   on berlin delete serviceaccount --namespace "$agents" deployer
-  report_token berlin
+  if [ -n "$field" ]; then agent_replaces berlin; else report_token berlin; fi
   until_works is_rotated
   as argocd berlin get namespaces
 
