@@ -10,6 +10,7 @@ use hub_core::consumer_role::{ConsumerAction, ConsumerRole, ObservedConsumerRole
 use hub_core::credential::account::Scope;
 use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
+use hub_core::priority::Priority;
 use hub_core::rights::{Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
 use hub_core::token_names::token_names;
 use hub_core::version::Version;
@@ -96,26 +97,35 @@ impl Store {
 
     /// Queues everything.
     pub(crate) fn begin(&self) {
-        self.work.add(RightsKey::Tokens);
+        self.add(RightsKey::Tokens);
         let bound: Vec<Namespace> = self.fleet.read().namespaces().cloned().collect();
         self.namespaces_changed(&bound);
         self.queue_bindings();
         self.queue_consumers(|_| true);
     }
 
+    /// Queues a permission before all other work: there are few of them, and credentials wait for them.
+    fn add(&self, key: RightsKey) {
+        self.work.add_with(key, Priority::End);
+    }
+
+    fn add_all(&self, keys: impl IntoIterator<Item = RightsKey>) {
+        keys.into_iter().for_each(|key| self.add(key));
+    }
+
     /// Queues the Roles of consumers that are concerned.
     pub(crate) fn queue_consumers(&self, concerned: impl Fn(&ConsumerRole) -> bool) {
         let roles = self.settings.consumer_roles.iter().filter(|role| concerned(role));
-        self.work.add_all(roles.cloned().map(RightsKey::Consumer));
+        self.add_all(roles.cloned().map(RightsKey::Consumer));
     }
 
     /// Records that the bindings of these namespaces, or their sets, have changed.
     pub(crate) fn namespaces_changed<'a>(&self, namespaces: impl IntoIterator<Item = &'a Namespace>) {
         for namespace in namespaces {
             self.work.resume(namespace);
-            self.work.add(RightsKey::Copies(namespace.clone()));
+            self.add(RightsKey::Copies(namespace.clone()));
         }
-        self.work.add(RightsKey::Tokens);
+        self.add(RightsKey::Tokens);
     }
 
     /// Records that a cluster was created, deleted or moved to another set, which decides whether its accounts count.
@@ -126,10 +136,10 @@ impl Store {
             state.accounts.range(first..).next().is_some_and(|(account, _)| account.cluster == *cluster);
         drop(state);
         if asks {
-            self.work.add(RightsKey::Tokens);
+            self.add(RightsKey::Tokens);
         }
         // Its namespace is protected while it exists.
-        self.work.add(RightsKey::Copies(cluster.as_str().into()));
+        self.add(RightsKey::Copies(cluster.as_str().into()));
         self.queue_consumers(|role| asks || role.namespace.as_str() == cluster.as_str());
     }
 
@@ -137,7 +147,7 @@ impl Store {
     pub(crate) fn add_account(&self, account: AccountKey, scope: Scope) {
         let before = self.state.lock().accounts.insert(account, scope.clone());
         if before.is_none() {
-            self.work.add(RightsKey::Tokens);
+            self.add(RightsKey::Tokens);
         }
         if before != Some(scope) {
             self.queue_consumers(|_| true);
@@ -147,14 +157,14 @@ impl Store {
     /// Records that an account no longer opts in, or is gone.
     pub(crate) fn remove_account(&self, account: &AccountKey) {
         self.state.lock().accounts.remove(account);
-        self.work.add(RightsKey::Tokens);
+        self.add(RightsKey::Tokens);
         self.queue_consumers(|_| true);
     }
 
     /// Records that the list of accounts is complete.
     pub(crate) fn accounts_listed(&self) {
         self.state.lock().all_accounts = true;
-        self.work.add(RightsKey::Tokens);
+        self.add(RightsKey::Tokens);
         self.queue_consumers(|_| true);
     }
 
@@ -167,19 +177,19 @@ impl Store {
                 None => bindings.remove(namespace),
             };
         }
-        self.work.add(RightsKey::Copies(namespace.clone()));
+        self.add(RightsKey::Copies(namespace.clone()));
     }
 
     /// Records that the list of RoleBindings is complete: one that we created may be gone without any event.
     pub(crate) fn bindings_listed(&self) {
         let bound: Vec<Namespace> = self.fleet.read().namespaces().cloned().collect();
-        self.work.add_all(bound.into_iter().map(RightsKey::Copies));
+        self.add_all(bound.into_iter().map(RightsKey::Copies));
     }
 
     /// Records the role for tokens.
     pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
         self.state.lock().tokens_role = role;
-        self.work.add(RightsKey::Tokens);
+        self.add(RightsKey::Tokens);
     }
 
     /// Records the role for tokens from the response to our own patch, unless the watch has already shown what followed.
@@ -199,7 +209,7 @@ impl Store {
     /// Records a consumer's Role.
     pub(crate) fn set_consumer_role(&self, role: &ConsumerRole, observed: Known<ObservedConsumerRole>) {
         self.keep_consumer_role(role, observed);
-        self.work.add(RightsKey::Consumer(role.clone()));
+        self.add(RightsKey::Consumer(role.clone()));
     }
 
     /// Records a consumer's Role without planning again.
@@ -260,7 +270,7 @@ impl Store {
             let Some(ran) = state.lease.observe(lease, passed) else { return };
             state.needs.advance(ran, self.settings.grace)
         };
-        self.work.add_all(over.into_iter().map(RightsKey::Copies));
+        self.add_all(over.into_iter().map(RightsKey::Copies));
     }
 
     /// Whether the syncer should have the permission in a namespace.
@@ -277,7 +287,7 @@ impl Store {
 
     fn queue_bindings(&self) {
         let namespaces: Vec<Namespace> = self.state.lock().bindings.keys().cloned().collect();
-        self.work.add_all(namespaces.into_iter().map(RightsKey::Copies));
+        self.add_all(namespaces.into_iter().map(RightsKey::Copies));
     }
 }
 

@@ -109,7 +109,7 @@ impl Store {
     /// Queues copies. Deletions go first.
     fn queue_copies(&self, fleet: &Fleet, places: impl IntoIterator<Item = SecretKey>) {
         for place in places {
-            let priority = Priority::of_copy(&plan(&self.index.lock(), fleet, &place).action);
+            let priority = Priority::of_copy(&plan(&self.index.lock(), fleet, &place));
             self.copies.add_with(place, priority);
         }
     }

@@ -1,6 +1,6 @@
 //! The order of work when there is more of it than workers.
 
-use crate::credential::plan::CopyAction;
+use crate::credential::plan::{CopyAction, CopyPlan};
 use crate::grant::Grant;
 
 /// The priority of work on one object, the most urgent first.
@@ -28,10 +28,11 @@ impl Priority {
         }
     }
 
-    /// The priority of a copy.
+    /// The priority of a copy. A patch can end a grant, too: it empties a copy that a finalizer holds.
     #[must_use]
-    pub fn of_copy(action: &CopyAction) -> Self {
-        match action {
+    pub fn of_copy(plan: &CopyPlan) -> Self {
+        match plan.action {
+            _ if plan.is_removal => Self::End,
             CopyAction::Delete(_) | CopyAction::DeleteUnseen(_) => Self::End,
             CopyAction::Create(_) => Self::Start,
             CopyAction::Patch(_) | CopyAction::Nothing => Self::Update,
@@ -51,5 +52,12 @@ mod tests {
             assert_eq!(Priority::of_profile(grant, true), Priority::Update);
         }
         assert!(Priority::ALL.is_sorted());
+    }
+
+    #[test]
+    fn what_takes_a_token_away_ends_a_grant_whatever_the_write_is() {
+        assert_eq!(Priority::of_copy(&CopyPlan::default()), Priority::Update);
+        let emptied = CopyPlan { is_removal: true, ..CopyPlan::default() };
+        assert_eq!(Priority::of_copy(&emptied), Priority::End);
     }
 }

@@ -1,7 +1,7 @@
-//! The optional limit of this process's writes in a second, for a hub whose API server protects itself badly: without
-//! one, API Priority and Fairness is the only limit.
+//! The optional limit of this process's writes in a second, for a hub without effective API Priority and Fairness, which
+//! is the only limit otherwise.
 //!
-//! Work that ends a grant is never delayed, only counted. All other work waits in its queue, not at the client, so that
+//! Work that ends a grant is not delayed, only counted. All other work waits in its queue, not at the client, so that
 //! what is most urgent is written next.
 
 use std::num::NonZeroU32;
@@ -13,6 +13,10 @@ use tokio::time::Instant;
 
 /// What may be written at once, after a time without writes: as much as in one second.
 const BURST: Duration = Duration::from_secs(1);
+
+/// How long work that ends grants delays the rest: the revocation of thousands of grants must not keep a rotated token
+/// back until the old one expires.
+const DEBT: Duration = Duration::from_secs(10);
 
 /// The limit. Cheap to clone; clones share it.
 #[derive(Debug, Clone, Default)]
@@ -41,10 +45,11 @@ impl WriteLimit {
     pub(crate) fn count(&self) {
         let Some(shared) = &self.0 else { return };
         let (mut due, now) = (shared.due.lock(), Instant::now());
-        *due = Some(due.map_or(now, |due| due.max(now)) + shared.interval);
+        let next = due.map_or(now, |due| due.max(now)) + shared.interval;
+        *due = Some(next.min(now + BURST + DEBT));
     }
 
-    /// Until when only work that ends a grant is due, if that is later than `now`.
+    /// The time until which only work that ends a grant is due, if that is later than `now`.
     pub(crate) fn reached_until(&self, now: Instant) -> Option<Instant> {
         let due = (*self.0.as_ref()?.due.lock())?;
         due.checked_sub(BURST).filter(|until| *until > now)
@@ -70,6 +75,14 @@ mod tests {
             }
         }
         assert_eq!(begin.elapsed(), Duration::from_millis(2500));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn thousands_of_writes_that_end_grants_delay_the_others_for_seconds() {
+        let limit = WriteLimit::per_second(NonZeroU32::new(5));
+        (0..6000).for_each(|_| limit.count());
+        let now = Instant::now();
+        assert_eq!(limit.reached_until(now), Some(now + DEBT));
     }
 
     #[tokio::test(start_paused = true)]

@@ -130,7 +130,7 @@ pub struct RunArgs {
     /// The maximum number of writes in a second, on average; by default, only the API server limits them (API Priority and
     /// Fairness)
     ///
-    /// What ends a grant is written at once, and counts.
+    /// What ends a grant is written at once, and counts: it delays other writes by at most ten seconds.
     #[arg(long, env = "HUB_ADDONS_MAX_WRITES_PER_SECOND", value_name = "NUMBER")]
     pub max_writes_per_second: Option<NonZeroU32>,
 
