@@ -25,6 +25,8 @@ const WORKERS: usize = 4;
 /// How long a problem must last before it is reported: an account is created before its token is reported, and a
 /// binding before the profiles.
 const GRACE: Duration = Duration::from_secs(3);
+/// The same for a copy that waits for the work of others, such as its profile: a slow hub needs seconds for a write.
+const MISSING_GRACE: Duration = Duration::from_secs(10);
 /// How long a copy may be missing because many profiles are being created or deleted.
 const LONGEST_WORK: Duration = Duration::from_mins(30);
 
@@ -76,7 +78,8 @@ impl ConditionWriter {
             if waits && since.elapsed() < LONGEST_WORK && self.store.churn.lock().is_high(Instant::now()) {
                 return Outcome::RetryAfter(GRACE);
             }
-            if let Some(left) = GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) {
+            let grace = if waits { MISSING_GRACE } else { GRACE };
+            if let Some(left) = grace.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) {
                 return Outcome::RetryAfter(left);
             }
         }
