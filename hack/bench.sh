@@ -16,7 +16,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
-# Of a large fleet, an API server keeps much in memory: it collects garbage as it does in production.
+# The API server of a large fleet keeps much in memory, so it collects garbage as it does in production.
 export GOGC=${GOGC:-100}
 case ${1-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' hack/bench.sh; exit ;; esac
 if [ "${1-}" = --debug ]; then

@@ -1,4 +1,5 @@
-//! A client that lists what the controllers list when they start: the time that a start needs at least.
+//! A client that lists most of what the controllers list when they start, one kind after the other, to compare a start
+//! with.
 
 use std::time::Instant;
 

@@ -2,6 +2,7 @@
 //!
 //! Its ServiceAccount has the same standing as those of the controllers in API Priority and Fairness.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,12 +21,12 @@ const NAME: &str = "neighbour";
 /// What it reads: Kubernetes creates this ConfigMap in every namespace.
 const READ: &str = "kube-root-ca.crt";
 /// The time between two requests. They do not wait for each other, so a slow one delays no other.
-const INTERVAL: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long its requests took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// How many had a response.
+    /// How many were successful, or had no response yet.
     pub requests: usize,
     /// How many failed.
     pub failed: usize,
@@ -55,6 +56,8 @@ impl Latency {
 struct Seen {
     took: Vec<Duration>,
     failed: usize,
+    /// When the requests were sent that have no response yet, by number.
+    in_flight: BTreeMap<u64, Instant>,
 }
 
 /// The running client.
@@ -81,9 +84,11 @@ impl Neighbour {
         Ok(Self { seen, sending })
     }
 
-    /// How long the requests took whose responses came since the last call.
+    /// How long the requests took that were sent since the last call; those without a response, until now.
     pub fn take(&self) -> Latency {
-        Latency::of(std::mem::take(&mut *self.seen.lock()))
+        let mut seen = std::mem::take(&mut *self.seen.lock());
+        seen.took.extend(seen.in_flight.values().map(Instant::elapsed));
+        Latency::of(seen)
     }
 }
 
@@ -97,14 +102,15 @@ async fn send(api: Api<ConfigMap>, seen: Arc<Mutex<Seen>>) {
     let mut requests = JoinSet::new();
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
+    for number in 0.. {
         ticks.tick().await;
         while requests.try_join_next().is_some() {}
         let (api, seen) = (api.clone(), Arc::clone(&seen));
         requests.spawn(async move {
-            let sent = Instant::now();
+            seen.lock().in_flight.insert(number, Instant::now());
             let result = api.get(READ).await;
             let mut seen = seen.lock();
+            let Some(sent) = seen.in_flight.remove(&number) else { return };
             match result {
                 Ok(_) => seen.took.push(sent.elapsed()),
                 Err(_) => seen.failed += 1,
@@ -120,7 +126,7 @@ mod tests {
     #[test]
     fn the_percentiles_are_those_of_the_sorted_times() {
         let took = (1..=200).rev().map(Duration::from_millis).collect();
-        let latency = Latency::of(Seen { took, failed: 1 });
+        let latency = Latency::of(Seen { took, failed: 1, ..Seen::default() });
         assert_eq!(latency, Latency { requests: 200, failed: 1, p50_ms: 100.0, p99_ms: 198.0 });
         assert_eq!(Latency::of(Seen::default()), Latency::default());
     }

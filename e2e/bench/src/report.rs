@@ -63,8 +63,10 @@ pub fn text(subject: &Subject, results: &Results) -> String {
     }
     if let Some(seconds) = results.listing_seconds {
         // Writing to a string cannot fail.
-        let _ =
-            writeln!(text, "\nOne client lists what the controllers list at a restart in {seconds:.1} s.");
+        let _ = writeln!(
+            text,
+            "\nOne client lists the same objects in {seconds:.1} s, one kind after the other."
+        );
     }
     text += "\nRequests of the controllers:\n\n";
     let mut requests = vec![vec!["scenario".to_owned(), "requests".to_owned()]];
@@ -248,6 +250,9 @@ mod tests {
             "1.5",
             "1.0",
             "2.0",
+            "2.5",
+            "0.0",
+            "0.0",
         ];
         assert_eq!(cells, wanted);
         assert!(text.contains("2 list secrets"), "{text}");

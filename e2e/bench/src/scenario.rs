@@ -54,7 +54,7 @@ pub struct Results {
     pub measurements: Vec<Measurement>,
     /// The same writes as the cold start without a controller.
     pub bare_loop: Option<BareLoop>,
-    /// The seconds that one client needs to list what the controllers list at a restart.
+    /// The seconds that one client needs to list the objects, one kind after the other.
     pub listing_seconds: Option<f64>,
 }
 
