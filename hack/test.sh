@@ -179,7 +179,8 @@ run_tests() {
   export -f run_test
   export work
   # shellcheck disable=SC2016 # the argument of the inner shell
-  RUST_TEST_THREADS=$((threads / 2)) xargs -n 1 -P 2 bash -c 'run_test "$1"' run_test <<<"$*" || status=1
+  RUST_TEST_THREADS=$(((threads + 1) / 2)) LOCAL_HUB_MAX=${LOCAL_HUB_MAX:-8} \
+    xargs -n 1 -P $((threads > 1 ? 2 : 1)) bash -c 'run_test "$1"' run_test <<<"$*" || status=1
   for name; do cat "$work/$name.log" >>"$log"; done
   return "$status"
 }

@@ -94,8 +94,11 @@ impl HubBuilder {
         let key = (self.flavour, self.crds);
         let template = Template::find(&key);
 
-        if let Some(template) = &template {
-            template.write(&directory)?;
+        if let Some(template) = &template
+            && let Err(error) = template.write(&directory)
+        {
+            let _ = std::fs::remove_dir_all(&directory);
+            return Err(error);
         }
         // Before anything secret is written: its supervisor removes the directory, however this process ends.
         let etcd = Supervised::start(&directory, &programs::etcd(bin)).await?;

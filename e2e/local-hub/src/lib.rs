@@ -90,7 +90,8 @@
 //! - **Effects are complete on return.** CRDs are served, permissions are effective, controllers run, and requests
 //!   before a [`Mark`] are in front of it in the audit log.
 //! - **Hubs are isolated.** Each has its own data, authority, credentials, directory and port. Its data begins as a copy
-//!   of what the first hub of the process with the same CRDs had when it was ready.
+//!   of what the first hub of the process with the same CRDs had when it was ready, so objects that Kubernetes creates
+//!   at a start have the same uid on all of them.
 //!
 //! # Limits
 //!

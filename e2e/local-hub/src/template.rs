@@ -21,8 +21,9 @@ type Key = (Flavour, CrdSet);
 
 static TEMPLATES: Mutex<Vec<(Key, Arc<Template>)>> = Mutex::new(Vec::new());
 
-/// The data of a hub without controllers, with its CRDs and the permissions of [`crate::OCM`]. It contains no
-/// credential, certificate or address.
+/// The data of a hub without controllers, with its CRDs and the permissions of [`crate::OCM`]. It contains no credential
+/// and no address, and of certificates only the first hub's authority, in a ConfigMap for extension API servers, to which
+/// each hub adds its own.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) crds: Vec<CustomResourceDefinition>,
@@ -36,13 +37,16 @@ impl Template {
         templates.iter().find(|(of, _)| of == key).map(|(_, template)| Arc::clone(template))
     }
 
-    /// Copies the data of a hub that is ready, for later ones.
+    /// Copies the data of a hub that is ready, for later ones; the first one of two that start at once is enough.
     pub(crate) async fn keep(
         key: Key,
         crds: Vec<CustomResourceDefinition>,
         directory: &Path,
         etcd: &Supervised,
     ) -> Result<(), HubError> {
+        if Self::find(&key).is_some() {
+            return Ok(());
+        }
         etcd.pause().await?;
         let mut files = Vec::new();
         let read = read(directory, Path::new(programs::ETCD_DATA), &mut files);
