@@ -15,6 +15,7 @@ use hub_api::names::{
     AccountKey, AccountName, ClusterName, ClusterSetName, Namespace, ProfileKey, SecretKey,
 };
 use hub_api::secret::Secret;
+use hub_api::workloads::Deployment;
 use hub_core::access::{
     AccessIndex, AccessSource, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET,
 };
@@ -30,7 +31,6 @@ use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, Obse
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{TrustBundle, TrustError};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -246,14 +246,9 @@ impl<'a> Reading<'a> {
             let Listing::All(found) = list(&api, &params).await? else { continue };
             for deployment in found {
                 let namespace = deployment.namespace().unwrap_or_default();
-                let pod = deployment.spec.and_then(|spec| spec.template.spec);
-                let arguments: Vec<String> = pod
-                    .into_iter()
-                    .flat_map(|pod| pod.containers)
-                    .filter_map(|it| it.args)
-                    .flatten()
-                    .collect();
-                for gate in enabled_gates(arguments.iter().map(String::as_str)) {
+                let containers = &deployment.spec.template.spec.containers;
+                let arguments = containers.iter().flat_map(|container| container.args.iter().flatten());
+                for gate in enabled_gates(arguments.map(String::as_str)) {
                     let object = Object::namespaced("Deployment", &namespace, name);
                     let field = "spec.template.spec.containers[].args";
                     hub.ocm_gates.push(OcmGate { gate: gate.to_owned(), object, field });

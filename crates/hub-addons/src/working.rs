@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::{is_dns_label, is_dns_subdomain};
+use hub_api::workloads::Deployment;
 use hub_runtime::error::summary;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
@@ -124,8 +124,8 @@ async fn served(client: &Client) -> Result<String, String> {
 async fn available(client: &Client, name: &ObjectName) -> Result<String, String> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), &name.namespace);
     let deployment = api.get(&name.name).await.map_err(|error| summary(&error))?;
-    let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-    let available = deployment.status.and_then(|status| status.available_replicas).unwrap_or(0);
+    let wanted = deployment.spec.replicas.unwrap_or(1);
+    let available = deployment.status.available_replicas.unwrap_or(0);
     let text = format!("{available} of {wanted} replicas are available");
     if available > 0 { Ok(text) } else { Err(text) }
 }

@@ -10,6 +10,7 @@
 //! | [`managed_service_account`] | `ManagedServiceAccount`, `authentication.open-cluster-management.io/v1beta1` | one condition; accounts of consumers |
 //! | [`manifest_work`] | `ManifestWork`, `work.open-cluster-management.io/v1` | permissions of consumers on clusters |
 //! | [`secret`] | `Secret`, `v1`, in a type that never prints its data | copies of tokens |
+//! | [`workloads`] | `Deployment`, `apps/v1`, and `Pod`, `v1`, with the fields that the commands read | the Pod of a test |
 //! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` and `…/v1alpha2` | yes |
 //!
 //! [`crds`] generates the `CustomResourceDefinition`s of these kinds, [`names`] has validated identifiers and
@@ -39,6 +40,7 @@ pub mod manifest_work;
 pub mod names;
 pub mod secret;
 pub mod text;
+pub mod workloads;
 
 mod decode;
 mod schema;

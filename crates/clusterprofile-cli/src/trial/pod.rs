@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::{AccountKey, Namespace};
+use hub_api::workloads::{ContainerStatus, Deployment, Pod, PodStatus};
 use hub_core::explain::observed::{Rbac, Readers};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, TypeMeta};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -168,10 +167,9 @@ async fn image(hub: &Hub) -> Result<String, PodError> {
     let Listing::All(found) = list(&deployments, &ListParams::default().labels(PROGRAM)).await? else {
         return Err(PodError::NoImage);
     };
-    let images = found.into_iter().filter_map(|deployment| {
-        let pod = deployment.spec?.template.spec?;
-        pod.containers.into_iter().next()?.image
-    });
+    let images = found
+        .into_iter()
+        .filter_map(|deployment| deployment.spec.template.spec.containers.into_iter().next()?.image);
     images.min().ok_or(PodError::NoImage)
 }
 
@@ -225,12 +223,15 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
     ];
     // `$(NAME)` in a command refers to a variable.
     let command = command.map(|word| word.replace("$(", "$$("));
-    let pod = json!({
-        "metadata": {
-            "name": name,
-            "labels": { "app.kubernetes.io/name": "clusterprofile-test" },
+    let labels = [("app.kubernetes.io/name".to_owned(), "clusterprofile-test".to_owned())];
+    Pod {
+        types: Some(TypeMeta::resource::<Pod>()),
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels.into()),
+            ..ObjectMeta::default()
         },
-        "spec": {
+        spec: json!({
             "serviceAccountName": service_account,
             "automountServiceAccountToken": true,
             "restartPolicy": "Never",
@@ -248,9 +249,9 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
                     "capabilities": { "drop": ["ALL"] },
                 },
             }],
-        },
-    });
-    serde_json::from_value(pod).unwrap_or_default()
+        }),
+        status: PodStatus::default(),
+    }
 }
 
 /// Waits until the Pod ends; returns its termination message.
@@ -263,7 +264,7 @@ async fn ended(pods: &Api<Pod>, name: &str, shown: &str, limit: Duration) -> Res
             let state = "the hub does not respond".to_owned();
             return Err(PodError::Timeout { pod: shown.to_owned(), limit, state });
         };
-        match progress(pod.map_err(failed)?.status.as_ref()) {
+        match progress(&pod.map_err(failed)?.status) {
             Progress::Ended(message) => return Ok(message),
             Progress::Stuck(why) => return Err(PodError::Stuck { pod: shown.to_owned(), why }),
             Progress::Waiting(state) if begun.elapsed() >= limit => {
@@ -285,15 +286,14 @@ enum Progress {
     Waiting(String),
 }
 
-fn progress(status: Option<&PodStatus>) -> Progress {
-    let Some(status) = status else { return Progress::Waiting("it has no status".to_owned()) };
+fn progress(status: &PodStatus) -> Progress {
     let with = |reason: Option<&str>, message: Option<&str>| match (reason, message) {
         (Some(reason), Some(message)) => format!("{reason}: {message}"),
         (reason, message) => reason.or(message).unwrap_or("unknown").to_owned(),
     };
     let container: Option<&ContainerStatus> =
         status.container_statuses.iter().flatten().find(|it| it.name == CONTAINER);
-    let state = container.and_then(|container| container.state.as_ref());
+    let state = container.map(|container| &container.state);
     if let Some(end) = state.and_then(|state| state.terminated.as_ref()) {
         return Progress::Ended(end.message.clone().or_else(|| end.reason.clone()).unwrap_or_default());
     }
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     fn state(status: Value) -> Progress {
-        progress(serde_json::from_value::<PodStatus>(status).ok().as_ref())
+        progress(&serde_json::from_value(status).unwrap())
     }
 
     fn container(state: &Value) -> Value {
