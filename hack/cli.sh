@@ -16,6 +16,8 @@ Builds kubectl-clusterprofile for linux, darwin (macOS) and windows on amd64 and
   --url URL          where the archives are published, instead of the placeholder https://hub-addons.example
   --profile NAME     cargo's profile; by default release
   --binaries DIR     pack DIR/OS-ARCH/kubectl-clusterprofile[.exe], instead of building
+  --check            write no archive: only check that the programs can be built or, with --binaries, exist, and install
+                     what building needs
 
 Two runs on one commit give the same bytes, whatever the directory: programs contain no paths of the machine, and all
 times are that of the commit, or $SOURCE_DATE_EPOCH.
@@ -25,11 +27,11 @@ need an SDK: zig has what Windows requires and macOS's libSystem, and the script
 frameworks by which the program reads the trusted certificates. The programs for macOS have the ad-hoc signature of the
 linker; they are not notarized.
 
-The script needs rustup, and cargo-zigbuild with zig. If they are not installed, it installs them with pip, once, into
-the user's cache.
+The script needs rustup with Rust's targets, which it adds, and python3 on Linux. With pip it installs cargo-zigbuild and
+zig, of the versions and checksums in hack/zigbuild.txt, once, into the user's cache. It uses no other cargo-zigbuild or
+zig.
 USAGE
 }
-readonly zigbuild=0.24.0 zig=0.15.2
 readonly platforms=(linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64)
 
 say() { printf 'cli: %s\n' "$*" >&2; }
@@ -39,10 +41,11 @@ from=$PWD
 path() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-output='' url=https://hub-addons.example profile=release binaries='' chosen=()
+output='' url=https://hub-addons.example profile=release binaries='' check='' chosen=()
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
+    --check) check=1; shift; continue ;;
     --output | --platform | --url | --profile | --binaries) [ $# -gt 1 ] || { usage >&2; exit 2; } ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -75,7 +78,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 mkdir -p "$target"
 target=$(cd "$target" && pwd)
 [ -n "$output" ] || output=$target/cli
-mkdir -p "$output"
+[ -n "$check" ] || mkdir -p "$output"
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 work=$(mktemp -d)
@@ -83,23 +86,33 @@ trap 'rm -rf "$work"' EXIT
 
 # --- programs ----------------------------------------------------------------------------------------
 
-# Puts cargo-zigbuild, and the zig that it finds, into PATH.
+# Sets zigbuild, the program cargo-zigbuild, and the zig that it uses. They link what is released, so only pip installs
+# them, by their checksums; a change of these is another directory.
 need_zigbuild() {
-  ! command -v cargo-zigbuild >/dev/null || return 0
-  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/zigbuild/$zigbuild-$zig
+  local requirements=hack/zigbuild.txt sum cache packages
+  sum=$(sha256sum "$requirements")
+  cache=${XDG_CACHE_HOME:-$HOME/.cache}/hub-addons/zigbuild/${sum:0:16}
   if [ ! -x "$cache/bin/cargo-zigbuild" ]; then
-    command -v python3 >/dev/null ||
-      die "cargo-zigbuild is not installed, and neither is python3, which installs it: see https://github.com/rust-cross/cargo-zigbuild"
-    say "installing cargo-zigbuild $zigbuild with zig $zig, once"
-    python3 -m venv "$work/venv"
-    "$work/venv/bin/pip" install --quiet --no-deps --prefix "$work/prefix" "cargo-zigbuild==$zigbuild" "ziglang==$zig" >&2
+    command -v python3 >/dev/null || die "python3 is not installed, but installing cargo-zigbuild and zig requires it"
+    say "installing cargo-zigbuild and zig, once"
+    python3 -m venv "$work/venv" || die "python3 cannot create a virtual environment: its module venv may be missing"
+    "$work/venv/bin/pip" install --quiet --no-deps --only-binary :all: --require-hashes --requirement "$requirements" \
+      --prefix "$work/prefix" >&2 || die "cannot install cargo-zigbuild and zig as $requirements has them"
     mkdir -p "$(dirname "$cache")"
     mv -T "$work/prefix" "$cache" 2>/dev/null || [ -x "$cache/bin/cargo-zigbuild" ] || die "cannot write $cache"
   fi
-  local packages=("$cache"/lib/python*/site-packages)
-  PATH=$cache/bin:$PATH
+  packages=("$cache"/lib/python*/site-packages)
+  zigbuild=$cache/bin/cargo-zigbuild
   export CARGO_ZIGBUILD_ZIG_PATH=${packages[0]}/ziglang/zig
-  export PATH
+}
+
+# need_target PLATFORM: adds the Rust target of a platform.
+need_target() {
+  local triple
+  triple=$(triple "$1")
+  [ ! -d "$(rustc --print target-libdir --target "$triple")" ] || return 0
+  command -v rustup >/dev/null || die "the Rust target $triple is not installed, and neither is rustup"
+  rustup target add "$triple" >&2 || die "cannot add the Rust target $triple"
 }
 
 # declare_library FILE LIBRARY SYMBOL...: a library of macOS by what it exports, in the format of Apple's SDKs.
@@ -141,15 +154,11 @@ declare_macos() {
 build() {
   local triple flags separator=$'\x1f' built
   triple=$(triple "$1")
-  if [ ! -d "$(rustc --print target-libdir --target "$triple")" ]; then
-    command -v rustup >/dev/null || die "the Rust target $triple is not installed, and neither is rustup"
-    rustup target add "$triple" >&2
-  fi
   # If several prefixes match, the last one applies.
   flags=--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo$separator
   flags+=--remap-path-prefix=$root=/src$separator--remap-path-prefix=$target=/target
   SDKROOT=$work/sdk CARGO_TARGET_DIR=$target CARGO_ENCODED_RUSTFLAGS=$flags \
-    cargo zigbuild --locked --package kubectl-clusterprofile --profile "$profile" --target "$triple" >&2
+    "$zigbuild" zigbuild --locked --package kubectl-clusterprofile --profile "$profile" --target "$triple" >&2
   built=$target/$triple/$profile/$(program_for "$1")
   if grep -qaF -e "$root/" -e "${CARGO_HOME:-$HOME/.cargo}/" "$built"; then
     die "the program for $1 contains a path of this machine"
@@ -158,7 +167,17 @@ build() {
 }
 
 if [ -z "$binaries" ]; then
+  for platform in "${chosen[@]}"; do need_target "$platform"; done
   need_zigbuild
+fi
+need_program() { [ -f "$binaries/$1/$(program_for "$1")" ] || die "$binaries/$1/$(program_for "$1") does not exist"; }
+if [ -n "$check" ]; then
+  if [ -n "$binaries" ]; then
+    for platform in "${chosen[@]}"; do need_program "$platform"; done
+  fi
+  exit
+fi
+if [ -z "$binaries" ]; then
   declare_macos "$work/sdk"
   binaries=$work/binaries
   for platform in "${chosen[@]}"; do
@@ -171,7 +190,7 @@ fi
 
 for platform in "${chosen[@]}"; do
   program=$(program_for "$platform")
-  [ -f "$binaries/$platform/$program" ] || die "$binaries/$platform/$program does not exist"
+  need_program "$platform"
   mkdir -p "$work/$platform"
   install -m 0755 "$binaries/$platform/$program" "$work/$platform/"
   install -m 0644 LICENSE "$work/$platform/"
@@ -194,9 +213,9 @@ spec:
   shortDescription: Show which clusters a namespace sees, and why not
   description: |
     Lists the ClusterProfiles that a namespace on an Open Cluster Management hub
-    sees, and explains why it does not see, or not reach, a cluster: binding, set,
-    profile, access provider, account, token, credential and permissions. Tests
-    the way to a cluster hop by hop, and prints a kubeconfig without any secret.
+    sees, and explains why it cannot see or reach a cluster: binding, set, profile,
+    access provider, account, token, credential and permissions. Tests the way to
+    a cluster hop by hop, and prints a kubeconfig without any secret.
   caveats: |
     The commands test and kubeconfig use the exec plugin cp-creds:
     $url

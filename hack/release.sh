@@ -11,14 +11,15 @@ Builds everything that a release publishes into one directory:
   images/          an OCI archive for each image and architecture, and its SBOM (hack/image.sh)
   oci/             an OCI layout: for each image an index over its architectures, and the chart
   charts/          the packaged chart
-  cli/             kubectl-clusterprofile for each platform, and its manifest for krew (hack/cli.sh)
+  cli/             kubectl-clusterprofile for each system, and its manifest for krew (hack/cli.sh)
   SHA256SUMS       of all files
   *.sigstore.json  signatures of SHA256SUMS and of the chart, if cosign is installed and --key or --keyless is set
 
   --output DIR     the directory, which must not exist; by default release/VERSION in cargo's target directory
   --url URL        the address of the publisher, which replaces the placeholder https://hub-addons.example in the chart
   --registry HOST  the registry that the images are pushed to; becomes the default of image.registry in the chart
-  --arch ARCH      amd64 or arm64; can be repeated. By default both; fails if one cannot be built
+  --arch ARCH      amd64 or arm64, of images and of the programs in cli/; can be repeated. By default both; fails if one
+                   cannot be built
   --key KEY        sign with this key of cosign (a file, or a KMS URI)
   --keyless        sign without a key: cosign asks for an identity
   --images DIR     use images that hack/image.sh has built, instead of building them
@@ -61,15 +62,20 @@ done
 [ -z "$key" ] || [ -z "$keyless" ] || die "--key and --keyless: choose one"
 if [ -n "$key$keyless" ] && ! command -v cosign >/dev/null; then die "cosign is not installed, but --key or --keyless requires it"; fi
 [ ${#arches[@]} -gt 0 ] || arches=(amd64 arm64)
+for os in linux darwin windows; do
+  for arch in "${arches[@]}"; do cli+=(--platform "$os-$arch"); done
+done
 for tool in jq tar sha256sum; do command -v "$tool" >/dev/null || die "$tool is not installed"; done
 version=$(awk -F'"' '/^\[workspace.package\]/ { here = 1 } here && /^version/ { print $2; exit }' Cargo.toml)
 [ -n "$output" ] || output=${CARGO_TARGET_DIR:-target}/release/$version
 [ ! -e "$output" ] || die "$output exists"
+# Building the images takes long: what the other steps need is checked first.
+hack/cli.sh --check "${cli[@]}"
+helm=$(hack/helm.sh)
 mkdir -p "$output/images" "$output/charts" "$output/oci/blobs/sha256"
 output=$(cd "$output" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-helm=$(hack/helm.sh)
 
 # --- images --------------------------------------------------------------------------------------------
 

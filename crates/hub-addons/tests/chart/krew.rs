@@ -1,7 +1,11 @@
 //! `hack/cli.sh`: the archives of kubectl-clusterprofile and the manifest for krew, which krew itself installs from. The
 //! programs of other platforms are stand-ins here; the script builds them on demand.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +15,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::tools::Tools;
 use crate::support::chart::repository;
 use crate::support::plugin::program;
 
@@ -116,4 +121,28 @@ fn krew_installs_the_program_of_each_platform_from_archives_that_are_the_same_by
     let output = install.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("checksum"), "{said}");
+}
+
+#[test]
+fn only_tools_of_known_checksums_link_the_programs_and_only_the_targets_in_use_are_added() {
+    let tools = Tools::new();
+    // As one in PATH would be.
+    tools.write("cargo-zigbuild", "echo used");
+    let check = || {
+        let platforms = ["--platform", "linux-amd64", "--platform", "darwin-arm64"];
+        tools.run("hack/cli.sh", &[&["--check"][..], &platforms].concat())
+    };
+    ran(&mut check());
+    let targets =
+        ["x86_64-unknown-linux-musl", "aarch64-apple-darwin"].map(|it| format!("rustup target add {it}"));
+    let (before, pip) = tools.calls();
+    assert_eq!(before, targets);
+    let [pip] = &pip[..] else { panic!("{pip:?}") };
+    for option in ["--require-hashes", "--only-binary :all:", "--requirement hack/zigbuild.txt"] {
+        assert!(pip.contains(option), "no {option} in {pip}");
+    }
+    ran(&mut check());
+    let (twice, none) = tools.calls();
+    assert_eq!(twice, targets);
+    assert!(none.is_empty(), "installed once");
 }

@@ -22,6 +22,7 @@ mod release;
 mod render;
 mod rights;
 mod scraping;
+mod tools;
 mod upgrade;
 mod values;
 mod works;

@@ -8,11 +8,12 @@
 )]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use super::tools::Tools;
 use crate::support::chart::{helm, repository, run};
 
 fn command(program: &str, directory: &Path, arguments: &[&str]) -> Output {
@@ -61,25 +62,27 @@ fn follow(layout: &Path, descriptor: &Value, seen: &mut Vec<String>) {
     }
 }
 
-#[tokio::test]
-async fn a_release_is_one_folder_that_is_whole() {
-    let directory = tempfile::tempdir().unwrap();
-    let images = directory.path().join("images");
+/// Images and programs of these architectures, each in a directory.
+fn inputs(directory: &Path, arches: &[&str]) -> (PathBuf, PathBuf) {
+    let (images, binaries) = (directory.join("images"), directory.join("binaries"));
     fs::create_dir(&images).unwrap();
-    for image in ["hub-addons", "cp-creds"] {
-        for arch in ["amd64", "arm64"] {
+    for arch in arches {
+        for image in ["hub-addons", "cp-creds"] {
             archive(&images, image, arch);
         }
-    }
-    let binaries = directory.path().join("binaries");
-    for os in ["linux", "darwin", "windows"] {
-        for arch in ["amd64", "arm64"] {
+        for (os, suffix) in [("linux", ""), ("darwin", ""), ("windows", ".exe")] {
             let platform = binaries.join(format!("{os}-{arch}"));
             fs::create_dir_all(&platform).unwrap();
-            let suffix = if os == "windows" { ".exe" } else { "" };
             fs::write(platform.join(format!("kubectl-clusterprofile{suffix}")), "a program").unwrap();
         }
     }
+    (images, binaries)
+}
+
+#[tokio::test]
+async fn a_release_is_one_folder_that_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (images, binaries) = inputs(directory.path(), &["amd64", "arm64"]);
     // Built, if it is not: the script would do so within its time.
     let helm = helm();
     let output = directory.path().join("release");
@@ -140,4 +143,48 @@ async fn a_release_is_one_folder_that_is_whole() {
 
     let again = release(&[]);
     assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("exists"));
+}
+
+#[test]
+fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
+    helm();
+    let directory = tempfile::tempdir().unwrap();
+    let (images, binaries) = inputs(directory.path(), &["arm64"]);
+    let output = directory.path().join("release");
+    let script = repository().join("hack/release.sh");
+    let release = |arch: &str| {
+        let [images, binaries, output] = [&images, &binaries, &output].map(|path| path.to_str().unwrap());
+        let arguments = ["--images", images, "--binaries", binaries, "--output", output, "--arch", arch];
+        command(script.to_str().unwrap(), repository(), &arguments)
+    };
+    // What is missing is found before anything is written.
+    let ended = release("amd64");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        !ended.status.success() && said.contains("linux-amd64/kubectl-clusterprofile does not"),
+        "{said}"
+    );
+    assert!(!output.exists());
+    let ended = release("arm64");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let archives = fs::read_dir(output.join("cli")).unwrap().map(|it| it.unwrap().file_name().into_string());
+    let mut archives: Vec<_> = archives.map(Result::unwrap).collect();
+    archives.sort();
+    let version = env!("CARGO_PKG_VERSION");
+    let of = |os: &str| format!("kubectl-clusterprofile-{version}-{os}-arm64.tar.gz");
+    assert_eq!(archives, ["clusterprofile.yaml".to_owned(), of("darwin"), of("linux"), of("windows")]);
+}
+
+#[test]
+fn the_tools_for_the_programs_are_checked_before_images_are_built() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("release");
+    let tools = Tools::new();
+    tools.write("rustup", "exit 1");
+    let arguments = ["--arch", "amd64", "--output", output.to_str().unwrap()];
+    let ended = tools.run("hack/release.sh", &arguments).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{said}");
+    assert!(said.contains("cannot add the Rust target x86_64-unknown-linux-musl"), "{said}");
+    assert!(!output.exists(), "no image is built");
 }
