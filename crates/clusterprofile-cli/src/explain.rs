@@ -97,8 +97,8 @@ fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) ->
         if before != Some(about) {
             let heading = match about {
                 (Some(namespace), Some(cluster)) => format!("{namespace}/{cluster}"),
-                (Some(namespace), None) => namespace.clone(),
-                _ => "hub".to_owned(),
+                (Some(name), None) | (None, Some(name)) => name.clone(),
+                (None, None) => "hub".to_owned(),
             };
             writeln!(out, "{bold}{heading}{bold:#}")?;
             before = Some(about);
@@ -134,7 +134,7 @@ fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> i
         let Some(first) = findings.first() else { continue };
         let code = if is_wide { format!(" [{}]", first.code.as_str()) } else { String::new() };
         writeln!(out, "{} {:24} {}{code}", shown(first.mark), first.step.title(), first.message)?;
-        if first.namespace.is_some() {
+        if first.namespace.is_some() || first.cluster.is_some() {
             writeln!(out, "      {}", places(findings, is_wide))?;
         }
         writeln!(out, "      {}", fact(first))?;

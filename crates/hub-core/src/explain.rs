@@ -1,4 +1,4 @@
-//! Why a namespace does not see, or not reach, a cluster: the decisions of the controllers about the state of a hub, as
+//! Why a namespace cannot see or reach a cluster: the decisions of the controllers about the state of a hub, as
 //! steps in the order in which an application depends on them.
 //!
 //! | step | decision |
@@ -314,6 +314,7 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     for namespace in &namespaces {
         explain_namespace(hub, question, namespace, &mut findings, &mut summary);
     }
+    leftovers::permissions_without_account(hub, question, &mut findings);
     // The pending writes show which controllers should run.
     let needed = controllers::needed(&findings.list);
     let steps = std::mem::take(&mut findings.list);
@@ -389,11 +390,11 @@ impl Pair<'_> {
         if !may_be_granted {
             self.left_accounts(findings);
             self.left_copies(&BTreeSet::new(), findings);
+            self.left_permissions(findings);
         } else if has_profile {
             self.access_steps(findings);
             self.credential_steps(findings);
         }
-        self.left_permissions(may_be_granted, findings);
     }
 
     fn finding(&self, step: Step, mark: Mark, code: Code, object: Object) -> Finding {

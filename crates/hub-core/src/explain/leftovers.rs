@@ -8,7 +8,8 @@ use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey, SecretKey}
 
 use super::controllers::SYNCER;
 use super::observed::{Leading, Observed};
-use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
+use super::permission::AccountPermission;
+use super::{Code, Finding, Findings, Mark, Object, Pair, Question, Step};
 use crate::credential::account::{Account, Scope};
 use crate::credential::copy::ObservedCopy;
 use crate::credential::plan::plan;
@@ -102,34 +103,67 @@ impl Pair<'_> {
         }
     }
 
-    /// Permissions that consumer access deletes: those of accounts that it does not maintain any more, and, if the
-    /// namespace is not granted the cluster, of those that it maintains for the namespace.
-    pub(super) fn left_permissions(&self, may_be_granted: bool, findings: &mut Findings) {
-        let (hub, cluster) = (self.hub, &self.key.cluster);
-        if !hub.credentials.knows_accounts() {
-            return;
+    /// Permissions of accounts that consumer access maintains for the namespace, which is not granted the cluster.
+    pub(super) fn left_permissions(&self, findings: &mut Findings) {
+        let maintained: BTreeSet<&AccountName> = self.maintained().collect();
+        for (account, permission) in maintained_permissions(self.hub, &self.key.cluster) {
+            if maintained.contains(&account) && self.is_named(&account) {
+                findings.add(left_permission(&account, permission).about(self.key));
+            }
         }
-        let is_left = |name: &str| {
-            let account = hub.credentials.accounts_on(cluster).find(|(account, _)| account.as_str() == name);
-            account.is_none_or(|(_, account)| {
-                !account.is_maintained || (!may_be_granted && is_maintained_for(account, &self.key.namespace))
-            })
-        };
-        let permissions = hub.permissions.get(cluster).into_iter().flatten();
-        let mut seen = BTreeSet::new();
-        for permission in permissions.filter(|it| it.is_maintained && is_left(&it.account)) {
-            let account = AccountName::from(permission.account.as_str());
-            if !self.is_named(&account) || !seen.insert(&permission.object) {
+    }
+}
+
+/// The permissions on a cluster that consumer access maintains, with their account: one for each object.
+fn maintained_permissions<'a>(
+    hub: &'a Observed,
+    cluster: &ClusterName,
+) -> impl Iterator<Item = (AccountName, &'a AccountPermission)> {
+    let mut seen = BTreeSet::new();
+    let permissions = hub.permissions.get(cluster).into_iter().flatten();
+    permissions
+        .filter(move |permission| permission.is_maintained && seen.insert(&permission.object))
+        .map(|permission| (AccountName::from(permission.account.as_str()), permission))
+}
+
+fn left_permission(account: &AccountName, permission: &AccountPermission) -> Finding {
+    let object = &permission.object;
+    let Object { kind, namespace, name } = object;
+    let namespace = namespace.as_deref().unwrap_or_default();
+    Finding::new(Step::AccountPermission, Mark::Problem, Code::PermissionsNotWithdrawn, object.clone())
+        .of_account(account)
+        .field("roleRef", permission.role.as_str())
+        .fix(format!("kubectl delete {} {name} --namespace {namespace}", kind.to_lowercase()))
+}
+
+/// Permissions that consumer access deletes, and whose account it does not maintain any more. They do not record the
+/// namespace of their consumer: they are reported once for their cluster. If the question names namespaces, whether they
+/// are those of its consumers is unknown.
+pub(super) fn permissions_without_account(hub: &Observed, question: &Question, findings: &mut Findings) {
+    if !hub.credentials.knows_accounts() {
+        return;
+    }
+    for cluster in hub.permissions.keys() {
+        let maintained: BTreeSet<&AccountName> = hub
+            .credentials
+            .accounts_on(cluster)
+            .filter(|(_, account)| account.is_maintained)
+            .map(|(name, _)| name)
+            .collect();
+        for (account, permission) in maintained_permissions(hub, cluster) {
+            if maintained.contains(&account)
+                || question.account.as_ref().is_some_and(|asked| *asked != account)
+            {
                 continue;
             }
-            let Object { kind, name, .. } = &permission.object;
-            let object = permission.object.clone();
-            findings.add(
-                self.finding(Step::AccountPermission, Mark::Problem, Code::PermissionsNotWithdrawn, object)
-                    .of_account(&account)
-                    .field("roleRef", permission.role.as_str())
-                    .fix(format!("kubectl delete {} {name} --namespace {cluster}", kind.to_lowercase())),
-            );
+            let mut finding = left_permission(&account, permission);
+            finding.cluster = Some(cluster.to_string());
+            if !question.namespaces.is_empty() {
+                finding.mark = Mark::Unknown;
+                finding.message =
+                    format!("{}; the object does not record the namespace of the consumer", finding.message);
+            }
+            findings.add(finding);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a namespace does not see or reach a cluster.
+//! Why a namespace cannot see or reach a cluster.
 
 #![cfg(test)]
 

@@ -155,11 +155,9 @@ fn permitted(hub: &mut Observed) {
     hub.permissions.insert("c1".into(), permissions);
 }
 
-#[test]
-fn permissions_of_an_account_that_is_withdrawn_are_a_problem() {
-    let code = "PermissionsNotWithdrawn";
-    let question = one("team", "c1");
-    let expected = owned([
+/// The permissions of `permitted`, with the commands that delete them.
+fn both() -> Vec<(Step, String, String)> {
+    owned([
         (
             Step::AccountPermission,
             "ManifestWork c1/permissions",
@@ -170,24 +168,66 @@ fn permissions_of_an_account_that_is_withdrawn_are_a_problem() {
             "ClusterPermission c1/hub-addons-consumer-kueue",
             "kubectl delete clusterpermission hub-addons-consumer-kueue --namespace c1",
         ),
-    ]);
+    ])
+}
+
+/// `c1`, in every namespace.
+fn of_cluster() -> Question {
+    Question { clusters: vec!["c1".into()], ..Question::default() }
+}
+
+#[test]
+fn permissions_of_an_account_that_is_left_after_the_grant_are_a_problem_of_its_namespace() {
+    let code = "PermissionsNotWithdrawn";
     let granted = Scene::in_order().with("ManagedServiceAccount", &maintained()).observing(permitted);
-    assert_eq!(found(&granted, &question, code), [], "it is granted");
-    let left = || moved().with("ManagedServiceAccount", &maintained()).observing(permitted);
-    assert_eq!(found(&left(), &question, code), expected, "with the account");
+    let left = moved().with("ManagedServiceAccount", &maintained()).observing(permitted);
+    for question in [one("team", "c1"), of_cluster()] {
+        assert_eq!(found(&granted, &question, code), [], "it is granted");
+        assert_eq!(found(&left, &question, code), both());
+        let findings = explain(&left.observed(), &question).findings.into_iter();
+        let mut of_code = findings.filter(|it| it.code.as_str() == code);
+        assert!(of_code.all(|it| it.namespace.as_deref() == Some("team")));
+    }
+    assert_eq!(found(&left, &one("other", "c1"), code), [], "another namespace");
+}
+
+#[test]
+fn permissions_without_their_account_are_a_problem_of_the_cluster_once_and_of_no_namespace() {
+    let code = "PermissionsNotWithdrawn";
     let gone = || Scene::in_order().without("ManagedServiceAccount").observing(permitted);
-    assert_eq!(found(&gone(), &question, code), expected, "after the account, in a namespace with a grant");
     let replaced = Scene::in_order().observing(permitted);
-    assert_eq!(found(&replaced, &question, code), expected, "beside an account of another owner");
-    let other_account = Question { account: Some("other".into()), ..question.clone() };
-    assert_eq!(found(&gone(), &other_account, code), []);
+    // Of two namespaces, one is granted the cluster; without any, there is no pair.
+    let nowhere = gone().without("ManagedClusterSetBinding").observing(|hub| hub.profiles.clear());
+    for scene in [&gone(), &replaced, &nowhere] {
+        assert_eq!(found(scene, &of_cluster(), code), both());
+        let explained = explain(&scene.observed(), &of_cluster());
+        let left = || explained.findings.iter().filter(|it| it.code.as_str() == code);
+        assert!(left().all(|it| it.namespace.is_none()), "{explained:?}");
+        let several = Question { namespaces: vec!["team".into(), "other".into()], ..of_cluster() };
+        for question in [one("team", "c1"), one("other", "c1"), several] {
+            let with = explain(&scene.observed(), &question);
+            let left: Vec<_> = with.findings.iter().filter(|it| it.code.as_str() == code).collect();
+            assert_eq!(left.len(), 2, "{with:?}");
+            for finding in left {
+                assert_eq!((finding.mark, &finding.namespace), (Mark::Unknown, &None), "{finding:?}");
+                assert!(finding.message.contains("does not record the namespace"), "{finding:?}");
+            }
+            let mut without = scene.observed();
+            without.permissions.values_mut().flatten().for_each(|it| it.is_maintained = false);
+            let without = explain(&without, &question);
+            assert_eq!(with.summary.problem, without.summary.problem, "no problem of a namespace");
+        }
+        let account = |name: &str| Question { account: Some(name.into()), ..of_cluster() };
+        assert_eq!(found(scene, &account("kueue"), code), both());
+        assert_eq!(found(scene, &account("other"), code), []);
+    }
     // Permissions that people give are theirs.
     let by_hand = Scene::in_order().without("ManagedServiceAccount");
-    assert_eq!(found(&by_hand, &question, code), []);
+    assert_eq!(found(&by_hand, &of_cluster(), code), []);
     let unknown = gone().observing(|hub| {
         hub.credentials = hub_core::credential::index::CredentialIndex::default();
     });
-    assert_eq!(found(&unknown, &question, code), [], "the accounts cannot be read");
+    assert_eq!(found(&unknown, &of_cluster(), code), [], "the accounts cannot be read");
 }
 
 #[test]
