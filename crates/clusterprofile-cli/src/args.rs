@@ -23,7 +23,7 @@ use jiff::SignedDuration;
 pub enum Command {
     /// List the clusters that namespaces can see
     List(ListArgs),
-    /// Print why a namespace does not see, or not reach, a cluster
+    /// Print why a namespace cannot see or reach a cluster
     ///
     /// Checks everything that an application depends on: binding, set, profile, access provider, account, token,
     /// credential and permissions. Without --all it prints problems only, and each problem once. A step that you do not
@@ -61,10 +61,11 @@ impl Command {
                 named => named,
             },
             Self::Explain(args) => match &args.target {
-                None => {
+                None if args.namespace.is_empty() => {
                     args.namespace.push(namespace.to_owned());
                     None
                 }
+                None => args.namespace.iter().map(String::as_str).find(|named| *named != namespace),
                 Some(target) => Some(target.namespace.as_str()),
             },
             Self::Test(args) => Some(args.target.namespace.as_str()),
@@ -199,7 +200,7 @@ pub struct ExplainArgs {
     pub namespace: Vec<String>,
 
     /// Only this managed cluster; can be repeated
-    #[arg(long, short = 'c', value_name = "CLUSTER", conflicts_with = "target")]
+    #[arg(long, short = 'c', value_name = "CLUSTER", value_parser = cluster, conflicts_with = "target")]
     pub managed_cluster: Vec<String>,
 
     /// Only this ManagedServiceAccount
@@ -316,11 +317,20 @@ impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let span: SignedDuration =
-            text.parse().map_err(|error| format!("{error}; expected a duration such as 2m or 90s"))?;
-        let limit = Duration::try_from(span).ok().filter(|limit| !limit.is_zero());
-        limit.map(Self).ok_or_else(|| "must be positive".to_owned())
+        let limit = duration(text)?;
+        if limit.is_zero() { Err("must be positive".to_owned()) } else { Ok(Self(limit)) }
     }
+}
+
+/// A duration on the command line, such as `90s`, `2m` or `0s`.
+///
+/// # Errors
+///
+/// It is not a duration, or it is negative.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let span: SignedDuration =
+        text.parse().map_err(|error| format!("{error}; expected a duration such as 2m or 90s"))?;
+    Duration::try_from(span).map_err(|_| "must not be negative".to_owned())
 }
 
 /// The arguments of `kubeconfig`.
@@ -383,8 +393,21 @@ impl FromStr for Target {
     }
 }
 
-fn namespace(text: &str) -> Result<String, String> {
+/// The name of a namespace.
+///
+/// # Errors
+///
+/// It is not a valid one: a request for it would be one for another path of the API server.
+pub fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) { Ok(text.to_owned()) } else { Err(format!("{text:?} is not a valid namespace")) }
+}
+
+fn cluster(text: &str) -> Result<String, String> {
+    if is_dns_subdomain(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not a valid name of a ManagedCluster"))
+    }
 }
 
 fn service_account(text: &str) -> Result<String, String> {

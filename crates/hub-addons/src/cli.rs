@@ -38,7 +38,7 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// List the clusters that namespaces can see
     List(OnHub<args::ListArgs>),
-    /// Print why a namespace does not see, or not reach, a cluster
+    /// Print why a namespace cannot see or reach a cluster
     ///
     /// Checks everything that an application depends on, by the decisions of the controllers. Without --all it prints
     /// problems only.

@@ -6,6 +6,7 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,14 +14,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-use clusterprofile_cli::args::{self, Limit};
+use clusterprofile_cli::args;
 use clusterprofile_cli::{CommandError, Hub, describe};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// Shows which clusters a namespace can see on an Open Cluster Management hub, and why it does not see or reach one
+/// Shows which clusters a namespace can see on an Open Cluster Management hub, and why it cannot see or reach one
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-clusterprofile", bin_name = "kubectl clusterprofile", version)]
 struct Cli {
@@ -29,7 +30,7 @@ struct Cli {
     hub: HubArgs,
 
     /// The namespace; by default that of the context
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = args::namespace)]
     namespace: Option<String>,
 
     /// The command.
@@ -63,11 +64,12 @@ struct HubArgs {
     as_user: Option<String>,
 
     /// Group to impersonate; can be repeated
-    #[arg(long, global = true, value_name = "GROUP", requires = "as_user")]
+    // Not global, since clap would keep only the groups after the command: `Cli::command_line` adds it to each command.
+    #[arg(long, value_name = "GROUP")]
     as_group: Vec<String>,
 
     /// UID to impersonate
-    #[arg(long, global = true, value_name = "UID", requires = "as_user")]
+    #[arg(long, global = true, value_name = "UID")]
     as_uid: Option<String>,
 
     /// How long a connection and each response of the hub may take, as 1s or 2m; 0 for no limit
@@ -86,7 +88,38 @@ impl FromStr for RequestTimeout {
         if let Ok(seconds) = text.parse() {
             return Ok(Self((seconds > 0).then(|| Duration::from_secs(seconds))));
         }
-        text.parse().map(|Limit(limit)| Self(Some(limit)))
+        args::duration(text).map(|limit| Self((!limit.is_zero()).then_some(limit)))
+    }
+}
+
+impl Cli {
+    /// The command line, of which each command has the options of kubectl.
+    fn command_line() -> clap::Command {
+        let command = Self::command();
+        let groups: Vec<_> =
+            command.get_arguments().filter(|argument| argument.get_id() == "as_group").cloned().collect();
+        command.mut_subcommands(|command| command.args(&groups))
+    }
+
+    /// Reads the arguments, of which the options of kubectl can be before and after the command.
+    fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command_line = Self::command_line();
+        let mut matches = command_line.try_get_matches_from_mut(arguments)?;
+        let after = matches.subcommand().and_then(|(_, matches)| matches.get_many("as_group"));
+        let after: Vec<String> = after.into_iter().flatten().cloned().collect();
+        let mut cli =
+            Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command_line))?;
+        cli.hub.as_group.extend(after);
+        // clap would require the user on the same side of the command.
+        if cli.hub.as_user.is_none() && (!cli.hub.as_group.is_empty() || cli.hub.as_uid.is_some()) {
+            let message = "--as-group and --as-uid require --as <USER>";
+            return Err(command_line.error(ErrorKind::MissingRequiredArgument, message));
+        }
+        if let (Command::Hub(command), Some(namespace)) = (&mut cli.command, &cli.namespace) {
+            let conflict = |message| command_line.error(ErrorKind::ArgumentConflict, message);
+            command.in_namespace(namespace).map_err(conflict)?;
+        }
+        Ok(cli)
     }
 }
 
@@ -106,19 +139,19 @@ enum Command {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let mut cli = Cli::parse();
-    let command = match &mut cli.command {
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let command = match &cli.command {
         Command::Hub(command) => command,
         Command::Completion { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "kubectl-clusterprofile", &mut io::stdout());
+            clap_complete::generate(
+                *shell,
+                &mut Cli::command_line(),
+                "kubectl-clusterprofile",
+                &mut io::stdout(),
+            );
             return ExitCode::SUCCESS;
         }
     };
-    if let Some(namespace) = &cli.namespace
-        && let Err(error) = command.in_namespace(namespace)
-    {
-        clap::Error::raw(ErrorKind::ArgumentConflict, format!("{error}\n")).exit();
-    }
     let hub = match hub(&cli.hub).await {
         Ok(hub) => hub,
         Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
@@ -175,4 +208,128 @@ async fn hub(args: &HubArgs) -> Result<Hub, String> {
 fn default_kubeconfig() -> Option<PathBuf> {
     let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
     named.map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".kube").join("config")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clusterprofile_cli::args::Command as OnHub;
+
+    use super::*;
+
+    /// Reads arguments that are separated by spaces; `''` is an empty one.
+    fn read(arguments: &str) -> Result<Cli, clap::Error> {
+        let arguments = arguments.split(' ').map(|argument| if argument == "''" { "" } else { argument });
+        Cli::read(["kubectl-clusterprofile"].into_iter().chain(arguments).map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command_line().debug_assert();
+    }
+
+    #[test]
+    fn the_options_of_impersonation_before_and_after_the_command_are_combined() {
+        for (arguments, user, groups, uid) in [
+            ("list", None, &[][..], None),
+            ("--as u list", Some("u"), &[], None),
+            ("--as u list --as-group g", Some("u"), &["g"], None),
+            ("--as-group g list --as u", Some("u"), &["g"], None),
+            ("--as u --as-group a list --as-group b", Some("u"), &["a", "b"], None),
+            ("--as-group a --as-group b explain --as-group c --as u", Some("u"), &["a", "b", "c"], None),
+            ("--as u list --as-uid 1", Some("u"), &[], Some("1")),
+            ("--as-uid 1 list --as u --as-group=g", Some("u"), &["g"], Some("1")),
+            ("kubeconfig team --account app --as u --as-group g", Some("u"), &["g"], None),
+        ] {
+            let hub = read(arguments).unwrap().hub;
+            assert_eq!(
+                (hub.as_user.as_deref(), &*hub.as_group, hub.as_uid.as_deref()),
+                (user, &*groups.iter().map(ToString::to_string).collect::<Vec<_>>(), uid),
+                "{arguments}"
+            );
+        }
+        for arguments in ["--as-group g list", "list --as-group g", "--as-uid 1 list", "list --as-uid 1"] {
+            let error = read(arguments).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument, "{arguments}: {error}");
+            assert!(error.to_string().contains("--as <USER>"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_other_options_of_kubectl_have_the_same_meaning_before_and_after_the_command() {
+        let options = "--kubeconfig=file --context=a --cluster=b --user=c --request-timeout=5s";
+        let before = read(&format!("{options} list")).unwrap().hub;
+        let after = read(&format!("list {options}")).unwrap().hub;
+        assert_eq!(format!("{before:?}"), format!("{after:?}"));
+        assert_eq!(before.request_timeout, RequestTimeout(Some(Duration::from_secs(5))));
+        assert_eq!((before.context.as_deref(), before.hub_user.as_deref()), (Some("a"), Some("c")));
+    }
+
+    #[test]
+    fn a_request_timeout_of_zero_in_any_unit_is_none_and_a_negative_one_is_invalid() {
+        for (text, expected) in [
+            ("0", Some(None)),
+            ("0s", Some(None)),
+            ("0m", Some(None)),
+            ("30", Some(Some(Duration::from_secs(30)))),
+            ("2m", Some(Some(Duration::from_mins(2)))),
+            ("500ms", Some(Some(Duration::from_millis(500)))),
+            ("-1", None),
+            ("-1s", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse().ok(), expected.map(RequestTimeout), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_before_the_command_is_that_of_the_command_and_contradicts_no_other() {
+        for (arguments, expected) in [
+            ("-n x list", &["x"][..]),
+            ("list -n x", &["x"]),
+            ("-n x list x", &["x"]),
+            ("-n x list -n x", &["x"]),
+            ("-n x explain", &["x"]),
+            ("explain -n x -n y", &["x", "y"]),
+            ("-n x explain -n x", &["x"]),
+        ] {
+            let Command::Hub(command) = read(arguments).unwrap().command else { unreachable!() };
+            let namespaces = match *command {
+                OnHub::List(args) => args.namespace.or(args.in_namespace).into_iter().collect(),
+                OnHub::Explain(args) => args.namespace,
+                OnHub::Test(_) | OnHub::Kubeconfig(_) => unreachable!(),
+            };
+            assert_eq!(namespaces, expected, "{arguments}");
+        }
+        for arguments in [
+            "-n x list -n y",
+            "-n x list y",
+            "-n x list -A",
+            "-n x explain -n y",
+            "-n x explain -n x -n y",
+            "-n x explain y/berlin",
+            "-n x kubeconfig y --account app",
+            "-n x test y/berlin --account app",
+        ] {
+            let error = read(arguments).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{arguments}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_part_of_a_path_of_the_hub_is_valid() {
+        for arguments in [
+            "-n '' list",
+            "-n a/b list",
+            "-n A explain",
+            "--namespace .. list",
+            "list -n a/b",
+            "explain -n ''",
+            "explain --managed-cluster a/b",
+            "explain --managed-cluster ''",
+        ] {
+            let error = read(arguments).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ValueValidation, "{arguments}: {error}");
+        }
+    }
 }

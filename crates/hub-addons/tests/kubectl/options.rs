@@ -88,11 +88,14 @@ async fn the_options_of_kubectl_are_honoured_before_and_after_the_command() {
     let masters = ["--context=right", "--as=nobody", "--as-group=dev", "--as-group=system:masters"];
     ends(&kubectl, &masters, list, 0, "berlin").await;
     ends(&kubectl, &["--as-group=dev"], list, 2, "--as <USER>").await;
+    let between = ["--as-group=dev", "list", "--as-group=system:masters"];
+    ends(&kubectl, &["--context=right", "--as=nobody"], &between, 0, "berlin").await;
     let other = hub.kubeconfig_for("admin").unwrap();
     let other = format!("--kubeconfig={}", other.display());
     ends(&kubectl, &[&other, "--namespace=team"], list, 0, "berlin").await;
     ends(&kubectl, &["--context=silent", "--request-timeout=1s"], list, 2, "cannot").await;
     ends(&kubectl, &["--context=right", "--request-timeout=0"], list, 0, "berlin").await;
+    ends(&kubectl, &["--context=right", "--request-timeout=0s"], list, 0, "berlin").await;
     ends(&kubectl, &["--context=right", "--request-timeout=30"], list, 0, "berlin").await;
     ends(&kubectl, &["--request-timeout=soon"], list, 2, "expected a duration").await;
 }
@@ -108,6 +111,7 @@ async fn the_namespace_is_an_option_of_every_command_and_contradicts_none() {
     ends(&kubectl, &["-n", "other"], &["list", "team"], 2, "").await;
     ends(&kubectl, team, &["explain", "--managed-cluster=berlin"], 1, "team/berlin").await;
     ends(&kubectl, team, &["explain", "other"], 2, "").await;
+    ends(&kubectl, &["--namespace=te/am"], &["list"], 2, "not a valid namespace").await;
     ends(&kubectl, team, &["kubeconfig", "team", account], 0, "proxy.addons.svc").await;
     ends(&kubectl, team, &["kubeconfig", "other", account], 2, "choose one").await;
     ends(&kubectl, team, &["test", "other/berlin", account], 2, "choose one").await;
