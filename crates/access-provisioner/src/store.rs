@@ -1,11 +1,14 @@
-//! The provisioner's state, the updates that its watches make, and the timer of overlaps.
+//! The provisioner's state, the updates that its watches make, and the timers of overlaps and probes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
-use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, CLUSTER_PROXY, Known};
+use hub_core::access::{
+    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, CLUSTER_PROXY, Known, Probe,
+};
 use hub_core::note::{Note, Subject};
+use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Share};
 use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
@@ -17,6 +20,9 @@ use tracing::info;
 
 use crate::settings::{ProvisionerSettings, SourceSettings};
 use crate::tally::Tally;
+
+/// How long cluster-proxy's own controller has to write its entry again after a probe.
+const PROBE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The provisioner's state: its watches fill it, and it computes the share of a profile.
 pub(crate) struct Store {
@@ -77,13 +83,14 @@ impl Store {
         })
     }
 
-    /// Changes the index, and reports if cluster-proxy's own controller turns out to work beside the provisioner.
+    /// Changes the index, and reports whether cluster-proxy's own controller works beside the provisioner, if that is
+    /// news.
     fn update<T>(&self, change: impl FnOnce(&mut AccessIndex) -> T) -> T {
         let (result, is_news) = {
             let mut index = self.index.lock();
-            let before = index.contest_note();
+            let before = index.is_contested();
             let result = change(&mut index);
-            (result, index.contest_note() != before)
+            (result, index.is_contested() != before)
         };
         if is_news {
             self.report_again_on_configuration(&self.configuration_report.lock());
@@ -101,6 +108,27 @@ impl Store {
         };
         if inherited {
             self.after_inherited();
+        }
+        let this = Arc::clone(self);
+        self.host.spawn("the probes of access providers", async move {
+            loop {
+                tokio::time::sleep(PROBE_INTERVAL).await;
+                this.probe();
+            }
+        });
+    }
+
+    /// Probes whether cluster-proxy's own controller still works, if it has worked beside the provisioner.
+    fn probe(&self) {
+        match self.update(AccessIndex::probe_contest) {
+            Probe::Needless => {}
+            Probe::Begun(key) => self.profiles.enqueue(key, Priority::Update),
+            Probe::Over => {
+                info!(
+                    "cluster-proxy's own controller no longer writes access providers, replacing its entries"
+                );
+                self.enqueue_all();
+            }
         }
     }
 

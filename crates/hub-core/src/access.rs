@@ -25,7 +25,7 @@ use crate::note::{Note, Reason};
 use crate::profile::{ObservedProfile, Share, StatusShare};
 use crate::trust::{TrustAnchor, TrustBundle, TrustError};
 
-pub use self::contest::USER_SERVER;
+pub use self::contest::{Probe, USER_SERVER};
 
 /// The provider name that OCM uses and consumers configure.
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";

@@ -2,11 +2,15 @@
 //!
 //! Both publish an entry of the same name, and that controller's contains the serving certificate as well. It writes its
 //! entry after every write of a profile, so the provisioner could replace it without end. Therefore the provisioner
-//! stops once that controller has written its entry to a profile that lacked it: until the certificate or the
-//! configuration changes, it leaves every entry that is exactly what the controller publishes, and replaces any other
-//! as before.
+//! stops once that controller has written its entry to a profile that lacked it: it leaves every entry that is exactly
+//! what the controller publishes, and replaces any other as before.
+//!
+//! The contest ends when the certificate or the configuration changes, or when the controller leaves the entry of one
+//! profile that the provisioner replaces as a probe, so that both together write at most one profile per probe. The
+//! owner of the index has a clock and begins probes ([`AccessIndex::probe_contest`]).
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hub_api::names::ProfileKey;
@@ -24,10 +28,27 @@ pub const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
 pub(super) struct Contest {
     /// The content of the serving Secret, which the controller publishes as a whole.
     served: Option<Served>,
-    /// The profiles that have lacked its entry since the last change of the Secret or the configuration.
+    /// The profiles that have lacked its entry since the contest began or could have begun.
     without: BTreeSet<ProfileKey>,
-    /// Whether one of them has its entry since.
+    /// Whether the controller has written its entry to one of them since.
     is_active: bool,
+    /// The profiles whose entries are left.
+    left: BTreeSet<ProfileKey>,
+    /// The profile of the latest probe.
+    probe: Option<ProfileKey>,
+    /// Whether its entry has not been replaced yet.
+    is_due: bool,
+}
+
+/// What follows from the result of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Probe {
+    /// There is no contest.
+    Needless,
+    /// The entry of this profile is to be replaced.
+    Begun(ProfileKey),
+    /// The contest is over: every entry is to be replaced.
+    Over,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -37,10 +58,9 @@ struct Served {
 }
 
 impl Contest {
-    /// Records a change of what the controller publishes.
+    /// Forgets what the controller has written, since it publishes something else or no longer works.
     pub(super) fn restart(&mut self) {
-        self.without.clear();
-        self.is_active = false;
+        *self = Self { served: self.served.take(), ..Self::default() };
     }
 
     /// Whether the Secret contains a certificate, which has therefore not been replaced there.
@@ -49,13 +69,42 @@ impl Contest {
         certificates.is_some_and(|certificates| certificates.anchors().any(|it| it == anchor))
     }
 
-    /// Records whether a profile has the controller's entry.
-    fn observe(&mut self, key: &ProfileKey, is_theirs: bool) {
-        if !is_theirs {
+    /// Records whether a profile has the controller's entry, `None` if that is unknown; returns whether the entry is
+    /// left.
+    fn observe(&mut self, key: &ProfileKey, is_theirs: Option<bool>) -> bool {
+        if is_theirs == Some(false) {
             self.without.insert(key.clone());
-        } else if self.without.contains(key) {
-            self.is_active = true;
+        } else {
+            let was_without = self.without.remove(key);
+            self.is_active |= was_without && is_theirs == Some(true);
         }
+        if !self.is_active || is_theirs != Some(true) {
+            self.left.remove(key);
+            return false;
+        }
+        // A probe is one write, whether it succeeds or not.
+        if self.probe.as_ref() == Some(key) && std::mem::take(&mut self.is_due) {
+            self.left.remove(key);
+            return false;
+        }
+        self.left.insert(key.clone());
+        true
+    }
+
+    fn probe(&mut self) -> Probe {
+        if !self.is_active {
+            return Probe::Needless;
+        }
+        let survives = self.probe.as_ref().is_some_and(|key| self.without.contains(key));
+        // Another profile each time: the write of one may be refused.
+        let after = self.probe.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut next = self.left.range((after, Bound::Unbounded)).chain(&self.left);
+        let Some(key) = next.next().filter(|_| !survives).cloned() else {
+            self.restart();
+            return Probe::Over;
+        };
+        (self.probe, self.is_due) = (Some(key.clone()), true);
+        Probe::Begun(key)
     }
 }
 
@@ -101,27 +150,36 @@ impl AccessIndex {
     /// what the profile has had before.
     pub fn decide(&mut self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Option<Offer> {
         let Some(observed) = observed else {
-            self.contest.without.remove(key);
+            self.contest.observe(key, None);
             return None;
         };
         let is_theirs = self.is_ocms(key, observed);
-        if let Some(is_theirs) = is_theirs {
-            self.contest.observe(key, is_theirs);
-        }
-        if is_theirs == Some(true) && self.contest.is_active {
+        if self.contest.observe(key, is_theirs) {
             return Some(Offer::Keep(Withheld::Contested));
         }
         Some(self.offer(key, observed))
     }
 
+    /// Whether cluster-proxy's own controller undoes what the provisioner writes.
+    #[must_use]
+    pub fn is_contested(&self) -> bool {
+        self.contest.is_active
+    }
+
+    /// Concludes the previous probe, and begins the next one during a contest. Between two calls, the controller must
+    /// have the time to write its entry again.
+    pub fn probe_contest(&mut self) -> Probe {
+        self.contest.probe()
+    }
+
     /// The finding on cluster-proxy's own controller, while it undoes what the provisioner writes.
     #[must_use]
     pub fn contest_note(&self) -> Option<Note> {
-        self.contest.is_active.then(|| {
+        self.is_contested().then(|| {
             let message = format!(
                 "cluster-proxy's own controller writes the access provider {DEFAULT_PROVIDER:?} of ClusterProfiles, \
                  too, and its entries are left as they are: disable the feature gate ClusterProfileAccessProvider of \
-                 cluster-proxy, then restart the access provisioner"
+                 cluster-proxy; the access provisioner replaces the entries within 20 minutes after that"
             );
             Note::new(Reason::AccessProviderContested, message)
         })

@@ -1,10 +1,10 @@
 //! The provisioner beside cluster-proxy's own controller: they write each profile at most once each for a change, and
-//! the provisioner keeps no entry but the one that this controller publishes.
+//! one profile for a probe; the provisioner keeps no entry but the one that this controller publishes.
 
 #![cfg(test)]
 
 use hub_api::names::ProfileKey;
-use hub_core::access::{AccessIndex, AccessSource, Known, Offer, Withheld};
+use hub_core::access::{AccessIndex, AccessSource, Known, Offer, Probe, Withheld};
 use hub_core::note::Reason;
 use hub_core::profile::ObservedProfile;
 use hub_core::trust::TrustBundle;
@@ -179,6 +179,68 @@ fn beside_ocms_controller_a_change_causes_at_most_two_writes_of_a_profile() {
         assert!(!hub.is_reported());
         assert_eq!(hub.published(2), None, "c3 does not have the addon");
     }
+}
+
+#[test]
+fn an_entry_that_both_publish_is_withdrawn_with_the_addon() {
+    // Of a self-signed certificate, both publish the same.
+    let mut hub = Hub::new(ROOT, |_| Value::Null, 9092, false);
+    hub.settle();
+    assert_eq!(hub.published(2), None, "the profile exists before its addon");
+    for (has_addon, published) in [(true, Some(ROOT)), (false, None)] {
+        hub.index.set_addon(&"c3".into(), has_addon);
+        assert_eq!(hub.settle(), [0, 0, 1]);
+        assert_eq!(hub.published(2).as_deref(), published);
+        assert!(!hub.is_reported(), "our own entry is not evidence of another controller");
+    }
+}
+
+#[test]
+fn a_contest_ends_once_ocms_controller_leaves_the_entry_that_a_probe_replaced() {
+    let begun = |cluster| Probe::Begun(key(cluster));
+    let served = chain(LEAF);
+    let mut hub = Hub::new(&served, |cluster| ocms(cluster, &served), 9092, true);
+    assert_eq!(hub.index.probe_contest(), Probe::Needless);
+    hub.settle();
+    for (is_ocm_on, probe, writes, is_reported) in [
+        // While it works, each probe is one write of each.
+        (true, begun("c1"), [2, 0, 0], true),
+        (true, begun("c2"), [0, 2, 0], true),
+        (true, begun("c3"), [0, 0, 2], true),
+        (true, begun("c1"), [2, 0, 0], true),
+        // It is turned off.
+        (false, begun("c2"), [0, 1, 0], true),
+        (false, Probe::Over, [1, 0, 1], false),
+        (false, Probe::Needless, [0, 0, 0], false),
+    ] {
+        hub.is_ocm_on = is_ocm_on;
+        assert_eq!(hub.index.probe_contest(), probe);
+        assert_eq!((hub.settle(), hub.is_reported()), (writes, is_reported), "{probe:?}");
+        assert_eq!(hub.settle(), [0, 0, 0], "{probe:?}");
+    }
+    assert_eq!((hub.published(0).as_deref(), hub.published(2)), (Some(ROOT), None));
+    // It is turned on again.
+    hub.is_ocm_on = true;
+    hub.entries[0] = ocms("c1", &served);
+    assert_eq!((hub.settle(), hub.is_reported()), ([0, 0, 0], true));
+}
+
+#[test]
+fn an_entry_that_a_probe_did_not_replace_does_not_end_a_contest() {
+    let served = chain(LEAF);
+    let mut hub = Hub::new(&served, |cluster| ocms(cluster, &served), 9092, true);
+    hub.settle();
+    let probed: Vec<_> = (0..3).map(|_| hub.index.probe_contest()).collect();
+    assert_eq!(probed, CLUSTERS.map(|cluster| Probe::Begun(key(cluster))), "none is written in time");
+    // A write that fails is not repeated.
+    assert!(matches!(hub.decide("c3"), Offer::Withdraw(Withheld::NoAddon)));
+    assert_eq!(hub.decide("c3"), Offer::Keep(Withheld::Contested));
+    assert_eq!(hub.index.probe_contest(), Probe::Begun(key("c1")));
+    // Nothing is left to be probed.
+    for cluster in CLUSTERS {
+        hub.index.decide(&key(cluster), None);
+    }
+    assert_eq!((hub.index.probe_contest(), hub.is_reported()), (Probe::Over, false));
 }
 
 #[test]
