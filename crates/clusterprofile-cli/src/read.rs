@@ -24,7 +24,7 @@ use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, SyncSettings};
 use hub_core::credential::source::TokenSource;
 use hub_core::explain::observed::{
-    AccountPermission, Lease, Observed, OcmGate, Rbac, Readers, enabled_gates,
+    AccountPermission, Lease, OCM_GATES, Observed, OcmGate, Rbac, Readers, enabled_gates,
 };
 use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
@@ -45,11 +45,6 @@ use crate::requests::{Got, Listing, get, list, profile_version};
 
 /// The controllers whose Leases are read.
 const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
-
-/// The object with the feature gates of OCM's registration controller.
-const CLUSTER_MANAGER: &str = "cluster-manager";
-/// The Deployments of OCM's addons whose arguments have feature gates.
-const ADDON_MANAGERS: [&str; 2] = ["cluster-proxy-addon-manager", "managed-serviceaccount-addon-manager"];
 
 /// Objects in namespaces, and the namespaces of which all were read.
 struct Spread<K> {
@@ -227,33 +222,31 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The feature gates of OCM's registration controller, of cluster-proxy and of managed-serviceaccount.
+    /// The objects that enable the feature gates of OCM.
     async fn ocm(&self, hub: &mut Observed) -> Result<(), HubError> {
         let kind = GroupVersionKind::gvk("operator.open-cluster-management.io", "v1", "ClusterManager");
-        let api: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::from_gvk(&kind));
-        if let Got::Found(object) = get(&api, CLUSTER_MANAGER).await? {
-            let field = "spec.registrationConfiguration.featureGates";
-            let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
-            let enabled = gates.as_array().into_iter().flatten().filter(|gate| gate["mode"] == "Enable");
-            for gate in enabled.filter_map(|gate| gate["feature"].as_str()) {
-                let object = Object::cluster_scoped("ClusterManager", CLUSTER_MANAGER);
-                hub.ocm_gates.push(OcmGate { gate: gate.to_owned(), object, field });
-            }
-        }
-        let api: Api<Deployment> = Api::all(self.client());
-        for name in ADDON_MANAGERS {
-            let params = ListParams::default().fields(&format!("metadata.name={name}"));
-            let Listing::All(found) = list(&api, &params).await? else { continue };
-            for deployment in found {
-                let namespace = deployment.namespace().unwrap_or_default();
-                let containers = &deployment.spec.template.spec.containers;
-                let arguments = containers.iter().flat_map(|container| container.args.iter().flatten());
-                for gate in enabled_gates(arguments.map(String::as_str)) {
-                    let object = Object::namespaced("Deployment", &namespace, name);
-                    let field = "spec.template.spec.containers[].args";
-                    hub.ocm_gates.push(OcmGate { gate: gate.to_owned(), object, field });
-                }
-            }
+        let managers: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::from_gvk(&kind));
+        let deployments: Api<Deployment> = Api::all(self.client());
+        for OcmGate { gate, kind, name, .. } in OCM_GATES {
+            let enabling = if kind == "Deployment" {
+                let params = ListParams::default().fields(&format!("metadata.name={name}"));
+                let Listing::All(mut found) = list(&deployments, &params).await? else { continue };
+                found.retain(|deployment| enables(deployment, gate));
+                let namespaces = found.into_iter().map(|it| it.namespace().unwrap_or_default());
+                namespaces.map(|namespace| Object::namespaced(kind, &namespace, name)).collect()
+            } else {
+                let is_enabled = match get(&managers, name).await? {
+                    Got::Found(object) => {
+                        let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
+                        let mut gates = gates.as_array().into_iter().flatten();
+                        gates.any(|it| it["feature"] == gate && it["mode"] == "Enable")
+                    }
+                    Got::Absent => false,
+                    Got::Refused => continue,
+                };
+                is_enabled.then(|| Object::cluster_scoped(kind, name)).into_iter().collect()
+            };
+            hub.ocm_gates.insert(gate, enabling);
         }
         Ok(())
     }
@@ -471,6 +464,13 @@ impl<'a> Reading<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether the containers of a Deployment enable a feature gate.
+fn enables(deployment: &Deployment, gate: &str) -> bool {
+    let containers = deployment.spec.template.spec.containers.iter();
+    let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
+    enabled_gates(arguments.map(String::as_str)).any(|it| it == gate)
 }
 
 fn namespaced<K>(client: Client, namespace: Option<&str>) -> Api<K>

@@ -52,6 +52,8 @@ pub struct PodSpec {
 pub struct Container {
     /// Its image.
     pub image: Option<String>,
+    /// Its command, instead of that of the image.
+    pub command: Option<Vec<String>>,
     /// The arguments of its command.
     pub args: Option<Vec<String>>,
 }

@@ -279,7 +279,7 @@ fn withheld_text(why: Withheld) -> &'static str {
         Withheld::NoRoom => "other access providers fill the list of the profile",
         Withheld::Contested => {
             "cluster-proxy's own controller has written the access provider: disable its feature gate \
-             ClusterProfileAccessProvider"
+             ClusterProfileAccessProvider; the access provisioner replaces the entry within 20 minutes after that"
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::observed::{Leading, Observed};
+use super::observed::{Leading, OCM_GATES, Observed, OcmGate};
 use super::{Code, Finding, Findings, Mark, Object, Step};
+use crate::access::DEFAULT_PROVIDER;
 
 /// The controller that writes ClusterProfiles.
 pub(super) const PROJECTOR: &str = "profile-projector";
@@ -11,13 +12,6 @@ pub(super) const PROJECTOR: &str = "profile-projector";
 pub(super) const PROVISIONER: &str = "access-provisioner";
 /// The controller that copies tokens.
 pub(super) const SYNCER: &str = "credential-syncer";
-
-/// Our controllers, each with the feature gate of OCM's own controller that writes the same objects.
-const OCM_GATES: [(&str, &str); 3] = [
-    (PROJECTOR, "ClusterProfile"),
-    (PROVISIONER, "ClusterProfileAccessProvider"),
-    (SYNCER, "ClusterProfileCredSyncer"),
-];
 
 /// The controllers that have a pending write.
 pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
@@ -75,18 +69,33 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
             }),
         }
     }
-    for (controller, gate) in OCM_GATES {
-        if matches!(hub.leading(controller), Leading::Unknown | Leading::NoLease) {
+    for ocm in OCM_GATES {
+        // Under another name, both write access providers of their own.
+        let is_apart = ocm.controller == PROVISIONER && hub.access.provider() != DEFAULT_PROVIDER;
+        if is_apart || matches!(hub.leading(ocm.controller), Leading::Unknown | Leading::NoLease) {
             continue;
         }
-        for enabled in hub.ocm_gates.iter().filter(|enabled| enabled.gate == gate) {
-            let object = &enabled.object;
+        let OcmGate { gate, kind, name, field, .. } = ocm;
+        let Some(enabling) = hub.ocm_gates.get(gate) else {
+            let object = Object::cluster_scoped(kind, name);
+            let verb = if kind == "Deployment" { "list" } else { "get" };
+            findings.add(
+                Finding::new(Step::Controllers, Mark::Unknown, Code::NotReadable, object)
+                    .field(field, gate)
+                    .fix(format!(
+                        "kubectl auth can-i {verb} {}s/{name} --all-namespaces",
+                        kind.to_lowercase()
+                    )),
+            );
+            continue;
+        };
+        for object in enabling {
             let namespace = object.namespace.iter().map(|namespace| format!("--namespace {namespace} "));
             let namespace: String = namespace.collect();
             let fix = format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
             findings.add(
                 Finding::new(Step::Controllers, Mark::Problem, Code::OcmGateEnabled, object.clone())
-                    .field(enabled.field, gate)
+                    .field(field, gate)
                     .fix(fix),
             );
         }

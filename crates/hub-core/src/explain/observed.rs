@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::Object;
+use super::controllers::{PROJECTOR, PROVISIONER, SYNCER};
 use crate::access::{self, AccessIndex};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
@@ -46,8 +47,8 @@ pub struct Observed {
     pub credentials: CredentialIndex,
     /// The Leases of the controllers by the controllers' names; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// The enabled feature gates of OCM, as far as they can be read.
-    pub ocm_gates: Vec<OcmGate>,
+    /// The objects that enable the feature gates of OCM, by gate; a gate that cannot be read is missing.
+    pub ocm_gates: BTreeMap<&'static str, Vec<Object>>,
     /// The readers of Secrets, by namespace.
     pub readers: BTreeMap<Namespace, Readers>,
     /// The objects that grant permissions on a cluster to its accounts.
@@ -80,7 +81,7 @@ impl Observed {
             knows_anchors: false,
             credentials,
             leases: None,
-            ocm_gates: Vec::new(),
+            ocm_gates: BTreeMap::new(),
             readers: BTreeMap::new(),
             permissions: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -114,6 +115,12 @@ impl Observed {
         self.profiles.insert(key, ShownProfile { observed, last_writer });
     }
 
+    /// Whether the feature gate of OCM beside this controller of ours is known to be off.
+    pub(super) fn is_ocm_off(&self, controller: &str) -> bool {
+        let gate = OCM_GATES.iter().find(|gate| gate.controller == controller);
+        gate.and_then(|gate| self.ocm_gates.get(gate.gate)).is_some_and(Vec::is_empty)
+    }
+
     /// Whether everything is known that grants clusters to a namespace.
     pub(super) fn knows_fleet(&self, namespace: &Namespace) -> bool {
         self.knows_clusters && self.knows_sets && self.bindings_of.has(namespace)
@@ -129,22 +136,55 @@ impl Observed {
     }
 }
 
-/// An enabled feature gate of OCM.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A feature gate of OCM whose controller writes the same objects as one of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OcmGate {
     /// Its name.
-    pub gate: String,
-    /// The object that enables it.
-    pub object: Object,
-    /// The field of the object.
+    pub gate: &'static str,
+    /// The name of our controller.
+    pub controller: &'static str,
+    /// The kind of the object that enables it.
+    pub kind: &'static str,
+    /// The name of that object.
+    pub name: &'static str,
+    /// The field of that object.
     pub field: &'static str,
 }
 
-/// The feature gates that the arguments of a program enable.
+/// The arguments of a Deployment.
+const ARGUMENTS: &str = "spec.template.spec.containers[].args";
+
+/// The feature gates of OCM's registration controller, of cluster-proxy and of managed-serviceaccount.
+pub const OCM_GATES: [OcmGate; 3] = [
+    OcmGate {
+        gate: "ClusterProfile",
+        controller: PROJECTOR,
+        kind: "ClusterManager",
+        name: "cluster-manager",
+        field: "spec.registrationConfiguration.featureGates",
+    },
+    OcmGate {
+        gate: "ClusterProfileAccessProvider",
+        controller: PROVISIONER,
+        kind: "Deployment",
+        name: "cluster-proxy-addon-manager",
+        field: ARGUMENTS,
+    },
+    OcmGate {
+        gate: "ClusterProfileCredSyncer",
+        controller: SYNCER,
+        kind: "Deployment",
+        name: "managed-serviceaccount-addon-manager",
+        field: ARGUMENTS,
+    },
+];
+
+/// The feature gates that the arguments of a program enable, with the values that Go's `strconv.ParseBool` accepts.
 pub fn enabled_gates<'a>(arguments: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
     let gates = arguments.into_iter().filter_map(|argument| argument.strip_prefix("--feature-gates="));
     let gates = gates.flat_map(|gates| gates.split(',')).filter_map(|gate| gate.split_once('='));
-    gates.filter(|(_, value)| value.eq_ignore_ascii_case("true")).map(|(gate, _)| gate.trim())
+    let is_true = |value: &str| matches!(value.trim(), "1" | "t" | "T" | "TRUE" | "true" | "True");
+    gates.filter(move |(_, value)| is_true(value)).map(|(gate, _)| gate.trim())
 }
 
 /// A ClusterProfile.

@@ -168,6 +168,7 @@ impl Pair<'_> {
         let configured = access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
         if hub.access.is_ocms(key, observed) == Some(true)
             && matches!(hub.leading(PROVISIONER), Leading::Leads(_))
+            && !hub.is_ocm_off(PROVISIONER)
         {
             findings.add(self.withheld(Withheld::Contested));
             return;
@@ -234,17 +235,26 @@ impl Pair<'_> {
     /// The entry differs from the provisioner's next write. A provisioner at work would have written an entry that leads
     /// elsewhere: it has other settings than this question.
     fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> super::Finding {
+        let value = entry.map_or("none", |entry| entry.server.as_str());
+        let finding = |mark| {
+            self.finding(Step::AccessProvider, mark, Code::AccessOutdated, self.profile_object())
+                .field(field, value)
+        };
+        let is_ocms = self.profile().and_then(|it| self.hub.access.is_ocms(self.key, &it.observed));
+        if is_ocms == Some(true) && matches!(self.hub.leading(PROVISIONER), Leading::Leads(_)) {
+            return finding(Mark::Problem)
+                .message(
+                    "cluster-proxy's own controller has written the access provider, and no longer has its feature gate \
+                     on: the access provisioner replaces the entry within 20 minutes",
+                )
+                .fix(self.controller_command(PROVISIONER));
+        }
         let leads_elsewhere = entry.is_some_and(|entry| match offer {
             Offer::Publish(new) => new.cluster.as_ref().is_none_or(|new| new.server != entry.server),
             Offer::Withdraw(_) => true,
             Offer::Keep(_) => false,
         });
         let may_work = matches!(self.hub.leading(PROVISIONER), Leading::Leads(_) | Leading::Unknown);
-        let value = entry.map_or("none", |entry| entry.server.as_str());
-        let finding = |mark| {
-            self.finding(Step::AccessProvider, mark, Code::AccessOutdated, self.profile_object())
-                .field(field, value)
-        };
         if leads_elsewhere && may_work {
             finding(Mark::Unknown)
                 .message(

@@ -12,9 +12,9 @@ mod steps;
 use std::collections::BTreeMap;
 
 use hub_api::labels;
-use hub_core::access::Known;
+use hub_core::access::{self, AccessIndex, AccessSource, Known};
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
-use hub_core::explain::observed::{Lease, Observed, OcmGate, enabled_gates};
+use hub_core::explain::observed::{Lease, OCM_GATES, Observed, enabled_gates};
 use hub_core::explain::{Mark, Object, Question, Step, explain};
 use hub_core::fleet::Fleet;
 use hub_core::project::ProjectionSettings;
@@ -60,16 +60,17 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
     assert_eq!(trouble(nobody_writes), expected);
 
     // A gate of OCM is a problem if it is that of a controller of ours that runs.
-    let beside = |controllers: &[&str], gate: &str| {
+    let beside = |controllers: &[&str], gate: &'static str| {
         let mut hub = Scene::in_order().observed();
         hub.leases.as_mut().unwrap().retain(|name, _| controllers.contains(&name.as_str()));
         let object = Object::namespaced("Deployment", "ocm", "manager");
-        hub.ocm_gates.push(OcmGate { gate: gate.to_owned(), object, field: "args" });
+        hub.ocm_gates.insert(gate, vec![object]);
         let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
         let problems = findings.filter(|finding| finding.mark != Mark::Ok);
         problems.map(|finding| (finding.code.as_str().to_owned(), finding.fix.unwrap())).collect::<Vec<_>>()
     };
-    let gates = ["ClusterProfile", "ClusterProfileAccessProvider", "ClusterProfileCredSyncer"];
+    let gates = OCM_GATES.map(|ocm| ocm.gate);
+    assert_eq!(OCM_GATES.map(|ocm| ocm.controller), CONTROLLERS);
     let enabled =
         [("OcmGateEnabled".to_owned(), "kubectl --namespace ocm edit deployment manager".to_owned())];
     for (controller, gate) in CONTROLLERS.into_iter().zip(gates) {
@@ -93,17 +94,83 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
 
 #[test]
 fn the_gates_of_a_program_are_those_that_its_arguments_enable() {
-    let table: [(&[&str], &[&str]); 5] = [
+    let table: [(&[&str], &[&str]); 7] = [
         (&[], &[]),
         (&["--leader-elect=true", "--feature-gates=A=true"], &["A"]),
         (&["--feature-gates=A=false,B=True,C=true"], &["B", "C"]),
         (&["--feature-gates=A=true", "--feature-gates=B=true"], &["A", "B"]),
-        (&["A=true", "--feature-gates", "--feature-gates=A,=true=,B=1"], &[]),
+        (&["A=true", "--feature-gates", "--feature-gates=A,=true=,B=tRUE,C=yes"], &[]),
+        (&["--feature-gates=A=1,B=t,C=T,D=TRUE, E = true "], &["A", "B", "C", "D", "E"]),
+        (&["--feature-gates=A=0,B=f,C=F,D=FALSE,E=False"], &[]),
     ];
     for (arguments, gates) in table {
         let enabled: Vec<_> = enabled_gates(arguments.iter().copied()).collect();
         assert_eq!(enabled, gates, "{arguments:?}");
     }
+}
+
+#[test]
+fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
+    let unread = || Scene::in_order().observing(|hub| hub.ocm_gates.clear());
+    let unknown = |scene: Scene| {
+        let findings = scene.explained().findings.into_iter().filter(|finding| finding.mark != Mark::Ok);
+        let shown =
+            findings.map(|it| (it.code.as_str().to_owned(), it.mark, it.object.name, it.fix.unwrap()));
+        shown.collect::<Vec<_>>()
+    };
+    let expected = [
+        "get clustermanagers/cluster-manager",
+        "list deployments/cluster-proxy-addon-manager",
+        "list deployments/managed-serviceaccount-addon-manager",
+    ]
+    .map(|what| {
+        let name = what.split('/').next_back().unwrap().to_owned();
+        let fix = format!("kubectl auth can-i {what} --all-namespaces");
+        ("NotReadable".to_owned(), Mark::Unknown, name, fix)
+    });
+    assert_eq!(unknown(unread()), expected);
+    // Beside a controller of ours that does not run, or writes another entry, it does not matter.
+    let none = unread().observing(|hub| hub.leases = Some(BTreeMap::new()));
+    assert_eq!(unknown(none), []);
+    let mut hub = unread().observed();
+    hub.access =
+        AccessIndex::new("ours", AccessSource::Static("https://front/{cluster}".parse().unwrap()), true);
+    let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
+    let unread = findings.filter(|finding| finding.code.as_str() == "NotReadable");
+    assert_eq!(
+        unread.map(|finding| finding.object.name).collect::<Vec<_>>(),
+        ["cluster-manager", "managed-serviceaccount-addon-manager"]
+    );
+}
+
+#[test]
+fn an_entry_of_ocms_controller_is_contested_unless_its_gate_is_off() {
+    const SERVED: &str =
+        concat!(include_str!("certificates/rsa-leaf.crt"), include_str!("certificates/rsa-root.crt"));
+    const GATE: &str = "ClusterProfileAccessProvider";
+    let server = "https://cluster-proxy-addon-user.proxy:9092/c1".to_owned();
+    let entry = access::entry("open-cluster-management", &"c1".into(), server, SERVED);
+    let theirs = || {
+        let profile = json!({ "status": { "accessProviders": [entry.clone()] } });
+        Scene::in_order().profile(&profile).observing(|hub| {
+            hub.access = access(RSA);
+            hub.access.set_served(hub.access.place(), SERVED.as_bytes());
+        })
+    };
+    let step = |code: &str| (Step::AccessProvider, code.to_owned(), Mark::Problem);
+    let outdated = theirs();
+    assert_eq!(outdated.trouble(), [step("AccessOutdated")]);
+    let texts: Vec<_> = outdated.explained().findings.into_iter().map(|it| it.message).collect();
+    assert!(texts.iter().any(|text| text.contains("within 20 minutes")), "{texts:?}");
+    let unread = theirs().observing(|hub| drop(hub.ocm_gates.remove(GATE)));
+    let unknown = (Step::Controllers, "NotReadable".to_owned(), Mark::Unknown);
+    assert_eq!(unread.trouble(), [unknown, step("AccessProviderContested")]);
+    let on = theirs().observing(|hub| {
+        let object = Object::namespaced("Deployment", "ocm", "cluster-proxy-addon-manager");
+        hub.ocm_gates.insert(GATE, vec![object]);
+    });
+    let enabled = (Step::Controllers, "OcmGateEnabled".to_owned(), Mark::Problem);
+    assert_eq!(on.trouble(), [enabled, step("AccessProviderContested")]);
 }
 
 fn replace_lease(hub: &mut Observed, lease: Lease) {

@@ -2,7 +2,7 @@
 
 use hub_api::names::Namespace;
 use hub_core::access::{AccessIndex, AccessSource, Known};
-use hub_core::explain::observed::{AccountPermission, Lease, Observed, Rbac, Readers};
+use hub_core::explain::observed::{AccountPermission, Lease, OCM_GATES, Observed, Rbac, Readers};
 use hub_core::explain::{Explanation, Mark, Question, Step, explain};
 use hub_core::fleet::Fleet;
 use hub_core::project::{self, ProjectionSettings};
@@ -101,6 +101,7 @@ impl Scene {
         hub.bindings_of.add(None);
         hub.profiles_of.add(None);
         hub.leases = Some(CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into());
+        hub.ocm_gates = OCM_GATES.map(|ocm| (ocm.gate, Vec::new())).into();
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
         hub.apply_profile(pair, &metadata, &profile);
         hub.readers.insert("team".into(), readers("c1-kueue"));

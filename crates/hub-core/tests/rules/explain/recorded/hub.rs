@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hub_core::explain::observed::{Lease, Observed, OcmGate};
+use hub_core::explain::observed::{Lease, Observed};
 use hub_core::explain::{Object, Question};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn replace(hub: &mut Observed, lease: Lease) {
 
 fn ocm_gate(hub: &mut Observed) {
     let object = Object::cluster_scoped("ClusterManager", "cluster-manager");
-    hub.ocm_gates.push(OcmGate { gate: "ClusterProfile".to_owned(), object, field: "spec.gates" });
+    hub.ocm_gates.insert("ClusterProfile", vec![object]);
 }
 
 /// A profile that another field manager has written last, in these fields.
