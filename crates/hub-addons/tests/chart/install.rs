@@ -266,11 +266,11 @@ async fn notes_warn_of_problems_on_the_hub() {
     world::delete(&hub.ocm, &off).await;
 
     // The gates of OCM's addons, wherever these are installed.
-    for (name, gate) in [
-        ("cluster-proxy-addon-manager", "ClusterProfileAccessProvider"),
-        ("managed-serviceaccount-addon-manager", "ClusterProfileCredSyncer"),
+    for (name, gate, on) in [
+        ("cluster-proxy-addon-manager", "ClusterProfileAccessProvider", "T"),
+        ("managed-serviceaccount-addon-manager", "ClusterProfileCredSyncer", "1"),
     ] {
-        let deployment = |value: bool| {
+        let deployment = |value: &str| {
             let labels = json!({ "app": name });
             let argument = format!("--feature-gates=Other=true,{gate}={value}");
             let container = json!({ "name": "manager", "image": "manager", "args": [argument] });
@@ -283,17 +283,20 @@ async fn notes_warn_of_problems_on_the_hub() {
             )
         };
         let warning = format!("WARNING: the gate {gate} of ");
-        deployment(false).create(&hub.ocm).await.unwrap();
+        deployment("0").create(&hub.ocm).await.unwrap();
         let notes = install(&hub, &[PROXY]).await;
         assert!(!notes.contains("WARNING"), "{notes}");
-        deployment(true).update(&hub.ocm).await.unwrap();
+        deployment(on).update(&hub.ocm).await.unwrap();
         let notes = install(&hub, &[PROXY]).await;
         assert_eq!(notes.matches("WARNING").count(), 1, "{notes}");
         assert!(notes.contains(&warning), "{notes}");
+        // Under another name, both write access providers of their own.
+        let notes = install(&hub, &[PROXY, "accessProvider.name=other"]).await;
+        assert_eq!(notes.contains(&warning), gate != "ClusterProfileAccessProvider", "{notes}");
         let off = gate.replacen("ClusterProfile", "featureGates.clusterProfile", 1) + "=false";
         let notes = install(&hub, &[PROXY, &off]).await;
         assert!(!notes.contains(&warning), "{notes}");
-        world::delete(&hub.ocm, &deployment(true)).await;
+        world::delete(&hub.ocm, &deployment(on)).await;
     }
 
     // The same with the operator's configuration.
