@@ -7,7 +7,7 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::consumers::{COMPONENT, OTHERS, allowed, marks, owner, refused, work};
+use crate::consumers::{COMPONENT, OTHERS, allowed, is_missed, marks, owner, refused, work};
 use crate::support::chart::{Attempt, RELEASE, helm, install, install_arguments, run, start, user};
 use crate::support::cluster_permission::{applied, cluster_permission, install_cluster_permission};
 use crate::support::world::{self, get, merge, merge_status};
@@ -316,29 +316,9 @@ async fn each_permission_for_permissions_of_both_kinds_is_missed() {
             let mut fewer = given.clone();
             fewer[index]["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
             fewer.as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
-            merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
-            let mark = hub.audit().mark().await.unwrap();
-            let process = start(&hub, COMPONENT).await;
-            life.happens().await;
-            eventually(&format!("{verb} {resource} is missed"), SOON, async || {
-                let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT));
-                requests.count(|it| it.code == 403 && it.verb == *verb && it.resource == resource) > 0
-            })
-            .await;
-            // A watch that is refused is replaced by lists.
-            if verb != "watch" {
-                let missing = life.missing().await;
-                assert!(!missing.is_empty(), "nothing is missing without {verb} {resource}");
-            }
-            process.stop().await;
-            merge(&hub.ocm, &role, &json!({ "rules": given })).await;
-            let process = start(&hub, COMPONENT).await;
-            eventually(&format!("with {verb} {resource}, nothing is missing"), SOON, async || {
-                let missing = life.missing().await;
-                if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
-            })
-            .await;
-            process.stop().await;
+            let permission = (verb.as_str().unwrap(), resource);
+            let (happens, missing) = (async || life.happens().await, async || life.missing().await);
+            is_missed(&hub, &role, permission, [&fewer, &given], happens, missing).await;
         }
     }
     assert_eq!(round, 9, "five for ClusterPermissions, four for ManifestWorks, which are not created");

@@ -344,35 +344,48 @@ async fn each_permission_of_consumer_access_is_missed() {
                             Object::new(lease, "leases", Some("addons"), "hub-addons-consumer-access");
                         world::delete(&hub.ocm, &lease).await;
                     }
-                    merge(&hub.ocm, &role, &json!({ "rules": fewer })).await;
-                    let mark = hub.audit().mark().await.unwrap();
-                    let process = start(&hub, COMPONENT).await;
-                    life.happens().await;
-                    eventually(&format!("{verb} {resource} is missed"), SOON, async || {
-                        let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT));
-                        requests.count(|it| it.code == 403 && it.verb == *verb && it.resource == *resource)
-                            > 0
-                    })
-                    .await;
-                    // A watch that is refused is replaced by lists.
-                    if verb != "watch" {
-                        let missing = life.missing().await;
-                        assert!(!missing.is_empty(), "nothing is missing without {verb} {resource}");
-                    }
-                    process.stop().await;
-                    merge(&hub.ocm, &role, &json!({ "rules": given })).await;
-                    let process = start(&hub, COMPONENT).await;
-                    eventually(&format!("with {verb} {resource}, nothing is missing"), SOON, async || {
-                        let missing = life.missing().await;
-                        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
-                    })
-                    .await;
-                    process.stop().await;
+                    let permission = (verb.as_str().unwrap(), resource.as_str().unwrap());
+                    let (happens, missing) = (async || life.happens().await, async || life.missing().await);
+                    is_missed(&hub, &role, permission, [&fewer, &given], happens, missing).await;
                     life.ends().await;
                 }
             }
         }
     }
+}
+
+/// Without a permission, by fewer rules of its role, the process is refused and something is missing, until it has the
+/// given ones.
+pub(crate) async fn is_missed(
+    hub: &Hub,
+    role: &Object,
+    (verb, resource): (&str, &str),
+    [fewer, given]: [&Value; 2],
+    happens: impl AsyncFnOnce(),
+    missing: impl AsyncFn() -> Vec<&'static str>,
+) {
+    merge(&hub.ocm, role, &json!({ "rules": fewer })).await;
+    let mark = hub.audit().mark().await.unwrap();
+    let process = start(hub, COMPONENT).await;
+    happens().await;
+    eventually(&format!("{verb} {resource} is missed"), SOON, async || {
+        let requests = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT));
+        requests.count(|it| it.code == 403 && it.verb == verb && it.resource == resource) > 0
+    })
+    .await;
+    // A watch that is refused is replaced by lists.
+    if verb != "watch" {
+        assert!(!missing().await.is_empty(), "nothing is missing without {verb} {resource}");
+    }
+    process.stop().await;
+    merge(&hub.ocm, role, &json!({ "rules": given })).await;
+    let process = start(hub, COMPONENT).await;
+    eventually(&format!("with {verb} {resource}, nothing is missing"), SOON, async || {
+        let missing = missing().await;
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+    })
+    .await;
+    process.stop().await;
 }
 
 /// An account as consumer access creates it.
