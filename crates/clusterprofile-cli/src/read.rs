@@ -19,6 +19,7 @@ use hub_api::workloads::Deployment;
 use hub_core::access::{
     AccessIndex, AccessSource, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET,
 };
+use hub_core::consumer_access::AccessKind;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, SyncSettings};
@@ -435,13 +436,10 @@ impl<'a> Reading<'a> {
         }
         // Only for the named clusters, since ManifestWorks are many and large.
         for cluster in &self.question.clusters {
-            let kinds = [
-                ("work.open-cluster-management.io", "v1", "ManifestWork"),
-                ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
-            ];
             let mut permissions = Vec::new();
             let mut refused = false;
-            for (group, version, kind) in kinds {
+            for access in AccessKind::PERMISSIONS {
+                let (group, version, kind) = access.gvk();
                 let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
                 let api: Api<DynamicObject> =
                     Api::namespaced_with(self.client(), cluster.as_str(), &resource);
@@ -452,9 +450,11 @@ impl<'a> Reading<'a> {
                 for object in objects {
                     hub.apply_finalizers(kind, object.meta());
                     let value = serde_json::to_value(&object).unwrap_or(Value::Null);
-                    permissions.extend(match kind {
-                        "ManifestWork" => AccountPermission::of_manifest_work(&value),
-                        _ => AccountPermission::of_cluster_permission(&value),
+                    permissions.extend(match access {
+                        AccessKind::ClusterPermission => AccountPermission::of_cluster_permission(&value),
+                        AccessKind::Account | AccessKind::ManifestWork => {
+                            AccountPermission::of_manifest_work(&value)
+                        }
                     });
                 }
             }

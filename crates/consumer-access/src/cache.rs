@@ -29,28 +29,17 @@ pub(crate) fn shown(object: Result<DynamicObject, Unreadable>) -> ObservedObject
 pub(crate) trait CacheKey: Clone + Ord + Hash {
     /// Whether the content of an object of another owner matters.
     fn is_declared(&self, settings: &AccessSettings) -> bool;
-
-    /// Whether a watch shows its object.
-    fn is_of(&self, watch: &WatchName) -> bool;
 }
 
 impl CacheKey for AccountKey {
     fn is_declared(&self, settings: &AccessSettings) -> bool {
         settings.consumers.get(&self.account).is_some()
     }
-
-    fn is_of(&self, watch: &WatchName) -> bool {
-        watch.0.as_ref().is_none_or(|account| *account == self.account)
-    }
 }
 
 impl CacheKey for KueueKey {
     fn is_declared(&self, _: &AccessSettings) -> bool {
         false
-    }
-
-    fn is_of(&self, watch: &WatchName) -> bool {
-        watch.0.is_none()
     }
 }
 
@@ -103,10 +92,10 @@ impl<K: CacheKey> ObjectCache<K> {
     }
 
     /// The hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until the next list.
-    pub(crate) fn unlist(&mut self, watch: &WatchName) {
+    pub(crate) fn unlist(&mut self, watch: &WatchName, is_shown: impl Fn(&K) -> bool) {
         self.listed.remove(watch);
         self.writes.remove(watch);
-        self.objects.retain(|key, _| !key.is_of(watch));
+        self.objects.retain(|key, _| !is_shown(key));
     }
 
     /// Stores an object that the watch shows.

@@ -3,12 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::manifest_work::ManifestWork;
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::consumer_access::{
-    AccessKind, AccessPlan, AccessSettings, CLUSTER_PERMISSION_API, Consumer, FoundObject, ObservedAccess,
-    ObservedObject,
+    AccessKind, AccessPlan, AccessSettings, Consumer, FoundObject, ObservedAccess, ObservedObject,
 };
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
@@ -37,15 +34,8 @@ pub(crate) const fn resource(kind: AccessKind) -> &'static str {
 
 /// The API of a kind.
 pub(crate) fn api_resource(kind: AccessKind) -> ApiResource {
-    match kind {
-        AccessKind::Account => ApiResource::erase::<ManagedServiceAccount>(&()),
-        AccessKind::ManifestWork => ApiResource::erase::<ManifestWork>(&()),
-        AccessKind::ClusterPermission => {
-            let (group, version) = CLUSTER_PERMISSION_API;
-            let kind_of = GroupVersionKind::gvk(group, version, "ClusterPermission");
-            ApiResource::from_gvk_with_plural(&kind_of, resource(kind))
-        }
-    }
+    let (group, version, name) = kind.gvk();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), resource(kind))
 }
 
 /// The CRD of ClusterPermission.
@@ -166,7 +156,7 @@ impl Store {
         let mut state = self.state.lock();
         let was_listed = state.cache(kind).is_listed(watch);
         if !is_served {
-            state.cache_mut(kind).unlist(watch);
+            state.cache_mut(kind).unlist(watch, |key| watch_of(kind, key) == *watch);
         } else if was_listed {
             // A watch that is refused is replaced by lists.
             return;

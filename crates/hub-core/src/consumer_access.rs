@@ -34,5 +34,5 @@ mod plan;
 pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, PermissionKind, Rotation};
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, permissions_name};
 pub use kueue::{KUEUE_API, KueueAction, KueueKey, KueuePlan, MAX_CLUSTERS};
-pub use observed::{AccessKind, CLUSTER_PERMISSION_API, FoundObject, ObservedAccess, ObservedObject};
+pub use observed::{AccessKind, FoundObject, ObservedAccess, ObservedObject};
 pub use plan::{AccessAction, AccessPlan};

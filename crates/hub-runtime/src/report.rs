@@ -17,7 +17,7 @@ use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::manifest_work::ManifestWork;
-use hub_core::consumer_access::{CLUSTER_PERMISSION_API, KUEUE_API};
+use hub_core::consumer_access::{AccessKind, KUEUE_API};
 use hub_core::note::{Note, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
@@ -313,14 +313,17 @@ fn name_prefix(name: &str) -> String {
 }
 
 fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> ObjectReference {
-    fn to<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str) -> ObjectReference {
+    fn of(api_version: String, kind: &str, namespace: Option<&str>, name: &str) -> ObjectReference {
         ObjectReference {
-            api_version: Some(K::api_version(&()).into_owned()),
-            kind: Some(K::kind(&()).into_owned()),
+            api_version: Some(api_version),
+            kind: Some(kind.to_owned()),
             namespace: namespace.map(str::to_owned),
             name: Some(name.to_owned()),
             ..ObjectReference::default()
         }
+    }
+    fn to<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str) -> ObjectReference {
+        of(K::api_version(&()).into_owned(), &K::kind(&()), namespace, name)
     }
     let reference = match subject {
         Subject::Cluster(name) => to::<ManagedCluster>(None, name.as_str()),
@@ -340,20 +343,12 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
         Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
         Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
         Subject::ManifestWork(cluster, name) => to::<ManifestWork>(Some(cluster.as_str()), name),
-        Subject::ClusterPermission(cluster, name) => ObjectReference {
-            api_version: Some(format!("{}/{}", CLUSTER_PERMISSION_API.0, CLUSTER_PERMISSION_API.1)),
-            kind: Some("ClusterPermission".to_owned()),
-            namespace: Some(cluster.to_string()),
-            name: Some(name.clone()),
-            ..ObjectReference::default()
-        },
+        Subject::ClusterPermission(cluster, name) => {
+            let (group, version, kind) = AccessKind::ClusterPermission.gvk();
+            of(format!("{group}/{version}"), kind, Some(cluster.as_str()), name)
+        }
         Subject::Crd(name) => to::<CustomResourceDefinition>(None, name),
-        Subject::Kueue(key) => ObjectReference {
-            api_version: Some(format!("{}/{}", KUEUE_API.0, KUEUE_API.1)),
-            kind: Some(key.kind().0.to_owned()),
-            name: Some(key.name().to_owned()),
-            ..ObjectReference::default()
-        },
+        Subject::Kueue(key) => of(format!("{}/{}", KUEUE_API.0, KUEUE_API.1), key.kind().0, None, key.name()),
     };
     ObjectReference { uid: uid.map(str::to_owned), ..reference }
 }

@@ -12,9 +12,6 @@ use super::declaration::{Consumer, duration};
 use super::desired::{AccessSettings, Desired, permissions_name};
 use crate::version::Version;
 
-/// The API of ClusterPermission.
-pub const CLUSTER_PERMISSION_API: (&str, &str) = ("rbac.open-cluster-management.io", "v1alpha1");
-
 /// The objects of the access to a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessKind {
@@ -41,14 +38,20 @@ impl AccessKind {
         }
     }
 
-    pub(super) fn head(self, key: &AccountKey) -> Value {
-        let ((group, version), kind) = match self {
+    /// The group, version and name of the kind.
+    #[must_use]
+    pub const fn gvk(self) -> (&'static str, &'static str, &'static str) {
+        match self {
             Self::Account => {
-                (("authentication.open-cluster-management.io", "v1beta1"), "ManagedServiceAccount")
+                ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount")
             }
-            Self::ManifestWork => (("work.open-cluster-management.io", "v1"), "ManifestWork"),
-            Self::ClusterPermission => (CLUSTER_PERMISSION_API, "ClusterPermission"),
-        };
+            Self::ManifestWork => ("work.open-cluster-management.io", "v1", "ManifestWork"),
+            Self::ClusterPermission => ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
+        }
+    }
+
+    pub(super) fn head(self, key: &AccountKey) -> Value {
+        let (group, version, kind) = self.gvk();
         let metadata = json!({ "name": self.name(key), "namespace": key.cluster.as_str() });
         json!({ "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": metadata })
     }
