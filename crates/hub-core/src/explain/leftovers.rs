@@ -14,23 +14,22 @@ use crate::credential::account::{Account, Scope};
 use crate::credential::copy::ObservedCopy;
 use crate::credential::plan::plan;
 
-/// Whether consumer access maintains an account for a namespace alone.
-fn is_maintained_for(account: &Account, namespace: &Namespace) -> bool {
+/// The namespaces for which consumer access maintains an account.
+fn maintained_for(account: &Account) -> Option<&BTreeSet<Namespace>> {
     match &account.scope {
-        Scope::Only { namespaces, .. } => account.is_maintained && namespaces.contains(namespace),
-        Scope::EveryGrantedNamespace => false,
+        Scope::Only { namespaces, .. } => account.is_maintained.then_some(namespaces),
+        Scope::EveryGrantedNamespace => None,
     }
+}
+
+fn is_maintained_for(account: &Account, namespace: &Namespace) -> bool {
+    maintained_for(account).is_some_and(|namespaces| namespaces.contains(namespace))
 }
 
 /// The namespaces for which copies or maintained accounts exist.
 pub(super) fn namespaces(hub: &Observed) -> BTreeSet<Namespace> {
-    let of_accounts = hub.credentials.accounts().filter_map(|key| {
-        let account = hub.credentials.account(&key).filter(|account| account.is_maintained)?;
-        match &account.scope {
-            Scope::Only { namespaces, .. } => Some(namespaces.clone()),
-            Scope::EveryGrantedNamespace => None,
-        }
-    });
+    let accounts = hub.credentials.accounts();
+    let of_accounts = accounts.filter_map(|key| maintained_for(hub.credentials.account(&key)?).cloned());
     let of_copies = hub.credentials.namespaces_of_copies().cloned();
     of_accounts.flatten().chain(of_copies).collect()
 }
