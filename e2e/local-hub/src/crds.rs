@@ -165,24 +165,20 @@ pub(crate) async fn install(harness: &Client, crds: &[CustomResourceDefinition])
             .create(&PostParams::default(), crd)
             .await
             .map_err(HubError::api(format!("create CustomResourceDefinition {name}")))?;
-        try_eventually(&format!("{name} is served"), PATIENCE, async || is_served(harness, crd).await)
-            .await?;
         Ok::<_, HubError>(())
     }))
     .await?;
-    Ok(())
+    wait_until_served(harness, crds).await
 }
 
-/// Waits until the resources of installed CRDs are served by an API server that has just become ready.
+/// Waits until the resources of CRDs that exist are served to every kind of client.
 pub(crate) async fn wait_until_served(
     harness: &Client,
     crds: &[CustomResourceDefinition],
 ) -> Result<(), HubError> {
     try_join_all(crds.iter().map(async |crd| {
-        try_eventually(&format!("{} is served", name_of(crd)), PATIENCE, async || {
-            try_join_all(served_versions(crd).map(|version| list(harness, crd, version))).await.map(drop)
-        })
-        .await
+        let what = format!("{} is served", name_of(crd));
+        try_eventually(&what, PATIENCE, async || is_served(harness, crd).await).await
     }))
     .await?;
     Ok(())
