@@ -6,6 +6,9 @@ use local_hub::HubError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::ready::{Ready, ReadyFile};
+use super::say;
+
 /// The end of a command that runs until it is stopped.
 pub struct End {
     interrupt: Signal,
@@ -40,6 +43,23 @@ impl End {
             () = stdin => {}
         }
     }
+}
+
+/// Announces that what a command runs is ready, and returns when the command must end.
+pub async fn serve(
+    mut end: End,
+    file: Option<&ReadyFile<'_>>,
+    (ready, summary): (&Ready, &str),
+    what: &str,
+) -> Result<(), HubError> {
+    if let Some(file) = file {
+        file.write(ready)?;
+    }
+    ready.print(summary);
+    say(what);
+    end.comes().await;
+    say("stopping");
+    Ok(())
 }
 
 /// Resolves, by losing its sender, when standard input ends. In a thread that is not joined, because a read cannot be

@@ -6,9 +6,9 @@ use clap::Args;
 use local_hub::field::{self, Addon, ClusterProxy};
 use local_hub::{HubError, Service};
 
-use super::end::End;
+use super::end::{self, End};
+use super::pods;
 use super::ready::{Ready, ReadyFile};
-use super::{pods, say};
 
 /// Run OCM's own cluster-proxy, and the agent of its managed-serviceaccount, between a hub and clusters
 ///
@@ -89,13 +89,14 @@ impl Options {
         let logs = running.proxy.pods().log_directory().display().to_string();
         let proxy = running.service.url();
         let ready = Ready::default().export("PODS_LOGS", &logs).export("FIELD_PROXY", &proxy);
-        if let Some(ready_file) = &ready_file {
-            ready_file.write(&ready)?;
-        }
-        ready.print(&format!("proxy={proxy}"));
-        say("the programs are running; stop them with ^C");
-        end.comes().await;
-        say("stopping");
+        let summary = format!("proxy={proxy}");
+        end::serve(
+            end,
+            ready_file.as_ref(),
+            (&ready, &summary),
+            "the programs are running; stop them with ^C",
+        )
+        .await?;
         drop(running);
         Ok(())
     }

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use local_hub::{HubError, Pods};
 
-use super::end::End;
+use super::end::{self, End};
 use super::ready::{Ready, ReadyFile};
-use super::say;
 
 /// Run the Pods of a hub, as its scheduler and kubelet
 ///
@@ -89,13 +88,9 @@ impl Options {
         };
         let logs = pods.log_directory().display().to_string();
         let ready = Ready::default().export("PODS_LOGS", &logs);
-        if let Some(ready_file) = &ready_file {
-            ready_file.write(&ready)?;
-        }
-        ready.print(&format!("logs={logs}"));
-        say("the Pods are running; stop them with ^C");
-        end.comes().await;
-        say("stopping");
+        let summary = format!("logs={logs}");
+        end::serve(end, ready_file.as_ref(), (&ready, &summary), "the Pods are running; stop them with ^C")
+            .await?;
         drop(pods);
         Ok(())
     }

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use local_hub::{HubError, ServingAuthority, ServingCertificate, Upstream, UserServer};
 
-use super::end::End;
+use super::end::{self, End};
 use super::ready::{Ready, ReadyFile};
-use super::say;
 
 /// Files in the serving directory, named as in cluster-proxy's Secret.
 const AUTHORITY: &str = "ca.crt";
@@ -96,7 +95,7 @@ fn cluster(argument: &str) -> Result<(String, PathBuf), String> {
 impl Options {
     /// Starts the server, and returns when it has ended.
     pub async fn run(self) -> Result<(), HubError> {
-        let mut end = End::of(self.until_stdin_closes)?;
+        let end = End::of(self.until_stdin_closes)?;
         let ready_file = self.ready_file.as_deref().map(ReadyFile::new).transpose()?;
         let mut clusters = Vec::new();
         for (name, kubeconfig) in &self.clusters {
@@ -112,13 +111,9 @@ impl Options {
             .export("USER_SERVER_CA", &file(AUTHORITY))
             .export("USER_SERVER_CERT", &file(CERTIFICATE))
             .export("USER_SERVER_KEY", &file(KEY));
-        if let Some(ready_file) = &ready_file {
-            ready_file.write(&ready)?;
-        }
-        ready.print(&format!("url={} ca={}", server.url(), file(AUTHORITY)));
-        say("the user server is ready; stop it with ^C");
-        end.comes().await;
-        say("stopping");
+        let summary = format!("url={} ca={}", server.url(), file(AUTHORITY));
+        end::serve(end, ready_file.as_ref(), (&ready, &summary), "the user server is ready; stop it with ^C")
+            .await?;
         drop(server);
         Ok(())
     }
