@@ -156,7 +156,9 @@ quick_images() { hack/image.sh --profile quick --no-sbom --arch native --output 
 
 # Always the whole workspace, whatever is selected: the features of a dependency depend on the selected packages, and
 # each other selection would rebuild the dependencies. The result lines are kept for the count at the end.
-cargo_test() { cargo test --locked --workspace "$@" 2>&1 | tee -a "$log"; }
+cargo_test() { workspace_test "$@" 2>&1 | tee -a "$log"; }
+
+workspace_test() { cargo test --locked --workspace "$@"; }
 
 # tests_of DIRECTORY...: the names of packages' test programs.
 tests_of() {
@@ -176,7 +178,7 @@ run_tests() {
   local name options=() status=0
   for name; do options+=(--test "$name"); done
   cargo_test --no-run "${options[@]}"
-  export -f run_test
+  export -f run_test workspace_test
   export work
   # shellcheck disable=SC2016 # the argument of the inner shell
   RUST_TEST_THREADS=$(((threads + 1) / 2)) LOCAL_HUB_MAX=${LOCAL_HUB_MAX:-8} \
@@ -187,7 +189,7 @@ run_tests() {
 
 run_test() {
   local status=0
-  cargo test --locked --workspace --test "$1" >"$work/$1.log" 2>&1 || status=1
+  workspace_test --test "$1" >"$work/$1.log" 2>&1 || status=1
   cat "$work/$1.log"
   return "$status"
 }
