@@ -3,7 +3,7 @@
 //! Both publish an entry of the same name, and that controller's contains the serving certificate as well. It writes its
 //! entry after every write of a profile, so the provisioner could replace it without end. Therefore the provisioner
 //! stops once that controller has written its entry to a profile that lacked it: it leaves every entry that is exactly
-//! what the controller publishes, and replaces any other as before.
+//! what the controller publishes, as far as the source shows that, and replaces any other as before.
 //!
 //! The contest ends when the certificate or the configuration changes, or when the controller leaves the entry of one
 //! profile that the provisioner replaces as a probe, so that both together write at most one profile per probe. The
@@ -13,11 +13,13 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use hub_api::names::ProfileKey;
+use hub_api::cluster_profile::AccessProvider;
+use hub_api::names::{ProfileKey, is_dns_label};
 
 use super::{AccessIndex, AccessSource, AnchorPlace, DEFAULT_PROVIDER, Known, Offer, Withheld, entry};
 use crate::note::{Note, Reason};
 use crate::profile::ObservedProfile;
+use crate::protected::ProtectedNamespaces;
 use crate::trust::{BUNDLE_SIZE_LIMIT, TrustAnchor, TrustBundle};
 
 /// The Service of cluster-proxy's user server, and its port.
@@ -108,6 +110,24 @@ impl Contest {
     }
 }
 
+/// The entry that cluster-proxy's own controller publishes: it uses the name of the profile as that of the cluster.
+fn ocms(key: &ProfileKey, namespace: &str, certificates: &str) -> AccessProvider {
+    let (service, port) = USER_SERVER;
+    let url = format!("https://{service}.{namespace}:{port}/{}", key.cluster);
+    entry(DEFAULT_PROVIDER, &key.cluster, url, certificates)
+}
+
+/// The entry of cluster-proxy's own controller with the namespace and the certificates of an entry, if that namespace
+/// belongs to the hub.
+fn of_the_hub(key: &ProfileKey, present: &AccessProvider) -> Option<AccessProvider> {
+    let cluster = present.cluster.as_ref()?;
+    let host = cluster.server.strip_prefix("https://")?.split(':').next()?;
+    let namespace = host.strip_prefix(USER_SERVER.0)?.strip_prefix('.')?;
+    let certificates = std::str::from_utf8(&cluster.certificate_authority_data.as_ref()?.0).ok()?;
+    let is_the_hubs = is_dns_label(namespace) && ProtectedNamespaces::default().names(namespace);
+    is_the_hubs.then(|| ocms(key, namespace, certificates))
+}
+
 impl AccessIndex {
     /// Records the whole content of the key at a location from which trust anchors are read.
     pub fn set_served(&mut self, place: AnchorPlace, content: &[u8]) {
@@ -123,27 +143,30 @@ impl AccessIndex {
         }
     }
 
-    /// Whether a profile has exactly the entry that cluster-proxy's own controller publishes; `None` if that is unknown,
-    /// or if ours is the same.
+    /// Whether a profile has the entry that cluster-proxy's own controller publishes; `None` if that is unknown, or if
+    /// ours is the same or has another name.
+    ///
+    /// With the source [`AccessSource::Static`], its serving Secret is not read. Its entry may then contain any
+    /// certificates, but must lead to its Service in a namespace of the hub itself, so that no token leaves the hub.
     #[must_use]
     pub fn is_ocms(&self, key: &ProfileKey, observed: &ObservedProfile) -> Option<bool> {
-        let (AccessSource::ClusterProxy { .. }, Known::Present(namespace)) =
-            (&self.source, &self.configuration)
-        else {
-            return None;
-        };
-        let served = self.contest.served.as_ref().filter(|_| self.anchors.readable)?;
         if self.provider != DEFAULT_PROVIDER {
-            return Some(false);
+            return None;
         }
-        let (service, port) = USER_SERVER;
-        // It uses the name of the profile as that of the cluster.
-        let url = format!("https://{service}.{namespace}:{port}/{}", key.cluster);
-        let theirs = entry(DEFAULT_PROVIDER, &key.cluster, url, &served.text);
+        let present = observed.access_provider(DEFAULT_PROVIDER);
+        let theirs = match &self.source {
+            AccessSource::ClusterProxy { .. } => {
+                let Known::Present(namespace) = &self.configuration else { return None };
+                let served = self.contest.served.as_ref().filter(|_| self.anchors.readable)?;
+                Some(ocms(key, namespace.as_str(), &served.text))
+            }
+            AccessSource::Static(_) => present.as_ref().and_then(|present| of_the_hub(key, present)),
+        };
+        let Some(theirs) = theirs else { return Some(false) };
         if matches!(self.offer(key, observed), Offer::Publish(ours) if *ours == theirs) {
             return None;
         }
-        Some(observed.access_provider(DEFAULT_PROVIDER).as_ref() == Some(&theirs))
+        Some(present == Some(theirs))
     }
 
     /// Decides our entry in one profile, `None` if the profile is gone or not ours. Unlike [`Self::offer`], it follows

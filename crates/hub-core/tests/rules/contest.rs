@@ -45,8 +45,12 @@ fn observed(cluster: &str, entry: &Value) -> ObservedProfile {
 
 /// What cluster-proxy's own controller publishes.
 fn ocms(cluster: &str, served: &str) -> Value {
+    ocms_in("proxy", cluster, served)
+}
+
+fn ocms_in(namespace: &str, cluster: &str, served: &str) -> Value {
     json!({ "name": NAME, "cluster": {
-        "server": format!("https://cluster-proxy-addon-user.proxy:9092/{cluster}"),
+        "server": format!("https://cluster-proxy-addon-user.{namespace}:9092/{cluster}"),
         "certificate-authority-data": ByteString(served.as_bytes().to_vec()),
         "extensions": [
             { "name": "client.authentication.k8s.io/exec", "extension": { "clusterName": cluster } },
@@ -292,6 +296,70 @@ fn whether_it_works_is_known_only_where_its_entry_is() {
     // With a self-signed certificate, both publish the same.
     let lone = Hub::new(ROOT, |_| Value::Null, 9092, true);
     assert_eq!(lone.index.is_ocms(&key("c1"), &observed("c1", &ocms("c1", ROOT))), None);
-    let source = AccessSource::Static("https://front/{cluster}".parse().unwrap());
-    assert_eq!(AccessIndex::new(NAME, source, true).is_ocms(&key("c1"), &profile), None);
+}
+
+/// With the source `static`, the provisioner does not read cluster-proxy's configuration and certificate.
+fn configured(provider: &str) -> AccessIndex {
+    let source = AccessSource::Static("https://front.example/{cluster}".parse().unwrap());
+    let mut index = AccessIndex::new(provider, source, true);
+    index.set_anchors(index.place(), TrustBundle::from_pem(ROOT.as_bytes()));
+    index
+}
+
+#[test]
+fn with_a_static_proxy_the_entry_of_ocms_controller_is_recognized_by_its_service() {
+    let ours = |index: &mut AccessIndex| {
+        let Some(Offer::Publish(ours)) = index.decide(&key("c1"), Some(&observed("c1", &Value::Null))) else {
+            panic!("our entry is published")
+        };
+        serde_json::to_value(ours).unwrap()
+    };
+    for namespace in ["open-cluster-management-addon", "multicluster-engine"] {
+        let mut index = configured(NAME);
+        let theirs = ocms_in(namespace, "c1", &chain(LEAF));
+        for (entry, is_left) in [(ours(&mut index), false), (theirs.clone(), true), (theirs, true)] {
+            let offer = index.decide(&key("c1"), Some(&observed("c1", &entry)));
+            assert_eq!(offer == Some(Offer::Keep(Withheld::Contested)), is_left, "{entry}");
+        }
+        assert!(index.contest_note().is_some_and(|note| note.reason == Reason::AccessProviderContested));
+        // One profile is probed, and the contest ends if its entry stays.
+        assert_eq!(index.probe_contest(), Probe::Begun(key("c1")));
+        let entry = ours(&mut index);
+        index.decide(&key("c1"), Some(&observed("c1", &entry)));
+        assert_eq!((index.probe_contest(), index.contest_note()), (Probe::Over, None));
+    }
+}
+
+#[test]
+fn with_a_static_proxy_no_entry_that_leads_to_a_namespace_of_a_tenant_is_left() {
+    let hubs = "open-cluster-management-addon";
+    let edit = |pointer: &str, value: Value| {
+        let mut entry = ocms_in(hubs, "c1", &chain(LEAF));
+        *entry.pointer_mut(pointer).unwrap() = value;
+        entry
+    };
+    let mut unverified = ocms_in(hubs, "c1", &chain(LEAF));
+    unverified["cluster"]["insecure-skip-tls-verify"] = json!(true);
+    let mut proxied = ocms_in(hubs, "c1", &chain(LEAF));
+    proxied["cluster"]["proxy-url"] = json!("https://elsewhere.example");
+    for entry in [
+        ocms_in("team", "c1", &chain(LEAF)),
+        ocms_in("open-cluster-management-addon.team", "c2", &chain(LEAF)),
+        edit("/cluster/server", json!("https://elsewhere.example:9092/c1")),
+        edit("/cluster/server", json!(format!("https://cluster-proxy-addon-user.{hubs}.example:9092/c1"))),
+        edit("/cluster/server", json!(format!("https://cluster-proxy-addon-user.{hubs}:9093/c1"))),
+        edit("/cluster/extensions/0/extension", json!({ "clusterName": "c2" })),
+        unverified,
+        proxied,
+    ] {
+        let mut index = configured(NAME);
+        for seen in [&Value::Null, &entry] {
+            let offer = index.decide(&key("c1"), Some(&observed("c1", seen)));
+            assert!(matches!(offer, Some(Offer::Publish(_))), "{seen}");
+        }
+        assert_eq!(index.contest_note(), None, "{entry}");
+    }
+    // An entry of another name is not contested.
+    let theirs = observed("c1", &ocms_in(hubs, "c1", &chain(LEAF)));
+    assert_eq!(configured("front").is_ocms(&key("c1"), &theirs), None);
 }
