@@ -71,11 +71,13 @@ variables=("CC_$underscored=$compiler")
 [ "$arch" = "$host" ] || variables+=("CARGO_TARGET_${underscored^^}_LINKER=$compiler")
 # If several prefixes match, the last one applies.
 flags=(
+  # A twentieth of the size of the relocations; musl applies them since 1.2.4. A linker that cannot pack them ignores it.
+  "-Clink-arg=-Wl,-z,pack-relative-relocs"
   "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
   "--remap-path-prefix=$root=/src"
   "--remap-path-prefix=$target=/target"
 )
-variables+=("CARGO_ENCODED_RUSTFLAGS=${flags[0]}$separator${flags[1]}$separator${flags[2]}")
+variables+=("CARGO_ENCODED_RUSTFLAGS=$(IFS=$separator; echo "${flags[*]}")")
 env CARGO_TARGET_DIR="$target" "${variables[@]}" \
   cargo build --locked --package "$program" --profile "$profile" --target "$triple" >&2
 built=$target/$triple/$profile/$program
