@@ -3,17 +3,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, Uri};
 use http::header::USER_AGENT;
 use hub_runtime::watch::WATCH_DURATION;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use tower::{BoxError, ServiceBuilder};
+use tokio::net::TcpStream;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
+
+use crate::connections::{Connections, PATIENCE};
 
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -82,11 +85,17 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 ///
 /// It consists of the layers of kube's own client, whose connector has no keepalive and cannot be replaced.
 pub fn client(config: Config) -> Result<Client, ConnectError> {
-    layered(config).map_err(ConnectError::Client)
+    layered(config, connector(), Connections::new(PATIENCE)).map_err(ConnectError::Client)
 }
 
-fn layered(config: Config) -> kube::Result<Client> {
-    let https = config.rustls_https_connector_with_connector(connector())?;
+fn layered<C>(config: Config, tcp: C, connections: Connections) -> kube::Result<Client>
+where
+    C: Service<Uri, Response = TokioIo<TcpStream>, Error: Into<BoxError>, Future: Send>,
+    C: Clone + Send + Sync + 'static,
+{
+    let of_connector = connections.clone();
+    let tcp = tcp.map_err(C::Error::into).map_future(move |connect| of_connector.clone().connect(connect));
+    let https = config.rustls_https_connector_with_connector(tcp)?;
     let mut connector = TimeoutConnector::new(https);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
@@ -98,6 +107,7 @@ fn layered(config: Config) -> kube::Result<Client> {
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .map_future(move |response| connections.clone().request(response))
         .service(http);
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
@@ -122,10 +132,59 @@ fn first_line(error: &impl std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
     use hyper_util::client::legacy::connect::Connection as _;
-    use tower::ServiceExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     use super::*;
+
+    /// Responds to every request, and counts the connections.
+    async fn serve(listener: TcpListener, accepted: Arc<AtomicUsize>) {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            accepted.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while connection.read_buf(&mut request).await.is_ok_and(|length| length > 0) {
+                    if request.ends_with(b"\r\n\r\n") {
+                        request.clear();
+                        tokio::task::yield_now().await;
+                        let response = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                        connection.write_all(response).await.unwrap();
+                    }
+                }
+            });
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn there_are_never_more_connections_than_there_were_requests_at_once() {
+        const REQUESTS: usize = 8;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let server = tokio::spawn(serve(listener, Arc::clone(&accepted)));
+        // As slow as a handshake with a loaded server.
+        let slow = connector().map_future(async |connection| {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            connection.await
+        });
+        let config = Config::new(format!("http://{address}").parse().unwrap());
+        let client = layered(config, slow, Connections::new(Duration::MAX)).unwrap();
+        join_all((0..REQUESTS).map(async |_| {
+            for _ in 0..100 {
+                let request = http::Request::get("/").body(Vec::new()).unwrap();
+                assert_eq!(client.request_text(request).await.unwrap(), "ok");
+            }
+        }))
+        .await;
+        server.abort();
+        let accepted = accepted.load(Ordering::Relaxed);
+        assert!((1..=REQUESTS).contains(&accepted), "{accepted} connections for {REQUESTS} requests at once");
+    }
 
     /// The timers of this process's connections between two ports, from the kernel: `02` is keepalive.
     #[cfg(target_os = "linux")]

@@ -3,6 +3,7 @@
 mod cleanup;
 mod cli;
 mod connect;
+mod connections;
 mod crds;
 mod explain;
 mod features;

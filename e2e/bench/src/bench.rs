@@ -12,7 +12,7 @@ use crate::counts::{Counts, by_verb};
 use crate::error::BenchError;
 use crate::etcd::Etcd;
 use crate::fleet::Fleet;
-use crate::limit::Limit;
+use crate::limit::{ALL_WORKERS, Limit};
 use crate::measurement::{Measurement, cpu_since};
 use crate::model::Part;
 use crate::neighbour::Neighbour;
@@ -52,6 +52,8 @@ pub struct Bench {
     /// What is measured.
     pub options: Options,
     running: Option<Group>,
+    /// The watches that the controllers have opened in one scenario, at most.
+    watches: usize,
     view: View,
     neighbour: Neighbour,
     relay: Relay,
@@ -80,7 +82,7 @@ impl Bench {
         let view = View::start(&admin).await?;
         let relay = Relay::start(address(&hub)?).await.map_err(BenchError::io("start a relay"))?;
         let neighbour = Neighbour::start(&hub).await?;
-        Ok(Self { fleet, options, running: None, view, neighbour, relay, admin, hub })
+        Ok(Self { fleet, options, running: None, watches: 0, view, neighbour, relay, admin, hub })
     }
 
     /// The hub, to write to it without the controllers.
@@ -139,6 +141,7 @@ impl Bench {
             return Err(BenchError::WatchInterrupted(scenario.to_owned()));
         }
         let usage = self.usage()?;
+        self.watches = self.watches.max(requests.count(|request| request.verb == "watch"));
         let measurement = Measurement {
             scenario: scenario.to_owned(),
             counts: Counts::of(&requests).with_changes(&requests, changes - start.changes),
@@ -146,6 +149,7 @@ impl Bench {
             requests: by_verb(&requests),
             traffic: self.relay.traffic().since(start.traffic),
             connections: self.relay.take_most_connections(),
+            connections_limit: self.watches + ALL_WORKERS + usage.len(),
             etcd: self.etcd().await?.since(start.etcd),
             cpu_seconds: cpu_since(&start.usage, &usage),
             usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),

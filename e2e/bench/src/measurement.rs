@@ -26,6 +26,8 @@ pub struct Measurement {
     pub traffic: Traffic,
     /// The largest number of the controllers' connections at the same time.
     pub connections: usize,
+    /// The largest number that the controllers need: one for each watch and worker, and one for everything else.
+    pub connections_limit: usize,
     /// What etcd did, for all clients.
     pub etcd: Etcd,
     /// The controllers' CPU time.
@@ -43,7 +45,10 @@ pub struct Measurement {
 impl Measurement {
     /// One line for each count that is not the limit.
     pub fn deviations(&self) -> Vec<String> {
-        self.limit.deviations(&self.counts)
+        let (limit, connections) = (self.connections_limit, self.connections);
+        let connections = (connections > limit)
+            .then(|| format!("expected at most {limit} connections, got {connections}"));
+        self.limit.deviations(&self.counts).into_iter().chain(connections).collect()
     }
 }
 

@@ -208,6 +208,7 @@ mod tests {
             requests: BTreeMap::from([("list secrets".to_owned(), 2)]),
             traffic: Traffic { sent: 4096, received: 1024 },
             connections: 3,
+            connections_limit: 4,
             etcd: Etcd { transactions: 9, puts: 0, deletes: 0 },
             cpu_seconds: 0.5,
             usage: Usage { peak_kib: 1536, resident_kib: 1024, cpu_seconds: 1.0 },
