@@ -211,6 +211,16 @@ impl ObservedProfile {
         AccessProvider::deserialize(entry).ok()
     }
 
+    /// The entry of that name, if `status.accessProviders` has exactly one, which can be read.
+    #[must_use]
+    pub fn lone_access_provider(&self, name: &str) -> Option<AccessProvider> {
+        let status = self.status();
+        let entries = status.get("accessProviders")?.as_array()?;
+        let mut of_the_name = entries.iter().filter(|entry| entry["name"] == name);
+        let entry = of_the_name.next().filter(|_| of_the_name.next().is_none())?;
+        AccessProvider::deserialize(entry).ok()
+    }
+
     /// Whether `status.accessProviders` has an entry of that name, or room for one.
     #[must_use]
     pub fn has_room_for(&self, name: &str) -> bool {

@@ -43,20 +43,16 @@ impl ProtectedNamespaces {
     /// name, and must not be able to revoke the credentials of a namespace of that name.
     #[must_use]
     pub fn protection(&self, fleet: &Fleet, namespace: &Namespace) -> Option<Protection> {
-        if self.names(namespace.as_str()) {
+        let name = namespace.as_str();
+        if self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             return Some(Protection::Named);
         }
-        let cluster = fleet.cluster(&namespace.as_str().into())?;
+        let cluster = fleet.cluster(&name.into())?;
         let has_joined = match &cluster.state {
             Ok(state) => state.joined.as_ref().is_some_and(|joined| joined.status == "True"),
             Err(_) => true,
         };
         has_joined.then_some(Protection::ClusterNamespace)
-    }
-
-    /// Whether a namespace is protected on every hub, whatever clusters have joined.
-    pub(crate) fn names(&self, namespace: &str) -> bool {
-        self.names.contains(namespace) || self.prefixes.iter().any(|prefix| namespace.starts_with(prefix))
     }
 }
 

@@ -14,16 +14,24 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hub_api::cluster_profile::AccessProvider;
-use hub_api::names::{ProfileKey, is_dns_label};
+use hub_api::managed_proxy_configuration::ProxyServer;
+use hub_api::names::ProfileKey;
 
 use super::{AccessIndex, AccessSource, AnchorPlace, DEFAULT_PROVIDER, Known, Offer, Withheld, entry};
 use crate::note::{Note, Reason};
 use crate::profile::ObservedProfile;
-use crate::protected::ProtectedNamespaces;
 use crate::trust::{BUNDLE_SIZE_LIMIT, TrustAnchor, TrustBundle};
 
 /// The Service of cluster-proxy's user server, and its port.
 pub const USER_SERVER: (&str, u16) = ("cluster-proxy-addon-user", 9092);
+
+/// The namespaces in which OCM and its distributions install cluster-proxy.
+const NAMESPACES: [&str; 4] = [
+    "open-cluster-management",
+    "open-cluster-management-addon",
+    ProxyServer::DEFAULT_NAMESPACE,
+    "multicluster-engine",
+];
 
 /// What is known about cluster-proxy's own controller.
 #[derive(Debug, Default)]
@@ -118,14 +126,12 @@ fn ocms(key: &ProfileKey, namespace: &str, certificates: &str) -> AccessProvider
 }
 
 /// The entry of cluster-proxy's own controller with the namespace and the certificates of an entry, if that namespace
-/// belongs to the hub.
-fn of_the_hub(key: &ProfileKey, present: &AccessProvider) -> Option<AccessProvider> {
-    let cluster = present.cluster.as_ref()?;
-    let host = cluster.server.strip_prefix("https://")?.split(':').next()?;
-    let namespace = host.strip_prefix(USER_SERVER.0)?.strip_prefix('.')?;
-    let certificates = std::str::from_utf8(&cluster.certificate_authority_data.as_ref()?.0).ok()?;
-    let is_the_hubs = is_dns_label(namespace) && ProtectedNamespaces::default().names(namespace);
-    is_the_hubs.then(|| ocms(key, namespace, certificates))
+/// is one where cluster-proxy is installed.
+fn resembling(key: &ProfileKey, present: &AccessProvider) -> Option<AccessProvider> {
+    let certificates = &present.cluster.as_ref()?.certificate_authority_data.as_ref()?.0;
+    let certificates = std::str::from_utf8(certificates).ok()?;
+    let mut entries = NAMESPACES.iter().map(|namespace| ocms(key, namespace, certificates));
+    entries.find(|entry| entry == present)
 }
 
 impl AccessIndex {
@@ -147,20 +153,22 @@ impl AccessIndex {
     /// ours is the same or has another name.
     ///
     /// With the source [`AccessSource::Static`], its serving Secret is not read. Its entry may then contain any
-    /// certificates, but must lead to its Service in a namespace of the hub itself, so that no token leaves the hub.
+    /// certificates, but must lead to its Service in a namespace of OCM. A tenant who can write the status of profiles
+    /// can publish such an entry in the own namespace, but no other: the admission policy prevents both.
     #[must_use]
     pub fn is_ocms(&self, key: &ProfileKey, observed: &ObservedProfile) -> Option<bool> {
         if self.provider != DEFAULT_PROVIDER {
             return None;
         }
-        let present = observed.access_provider(DEFAULT_PROVIDER);
+        // Of several entries of the name, consumers use the last one.
+        let present = observed.lone_access_provider(DEFAULT_PROVIDER);
         let theirs = match &self.source {
             AccessSource::ClusterProxy { .. } => {
                 let Known::Present(namespace) = &self.configuration else { return None };
                 let served = self.contest.served.as_ref().filter(|_| self.anchors.readable)?;
                 Some(ocms(key, namespace.as_str(), &served.text))
             }
-            AccessSource::Static(_) => present.as_ref().and_then(|present| of_the_hub(key, present)),
+            AccessSource::Static(_) => present.as_ref().and_then(|present| resembling(key, present)),
         };
         let Some(theirs) = theirs else { return Some(false) };
         if matches!(self.offer(key, observed), Offer::Publish(ours) if *ours == theirs) {

@@ -34,10 +34,14 @@ fn key(cluster: &str) -> ProfileKey {
 }
 
 fn observed(cluster: &str, entry: &Value) -> ObservedProfile {
+    observed_entries(cluster, Some(entry).filter(|entry| !entry.is_null()).into_iter())
+}
+
+fn observed_entries<'a>(cluster: &str, entries: impl Iterator<Item = &'a Value>) -> ObservedProfile {
     let labels = json!({
         "x-k8s.io/cluster-manager": NAME, "open-cluster-management.io/cluster-name": cluster,
     });
-    let entries: Vec<_> = Some(entry).filter(|entry| !entry.is_null()).into_iter().collect();
+    let entries: Vec<_> = entries.collect();
     let object =
         json!({ "spec": { "clusterManager": { "name": NAME } }, "status": { "accessProviders": entries } });
     ObservedProfile::read(&serde_json::from_value(json!({ "labels": labels })).unwrap(), &object)
@@ -344,7 +348,8 @@ fn with_a_static_proxy_no_entry_that_leads_to_a_namespace_of_a_tenant_is_left() 
     proxied["cluster"]["proxy-url"] = json!("https://elsewhere.example");
     for entry in [
         ocms_in("team", "c1", &chain(LEAF)),
-        ocms_in("open-cluster-management-addon.team", "c2", &chain(LEAF)),
+        ocms_in("open-cluster-management-team", "c1", &chain(LEAF)),
+        ocms_in(hubs, "c2", &chain(LEAF)),
         edit("/cluster/server", json!("https://elsewhere.example:9092/c1")),
         edit("/cluster/server", json!(format!("https://cluster-proxy-addon-user.{hubs}.example:9092/c1"))),
         edit("/cluster/server", json!(format!("https://cluster-proxy-addon-user.{hubs}:9093/c1"))),
@@ -362,4 +367,19 @@ fn with_a_static_proxy_no_entry_that_leads_to_a_namespace_of_a_tenant_is_left() 
     // An entry of another name is not contested.
     let theirs = observed("c1", &ocms_in(hubs, "c1", &chain(LEAF)));
     assert_eq!(configured("front").is_ocms(&key("c1"), &theirs), None);
+}
+
+#[test]
+fn an_entry_whose_name_another_one_has_is_not_ocms() {
+    // Consumers use the last entry of a name.
+    let evil = json!({ "name": NAME, "cluster": { "server": "https://elsewhere.example" } });
+    let served = chain(LEAF);
+    let theirs = ocms("c1", &served);
+    let twice = observed_entries("c1", [&theirs, &evil].into_iter());
+    let mut hub = Hub::new(&served, |cluster| ocms(cluster, &served), 9092, true);
+    hub.settle();
+    assert!(matches!(hub.index.decide(&key("c1"), Some(&twice)), Some(Offer::Publish(_))));
+    let theirs = ocms_in("multicluster-engine", "c1", &served);
+    let twice = observed_entries("c1", [&theirs, &evil].into_iter());
+    assert_eq!(configured(NAME).is_ocms(&key("c1"), &twice), Some(false));
 }
