@@ -20,8 +20,9 @@ use crate::size::Size;
 /// Starts a hub on this machine, creates a fleet, runs controllers through a cold start and further scenarios, and
 /// prints a table on standard output.
 ///
-/// Exit status: 0 if no count deviates from its limit, 1 if one does, 2 if there is no result. Times and memory have no
-/// limit. Other controllers than those of this project are measured and compared, and do not fail.
+/// Exit status: 0 if no count deviates from its limit, 1 if one does, 2 if a scenario has no result; those before it are
+/// printed. Times and memory have no limit. Other controllers than those of this project are measured and compared, and
+/// do not fail.
 #[derive(Debug, Parser)]
 #[command(name = "hub-bench", version)]
 pub struct Cli {

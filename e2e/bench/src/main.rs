@@ -35,6 +35,7 @@ use crate::controllers::Settings;
 use crate::error::BenchError;
 use crate::progress::say;
 use crate::report::Subject;
+use crate::scenario::Results;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -49,7 +50,6 @@ async fn main() -> ExitCode {
 }
 
 /// Runs the benchmark; returns whether every count is its limit.
-#[allow(clippy::print_stdout, reason = "the result for the user")]
 async fn run(cli: &Cli) -> Result<bool, BenchError> {
     let options = cli.options().map_err(BenchError::io("find hub-addons"))?;
     let subject = Subject {
@@ -59,19 +59,30 @@ async fn run(cli: &Cli) -> Result<bool, BenchError> {
     };
     let fails = options.controllers.are_own();
     let mut bench = Bench::prepare(options).await?;
-    let results = scenario::run(&mut bench, &cli.scenarios()).await?;
+    let mut results = Results::default();
+    let outcome = scenario::run(&mut bench, &cli.scenarios(), &mut results).await;
     drop(bench);
-    let json = report::json(&subject, &results);
-    match cli.output {
-        Format::Table => print!("{}", report::text(&subject, &results)),
-        Format::Json => println!("{json:#}"),
+    // After an error, what was measured before it: a large fleet takes long.
+    if !results.measurements.is_empty() {
+        publish(cli, &subject, &results)?;
     }
-    if let Some(file) = &cli.json {
-        std::fs::write(file, format!("{json:#}\n")).map_err(BenchError::io("write the result"))?;
-    }
+    outcome?;
     let deviations = report::deviations(&results);
     for line in &deviations {
         say(&format!("not the limit: {line}"));
     }
     Ok(deviations.is_empty() || !fails)
+}
+
+#[allow(clippy::print_stdout, reason = "the result for the user")]
+fn publish(cli: &Cli, subject: &Subject, results: &Results) -> Result<(), BenchError> {
+    let json = report::json(subject, results);
+    match cli.output {
+        Format::Table => print!("{}", report::text(subject, results)),
+        Format::Json => println!("{json:#}"),
+    }
+    if let Some(file) = &cli.json {
+        std::fs::write(file, format!("{json:#}\n")).map_err(BenchError::io("write the result"))?;
+    }
+    Ok(())
 }

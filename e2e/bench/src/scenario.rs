@@ -59,8 +59,7 @@ pub struct Results {
 }
 
 /// Runs the cold start and then scenarios.
-pub async fn run(bench: &mut Bench, scenarios: &[Scenario]) -> Result<Results, BenchError> {
-    let mut results = Results::default();
+pub async fn run(bench: &mut Bench, scenarios: &[Scenario], results: &mut Results) -> Result<(), BenchError> {
     let size = bench.options.size;
     let start = bench.begin("cold start").await?;
     bench.start(Settings::default()).await?;
@@ -95,8 +94,7 @@ pub async fn run(bench: &mut Bench, scenarios: &[Scenario]) -> Result<Results, B
             Scenario::Namespace => steps.namespace().await?,
         }
     }
-    bench.stop().await?;
-    Ok(results)
+    bench.stop().await
 }
 
 struct Steps<'a> {
