@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
 use http::header::USER_AGENT;
+use http::{HeaderValue, Uri};
 use hub_runtime::watch::WATCH_DURATION;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
@@ -18,7 +18,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 
 use crate::connections::{Connections, PATIENCE};
 
-/// Timeout of a connection attempt.
+/// Timeout of a connection attempt, which includes [`PATIENCE`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// TCP keepalive, which detects a peer that is gone without closing the connection, such as a failed machine or a load

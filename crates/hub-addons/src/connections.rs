@@ -1,11 +1,12 @@
-//! How many connections the client opens: never more than it has had requests at once.
+//! How many connections the client opens: no more than it has had requests at once, unless connections are dead.
 //!
 //! hyper's pool opens a connection for a request that finds none idle, and uses another one that becomes idle meanwhile.
-//! The new connection is then one more, so that under load a pool grows to about twice the number of its requests.
+//! It opens the first one nevertheless, in a task of its own, so that under load a pool grows to about twice the number
+//! of its requests.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,15 +15,14 @@ use http_body_util::BodyExt as _;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 /// How long a request waits for a connection that another one releases, which can be dead.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// Cancelled when the request that opens a connection has its response.
-    static RESPONSE: CancellationToken;
+    /// Set while a request is polled, and with it the connection that it may need.
+    static REQUEST: ();
 }
 
 /// The requests and connections of a client.
@@ -68,12 +68,11 @@ impl Connections {
     pub fn request<B: http_body::Body, E>(
         self,
         response: impl Future<Output = Result<Response<B>, E>>,
-    ) -> impl Future<Output = Result<Response<impl http_body::Body<Data = B::Data, Error = B::Error>>, E>> {
+    ) -> impl Future<Output = Result<Response<impl http_body::Body<Data = B::Data, Error = B::Error>>, E>>
+    {
         let counted = self.count(|counts| &mut counts.requests);
         async move {
-            let has_response = CancellationToken::new();
-            let _cancelled = has_response.clone().drop_guard();
-            let response = RESPONSE.scope(has_response, response).await?;
+            let response = REQUEST.scope((), response).await?;
             Ok(response.map(|body| {
                 body.map_frame(move |frame| {
                     let _ = &counted;
@@ -87,15 +86,18 @@ impl Connections {
     ///
     /// # Errors
     ///
-    /// Those of `connect`; a connection whose request has its response is not opened.
+    /// Those of `connect`; a connection whose request uses another one is not opened.
     pub async fn connect<C>(
         self,
         connect: impl Future<Output = Result<C, BoxError>>,
     ) -> Result<CountedConnection<C>, BoxError> {
-        let has_response = RESPONSE.try_with(CancellationToken::clone).unwrap_or_default();
-        let Some(counted) = has_response.run_until_cancelled(self.room()).await else {
-            return Err("the request used another connection".into());
-        };
+        let mut room = pin!(self.room());
+        let counted = poll_fn(|cx| match REQUEST.try_with(|()| ()) {
+            Ok(()) => room.as_mut().poll(cx).map(Some),
+            // Polled by hyper's task.
+            Err(_) => Poll::Ready(None),
+        });
+        let Some(counted) = counted.await else { return Err("the request uses another connection".into()) };
         Ok(CountedConnection { connection: connect.await?, _counted: counted })
     }
 
@@ -169,5 +171,33 @@ impl<C: Write + Unpin> Write for CountedConnection<C> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().connection).poll_write_vectored(cx, bufs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dead_connection_delays_a_request_and_does_not_stop_it() {
+        let connections = Connections::new(Duration::from_millis(1));
+        let counts = || {
+            let counts = connections.counts.borrow();
+            (counts.requests, counts.connections)
+        };
+        let connect = || connections.clone().connect(async { Ok(()) });
+        assert!(connect().await.is_err(), "a task of hyper's, whose request has another connection");
+        let request = connections.clone().request(async {
+            let dead = connect().await?;
+            let second = connect().await?;
+            assert_eq!(counts(), (1, 2));
+            drop((dead, second));
+            Ok::<_, BoxError>(Response::new(String::new()))
+        });
+        let response = request.await.unwrap();
+        assert_eq!(counts(), (1, 0), "until the body is dropped");
+        drop(response);
+        drop(connections.clone().request(std::future::pending::<Result<Response<String>, BoxError>>()));
+        assert_eq!(counts(), (0, 0));
     }
 }

@@ -46,8 +46,8 @@ impl Measurement {
     /// One line for each count that is not the limit.
     pub fn deviations(&self) -> Vec<String> {
         let (limit, connections) = (self.connections_limit, self.connections);
-        let connections = (connections > limit)
-            .then(|| format!("expected at most {limit} connections, got {connections}"));
+        let connections =
+            (connections > limit).then(|| format!("expected at most {limit} connections, got {connections}"));
         self.limit.deviations(&self.counts).into_iter().chain(connections).collect()
     }
 }
