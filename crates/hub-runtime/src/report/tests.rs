@@ -1,0 +1,156 @@
+//! Findings and their Events.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hub_api::names::ProfileKey;
+use hub_core::note::Reason;
+use kube::client::Body;
+
+use super::*;
+use crate::lease::{Candidate, Leases};
+
+fn reporter() -> Reporter {
+    Reporter::new(Metrics::new("0"), ServedVersion::default())
+}
+
+/// The reason of the finding whose Event is due.
+fn due(reporter: &Reporter, now: Instant) -> Option<(Id, &'static str)> {
+    let findings = reporter.findings.lock();
+    let id = findings.next(now).ok()?;
+    Some((id, findings.by_id[&id].note.reason.as_str()))
+}
+
+fn report(reporter: &Reporter, reason: Option<Reason>) {
+    let subject = Subject::ClusterSet("prod".into());
+    let notes = reason.map(|reason| Note::new(reason, "broken")).into_iter().collect();
+    reporter.report(&subject, Some("u1"), notes);
+}
+
+#[test]
+fn a_finding_is_counted_once_and_its_event_repeated_until_it_is_over() {
+    let (reporter, now) = (reporter(), Instant::now());
+    report(&reporter, Some(Reason::InvalidSelector));
+    report(&reporter, Some(Reason::InvalidSelector));
+    let (id, reason) = due(&reporter, now).unwrap();
+    assert_eq!(reason, "InvalidSelector");
+    reporter.findings.lock().published(id, now);
+    report(&reporter, Some(Reason::InvalidSelector));
+    assert_eq!(due(&reporter, now + REPEAT_MIN / 2), None);
+    assert_eq!(due(&reporter, now + REPEAT_MIN * 2), Some((id, reason)), "before the first one expires");
+    assert!(reporter.metrics.text().contains("findings_reported_total{reason=\"InvalidSelector\"} 1"));
+    report(&reporter, None);
+    assert_eq!(due(&reporter, now + REPEAT_MIN * 2), None);
+    assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
+    reporter.findings.lock().published(id, now);
+    assert!(reporter.findings.lock().due.is_empty(), "a resolved finding is not repeated");
+    report(&reporter, Some(Reason::InvalidSelector));
+    assert!(due(&reporter, now).is_some(), "a new finding starts again");
+}
+
+#[test]
+fn an_event_that_is_refused_is_retried_for_as_long_as_its_finding_persists_and_ever_less_often() {
+    let (reporter, mut now) = (reporter(), Instant::now());
+    report(&reporter, Some(Reason::InvalidSelector));
+    let mut waits = Vec::new();
+    for _ in 0..20 {
+        let (id, _) = due(&reporter, now).unwrap();
+        reporter.findings.lock().refused(id, now);
+        let next = reporter.findings.lock().next(now).unwrap_err().unwrap();
+        waits.push(next - now);
+        now = next;
+    }
+    assert!(waits[0] < REFUSED_MIN * 2 && waits[19] >= REFUSED_MAX, "{waits:?}");
+}
+
+#[test]
+fn a_new_finding_goes_before_what_is_repeated() {
+    let (reporter, now) = (reporter(), Instant::now());
+    report(&reporter, Some(Reason::InvalidSelector));
+    let (id, _) = due(&reporter, now).unwrap();
+    reporter.findings.lock().published(id, now);
+    let cluster = Subject::Cluster("c1".into());
+    reporter.report(&cluster, None, vec![Note::new(Reason::ClaimSkipped, "x")]);
+    let later = now + REPEAT_MIN * 2;
+    let (id, reason) = due(&reporter, later).unwrap();
+    assert_eq!(reason, "ClaimSkipped");
+    reporter.findings.lock().published(id, later);
+    assert_eq!(due(&reporter, later).unwrap().1, "InvalidSelector");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_lease_no_event_is_published_and_none_is_lost() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let service = tower::service_fn(move |_: http::Request<Body>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty())))
+    });
+    let client = Client::new(service, "default");
+    let candidate = Candidate { namespace: "addons".to_owned(), identity: "pod".to_owned() };
+    let metrics = Metrics::new("0");
+    let mut leases = Leases::new(client.clone(), candidate, metrics.clone());
+    leases.add("projector");
+    let reporter = reporter();
+    report(&reporter, Some(Reason::InvalidSelector));
+    let publisher = Publisher {
+        client,
+        controller: "hub-addons",
+        reporter: reporter.clone(),
+        fence: leases.fence(),
+        gate: Gate::new(metrics),
+        clock: Arc::new(|| Timestamp::UNIX_EPOCH),
+    };
+    assert!(timeout(Duration::from_mins(10), publisher.run()).await.is_err());
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
+    assert!(due(&reporter, Instant::now()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_have_a_rate_however_many_findings_there_are() {
+    let begin = Instant::now();
+    let mut pace = Pace { next: begin };
+    for _ in 0..BURST {
+        pace.wait().await;
+    }
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    for _ in 0..120 {
+        pace.wait().await;
+    }
+    assert!(begin.elapsed() >= Duration::from_secs(59), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn an_event_about_a_cluster_names_it_whole() {
+    let about = reference(&Subject::Cluster("c1".into()), Some("u1"), ProfileVersion::V1alpha2);
+    assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
+    assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
+    assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
+}
+
+#[test]
+fn an_event_is_in_the_namespace_where_kubectl_expects_it() {
+    let now = Timestamp::UNIX_EPOCH;
+    let on = |subject: Subject| {
+        let note = Note::new(Reason::Unreadable, "x");
+        let about = Arc::new(reference(&subject, None, ProfileVersion::V1alpha2));
+        event(&OpenFinding { about, note, due: None, refused: None }, "hub-addons", "pod", now)
+    };
+    let profile = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
+    let regarding = on(Subject::Profile(profile.clone())).regarding.unwrap();
+    assert_eq!(regarding.api_version.as_deref(), Some("multicluster.x-k8s.io/v1alpha2"));
+    assert_eq!(on(Subject::Profile(profile)).metadata.namespace.as_deref(), Some("app"));
+    assert_eq!(on(Subject::Cluster("c1".into())).metadata.namespace.as_deref(), Some("default"));
+}
+
+#[test]
+fn an_event_has_a_valid_name_whatever_its_object_is_called() {
+    for (name, prefix) in [("c1", "c1-"), ("a.b-c", "a.b-c-"), ("hub:cp:App", "hub-cp--pp-"), (":x", "x-")] {
+        assert_eq!(name_prefix(name), prefix);
+    }
+}
+
+#[test]
+fn a_long_note_is_cut_at_a_character() {
+    let text = shortened(&"ü".repeat(2000));
+    assert!(text.len() < 1024 && text.ends_with('…'));
+}
