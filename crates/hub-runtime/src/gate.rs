@@ -126,7 +126,6 @@ impl Gate {
                 }
                 !is_outdated && differs
             }
-            Category::NotLeader | Category::Held => false,
             _ => {
                 drop(state);
                 return self.succeeded();
@@ -150,7 +149,7 @@ impl Gate {
             warn!("the API server is failing, sending only probes: {error}");
         }
         let next_probe = now + wait.max(PROBE_INTERVAL);
-        let outage = Outage { since: now, next_probe, not_before: now + wait, held: 0, unused: 0, is_logged };
+        let outage = Outage { since: now, next_probe, not_before: next_probe, held: 0, unused: 0, is_logged };
         state.outage = Some(outage);
         self.metrics.outage(true);
     }

@@ -147,7 +147,7 @@ impl Leases {
     /// Failures of the API server are logged once per category and retried.
     pub async fn acquire(&mut self, stop: &CancellationToken) -> bool {
         let mut next = 0;
-        while next < self.elections.len() {
+        loop {
             let (held, rest) = self.elections.split_at_mut(next);
             let Some((election, later)) = rest.split_first_mut() else { break };
             let lost = tokio::select! {

@@ -152,7 +152,7 @@ impl<K: Key> Queue<K> {
         let mut state = self.lock();
         let now = Instant::now();
         let key = if state.closed { None } else { state.take(now) };
-        if key.is_some() && !state.ready.is_empty() {
+        if !state.ready.is_empty() {
             self.wake.notify_one();
         }
         key

@@ -107,8 +107,8 @@ impl Items {
                 _ if self.escaped => self.escaped = false,
                 b'\\' => self.escaped = true,
                 b'"' => self.in_string = false,
-                _ if self.depth == 1 => self.name.push(byte),
-                _ => {}
+                // Other strings, those in items, do not get here byte by byte.
+                _ => self.name.push(byte),
             }
             return;
         }
