@@ -266,6 +266,10 @@ mod tests {
                 Category::Denied,
             ),
             (403, "secrets is forbidden: User \"u\" cannot create resource", Category::Forbidden),
+            (403, "forbidden: admission webhook \"a.b.c\" is not known", Category::Forbidden),
+            (403, "forbidden: the proxy has denied the request", Category::Forbidden),
+            (403, "forbidden: ValidatingAdmissionPolicy 'p' cannot be read", Category::Forbidden),
+            (403, "forbidden: a policy has denied request 7", Category::Forbidden),
             (500, "failed calling webhook: admission webhook \"a\" denied the request", Category::Internal),
         ] {
             let error = answer(json!({"code": code, "reason": "r", "message": message, "status": "Failure"}));
@@ -288,5 +292,9 @@ mod tests {
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody\nhome");
         let text = summary(&kube::Error::ReadEvents(refused));
         assert_eq!(text, "Error reading events stream: nobody home");
+        for (message, summarized) in [("no\nspace", "no space"), ("", "Invalid (422)")] {
+            let status = json!({"code": 422, "reason": "Invalid", "message": message, "status": "Failure"});
+            assert_eq!(summary(&answer(status)), summarized);
+        }
     }
 }

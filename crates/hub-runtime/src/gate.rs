@@ -226,6 +226,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_worker_that_had_nothing_to_write_takes_no_pass_from_another() {
+        let gate = gate();
+        fail(&gate, "a", Category::Unavailable, None);
+        let (unused, pass) = (gate.admit().await, gate.admit().await);
+        drop(unused);
+        assert!(gate.lets_through());
+        drop(pass);
+        assert!(!gate.lets_through());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn retry_after_is_honoured_and_the_first_success_opens() {
         let gate = gate();
         fail(&gate, "a", Category::Throttled, Some(7));
@@ -236,6 +247,29 @@ mod tests {
         gate.observe(Instant::now(), Some("a"), Ok(()));
         assert!(!gate.is_closed());
         assert!(gate.metrics.text().contains("hub_addons_api_server_outage 0"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_retry_after_counts() {
+        let gate = gate();
+        fail(&gate, "a", Category::Throttled, Some(2));
+        fail(&gate, "a", Category::Throttled, Some(7));
+        fail(&gate, "a", Category::Throttled, Some(3));
+        let begin = Instant::now();
+        let _pass = gate.admit().await;
+        assert_eq!(begin.elapsed(), Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_soon_after_another_is_not_logged() {
+        let gate = gate();
+        for (wait, is_logged) in [(0, true), (59, false), (1, true)] {
+            tokio::time::advance(Duration::from_secs(wait)).await;
+            fail(&gate, "a", Category::Throttled, None);
+            let outage = gate.state.lock().outage.as_ref().map(|outage| outage.is_logged);
+            assert_eq!(outage, Some(is_logged), "after {wait} seconds");
+            gate.observe(Instant::now(), None, Ok(()));
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -258,6 +292,12 @@ mod tests {
         gate.observe(sent, None, Ok(()));
         let error = WriteError::new("create", "things", "name", Category::Unavailable, "text");
         gate.observe(sent, None, Err(&error));
+        assert!(!gate.is_closed());
+        // Nor does it count as the failure of a first namespace.
+        let error = WriteError::new("create", "things", "name", Category::Timeout, "text");
+        gate.observe(sent, Some("a"), Err(&error));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        fail(&gate, "b", Category::Timeout, None);
         assert!(!gate.is_closed());
     }
 }

@@ -273,11 +273,16 @@ mod tests {
         let addon = health.expect_sync("managedclusteraddons", Need::Optional, &metrics);
         needed.mark_synced();
         assert!(!health.ready().0, "the addon's watch has no response yet");
+        let is_synced = |count: u8| {
+            let line = format!("watch_synced{{resource=\"managedclusteraddons\"}} {count}\n");
+            metrics.text().contains(&line)
+        };
         addon.mark_failing();
-        assert!(health.ready().0);
+        assert!(health.ready().0 && is_synced(0));
         addon.mark_synced();
         addon.mark_failing();
         assert!(health.ready().1.contains("[+] managedclusteraddons: ok"));
+        assert!(is_synced(1));
     }
 
     #[test]

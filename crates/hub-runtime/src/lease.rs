@@ -421,6 +421,8 @@ enum Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::WriteLimit;
+    use crate::write::{Request, Writer};
 
     fn fence(claims: &[Option<u64>], suspended: fn() -> Duration) -> Fence {
         let claim = |seconds: u64| Claim {
@@ -455,5 +457,72 @@ mod tests {
         assert_eq!(fence(&[Some(13), None], never).remaining(), None);
         assert_eq!(fence(&[], never).remaining(), None, "nothing may be written before the first claim");
         assert!(Fence::open().remaining().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_write_is_in_flight_when_the_claim_ends() {
+        let request = Request { verb: "create", resource: "secrets", name: "ns/a" };
+        let begin = Instant::now();
+        for (claim, category, seconds) in [
+            (Some(4), Category::Timeout, 4),
+            (Some(13), Category::Timeout, 14),
+            (None, Category::NotLeader, 14),
+        ] {
+            let writer = Writer::new(fence(&[claim], never), WriteLimit::default(), Metrics::new("0"));
+            let error = writer.send(request, std::future::pending::<Result<(), _>>()).await.unwrap_err();
+            assert_eq!((error.category, begin.elapsed().as_secs()), (category, seconds));
+        }
+    }
+
+    fn election() -> Election {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+        });
+        let candidate = Candidate { namespace: "addons".to_owned(), identity: "this".to_owned() };
+        let mut leases = Leases::new(Client::new(service, "default"), candidate, Metrics::new("0"));
+        leases.add("projector");
+        leases.elections.remove(0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_claim_of_another_process_lasts_as_long_as_its_lease_says_since_its_last_renewal() {
+        let mut election = election();
+        let mut lease = Lease::default();
+        lease.metadata.resource_version = Some("1".to_owned());
+        let spec = lease.spec.insert(LeaseSpec::default());
+        spec.holder_identity = Some("other".to_owned());
+        spec.lease_duration_seconds = Some(7);
+        assert_eq!(election.other_holder(&lease).as_deref(), Some("other"));
+        tokio::time::advance(Duration::from_millis(6999)).await;
+        assert_eq!(election.other_holder(&lease).as_deref(), Some("other"));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(election.other_holder(&lease), None);
+        lease.metadata.resource_version = Some("2".to_owned());
+        assert_eq!(election.other_holder(&lease).as_deref(), Some("other"), "it was renewed");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_changes_the_renew_time_alone_and_a_takeover_counts_as_a_transition() {
+        let election = election();
+        let first = election.claimed(None);
+        assert_eq!(first.holder_identity.as_deref(), Some("this"));
+        assert_eq!(first.lease_duration_seconds, Some(15));
+        assert_eq!(first.lease_transitions, Some(1));
+        assert!(first.acquire_time.is_some());
+        assert_eq!(first.renew_time, first.acquire_time);
+
+        let long_ago = Some(MicroTime(Timestamp::UNIX_EPOCH));
+        let before =
+            LeaseSpec { acquire_time: long_ago.clone(), renew_time: long_ago.clone(), ..first.clone() };
+        let renewed = election.claimed(Some(before.clone()));
+        assert!(renewed.renew_time > long_ago);
+        assert_eq!(LeaseSpec { renew_time: long_ago.clone(), ..renewed }, before);
+
+        let others =
+            LeaseSpec { holder_identity: Some("other".to_owned()), lease_transitions: Some(4), ..before };
+        let taken = election.claimed(Some(others));
+        assert_eq!(taken.lease_transitions, Some(5));
+        assert_eq!(taken.holder_identity.as_deref(), Some("this"));
+        assert!(taken.acquire_time > long_ago);
     }
 }

@@ -340,6 +340,68 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recorded_is_in_the_text() {
+        let metrics = Metrics::new("0");
+        metrics.declare_access_provider("proxy", &["published", "no_addon", "no_endpoint"]);
+        metrics.access_provider("proxy", None, Some("published"));
+        metrics.access_provider("proxy", None, Some("no_addon"));
+        metrics.access_provider("proxy", Some("no_addon"), Some("published"));
+        metrics.declare_credentials(["synced", "expired"].into_iter());
+        metrics.credential("synced", 2);
+        metrics.credential("synced", -1);
+        metrics.credential_synced(Duration::from_secs(3));
+        metrics.trust_anchor_expiry(77);
+        metrics.queue_depth("profiles", 5);
+        metrics.reconcile_error("profiles", Category::Denied);
+        metrics.write("secrets", "create", Err(Category::Conflict), Duration::from_secs(2));
+        metrics.write("secrets", "patch", Err(Category::Denied), Duration::from_secs(2));
+        metrics.write("secrets", "patch", Ok(()), Duration::from_secs(2));
+        metrics.watch_error("secrets", Category::Timeout);
+        metrics.watch_synced("secrets", true);
+        metrics.event("published");
+        metrics.outage(true);
+        metrics.leader(true);
+        let text = metrics.text();
+        for line in [
+            "access_providers{source=\"proxy\",state=\"published\"} 2",
+            "access_providers{source=\"proxy\",state=\"no_addon\"} 0",
+            "access_providers{source=\"proxy\",state=\"no_endpoint\"} 0",
+            "credentials{state=\"synced\"} 1",
+            "credentials{state=\"expired\"} 0",
+            "credential_sync_seconds_sum 3.0",
+            "trust_anchor_expiry_timestamp_seconds 77",
+            "queue_depth{controller=\"profiles\"} 5",
+            "reconcile_errors_total{controller=\"profiles\",category=\"denied\"} 1",
+            "writes_total{resource=\"secrets\",verb=\"create\",result=\"conflict\"} 1",
+            "writes_total{resource=\"secrets\",verb=\"patch\",result=\"ok\"} 1",
+            "write_duration_seconds_sum{resource=\"secrets\",verb=\"patch\"} 4.0",
+            "conflicts_total{resource=\"secrets\"} 1",
+            "watch_errors_total{resource=\"secrets\",category=\"timeout\"} 1",
+            "watch_synced{resource=\"secrets\"} 1",
+            "events_total{result=\"published\"} 1",
+            "api_server_outage 1",
+            "leader 1",
+        ] {
+            assert!(text.contains(&format!("\nhub_addons_{line}\n")), "{line} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_time_until_the_first_token_expires_is_absent_without_a_token() {
+        let metrics = Metrics::new("0");
+        let left = || {
+            let text = metrics.text();
+            let line = text.lines().find(|line| line.starts_with("hub_addons_next_token_expiry_seconds"))?;
+            line.rsplit(' ').next()?.parse::<i64>().ok()
+        };
+        assert_eq!(left(), None);
+        metrics.next_token_expiry(Timestamp::now().checked_add(Duration::from_hours(1)).ok());
+        assert!(left().is_some_and(|seconds| (3500..=3600).contains(&seconds)));
+        metrics.next_token_expiry(None);
+        assert_eq!(left(), None);
+    }
+
+    #[test]
     fn a_finding_that_is_over_leaves_the_gauge_and_stays_in_the_count() {
         let metrics = Metrics::new("0");
         metrics.finding(Reason::ForeignProfile, true);

@@ -69,9 +69,11 @@ mod tests {
         for key in 0..1000 {
             pace.wrote(key, begin);
         }
+        (0..30).for_each(|_| pace.wrote(1, begin));
         let later = begin + INTERVAL;
         pace.forget_at = 0;
         pace.wrote(0, later);
-        assert_eq!((pace.rested.len(), pace.wait(&0, later)), (1, None));
+        assert_eq!((pace.rested.len(), pace.wait(&0, later)), (2, None));
+        assert!(pace.wait(&1, later).is_some(), "this one has not rested");
     }
 }

@@ -129,4 +129,16 @@ mod tests {
         assert_eq!(of(&cache, "one"), ["b/one"]);
         assert!(cache.named_differently.is_empty());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_profile_is_new_again_only_when_it_is_recreated() {
+        let mut cache = ProfileCache::default();
+        let (key, begin) = (key("a", "one"), Instant::now());
+        for (uid, since) in [("1", 0), ("1", 0), ("2", 2), ("2", 2)] {
+            let metadata = ObjectMeta { uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+            cache.put(&key, ObservedProfile::read(&metadata, &Value::Null));
+            assert_eq!(cache.get(&key).unwrap().since - begin, std::time::Duration::from_secs(since));
+            tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        }
+    }
 }

@@ -462,3 +462,6 @@ fn same_patch(one: &ProfileAction, other: &ProfileAction) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -294,6 +294,13 @@ mod tests {
         }
     }
 
+    /// A number in a namespace.
+    impl Key for (&'static str, i32) {
+        fn namespace(&self) -> Namespace {
+            self.0.into()
+        }
+    }
+
     impl<K: Key> Queue<K> {
         async fn next(&self) -> Option<K> {
             while self.ready().await {
@@ -385,6 +392,58 @@ mod tests {
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Done);
         assert!(!queue.holds(&"a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_depth_is_the_number_of_all_keys_that_are_not_done() {
+        let queue = Queue::new(100);
+        (0..7).for_each(|key| queue.add(key, Priority::Update));
+        for outcome in [Some(Outcome::Retry), Some(Outcome::Retry), Some(Outcome::Retry), None, None] {
+            let key = queue.take().unwrap();
+            if let Some(outcome) = outcome {
+                queue.finish(key, outcome);
+            }
+        }
+        assert_eq!(queue.depth(), 7, "two are ready, three wait, and two are with a worker");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_keeps_its_priority_until_it_succeeds() {
+        for (outcome, next) in [(Outcome::Retry, "ends"), (Outcome::Held, "ends"), (Outcome::Done, "starts")]
+        {
+            let queue = Queue::new(8);
+            queue.add("ends", Priority::End);
+            let key = queue.next().await.unwrap();
+            queue.add("ends", Priority::Update);
+            queue.add("starts", Priority::Start);
+            queue.finish(key, outcome);
+            assert_eq!(queue.next().await, Some(next), "{outcome:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_worker_that_may_take_a_key_of_a_namespace_that_is_fast_again_takes_one() {
+        let queue = Arc::new(Queue::new(16));
+        queue.add(("a", 0), Priority::Update);
+        let slow = queue.next().await.unwrap();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        queue.finish(slow, Outcome::Done);
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        for _ in 0..16 {
+            let (queue, taken) = (Arc::clone(&queue), Arc::clone(&taken));
+            tokio::spawn(async move {
+                let key = queue.next().await;
+                taken.lock().extend(key);
+                std::future::pending::<()>().await;
+            });
+        }
+        (1..16).for_each(|key| queue.add(("a", key), Priority::Update));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(taken.lock().len(), 4, "a quarter of the workers");
+        let fast = taken.lock().remove(0);
+        queue.finish(fast, Outcome::Done);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(taken.lock().len(), 8, "half of them");
     }
 
     #[tokio::test(start_paused = true)]

@@ -138,10 +138,12 @@ mod tests {
         for key in 0..5 {
             refusals.refused(&key, &cause(Category::Denied));
         }
-        let mut released = Vec::new();
-        for key in 0..3 {
-            released.extend(refusals.refused(&key, &cause(Category::QuotaExceeded)).1);
+        for key in 0..2 {
+            assert!(refusals.refused(&key, &cause(Category::QuotaExceeded)).1.is_empty());
         }
+        let (_, released) = refusals.refused(&2, &cause(Category::Denied));
+        assert!(released.is_empty(), "the others still wait for this one");
+        let (_, mut released) = refusals.refused(&2, &cause(Category::QuotaExceeded));
         released.sort_unstable();
         assert_eq!(released, [3, 4]);
         assert_eq!(refusals.groups.len(), 1);

@@ -88,3 +88,57 @@ async fn respond(State(served): State<Arc<Served>>, headers: HeaderMap) -> Respo
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A hub on which each token is the name of its user, except the token `expired`, and only the user `scraper` is
+    /// permitted to get the metrics. It fails to review the token `outage`.
+    async fn review(request: http::Request<Body>) -> Result<http::Response<Body>, Infallible> {
+        let path = request.uri().path().to_owned();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let mut review: Value = serde_json::from_slice(&body).unwrap();
+        let spec = &review["spec"];
+        let status = if path == "/apis/authentication.k8s.io/v1/tokenreviews" {
+            let token = spec["token"].as_str().unwrap();
+            if token == "outage" {
+                return Ok(http::Response::builder().status(503).body(Body::empty()).unwrap());
+            }
+            json!({ "authenticated": token != "expired", "user": { "username": token } })
+        } else {
+            let gets = json!({ "path": "/metrics", "verb": "get" });
+            json!({ "allowed": spec["user"] == "scraper" && spec["nonResourceAttributes"] == gets })
+        };
+        review["status"] = status;
+        Ok(http::Response::new(Body::from(review.to_string().into_bytes())))
+    }
+
+    #[tokio::test]
+    async fn metrics_are_for_users_whom_the_hub_authenticates_and_permits() {
+        let reviews = Reviews::new(Client::new(tower::service_fn(review), "default"), PATH);
+        let served = Arc::new(Served { metrics: Metrics::new("0"), reviews });
+        for (authorization, code) in [
+            (None, 401),
+            (Some("Basic scraper"), 401),
+            (Some("Bearer "), 401),
+            (Some("Bearer expired"), 401),
+            (Some("Bearer stranger"), 403),
+            (Some("Bearer outage"), 503),
+            (Some("Bearer scraper"), 200),
+        ] {
+            let value = authorization.map(|value| (header::AUTHORIZATION, value.parse().unwrap()));
+            let response = respond(State(Arc::clone(&served)), HeaderMap::from_iter(value)).await;
+            assert_eq!(response.status().as_u16(), code, "{authorization:?}");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8(body.to_vec()).unwrap();
+            assert_eq!(text.contains("hub_addons_build_info"), code == 200, "{text}");
+        }
+    }
+}

@@ -120,9 +120,19 @@ mod tests {
         }
         let all = [("a", Priority::Update), ("b", Priority::Update)];
         assert_eq!(taken(&slow, &all, later), 4);
+        assert_eq!(taken(&slow, &all, later + SLOW_FOR), 12, "or for a minute");
         slow.finished(&busy("a", Priority::Update, later), later);
         slow.finished(&busy("b", Priority::Update, later), later);
         assert_eq!(taken(&slow, &all, later), 12);
+    }
+
+    #[test]
+    fn a_namespace_without_work_is_forgotten() {
+        let (mut slow, now) = (SlowNamespaces::default(), Instant::now());
+        slow.finished(&busy("a", Priority::Update, now), now + SLOW);
+        let later = now + SLOW + SLOW_FOR;
+        slow.finished(&busy("b", Priority::Update, later), later);
+        assert!(slow.0.is_empty());
     }
 
     #[test]

@@ -159,4 +159,22 @@ mod tests {
         assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");
         assert!(metrics.text().contains("result=\"timeout\"} 1"));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_block_in_two_namespaces_close_the_gate_and_those_in_one_do_not() {
+        let writer = Writer::new(Fence::open(), WriteLimit::default(), Metrics::new("0"));
+        for (name, closes) in [("ns/c", false), ("ns/d", false), ("other/c", true)] {
+            let blocks = std::future::pending::<Result<(), _>>();
+            writer.send(Request { name, ..REQUEST }, blocks).await.unwrap_err();
+            assert_eq!(writer.gate().is_closed(), closes, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_delete_names_the_object_and_its_version() {
+        let version = Version { uid: "u1".to_owned(), resource_version: "7".to_owned() };
+        let preconditions = delete_exactly(&version).preconditions.unwrap();
+        assert_eq!(preconditions.uid.as_deref(), Some("u1"));
+        assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
+    }
 }

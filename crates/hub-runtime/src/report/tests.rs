@@ -8,6 +8,7 @@ use kube::client::Body;
 
 use super::*;
 use crate::lease::{Candidate, Leases};
+use crate::write::WriteError;
 
 fn reporter() -> Reporter {
     Reporter::new(Metrics::new("0"), ServedVersion::default())
@@ -45,6 +46,9 @@ fn a_finding_is_counted_once_and_its_event_repeated_until_it_is_over() {
     assert!(reporter.findings.lock().due.is_empty(), "a resolved finding is not repeated");
     report(&reporter, Some(Reason::InvalidSelector));
     assert!(due(&reporter, now).is_some(), "a new finding starts again");
+    reporter.forget(&Subject::ClusterSet("prod".into()));
+    assert_eq!(due(&reporter, now), None, "so are the findings of an object that is gone");
+    assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
 }
 
 #[test]
@@ -77,32 +81,57 @@ fn a_new_finding_goes_before_what_is_repeated() {
     assert_eq!(due(&reporter, later).unwrap().1, "InvalidSelector");
 }
 
+/// A client that counts its requests, and whose Events are all accepted.
+fn counting(requests: &Arc<AtomicUsize>) -> Client {
+    let counted = Arc::clone(requests);
+    Client::new(
+        tower::service_fn(move |_: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let created = Body::from(br#"{"metadata": {}, "eventTime": null}"#.to_vec());
+            std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(created)))
+        }),
+        "default",
+    )
+}
+
+fn publisher(client: Client, reporter: &Reporter, fence: Fence, gate: Gate) -> Publisher {
+    let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+    Publisher { client, controller: "hub-addons", reporter: reporter.clone(), fence, gate, clock }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_the_lease_no_event_is_published_and_none_is_lost() {
     let requests = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&requests);
-    let service = tower::service_fn(move |_: http::Request<Body>| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty())))
-    });
-    let client = Client::new(service, "default");
+    let client = counting(&requests);
     let candidate = Candidate { namespace: "addons".to_owned(), identity: "pod".to_owned() };
     let metrics = Metrics::new("0");
     let mut leases = Leases::new(client.clone(), candidate, metrics.clone());
     leases.add("projector");
     let reporter = reporter();
     report(&reporter, Some(Reason::InvalidSelector));
-    let publisher = Publisher {
-        client,
-        controller: "hub-addons",
-        reporter: reporter.clone(),
-        fence: leases.fence(),
-        gate: Gate::new(metrics),
-        clock: Arc::new(|| Timestamp::UNIX_EPOCH),
-    };
+    let publisher = publisher(client, &reporter, leases.fence(), Gate::new(metrics));
     assert!(timeout(Duration::from_mins(10), publisher.run()).await.is_err());
     assert_eq!(requests.load(Ordering::Relaxed), 0);
     assert!(due(&reporter, Instant::now()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_waits_until_the_api_server_accepts_writes_again() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let gate = Gate::new(Metrics::new("0"));
+    let failed = WriteError::new("create", "things", "name", Category::Unavailable, "text");
+    gate.observe(Instant::now(), None, Err(&failed));
+    let reporter = reporter();
+    report(&reporter, Some(Reason::InvalidSelector));
+    let publisher = publisher(counting(&requests), &reporter, Fence::open(), gate.clone());
+    let publishing = tokio::spawn(publisher.run());
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
+    gate.observe(Instant::now(), None, Ok(()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+    assert_eq!(due(&reporter, Instant::now()), None, "it is published");
+    publishing.abort();
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,6 +154,34 @@ fn an_event_about_a_cluster_names_it_whole() {
     assert_eq!(about.api_version.as_deref(), Some("cluster.open-cluster-management.io/v1"));
     assert_eq!(about.kind.as_deref(), Some("ManagedCluster"));
     assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("c1"), Some("u1")));
+}
+
+#[test]
+fn an_event_names_the_finding_its_object_and_this_process() {
+    let about = Arc::new(reference(&Subject::Cluster("c1".into()), None, ProfileVersion::V1alpha2));
+    let note = Note::new(Reason::Unreadable, "x");
+    let finding = OpenFinding { about, note, due: None, refused: None };
+    let event = event(&finding, "hub-addons", "pod", Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        serde_json::to_value(event).unwrap(),
+        serde_json::json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": { "generateName": "c1-", "namespace": "default" },
+            "type": "Warning",
+            "reason": "Unreadable",
+            "note": "x",
+            "action": "Reconcile",
+            "regarding": {
+                "apiVersion": "cluster.open-cluster-management.io/v1",
+                "kind": "ManagedCluster",
+                "name": "c1",
+            },
+            "eventTime": "1970-01-01T00:00:00.000000Z",
+            "reportingController": "hub-addons",
+            "reportingInstance": "pod",
+        })
+    );
 }
 
 #[test]

@@ -173,3 +173,17 @@ impl WatchEndpoint {
 async fn in_time<T>(answer: impl Future<Output = T>) -> Result<T, WatchError> {
     tokio::time::timeout(ANSWER_TIMEOUT, answer).await.map_err(|_| WatchError::Silent)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncated_line_is_the_end_of_a_stream_and_any_other_an_error_that_does_not_quote_it() {
+        let read = |line: &str| RawEvent::read(Ok(line.to_owned()));
+        assert!(read("{\"type\": \"ADDED\", \"object\": {\"a\"").is_none());
+        assert!(read("{\"type\": \"ADDED\", \"object\": {}}").is_some_and(|event| event.is_ok()));
+        let error = read("{\"type\": \"secret\", \"object\": {}}").unwrap().unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}

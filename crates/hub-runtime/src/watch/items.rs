@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn items_are_found_wherever_the_text_is_cut_and_whatever_they_contain() {
-        let odd = r#"{"a":"]},{\"\\","items":[{"b":[]}],"é":{"items":[1, {}]}}"#;
+        let odd = r#"{"a":"]},{\"\\","b":"\ttext","items":[{"b":[]}],"é":{"items":[1, {}]}}"#;
         for list in [
             format!(r#"{{"kind":"L","metadata":{{"resourceVersion":"7"}},"items":[{odd},{{}}]}}"#),
             format!(

@@ -84,6 +84,14 @@ impl Sink<ConfigMap> for Arc<Mutex<Vec<String>>> {
     fn delete(&mut self, key: &ObjectKey) {
         self.lock().push(format!("delete {}", key.name));
     }
+
+    fn refused(&mut self) {
+        self.lock().push("refused".to_owned());
+    }
+
+    fn not_served(&mut self) {
+        self.lock().push("not served".to_owned());
+    }
 }
 
 impl World {
@@ -150,6 +158,80 @@ impl World {
         let text = self.metrics.text();
         let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
         line.map_or(0.0, |count| count.parse().unwrap())
+    }
+}
+
+/// The query and the accepted types of the requests of a watch without objects: a list, then a watch.
+async fn requests<F: Future<Output = ()> + Send + 'static>(
+    watch: impl FnOnce(Client, SyncState) -> F,
+) -> Vec<(String, String)> {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let asked = Arc::clone(&requests);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let script = if query.contains("watch=") { lasting(Vec::new()) } else { list(10, &[]) };
+        let accepted = request.headers().get("accept").map_or("", |types| types.to_str().unwrap());
+        asked.lock().push((query, accepted.to_owned()));
+        ready(respond(script))
+    });
+    let sync = Health::default().expect_sync("configmaps", Need::Required, &Metrics::new("test"));
+    let watching = tokio::spawn(watch(Client::new(service, "default"), sync));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watching.abort();
+    requests.lock().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_of_a_watch_selects_the_same_objects() {
+    let requests = requests(|client, sync| {
+        let watch = Watch::<ConfigMap>::all("configmaps").named("one").labelled("a=b").paged(7);
+        objects(Api::all(client), watch, sync, Metrics::new("test"), Arc::<Mutex<Vec<String>>>::default())
+    })
+    .await;
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    for (query, accepted) in &requests {
+        assert!(query.contains("fieldSelector=metadata.name%3Done"), "{query}");
+        assert!(query.contains("labelSelector=a%3Db"), "{query}");
+        assert!(!accepted.contains("PartialObjectMeta"), "{accepted}");
+    }
+    assert!(requests[0].0.contains("limit=7"), "{requests:?}");
+    assert!(requests[1].0.contains("allowWatchBookmarks=true"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_metadata_requests_nothing_else() {
+    struct Metadata;
+    impl Sink<PartialObjectMeta<ConfigMap>> for Metadata {
+        fn apply(&mut self, _: &ObjectKey, _: Result<PartialObjectMeta<ConfigMap>, Unreadable>) {}
+        fn delete(&mut self, _: &ObjectKey) {}
+    }
+    let requests = requests(|client, sync| {
+        metadata(Api::all(client), Watch::all("configmaps"), sync, Metrics::new("test"), Metadata)
+    })
+    .await;
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert!(requests.iter().all(|(_, accepted)| accepted.contains("PartialObjectMeta")), "{requests:?}");
+}
+
+#[test]
+fn a_process_waits_for_a_watch_unless_it_is_optional_or_late() {
+    let watch = || Watch::<ConfigMap>::all("configmaps");
+    let needs = [watch(), watch().optional(), watch().late()].map(|watch| watch.need());
+    assert_eq!(needs, [Need::Required, Need::Optional, Need::Late]);
+}
+
+#[test]
+fn versions_are_numbers_and_others_count_as_later() {
+    for (version, than, newer) in [
+        ("10", "9", true),
+        ("9", "10", false),
+        ("9", "9", false),
+        ("a", "b", true),
+        ("b", "a", true),
+        ("a", "9", true),
+        ("a", "a", false),
+    ] {
+        assert_eq!(is_newer(version, than), newer, "{version} and {than}");
     }
 }
 
@@ -309,6 +391,48 @@ async fn a_page_that_does_not_arrive_whole_is_requested_smaller() {
     let seen =
         ["list", "list of 125", "list of 31", "apply a", "watch from 10", "probe", "list of 62", "delete a"];
     assert_eq!(World::of(script).await.log(), seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_times_out_is_requested_in_smaller_pages() {
+    let late = Script::Respond(504, status(504, "Timeout").to_string());
+    assert_eq!(World::of([late, list(10, &[])]).await.log(), ["list", "list of 125"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_is_listed_again_and_one_that_is_refused_is_watched_on() {
+    let missing = || Script::Respond(404, "404 page not found\n".to_owned());
+    let refused = Script::Respond(403, status(403, "Forbidden").to_string());
+    let world = World::of([list(10, &["a"]), missing(), missing(), list(20, &[]), refused, lasting(vec![])]);
+    let log = world.await.log();
+    assert_eq!(log[..6], ["list", "apply a", "watch from 10", "not served", "list", "not served"]);
+    assert_eq!(log[6..], ["list", "delete a", "watch from 20", "refused", "watch from 20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_too_large_for_the_hub_leads_to_a_list_and_another_timeout_does_not() {
+    for (cause, next) in [("ResourceVersionTooLarge", "list"), ("Another", "watch from 10")] {
+        let mut late = status(504, "Timeout");
+        late["details"] = json!({ "causes": [{ "reason": cause, "message": "no" }] });
+        let world = World::of([list(10, &[]), Script::Respond(504, late.to_string()), list(10, &[])]).await;
+        assert_eq!(world.log(), ["list", "watch from 10", next], "{cause}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_asks_whether_the_history_is_still_the_same() {
+    let failed = lasting(vec![event("ERROR", &status(500, "InternalError"))]);
+    let world = World::of([list(10, &[]), failed, list(10, &[]), lasting(vec![])]).await;
+    assert_eq!(world.log(), ["list", "watch from 10", "probe", "watch from 10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_ends_an_outage() {
+    let outage = (0..8).map(|_| Script::Refuse);
+    let early = [list(10, &[]), ending(vec![bookmark(11)], Duration::from_secs(1)), list(11, &[])];
+    let waits = World::of(outage.chain(early)).await.waits();
+    assert!(waits[6] >= Duration::from_secs(5), "{waits:?}");
+    assert!(waits[9] <= Duration::from_secs(3), "{waits:?}");
 }
 
 #[tokio::test(start_paused = true)]
