@@ -39,6 +39,8 @@ struct State {
     /// The method whose responses are late, and by how much.
     late_responses: Option<(String, Duration)>,
     requests: Vec<String>,
+    /// `METHOD FIELD_MANAGER` of the requests that name a field manager.
+    field_managers: BTreeSet<String>,
 }
 
 impl Api {
@@ -85,6 +87,13 @@ impl Api {
         }
     }
 
+    /// Sends the first of the events that are held back.
+    pub fn release_event(&self) {
+        let mut state = self.0.lock().unwrap();
+        let (collection, event) = state.late.as_mut().unwrap().remove(0);
+        state.send(&collection, &event);
+    }
+
     /// Deletes an object, as another client does.
     pub fn delete(&self, path: &str) {
         self.0.lock().unwrap().respond(&Method::DELETE, path, Value::Null);
@@ -116,6 +125,11 @@ impl Api {
         requests.iter().filter(|request| request.contains(text)).cloned().collect()
     }
 
+    /// The field managers of the requests so far, as `METHOD FIELD_MANAGER`.
+    pub fn field_managers(&self) -> BTreeSet<String> {
+        self.0.lock().unwrap().field_managers.clone()
+    }
+
     async fn serve(&self, request: Request<Body>) -> Response<Reply> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -123,6 +137,9 @@ impl Api {
         let watch = query.contains("watch=true") || query.contains("watch=1");
         let verb = if watch { "WATCH" } else { parts.method.as_str() };
         self.0.lock().unwrap().requests.push(format!("{verb} {path}"));
+        if let Some(manager) = query.split('&').find_map(|field| field.strip_prefix("fieldManager=")) {
+            self.0.lock().unwrap().field_managers.insert(format!("{verb} {manager}"));
+        }
         while self.0.lock().unwrap().held_up.contains(&path) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::Method;
 use hub_runtime::lease::{Candidate, Leases};
 use hub_runtime::metrics::Metrics;
 use hub_runtime::process::ProcessError;
@@ -9,7 +10,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Api;
+use crate::api::{Api, failure};
 use crate::{Running, Traits, eventually};
 
 const ALPHA: Traits = Traits { name: "alpha", needs: &[], wants: None };
@@ -116,5 +117,36 @@ async fn a_renewal_is_one_request() {
     let since = api.requests("leases").split_off(before);
     assert_eq!(since.len(), 10, "{since:?}");
     assert!(since.iter().all(|request| request.starts_with("PUT")), "{since:?}");
+    process.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_renewal_notices_what_happened_to_a_lease() {
+    let api = Api::default();
+    let process = Running::start(&api, Some("first"), &[ALPHA]);
+    eventually("it works", || process.has("alpha work")).await;
+    api.delete(&path("alpha"));
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(holder(&api, "alpha").as_deref(), Some("first"), "it is created again");
+    let mut lease = api.get(&path("alpha")).unwrap();
+    lease["spec"]["holderIdentity"] = json!("thief");
+    api.put(&path("alpha"), lease);
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert!(process.task.is_finished(), "it stops");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_the_api_server_fails_is_one_request_too() {
+    let api = Api::default();
+    let process = Running::start(&api, Some("first"), &[ALPHA]);
+    eventually("it works", || process.has("alpha work")).await;
+    api.refuse(|method, _| (*method == Method::PUT).then(|| (500, failure(500, "InternalError"))));
+    let before = api.requests("leases").len();
+    eventually("it is tried", || api.requests("leases").len() > before).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(api.requests("leases").split_off(before), [format!("PUT {}", path("alpha"))]);
+    api.allow();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!process.task.is_finished(), "it keeps its lease");
     process.stop().await.unwrap();
 }

@@ -14,6 +14,7 @@ mod leases;
 mod load;
 mod process;
 mod profiles;
+mod watches;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -44,6 +45,7 @@ struct Recorder {
     owns: bool,
     shared: Shared,
     calls: Calls,
+    watches: SharedWatches,
 }
 
 /// The desired profiles of a test.
@@ -60,6 +62,8 @@ struct Wish {
 type Wishes = Arc<Mutex<Wish>>;
 
 type Calls = Arc<Mutex<Vec<String>>>;
+
+type SharedWatches = Arc<Mutex<Option<Watches>>>;
 
 impl Recorder {
     fn note(&self, call: &str) {
@@ -80,7 +84,8 @@ impl Controller for Recorder {
         self.owns.then_some(self)
     }
 
-    fn watch(&self, _: &Watches) {
+    fn watch(&self, watches: &Watches) {
+        *self.watches.lock().unwrap() = Some(watches.clone());
         self.note("watch");
     }
 
@@ -136,6 +141,8 @@ struct Traits {
 struct Running {
     calls: Calls,
     wishes: Wishes,
+    /// What the last controller watches with.
+    watches: SharedWatches,
     stop: CancellationToken,
     shared: Shared,
     task: JoinHandle<Result<(), ProcessError>>,
@@ -148,11 +155,12 @@ impl Running {
 
     fn limited(api: &Api, identity: Option<&str>, limit: WriteLimit, controllers: &[Traits]) -> Self {
         let (calls, wishes, stop) = (Calls::default(), Wishes::default(), CancellationToken::new());
+        let watches = SharedWatches::default();
         let candidate = identity
             .map(|identity| Candidate { namespace: "addons".to_owned(), identity: identity.to_owned() });
         let mut builder = Process::builder(Setup { candidate, limit, ..Setup::new(api.client()) });
         for traits in controllers {
-            let (calls, wishes) = (Arc::clone(&calls), Arc::clone(&wishes));
+            let (calls, wishes, watches) = (Arc::clone(&calls), Arc::clone(&wishes), Arc::clone(&watches));
             wishes.lock().unwrap().profiles.extend(traits.wants.iter().flatten().cloned());
             builder = builder.add(Some(traits.clone()), |shared, traits| Recorder {
                 name: traits.name,
@@ -161,12 +169,13 @@ impl Running {
                 wishes: Arc::clone(&wishes),
                 shared: shared.clone(),
                 calls,
+                watches,
             });
         }
         let process = builder.build();
         let shared = process.shared().clone();
         let task = tokio::spawn(process.run(stop.clone()));
-        Self { calls, wishes, stop, shared, task }
+        Self { calls, wishes, watches, stop, shared, task }
     }
 
     fn calls(&self) -> Vec<String> {

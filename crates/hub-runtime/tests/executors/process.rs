@@ -10,6 +10,10 @@ use crate::api::Api;
 use crate::{Running, Traits, eventually};
 
 const SETS: &str = "/apis/cluster.open-cluster-management.io/v1beta2/managedclustersets";
+const BINDINGS: &str =
+    "/apis/cluster.open-cluster-management.io/v1beta2/namespaces/app/managedclustersetbindings";
+const CRD: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterprofiles.multicluster.x-k8s.io";
 const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
 
 const BOTH: Traits = Traits { name: "both", needs: &[FleetKind::Grants, FleetKind::Clusters], wants: None };
@@ -54,6 +58,48 @@ async fn a_change_of_the_fleet_reaches_controllers_once_they_have_begun() {
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert!(changes[0].contains("late"), "{changes:?}");
     assert_eq!(running.shared.fleet.read().cluster_names().count(), 2);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_leaves_the_index_and_ends_its_findings() {
+    let api = Api::default();
+    let paths = [CLUSTERS, SETS, BINDINGS].map(|collection| format!("{collection}/one"));
+    for path in &paths {
+        api.put(path, json!({ "spec": "unreadable" }));
+    }
+    let running = Running::start(&api, None, &[BOTH]);
+    eventually("it works", || running.has("both work")).await;
+    let is_unreadable = |count: u8| {
+        let line = format!("hub_addons_findings{{reason=\"Unreadable\"}} {count}\n");
+        running.shared.host.metrics.text().contains(&line)
+    };
+    let sizes = || {
+        let fleet = running.shared.fleet.read();
+        (fleet.cluster_names().count(), fleet.set_names().count(), fleet.namespaces().count())
+    };
+    assert!(is_unreadable(3));
+    assert_eq!(sizes(), (1, 1, 1));
+    for path in &paths {
+        api.delete(path);
+    }
+    eventually("they are gone", || sizes() == (0, 0, 0)).await;
+    eventually("so are their findings", || is_unreadable(0)).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn profiles_are_watched_in_the_version_that_the_hub_serves() {
+    let api = Api::default();
+    let names = json!({ "plural": "clusterprofiles", "kind": "ClusterProfile" });
+    let versions = json!([{ "name": "v1alpha2", "served": true, "storage": true }]);
+    let spec = json!({ "group": "multicluster.x-k8s.io", "names": names, "scope": "Namespaced", "versions": versions });
+    api.put(CRD, json!({ "spec": spec }));
+    let owner = Traits { name: "owner", needs: &[], wants: Some([].into()) };
+    let running = Running::start(&api, None, &[owner]);
+    eventually("it works", || running.has("owner work")).await;
+    assert!(!api.requests("WATCH /apis/multicluster.x-k8s.io/v1alpha2/clusterprofiles").is_empty());
+    assert_eq!(api.requests("v1alpha1/clusterprofiles"), [""; 0]);
     running.stop().await.unwrap();
 }
 

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use http::Method;
 use hub_api::names::ProfileKey;
+use hub_core::concerned::KnownProfiles as _;
+use hub_core::member_id::FIELD_MANAGER;
+use hub_core::priority::Priority;
 use serde_json::{Value, json};
 
 use crate::api::{Api, failure};
@@ -27,6 +30,12 @@ pub fn one() -> Traits {
 /// Refuses creates.
 fn creates(code: u16, status: Value) -> impl Fn(&Method, &str) -> Option<(u16, Value)> + Send + 'static {
     move |method, path| (method == Method::POST && path == PROFILES).then(|| (code, status.clone()))
+}
+
+fn terminating() -> Value {
+    let mut status = failure(403, "Forbidden");
+    status["details"] = json!({ "causes": [{ "reason": "NamespaceTerminating", "message": "app" }] });
+    status
 }
 
 fn tried(api: &Api) -> usize {
@@ -63,6 +72,23 @@ async fn a_namespace_that_does_not_exist_is_tried_once_a_minute() {
     assert_eq!(tried(&api), 1);
     api.allow();
     eventually("it is created", || exists(&api)).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_exists_again_is_tried_at_once() {
+    let api = Api::default();
+    api.refuse(creates(403, terminating()));
+    let running = Running::start(&api, None, &[one()]);
+    eventually("it is tried", || tried(&api) == 1).await;
+    api.allow();
+    running.shared.profiles.enqueue(key("c1"), Priority::Start);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!exists(&api));
+    running.shared.profiles.resume(&"app".into());
+    running.shared.profiles.enqueue(key("c1"), Priority::Start);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(exists(&api));
     running.stop().await.unwrap();
 }
 
@@ -111,6 +137,166 @@ async fn an_api_server_that_names_a_wait_is_left_alone_for_that_long() {
     assert_eq!(tried(&api), 1);
     api.allow();
     eventually("it is created", || exists(&api)).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_in_one_namespace_is_retried_with_backoff() {
+    let api = Api::default();
+    api.refuse(creates(500, failure(500, "InternalError")));
+    let running = Running::start(&api, None, &[one()]);
+    eventually("it is tried", || tried(&api) == 1).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!((5..=12).contains(&tried(&api)), "{} requests", tried(&api));
+    let text = running.shared.host.metrics.text();
+    let count =
+        format!("errors_total{{controller=\"clusterprofiles\",category=\"internal\"}} {}", tried(&api));
+    assert!(text.contains(&count), "{text}");
+    running.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_tried_in_a_long_outage_is_written_when_it_ends() {
+    let api = Api::default();
+    api.refuse(creates(503, failure(503, "ServiceUnavailable")));
+    let running = Running::start(&api, None, &[one()]);
+    eventually("it is tried", || tried(&api) == 1).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!(running.shared.host.writer.gate().is_closed());
+    let text = running.shared.host.metrics.text();
+    let held = |line: &str| line.contains("errors_total") && line.contains("held") && !line.ends_with(" 0");
+    assert!(!text.lines().any(held), "what is not sent is no error: {text}");
+    api.allow();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(exists(&api));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_a_patch_does_not_find_is_created_before_its_deletion_is_shown() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[one()]);
+    eventually("it is created", || exists(&api)).await;
+    api.hold_events();
+    api.delete(&format!("{PROFILES}/c1"));
+    running.wishes.lock().unwrap().version = Some("v1".to_owned());
+    running.shared.profiles.enqueue(key("c1"), Priority::Update);
+    eventually("it is created again", || exists(&api)).await;
+    let status = format!("PATCH {PROFILES}/c1/status");
+    eventually("its status is written", || api.requests("PATCH").len() == 2).await;
+    let create = format!("POST {PROFILES}");
+    let writes = [create.clone(), status.clone(), create, status];
+    assert_eq!(api.requests(" /apis/multicluster.x-k8s.io/v1alpha1/namespaces/app"), writes);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_whose_writes_another_client_undoes_is_written_every_two_seconds() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[one()]);
+    running.wishes.lock().unwrap().version = Some("v1".to_owned());
+    eventually("it is created", || exists(&api)).await;
+    for n in 0..600 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut undone = api.get(&format!("{PROFILES}/c1")).unwrap();
+        undone["status"] = json!({ "version": { "kubernetes": format!("v{n}") } });
+        api.put(&format!("{PROFILES}/c1"), undone);
+    }
+    let written = api.requests("PATCH").len();
+    assert!((35..=42).contains(&written), "{written} requests in a minute, after a burst of ten");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_was_created_before_its_event_is_shown_is_read_and_written() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[projector([])]);
+    eventually("it works", || running.has("projector work")).await;
+    api.hold_events();
+    let labels = json!({ "x-k8s.io/cluster-manager": "open-cluster-management" });
+    let spec = json!({ "clusterManager": { "name": "open-cluster-management" }, "displayName": "c1" });
+    api.put(&format!("{PROFILES}/c1"), json!({ "spec": spec, "metadata": { "labels": labels } }));
+    running.wishes.lock().unwrap().profiles.insert(key("c1"));
+    running.wishes.lock().unwrap().version = Some("v1".to_owned());
+    running.shared.profiles.enqueue(key("c1"), Priority::Start);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(api.requests("POST"), [format!("POST {PROFILES}")]);
+    let written = api.get(&format!("{PROFILES}/c1")).unwrap();
+    assert_eq!(written["status"]["version"]["kubernetes"], "v1");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_without_effect_is_reported_and_tried_seldom() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[one()]);
+    eventually("it is created", || exists(&api)).await;
+    let unchanged = api.get(&format!("{PROFILES}/c1")).unwrap();
+    api.refuse(move |method, _| (*method == Method::PATCH).then(|| (200, unchanged.clone())));
+    running.wishes.lock().unwrap().version = Some("v1".to_owned());
+    running.shared.profiles.enqueue(key("c1"), Priority::Update);
+    let is_reported = || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
+    eventually("it is reported", is_reported).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let tried = api.requests("PATCH").len();
+    assert!((3..=12).contains(&tried), "{tried} requests");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_profiles_of_a_cluster_are_written_when_it_changes() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[projector(["c1", "c2"].map(str::to_owned))]);
+    eventually("they are created", || exists(&api) && api.get(&format!("{PROFILES}/c2")).is_some()).await;
+    let profiles = &running.shared.profiles;
+    eventually("they are cached", || profiles.exists(&key("c1")) && profiles.exists(&key("c2"))).await;
+    let mut names = Vec::new();
+    profiles.for_each(|key, profile| names.push(format!("{key} of {}", profile.manager)));
+    assert_eq!(names, ["app/c1 of open-cluster-management", "app/c2 of open-cluster-management"]);
+    running.wishes.lock().unwrap().version = Some("v1".to_owned());
+    profiles.enqueue_of(&"c2".into());
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(api.requests("PATCH"), [format!("PATCH {PROFILES}/c2/status")]);
+    let managers = ["PATCH", "POST"].map(|method| format!("{method} {FIELD_MANAGER}"));
+    assert_eq!(api.field_managers(), managers.into());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_id_of_two_profiles_is_a_finding_on_those_of_this_cluster_manager() {
+    let api = Api::default();
+    for (name, manager) in [("c1", "open-cluster-management"), ("foreign", "another")] {
+        let labels = json!({
+            "x-k8s.io/cluster-manager": manager,
+            "multicluster.x-k8s.io/inventory-member-id": "c1",
+        });
+        let spec = json!({ "clusterManager": { "name": manager }, "displayName": name });
+        api.put(&format!("{PROFILES}/{name}"), json!({ "spec": spec, "metadata": { "labels": labels } }));
+    }
+    let running = Running::start(&api, None, &[projector(["c1", "foreign"].map(str::to_owned))]);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let text = running.shared.host.metrics.text();
+    assert!(text.contains("findings{reason=\"MemberIdShared\"} 1\n"), "{text}");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_pending_and_counted_until_it_is_written() {
+    let api = Api::default();
+    api.hold_up(PROFILES);
+    let running = Running::start(&api, None, &[one()]);
+    let profiles = &running.shared.profiles;
+    let depth = |count: u8| {
+        let line = format!("queue_depth{{controller=\"clusterprofiles\"}} {count}\n");
+        running.shared.host.metrics.text().contains(&line)
+    };
+    eventually("the create is in flight", || tried(&api) == 1).await;
+    assert!(profiles.is_pending(&key("c1")) && !profiles.is_pending(&key("c2")));
+    assert!(!profiles.exists(&key("c1")));
+    assert!(depth(1), "{}", running.shared.host.metrics.text());
+    api.release();
+    eventually("it is written", || !profiles.is_pending(&key("c1"))).await;
+    assert!(profiles.exists(&key("c1")) && depth(0));
     running.stop().await.unwrap();
 }
 
