@@ -49,11 +49,28 @@ pub(crate) struct ObjectCache<K> {
     writes: BTreeMap<WatchName, OwnWrites<K>>,
     /// The watches whose list is complete.
     listed: BTreeSet<WatchName>,
+    /// The creates without a response.
+    creating: BTreeMap<K, Creating>,
+}
+
+/// What a watch has shown since a create was sent. Its response may arrive later, and show an object that is gone: no
+/// event would remove that from the cache.
+#[derive(Default)]
+struct Creating {
+    /// The uids of the objects that have ended.
+    ended: BTreeSet<String>,
+    /// Whether a list has been completed, which lacks what ended before it began.
+    is_listed: bool,
 }
 
 impl<K> Default for ObjectCache<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), writes: BTreeMap::new(), listed: BTreeSet::new() }
+        Self {
+            objects: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            creating: BTreeMap::new(),
+        }
     }
 }
 
@@ -89,6 +106,8 @@ impl<K: CacheKey> ObjectCache<K> {
             self.forget(&key);
         }
         self.listed.insert(watch.clone());
+        // Perhaps it was the list of another watch. Then the create is sent once more, and refused.
+        self.creating.values_mut().for_each(|creating| creating.is_listed = true);
     }
 
     /// The hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until the next list.
@@ -110,8 +129,48 @@ impl<K: CacheKey> ObjectCache<K> {
         self.store(settings, key, object, replaces);
     }
 
-    /// Stores the response to a patch or a delete.
+    /// Stores the response to a patch or a delete, unless the object is gone.
     pub(crate) fn wrote(
+        &mut self,
+        settings: &AccessSettings,
+        watch: &WatchName,
+        key: &K,
+        object: ObservedObject,
+    ) {
+        let uid = &object.version.uid;
+        if self.objects.get(key).is_some_and(|known| known.object.version.uid == *uid) {
+            self.store_written(settings, watch, key, object);
+        }
+    }
+
+    /// A create is sent.
+    pub(crate) fn creating(&mut self, key: &K) {
+        self.creating.insert(key.clone(), Creating::default());
+    }
+
+    /// Stores the response to a create, `None` if it failed. Returns whether the object exists, as far as is known.
+    pub(crate) fn created(
+        &mut self,
+        settings: &AccessSettings,
+        watch: &WatchName,
+        key: &K,
+        object: Option<ObservedObject>,
+    ) -> bool {
+        let creating = self.creating.remove(key).unwrap_or_default();
+        let Some(object) = object else { return false };
+        let uid = object.version.uid.clone();
+        if creating.ended.contains(&uid) || creating.is_listed && !self.objects.contains_key(key) {
+            return false;
+        }
+        self.store_written(settings, watch, key, object);
+        // Also if the watch was faster, and showed it as a webhook had changed it.
+        if let Some(found) = self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
+            found.is_ours = true;
+        }
+        true
+    }
+
+    fn store_written(
         &mut self,
         settings: &AccessSettings,
         watch: &WatchName,
@@ -120,22 +179,6 @@ impl<K: CacheKey> ObjectCache<K> {
     ) {
         if self.store(settings, key, object, false) {
             self.writes.entry(watch.clone()).or_default().wrote(key);
-        }
-    }
-
-    /// Stores the response to a create.
-    pub(crate) fn created(
-        &mut self,
-        settings: &AccessSettings,
-        watch: &WatchName,
-        key: &K,
-        object: ObservedObject,
-    ) {
-        let uid = object.version.uid.clone();
-        self.wrote(settings, watch, key, object);
-        // Also if the watch was faster, and showed it as a webhook had changed it.
-        if let Some(found) = self.objects.get_mut(key).filter(|found| found.object.version.uid == uid) {
-            found.is_ours = true;
         }
     }
 
@@ -148,7 +191,10 @@ impl<K: CacheKey> ObjectCache<K> {
 
     /// An object is gone.
     pub(crate) fn forget(&mut self, key: &K) {
-        self.objects.remove(key);
+        let found = self.objects.remove(key);
+        if let (Some(found), Some(creating)) = (found, self.creating.get_mut(key)) {
+            creating.ended.insert(found.object.version.uid);
+        }
     }
 
     /// Stores an object unless a newer version of it is known; returns whether it did.
@@ -164,5 +210,65 @@ impl<K: CacheKey> ObjectCache<K> {
         }
         self.objects.insert(key.clone(), found);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_core::protected::ProtectedNamespaces;
+    use kube::api::ObjectMeta;
+
+    use super::*;
+
+    const ALL: WatchName = WatchName(None);
+
+    fn settings() -> AccessSettings {
+        AccessSettings {
+            consumers: "[]".parse().unwrap(),
+            account_namespace: "agents".into(),
+            protected: ProtectedNamespaces::none(),
+            installation: "hub-addons".into(),
+            includes_local_cluster: false,
+            withdraws: false,
+        }
+    }
+
+    fn object(uid: &str, version: &str) -> ObservedObject {
+        let metadata = ObjectMeta {
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        };
+        ObservedObject::read(&metadata, None)
+    }
+
+    #[test]
+    fn a_late_response_does_not_restore_an_object_that_has_ended() {
+        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let mut cache = ObjectCache::default();
+        cache.creating(&key);
+        cache.show(&settings, &ALL, &key, object("one", "1"));
+        cache.ended(&ALL, &key);
+        assert!(!cache.created(&settings, &ALL, &key, Some(object("one", "1"))));
+        assert!(cache.get(&key).is_none());
+        // The list may be older than the create: the watch shows the object if it exists.
+        cache.creating(&key);
+        cache.begin_list(&ALL);
+        cache.end_list(&ALL);
+        assert!(!cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
+        assert!(cache.get(&key).is_none());
+        cache.wrote(&settings, &ALL, &key, object("two", "4"));
+        assert!(cache.get(&key).is_none(), "a patch");
+    }
+
+    #[test]
+    fn the_end_of_an_earlier_object_does_not_concern_its_successor() {
+        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let mut cache = ObjectCache::default();
+        cache.show(&settings, &ALL, &key, object("one", "1"));
+        cache.creating(&key);
+        cache.ended(&ALL, &key);
+        assert!(cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
+        assert!(cache.is_ours(&key));
     }
 }

@@ -168,9 +168,14 @@ impl KueueStore {
         self.queue(&fleet, key);
     }
 
-    /// Records the response to a create.
-    fn created(&self, key: &KueueKey, object: ObservedObject) {
-        self.state.lock().cache_mut(key).created(&self.settings, &ALL, key, object);
+    /// Records that a create is sent.
+    fn creating(&self, key: &KueueKey) {
+        self.state.lock().cache_mut(key).creating(key);
+    }
+
+    /// Records the response to a create, `None` if it failed. Returns whether the object exists, as far as is known.
+    fn created(&self, key: &KueueKey, object: Option<ObservedObject>) -> bool {
+        self.state.lock().cache_mut(key).created(&self.settings, &ALL, key, object)
     }
 
     /// Records the response to a patch or a delete.

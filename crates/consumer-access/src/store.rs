@@ -297,9 +297,14 @@ impl Store {
         self.state.lock().cache_mut(kind).wrote(&self.settings, &watch_of(kind, key), key, object);
     }
 
-    /// Records the response to our own create.
-    pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, object: ObservedObject) {
-        self.state.lock().cache_mut(kind).created(&self.settings, &watch_of(kind, key), key, object);
+    /// Records that our own create is sent.
+    pub(crate) fn creating(&self, kind: AccessKind, key: &AccountKey) {
+        self.state.lock().cache_mut(kind).creating(key);
+    }
+
+    /// Records the response to our own create, `None` if it failed. Returns whether the object exists, as far as is known.
+    pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, object: Option<ObservedObject>) -> bool {
+        self.state.lock().cache_mut(kind).created(&self.settings, &watch_of(kind, key), key, object)
     }
 
     /// Records whether an account has findings.

@@ -75,8 +75,14 @@ impl AccessWriter {
             } else {
                 self.execute(key, &plan.action).await
             };
+            last = plan.action;
             match sent {
-                Ok(()) => self.store.work.written(key, resource(kind)),
+                Ok(exists) => {
+                    self.store.work.written(key, resource(kind));
+                    if !exists {
+                        last = AccessAction::Nothing;
+                    }
+                }
                 Err(error) => {
                     let failed = match self.failed(key, kind, error) {
                         Ok(failed) => failed,
@@ -85,15 +91,16 @@ impl AccessWriter {
                     blocked.insert(kind, failed);
                 }
             }
-            last = plan.action;
         }
         Outcome::Retry
     }
 
-    async fn execute(&self, key: &AccountKey, action: &AccessAction) -> Result<(), WriteError> {
+    /// Sends a write. Returns false if another client has deleted the created object since: the same write is then not
+    /// one without effect.
+    async fn execute(&self, key: &AccountKey, action: &AccessAction) -> Result<bool, WriteError> {
         match action {
-            AccessAction::Nothing => Ok(()),
-            AccessAction::Create(kind, object) => self.create(*kind, key, object).await,
+            AccessAction::Nothing => {}
+            AccessAction::Create(kind, object) => return self.create(*kind, key, object).await,
             AccessAction::Patch(kind, patch) => {
                 let name = full_name(*kind, key);
                 let request = Request { verb: "patch", resource: resource(*kind), name: &name };
@@ -103,7 +110,6 @@ impl AccessWriter {
                 let patched = self.store.host.writer.send(request, call).await?;
                 info!("{} {name}: updated", resource(*kind));
                 self.observe(*kind, key, &patched);
-                Ok(())
             }
             AccessAction::Delete(kind, version) => {
                 let name = full_name(*kind, key);
@@ -117,12 +123,12 @@ impl AccessWriter {
                     Some(held) => self.observe(*kind, key, &held),
                     None => self.store.forget(*kind, key),
                 }
-                Ok(())
             }
         }
+        Ok(true)
     }
 
-    async fn create(&self, kind: AccessKind, key: &AccountKey, object: &Value) -> Result<(), WriteError> {
+    async fn create(&self, kind: AccessKind, key: &AccountKey, object: &Value) -> Result<bool, WriteError> {
         let name = full_name(kind, key);
         let failed = |error: serde_json::Error| {
             WriteError::new("create", resource(kind), name.clone(), Category::Invalid, error.to_string())
@@ -130,12 +136,13 @@ impl AccessWriter {
         let object: DynamicObject = serde_json::from_value(object.clone()).map_err(failed)?;
         let request = Request { verb: "create", resource: resource(kind), name: &name };
         let api = self.api(kind, key);
-        let created =
-            self.store.host.writer.send(request, api.create(&PostParams::default(), &object)).await?;
+        self.store.creating(kind, key);
+        let created = self.store.host.writer.send(request, api.create(&PostParams::default(), &object)).await;
+        let read = |object: &DynamicObject| ObservedObject::read(&object.metadata, Some(&object.data));
+        let exists = self.store.created(kind, key, created.as_ref().ok().map(read));
+        created?;
         info!("{} {name}: created", resource(kind));
-        let created = ObservedObject::read(&created.metadata, Some(&created.data));
-        self.store.created(kind, key, created);
-        Ok(())
+        Ok(exists)
     }
 
     fn observe(&self, kind: AccessKind, key: &AccountKey, object: &DynamicObject) {

@@ -51,10 +51,10 @@ impl KueueWriter {
             return Outcome::RetryAfter(pause);
         }
         let error = match self.execute(key, &plan.action).await {
-            Ok(()) => {
+            Ok(exists) => {
                 self.store.work.written(key, key.kind().1);
                 let Some((uid, next)) = self.store.plan(key) else { return Outcome::Done };
-                if next.action != plan.action {
+                if !exists || next.action != plan.action {
                     self.report(key, uid.as_deref(), &next, None);
                     let is_done = next.action == KueueAction::Nothing;
                     return if is_done { Outcome::Done } else { Outcome::Retry };
@@ -80,7 +80,8 @@ impl KueueWriter {
         failed.outcome
     }
 
-    async fn execute(&self, key: &KueueKey, action: &KueueAction) -> Result<(), WriteError> {
+    /// Sends a write. Returns false if another client has deleted the created object since.
+    async fn execute(&self, key: &KueueKey, action: &KueueAction) -> Result<bool, WriteError> {
         let (resource, name) = (key.kind().1, key.name());
         let api = Api::<DynamicObject>::all_with(self.store.host.client.clone(), &api_resource(key));
         let writer = &self.store.host.writer;
@@ -89,9 +90,12 @@ impl KueueWriter {
             KueueAction::Create(object) => {
                 let object = parsed(key, object)?;
                 let request = Request { verb: "create", resource, name };
-                let created = writer.send(request, api.create(&PostParams::default(), &object)).await?;
+                self.store.creating(key);
+                let created = writer.send(request, api.create(&PostParams::default(), &object)).await;
+                let exists = self.store.created(key, created.as_ref().ok().map(read));
+                created?;
                 info!("{resource} {name}: created");
-                self.store.created(key, read(&created));
+                return Ok(exists);
             }
             KueueAction::Patch(patch) => {
                 let request = Request { verb: "patch", resource, name };
@@ -112,7 +116,7 @@ impl KueueWriter {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reports the findings of a plan, and a refused write.
