@@ -6,7 +6,7 @@ use crate::operation::Operation;
 use crate::world::{Counts, Fault};
 
 /// The counted effects of faults, in addition to each [`Fault`].
-const EFFECTS: [&str; 18] = [
+const EFFECTS: [&str; 23] = [
     "crashes before a write",
     "crashes after a write",
     "requests while the server was down",
@@ -25,6 +25,11 @@ const EFFECTS: [&str; 18] = [
     "refused: object that exists",
     "refused: object that has changed",
     "refused: expired page of a list",
+    "consumers: accounts created",
+    "consumers: accounts deleted",
+    "consumers: permissions created",
+    "consumers: permissions deleted",
+    "consumers: objects of Kueue created",
 ];
 
 /// The kinds of operations and effects that did not occur.

@@ -61,6 +61,9 @@ const SET_API: &str = "/apis/cluster.open-cluster-management.io/v1beta2";
 const ACCOUNT_API: &str = "/apis/authentication.open-cluster-management.io/v1beta1";
 const ADDON_API: &str = "/apis/addon.open-cluster-management.io/v1alpha1";
 const PROXY_API: &str = "/apis/proxy.open-cluster-management.io/v1alpha1";
+const WORK_API: &str = "/apis/work.open-cluster-management.io/v1";
+const PERMISSION_API: &str = "/apis/rbac.open-cluster-management.io/v1alpha1";
+const KUEUE_API: &str = "/apis/kueue.x-k8s.io/v1beta2";
 
 /// The path of an object or, if the name is empty, of a list.
 #[must_use]
@@ -72,7 +75,10 @@ pub fn path(plural: &str, namespace: &str, name: &str) -> String {
         "managedserviceaccounts" => ACCOUNT_API,
         "managedclusteraddons" => ADDON_API,
         "managedproxyconfigurations" => PROXY_API,
-        "rolebindings" | "clusterroles" => "/apis/rbac.authorization.k8s.io/v1",
+        "manifestworks" => WORK_API,
+        "clusterpermissions" => PERMISSION_API,
+        "multikueueclusters" | "multikueueconfigs" => KUEUE_API,
+        "rolebindings" | "roles" | "clusterroles" => "/apis/rbac.authorization.k8s.io/v1",
         "leases" => "/apis/coordination.k8s.io/v1",
         _ => "/api/v1",
     };

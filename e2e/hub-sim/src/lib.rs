@@ -4,11 +4,13 @@
 //! - [`world`] and [`service`] are the network between it and the processes, below the real kube client;
 //! - [`process`] starts the real controllers;
 //! - [`operation`] is what users, agents, other controllers and faults do to a [`hub`](mod@hub);
+//! - [`consumers`] lists the consumers that they declare;
 //! - [`schedule`] runs random operations from a seed, and [`monitor`] and [`oracle`] judge the results;
 //! - [`coverage`] lists the operations and faults that never occurred, and so were not tested;
 //! - [`shrink`] finds the smallest schedule that still fails.
 
 pub mod certificates;
+pub mod consumers;
 pub mod coverage;
 pub mod hub;
 pub mod model;

@@ -1,10 +1,14 @@
 //! Judges each request of the processes when it reaches the server, by rules that always hold.
 
+mod consumer;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+pub use self::consumer::is_marked;
+use crate::consumers::{Consumer, KINDS, ROLE};
 use crate::hub::{
     CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
 };
@@ -13,6 +17,7 @@ use crate::world::{Counts, ProcessId};
 
 /// Watches every request.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact about the schedule")]
 pub struct Monitor {
     /// The violations, in the order in which they occurred.
     pub violations: Vec<String>,
@@ -29,6 +34,10 @@ pub struct Monitor {
     pub two_leaders: bool,
     /// Whether resourceVersions, and thus Leases, have gone backwards.
     pub is_rewound: bool,
+    /// The consumers that the processes declare.
+    pub declared: &'static [Consumer],
+    /// Whether the API server has refused a write to an account.
+    pub is_account_refused: bool,
     /// Writes that changed something, except Events and Leases.
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.
@@ -63,6 +72,14 @@ impl Monitor {
             _ => return,
         };
         self.count(what);
+    }
+
+    /// Records a request of a process that failed.
+    pub(crate) fn refused(&mut self, request: &Request, failure: &Failure) {
+        let is_stale = failure.code == 409 || failure.reason == "NotFound";
+        if request.is_write() && request.path.contains("/managedserviceaccounts") && !is_stale {
+            self.is_account_refused = true;
+        }
     }
 
     /// Records that a process has ended.
@@ -127,7 +144,13 @@ impl Monitor {
         for change in changes {
             let is_contested = self.two_leaders && request.path.contains("rolebindings");
             self.writes += u64::from(!is_contested);
-            if let Err(rule) = self.judge(server, change) {
+            let plural = server.kinds[change.key.kind].plural.as_str();
+            let verdict = if KINDS.iter().any(|(kind, _)| *kind == plural) {
+                self.judge_access(server, plural, change)
+            } else {
+                self.judge(server, change)
+            };
+            if let Err(rule) = verdict {
                 let object = change.before.as_ref().or(change.after.as_ref());
                 let object = object.map(ToString::to_string).unwrap_or_default();
                 self.violations.push(format!("{rule}: {what}\n  of {object}"));
@@ -166,27 +189,26 @@ impl Monitor {
                 }
                 _ => Ok(()),
             },
-            "managedserviceaccounts" => judge_account(before, after),
             "rolebindings" => match before {
                 Some(before) if !self.made.contains_key(uid_of(before)) => {
                     Err("a foreign RoleBinding is changed or deleted".to_owned())
                 }
                 _ => Ok(()),
             },
-            "clusterroles" => match (before, after) {
+            "clusterroles" | "roles" => match (before, after) {
                 (Some(before), Some(after))
-                    if name_of(before) == "tokens" && others(before) == others(after) =>
+                    if ["tokens", ROLE].contains(&name_of(before)) && others(before) == others(after) =>
                 {
                     Ok(())
                 }
-                _ => Err("a ClusterRole other than that of tokens is changed".to_owned()),
+                _ => Err("a role other than those that list Secrets by name is changed".to_owned()),
             },
             plural => Err(format!("an object of {plural} is written")),
         }
     }
 }
 
-/// A ClusterRole without its rules and version.
+/// A role without its rules and version.
 fn others(role: &Value) -> Value {
     let mut role = role.clone();
     role["rules"] = Value::Null;

@@ -1,6 +1,7 @@
 //! What happens on a hub: an operation of a user, agent or other controller, or a fault.
 
 mod account;
+mod consumer;
 mod fault;
 mod people;
 mod random;
@@ -12,7 +13,9 @@ use crate::hub::{ACCOUNTS, Actor, CLUSTERS, NAMESPACES};
 use crate::model::Backup;
 use crate::world::{Fault, World};
 
-pub use fault::crash_point;
+pub(crate) use self::consumer::applied;
+pub use self::fault::crash_point;
+use self::fault::{MORTAL, PERMISSIONS};
 
 /// An index into one of the lists of [`crate::hub`].
 pub type Index = u8;
@@ -52,6 +55,13 @@ pub enum Operation {
     Profile(Index, Index, ProfileTenant),
     Secret(Index, Index, Index, SecretTenant),
     RoleBinding(Index, RoleBindingTenant),
+    // Consumers.
+    /// Agents report the tokens of all accounts, and apply all permissions.
+    Agents,
+    /// On an object of the access to a cluster: its cluster, its account, and its kind.
+    Object(Index, Index, Index, ObjectTenant),
+    /// The declaration changes, and every process starts again.
+    Declare(Index),
     // Faults.
     Start(u8),
     Crash(u8),
@@ -127,6 +137,22 @@ pub enum RoleBindingTenant {
     Unlabel,
 }
 
+/// What happens to an object of a consumer's access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is what its name says")]
+pub enum ObjectTenant {
+    /// Another owner creates an object of that name.
+    Create,
+    Delete,
+    Edit,
+    /// Removes the labels by which processes recognize their objects.
+    Unmark,
+    Hold,
+    Release,
+    /// The cluster reports that it cannot apply it.
+    Fail,
+}
+
 impl Operation {
     /// The kind of the operation, as counters name it.
     #[must_use]
@@ -137,6 +163,12 @@ impl Operation {
             Self::Profile(.., what) => format!("{kind} {what:?}"),
             Self::Secret(.., what) => format!("{kind} {what:?}"),
             Self::RoleBinding(_, what) => format!("{kind} {what:?}"),
+            Self::Object(.., what) => format!("{kind} {what:?}"),
+            Self::RemoveCrd(index) => format!("{kind} {}", at(&MORTAL, index)),
+            Self::Forbid(index) => {
+                let (method, plural) = at(&PERMISSIONS, index);
+                format!("{kind} {method} {plural}")
+            }
             Self::Fail(fault, _) => format!("{kind} {fault:?}"),
             _ => kind.to_owned(),
         }
@@ -163,6 +195,7 @@ impl Operation {
                 | Self::RemoveCrd(_)
                 | Self::ServeLater(_)
                 | Self::RoleBinding(..)
+                | Self::Declare(_)
         )
     }
 }
@@ -223,6 +256,12 @@ impl Others {
                 self.secret(at(&NAMESPACES, namespace), at(&CLUSTERS, cluster), at(&ACCOUNTS, account), what);
             }
             O::RoleBinding(namespace, what) => self.role_binding(at(&NAMESPACES, namespace), what),
+            O::Agents => {
+                self.agents();
+            }
+            O::Object(cluster, account, kind, what) => {
+                self.object(at(&CLUSTERS, cluster), at(&ACCOUNTS, account), kind, what);
+            }
             _ => self.fault(operation),
         }
     }

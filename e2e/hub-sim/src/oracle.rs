@@ -1,13 +1,16 @@
 //! The outputs that the hub should have, computed from the inputs alone. This is a second implementation of the rules,
 //! which shares no code with the first, so that an error in `hub-core` does not repeat here.
 
+mod consumer;
+mod outputs;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+pub use self::outputs::outputs;
 use crate::certificates::{ONE, TWO};
 use crate::hub::{
     ACCOUNTS, ASK_LABEL, CLUSTER_NAME_LABEL, CLUSTERS, CONDITION_SYNCED, COPIES_ROLE, COPY_LABEL,
@@ -98,16 +101,14 @@ pub fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
     if let Err(why) = check_tokens_role(server) {
         wrong.push(format!("ClusterRole tokens: {why}"));
     }
+    wrong.extend(consumer::differences(server, monitor));
     wrong
 }
 
 fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), String> {
     let profile = server.object("clusterprofiles", namespace, cluster);
     let Some(granted) = granted(server, namespace, cluster) else { return Ok(()) };
-    // A finalizer on one profile keeps a deleted CRD, which then admits no other profile.
-    let ends = server
-        .kind_of("clusterprofiles")
-        .is_some_and(|kind| server.kinds[kind].serving == Serving::Terminating);
+    let ends = is_serving_ended(server, "clusterprofiles");
     let Some(profile) = profile else {
         return if granted && !ends { Err("is missing".to_owned()) } else { Ok(()) };
     };
@@ -156,6 +157,11 @@ fn check_profile(server: &Server, namespace: &str, cluster: &str) -> Result<(), 
         return Err(format!("properties: expected {claims:?}, got {properties:?}"));
     }
     check_entry(server, profile, cluster)
+}
+
+/// Whether a finalizer on one object keeps a deleted CRD, which then admits no other object.
+fn is_serving_ended(server: &Server, plural: &str) -> bool {
+    server.kind_of(plural).is_some_and(|kind| server.kinds[kind].serving == Serving::Terminating)
 }
 
 fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
@@ -211,15 +217,8 @@ fn accounts_of(name: &str) -> impl Iterator<Item = (&'static str, &'static str)>
 /// Whether a namespace should have the token of an account; `None` if this cannot be decided.
 #[must_use]
 pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) -> Option<bool> {
-    let asks = |account: &Value| {
-        let scope = account["metadata"]["annotations"][SCOPE_ANNOTATION].as_str();
-        account["metadata"]["labels"][ASK_LABEL] == "true"
-            && !is_terminating(account)
-            && scope.is_none_or(|scope| scope.split(',').any(|it| it.trim() == namespace))
-    };
-    let Some(asking) = server.object("managedserviceaccounts", cluster, account).filter(|it| asks(it)) else {
-        return Some(false);
-    };
+    let asking = server.object("managedserviceaccounts", cluster, account).filter(|it| asks(it, namespace));
+    let Some(asking) = asking else { return Some(false) };
     let is_source = |secret: &Value| {
         let owners = secret["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         secret["metadata"]["labels"][TOKEN_LABEL] == "true"
@@ -240,9 +239,17 @@ pub fn offers(server: &Server, namespace: &str, cluster: &str, account: &str) ->
     granted(server, namespace, cluster)
 }
 
+/// Whether an account opts in to copies in a namespace.
+fn asks(account: &Value, namespace: &str) -> bool {
+    let scope = account["metadata"]["annotations"][SCOPE_ANNOTATION].as_str();
+    account["metadata"]["labels"][ASK_LABEL] == "true"
+        && !is_terminating(account)
+        && scope.is_none_or(|scope| scope.split(',').any(|it| it.trim() == namespace))
+}
+
 /// Whether a token can belong to an earlier cluster of the same name: both the account and the latest write of the token
 /// are older than the ManagedCluster. It is then not copied until the agent reports it again.
-fn is_of_an_earlier(token: &Value, account: &Value, cluster: &Value) -> bool {
+pub(crate) fn is_of_an_earlier(token: &Value, account: &Value, cluster: &Value) -> bool {
     let created = |object: &Value| object["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
     let entries = token["metadata"]["managedFields"].as_array().into_iter().flatten();
     let of_data = entries.filter(|entry| entry["fieldsV1"]["f:data"].is_object());
@@ -260,7 +267,9 @@ fn check_copy(server: &Server, monitor: &Monitor, namespace: &str, name: &str) -
     }
     let offered: Vec<_> = offers.into_iter().filter(|(_, _, offers)| *offers == Some(true)).collect();
     let found = server.object("secrets", namespace, name);
-    if found.is_some_and(|secret| is_lost(monitor, secret)) || has_no_permission(server, monitor, namespace) {
+    if found.is_some_and(|secret| is_lost_copy(monitor, secret))
+        || has_no_permission(server, monitor, namespace)
+    {
         return Ok(());
     }
     let Some(copy) = found else {
@@ -314,7 +323,7 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
     let copy = |namespace: &str| server.object("secrets", namespace, &name);
     let is_ours = |namespace: &str| {
         copy(namespace).is_some_and(|copy| {
-            monitor.made.contains_key(uid_of(copy)) && !is_lost(monitor, copy) && !is_terminating(copy)
+            monitor.made.contains_key(uid_of(copy)) && !is_lost_copy(monitor, copy) && !is_terminating(copy)
         })
     };
     let is_blocked = |namespace: &&str| {
@@ -343,9 +352,18 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
     Ok(())
 }
 
+/// Whether an object of ours is one that no process can recognize.
+pub(crate) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
+    match plural {
+        "clusterprofiles" => false,
+        "secrets" => is_lost_copy(monitor, object),
+        _ => consumer::is_lost(monitor, plural, object),
+    }
+}
+
 /// Whether a Secret is a copy that a tenant has stripped of its label and whose creator has ended: no watch shows it,
 /// and no process knows its uid. The chart's policy prevents this.
-pub(crate) fn is_lost(monitor: &Monitor, secret: &Value) -> bool {
+fn is_lost_copy(monitor: &Monitor, secret: &Value) -> bool {
     monitor.abandoned.contains(uid_of(secret)) && secret["metadata"]["labels"][COPY_LABEL].is_null()
 }
 
@@ -408,13 +426,19 @@ fn check_tokens_role(server: &Server) -> Result<(), String> {
     if named == asking { Ok(()) } else { Err(format!("expected {asking:?}, got {named:?}")) }
 }
 
-/// The copies with a token that no account of their name should have in that namespace.
+/// What must end within seconds when a grant ends and nothing fails: copies with a token, and accounts of consumers.
 #[must_use]
-pub fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
+pub fn surplus(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
+    let copies = misplaced(server, monitor).into_iter().map(|it| format!("{it} has a token without a grant"));
+    copies.chain(consumer::without_grant(server, monitor)).collect()
+}
+
+/// The copies with a token that no account of their name should have in that namespace.
+fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
     let holds = |secret: &Value| {
         secret["data"]["token"].is_string()
             && monitor.made.contains_key(uid_of(secret))
-            && !is_lost(monitor, secret)
+            && !is_lost_copy(monitor, secret)
     };
     let mut misplaced = BTreeSet::new();
     for namespace in NAMESPACES {
@@ -432,59 +456,4 @@ pub fn misplaced(server: &Server, monitor: &Monitor) -> BTreeSet<String> {
         }
     }
     misplaced
-}
-
-/// The parts of the outputs that this project owns, without what differs between any two runs.
-#[must_use]
-pub fn outputs(server: &Server, monitor: &Monitor) -> BTreeMap<String, Value> {
-    let mut outputs = BTreeMap::new();
-    for profile in server.objects_of("clusterprofiles") {
-        let (namespace, name) = (&profile["metadata"]["namespace"], &profile["metadata"]["name"]);
-        let (namespace, name) = (namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
-        let ours = profile["spec"]["clusterManager"]["name"] == MANAGER;
-        if ours && !is_terminating(profile) && granted(server, namespace, name) == Some(true) {
-            let of = |list: &str, key: &str, ours: &[&str]| {
-                let entries = profile["status"][list].as_array().into_iter().flatten();
-                let ours = entries.filter(|entry| ours.iter().any(|name| entry[key] == *name));
-                ours.map(|entry| (entry[key].to_string(), entry.clone())).collect::<BTreeMap<_, _>>()
-            };
-            // If trust anchors cannot be read, the published ones stay; these depend on the path.
-            let ours: &[&str] = if anchors(server).is_some() { &[MANAGER] } else { &[] };
-            let labels = [MANAGER_LABEL, CLUSTER_NAME_LABEL, SET_LABEL]
-                .map(|key| profile["metadata"]["labels"][key].clone());
-            let shown = json!({
-                "labels": labels, "spec": profile["spec"], "version": profile["status"]["version"],
-                "properties": profile["status"]["properties"],
-                "conditions": of("conditions", "type", &["ControlPlaneHealthy", "Joined"]),
-                "access": of("accessProviders", "name", ours),
-            });
-            outputs.insert(format!("profile {namespace}/{name}"), shown);
-        }
-    }
-    let is_ours =
-        |secret: &&Arc<Value>| monitor.made.contains_key(uid_of(secret)) && !is_lost(monitor, secret);
-    for secret in server.objects_of("secrets").filter(is_ours) {
-        let (namespace, name) = (&secret["metadata"]["namespace"], &secret["metadata"]["name"]);
-        // Of two accounts with one name, the first keeps the copy; which one is first depends on the path.
-        let name = name.as_str().unwrap_or_default();
-        let shared = accounts_of(name).count() > 1;
-        // A copy also stays under a profile that another manager takes over, where none would be created.
-        let namespace = namespace.as_str().unwrap_or_default();
-        let foreign = accounts_of(name).any(|(cluster, _)| is_foreign(server, namespace, cluster));
-        let mut offers =
-            accounts_of(name).map(|(cluster, account)| offers(server, namespace, cluster, account));
-        let own = has_no_permission(server, monitor, namespace);
-        // A copy that a finalizer keeps ends with its profile.
-        let held = secret["metadata"]["finalizers"].is_array();
-        if !shared
-            && !foreign
-            && !own
-            && !held
-            && offers.any(|it| it == Some(true))
-            && !is_terminating(secret)
-        {
-            outputs.insert(format!("copy {namespace}/{name}"), secret["data"].clone());
-        }
-    }
-    outputs
 }

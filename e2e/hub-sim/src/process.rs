@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access_provisioner::{Provisioner, ProvisionerSettings, SourceSettings};
+use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, GRACE, PermissionSettings};
 use credential_syncer::{SecretAccess, SyncSettings, Syncer, SyncerSettings};
 use hub_api::names::ManagerName;
@@ -18,6 +19,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::consumers::{self, Consumer};
 use crate::hub::{Actor, COPIES_ROLE, HOME, MANAGER, SYNCER_ACCOUNT, TOKENS_ROLE};
 use crate::model::Request;
 use crate::service::client;
@@ -44,19 +46,28 @@ pub struct Gates {
     pub syncer: bool,
     /// The controller `credential-rights`.
     pub rights: bool,
+    /// Consumer access.
+    pub consumers: bool,
 }
 
 impl Gates {
-    /// Every controller in one process.
-    pub const ALL: Self = Self { projector: true, provisioner: true, syncer: true, rights: true };
+    const NONE: Self =
+        Self { projector: false, provisioner: false, syncer: false, rights: false, consumers: false };
+    /// Every controller in one process, without consumers.
+    pub const ALL: Self =
+        Self { projector: true, provisioner: true, syncer: true, rights: true, ..Self::NONE };
     /// The controllers that write profiles, in one process as in the chart.
-    pub const PROFILES: Self = Self { projector: true, provisioner: true, syncer: false, rights: true };
+    pub const PROFILES: Self = Self { projector: true, provisioner: true, rights: true, ..Self::NONE };
     /// The syncer alone, as in the chart.
-    pub const CREDENTIALS: Self = Self { projector: false, provisioner: false, syncer: true, rights: false };
+    pub const CREDENTIALS: Self = Self { syncer: true, ..Self::NONE };
     /// The projector alone.
-    pub const PROJECTOR: Self = Self { projector: true, provisioner: false, syncer: false, rights: false };
+    pub const PROJECTOR: Self = Self { projector: true, ..Self::NONE };
     /// The provisioner alone.
-    pub const PROVISIONER: Self = Self { projector: false, provisioner: true, syncer: false, rights: false };
+    pub const PROVISIONER: Self = Self { provisioner: true, ..Self::NONE };
+    /// The controller `credential-rights` alone.
+    pub const RIGHTS: Self = Self { rights: true, ..Self::NONE };
+    /// Consumer access alone, as in the chart.
+    pub const CONSUMERS: Self = Self { consumers: true, ..Self::NONE };
 }
 
 /// The setup of the processes.
@@ -76,6 +87,7 @@ impl Gates {
             (self.provisioner, "access-provisioner"),
             (self.syncer, "credential-syncer"),
             (self.rights, "credential-rights"),
+            (self.consumers, "consumer-access"),
         ];
         let enabled = controllers.into_iter().filter(|(enabled, _)| *enabled);
         enabled.map(|(_, controller)| format!("hub-addons-{controller}")).collect()
@@ -95,7 +107,8 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                     let candidate = (identity.clone(), gates.leases());
                     world.lock().monitor.candidates.insert(process, candidate);
                 }
-                let running = build(setup(&world, process, identity, means), gates, means)
+                let declared = world.lock().monitor.declared;
+                let running = build(setup(&world, process, identity, means), gates, means, declared)
                     .run(CancellationToken::new());
                 let ended = tokio::select! {
                     ended = running => ended,
@@ -143,7 +156,7 @@ fn setup(world: &World, process: ProcessId, identity: String, means: Means) -> S
     setup
 }
 
-fn build(setup: Setup, gates: Gates, means: Means) -> Process {
+fn build(setup: Setup, gates: Gates, means: Means, declared: &[Consumer]) -> Process {
     let manager = ManagerName::default();
     let projector = || ProjectionSettings {
         manager: manager.clone(),
@@ -179,7 +192,7 @@ fn build(setup: Setup, gates: Gates, means: Means) -> Process {
         tokens_role: TOKENS_ROLE.to_owned(),
         protected: ProtectedNamespaces::default(),
         require_namespaces: false,
-        consumer_roles: Vec::new(),
+        consumer_roles: consumers::roles(declared),
         grace: GRACE,
     };
     Process::builder(setup)
@@ -187,5 +200,6 @@ fn build(setup: Setup, gates: Gates, means: Means) -> Process {
         .add(gates.provisioner.then(provisioner), Provisioner::new)
         .add(gates.syncer.then(syncer), Syncer::new)
         .add(gates.rights.then(rights), CredentialRights::new)
+        .add(consumers::settings(declared).filter(|_| gates.consumers), ConsumerAccess::new)
         .build()
 }

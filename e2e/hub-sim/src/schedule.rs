@@ -8,6 +8,7 @@ use hub_api::crds::{Flavour, all, cluster_profile};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use crate::consumers::{self, DECLARATIONS, KINDS};
 use crate::hub;
 use crate::model::{Request, Server};
 use crate::operation::{Operation, Others, crash_point};
@@ -20,20 +21,22 @@ use crate::world::{Counts, ProcessId, World};
 pub enum Layout {
     /// All controllers in one process.
     One,
-    /// As the chart installs them: one process for the writers of profiles, and one for the syncer.
+    /// As the chart installs them: one process for the writers of profiles, one for the syncer, and one for consumer
+    /// access.
     Chart,
-    /// Each in a process of its own: projector, provisioner, syncer and `credential-rights`.
+    /// Each in a process of its own: projector, provisioner, syncer, `credential-rights` and consumer access.
     Apart,
 }
 
 impl Layout {
-    fn gates(self) -> &'static [Gates] {
-        const RIGHTS: Gates = Gates { projector: false, provisioner: false, syncer: false, rights: true };
-        match self {
-            Self::One => &[Gates::ALL],
-            Self::Chart => &[Gates::PROFILES, Gates::CREDENTIALS],
-            Self::Apart => &[Gates::PROJECTOR, Gates::PROVISIONER, Gates::CREDENTIALS, RIGHTS],
-        }
+    fn gates(self, consumers: bool) -> Vec<Gates> {
+        let mut gates = match self {
+            Self::One => return vec![Gates { consumers, ..Gates::ALL }],
+            Self::Chart => vec![Gates::PROFILES, Gates::CREDENTIALS],
+            Self::Apart => vec![Gates::PROJECTOR, Gates::PROVISIONER, Gates::CREDENTIALS, Gates::RIGHTS],
+        };
+        gates.extend(consumers.then_some(Gates::CONSUMERS));
+        gates
     }
 }
 
@@ -48,24 +51,28 @@ pub struct Setting {
     pub means: Means,
     /// The maximum number of objects in one page of a list; 0 for no maximum.
     pub page: usize,
+    /// Whether consumers are declared: first those of the first declaration.
+    pub consumers: bool,
 }
 
 impl Setting {
-    /// All controllers in one process, without Leases and with permission to read every Secret, on a hub with the CRD
+    /// All controllers in one process, without consumers and Leases, and with permission to read every Secret, on a hub with the CRD
     /// of cluster-inventory-api's current release.
     pub const PLAIN: Self = Self {
         layout: Layout::One,
         profiles: Flavour::Map,
         means: Means { granted: false, leases: false },
         page: 0,
+        consumers: false,
     };
 
-    fn random(rng: &mut Rng) -> Self {
+    fn random(rng: &mut Rng, consumers: bool) -> Self {
         Self {
             layout: [Layout::One, Layout::One, Layout::Chart, Layout::Apart][rng.usize(..4)],
             profiles: Flavour::ALL[rng.usize(..Flavour::ALL.len())],
             means: Means { granted: rng.u8(..3) == 0, leases: rng.u8(..6) == 0 },
             page: [0, 0, 0, 1, 2][rng.usize(..5)],
+            consumers,
         }
     }
 }
@@ -90,7 +97,8 @@ impl Default for Hubs {
             let mut crds = all();
             crds.retain(|crd| crd.spec.names.plural != "clusterprofiles");
             crds.push(cluster_profile(lists));
-            (lists, hub::server(crds.iter().filter_map(|crd| serde_json::to_value(crd).ok())))
+            let crds = crds.iter().filter_map(|crd| serde_json::to_value(crd).ok());
+            (lists, hub::server(crds.chain(consumers::crds())))
         };
         Self(Flavour::ALL.into_iter().map(hub).collect())
     }
@@ -101,6 +109,9 @@ impl Hubs {
         let (_, server) = self.0.iter().find(|(flavour, _)| *flavour == setting.profiles)?;
         let mut server = server.clone();
         server.page = setting.page;
+        if setting.consumers {
+            consumers::install_roles(&mut server);
+        }
         Some(server)
     }
 }
@@ -126,8 +137,8 @@ pub struct Outcome {
 /// ends, the controllers retry a terminating namespace after a minute, and replaced trust anchors stay for a minute.
 const DEADLINE: Duration = Duration::from_secs(150);
 /// The same for the permission in a namespace that is no longer bound: the syncer has five minutes to delete its
-/// copies.
-const WITHDRAWAL: Duration = Duration::from_mins(6);
+/// copies, and a process that starts can wait for a minute for a response.
+const WITHDRAWAL: Duration = Duration::from_mins(8);
 /// The same after a refused write: it is retried after five minutes at the latest, or ten if many writes are refused.
 const REFUSED: Duration = Duration::from_mins(11);
 /// How long a process may still write what the outputs do not include, such as a condition on an account: a request
@@ -139,6 +150,8 @@ const REST: Duration = Duration::from_secs(150);
 const LONG_REST: Duration = Duration::from_mins(12);
 /// How long a token may stay in a namespace without a grant while there are no faults.
 const REVOCATION: Duration = Duration::from_secs(3);
+/// One in this many schedules has declared consumers: it takes longer than others.
+const CONSUMERS: u64 = 5;
 /// The maximum number of requests in a minute, whatever fails.
 const REQUESTS_A_MINUTE: u64 = 1500;
 
@@ -148,14 +161,15 @@ impl Schedule {
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let setting = Setting::random(&mut rng);
+        let setting = Setting::random(&mut rng, seed % CONSUMERS == CONSUMERS - 1);
         let faults = rng.u8(..5) > 1;
         let (clusters, most) = [(1, 6), (1, 6), (2, 12), (3, 24)][rng.usize(..4)];
-        let mut operations = if rng.u8(..4) > 0 { furnished(clusters) } else { Vec::new() };
+        let mut operations =
+            if rng.u8(..4) > 0 { furnished(clusters, setting.consumers) } else { Vec::new() };
         let begin = rng.usize(..=operations.len());
         operations.insert(begin, Operation::Start(0));
         let length = rng.usize(2..most);
-        operations.extend((0..length).map(|_| Operation::random(&mut rng, faults)));
+        operations.extend((0..length).map(|_| Operation::random(&mut rng, faults, setting.consumers)));
         // Without an earlier backup there is nothing to restore.
         let restore = operations.iter().position(|operation| matches!(operation, Operation::Restore(_)));
         if let Some(restore) = restore
@@ -185,8 +199,8 @@ impl Schedule {
     }
 }
 
-/// A hub with everything that it takes.
-fn furnished(clusters: u8) -> Vec<Operation> {
+/// A hub with everything that it takes. The accounts of consumers are created by the processes.
+fn furnished(clusters: u8, consumers: bool) -> Vec<Operation> {
     use Operation as O;
     let mut operations = vec![
         O::CreateSet(0),
@@ -201,9 +215,10 @@ fn furnished(clusters: u8) -> Vec<Operation> {
             O::CreateCluster(cluster),
             O::MoveCluster(cluster, Some(cluster % 2)),
             O::Addon(cluster, true),
-            O::CreateAccount(cluster, cluster % 2),
-            O::Report(cluster, cluster % 2, 0),
         ]);
+        if !consumers {
+            operations.extend([O::CreateAccount(cluster, cluster % 2), O::Report(cluster, cluster % 2, 0)]);
+        }
     }
     operations
 }
@@ -219,7 +234,7 @@ struct Run<'a> {
     others: Others,
     /// The processes of each replica.
     replicas: [Vec<ProcessId>; 2],
-    /// Since when each token has been in a namespace without a grant.
+    /// Since when each token has been in a namespace without a grant, and each account on a cluster.
     misplaced: BTreeMap<String, Duration>,
     outcome: Outcome,
 }
@@ -230,6 +245,9 @@ impl<'a> Run<'a> {
         let second = schedule.operations.iter().any(|(operation, _)| *operation == Operation::Start(1));
         world.lock().monitor.limited_secrets = schedule.setting.means.granted;
         world.lock().monitor.two_leaders = second && !schedule.setting.means.leases;
+        if schedule.setting.consumers {
+            world.lock().monitor.declared = DECLARATIONS[0];
+        }
         let others = Others::new(&world);
         Self {
             schedule,
@@ -284,6 +302,7 @@ impl<'a> Run<'a> {
                     self.world.crash_at(*process, crash_point(after, committed));
                 }
             }
+            Operation::Declare(declaration) => self.declare(declaration),
             Operation::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds.into())).await,
             operation => self.others.perform(operation),
         }
@@ -292,12 +311,30 @@ impl<'a> Run<'a> {
     /// Starts the processes of a replica that do not run.
     fn start(&mut self, replica: u8) {
         let replica = usize::from(replica) % 2;
-        let gates = self.schedule.setting.layout.gates();
+        let gates = self.schedule.setting.layout.gates(self.schedule.setting.consumers);
         let means = self.schedule.setting.means;
         let before = std::mem::take(&mut self.replicas[replica]);
-        for (index, gates) in gates.iter().enumerate() {
+        for (index, gates) in gates.into_iter().enumerate() {
             let lives = before.get(index).copied().filter(|process| self.world.is_alive(*process));
-            self.replicas[replica].push(lives.unwrap_or_else(|| start(&self.world, *gates, means)));
+            self.replicas[replica].push(lives.unwrap_or_else(|| start(&self.world, gates, means)));
+        }
+    }
+
+    /// Changes the declaration of consumers, which is a flag of the processes: they start again.
+    fn declare(&mut self, declaration: u8) {
+        if !self.schedule.setting.consumers {
+            return;
+        }
+        let declared = DECLARATIONS[usize::from(declaration) % DECLARATIONS.len()];
+        self.world.lock().monitor.declared = declared;
+        for replica in [0, 1] {
+            let before = std::mem::take(&mut self.replicas[usize::from(replica)]);
+            for process in &before {
+                self.world.kill(*process);
+            }
+            if !before.is_empty() {
+                self.start(replica);
+            }
         }
     }
 
@@ -321,12 +358,12 @@ impl<'a> Run<'a> {
         }
         if calm && self.replicas[0].iter().any(|process| state.is_alive(*process)) {
             let now = state.elapsed();
-            let misplaced = oracle::misplaced(&state.server, &state.monitor);
+            let misplaced = oracle::surplus(&state.server, &state.monitor);
             self.misplaced.retain(|place, _| misplaced.contains(place));
             for place in misplaced {
                 let since = *self.misplaced.entry(place.clone()).or_insert(now);
                 if now.saturating_sub(since) > REVOCATION {
-                    self.outcome.violations.push(format!("a token without a grant is not removed: {place}"));
+                    self.outcome.violations.push(format!("what ended with a grant is not removed: {place}"));
                 }
             }
         }
@@ -371,7 +408,10 @@ impl<'a> Run<'a> {
             if self.is_broken(false) {
                 return false;
             }
-            let (now, wrong) = self.look();
+            let (now, mut wrong) = self.look();
+            if self.schedule.setting.consumers && self.others.agents() {
+                wrong.push("agents: at work".to_owned());
+            }
             let took = now.saturating_sub(begin);
             if wrong.is_empty() {
                 self.outcome.converged_after = self.outcome.converged_after.max(took);
@@ -404,11 +444,7 @@ impl<'a> Run<'a> {
     fn look(&self) -> (Duration, Vec<String>) {
         let state = self.world.lock();
         let mut wrong = oracle::differences(&state.server, &state.monitor);
-        wrong.extend(
-            oracle::misplaced(&state.server, &state.monitor)
-                .into_iter()
-                .map(|it| format!("{it} has a token without a grant")),
-        );
+        wrong.extend(oracle::surplus(&state.server, &state.monitor));
         (state.elapsed(), wrong)
     }
 
@@ -423,13 +459,16 @@ impl<'a> Run<'a> {
                 self.world.kill(process);
             }
         }
-        let made = self.world.lock().monitor.made.clone();
+        let (made, declared) = {
+            let state = self.world.lock();
+            (state.monitor.made.clone(), state.monitor.declared)
+        };
         let mut paths = Vec::new();
-        for plural in ["clusterprofiles", "secrets"] {
+        for plural in ["clusterprofiles", "secrets"].into_iter().chain(KINDS.map(|(plural, _)| plural)) {
             for object in server.objects_of(plural) {
                 let held = object["metadata"]["finalizers"].is_array();
                 let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-                let is_lost = plural == "secrets" && oracle::is_lost(&self.world.lock().monitor, object);
+                let is_lost = oracle::is_lost(&self.world.lock().monitor, plural, object);
                 if made.contains_key(metadata("uid")) && !held && !is_lost {
                     paths.push(hub::path(plural, metadata("namespace"), metadata("name")));
                 }
@@ -443,6 +482,7 @@ impl<'a> Run<'a> {
             let monitor = &mut fresh.world.lock().monitor;
             monitor.abandoned = made.keys().cloned().collect();
             monitor.made = made;
+            monitor.declared = declared;
         }
         fresh.start(0);
         Box::pin(fresh.settle()).await;

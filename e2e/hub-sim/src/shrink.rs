@@ -44,12 +44,13 @@ pub fn shrink(schedule: &Schedule, hubs: &Hubs) -> Schedule {
 }
 
 /// Simplifications of a setting, one part each.
-const SIMPLER: [fn(Setting) -> Setting; 5] = [
+const SIMPLER: [fn(Setting) -> Setting; 6] = [
     |setting| Setting { layout: Setting::PLAIN.layout, ..setting },
     |setting| Setting { profiles: Setting::PLAIN.profiles, ..setting },
     |setting| Setting { means: Means { granted: false, ..setting.means }, ..setting },
     |setting| Setting { means: Means { leases: false, ..setting.means }, ..setting },
     |setting| Setting { page: 0, ..setting },
+    |setting| Setting { consumers: false, ..setting },
 ];
 
 /// Runs a schedule and returns its violations; a panic is one.

@@ -276,6 +276,16 @@ impl State {
 
     /// Handles a request of a process, or applies a fault to it.
     pub(crate) fn receive(&mut self, process: ProcessId, request: &Request) -> Fate {
+        let fate = self.handle(process, request);
+        if let Fate::Answered(answer, _) = &fate
+            && let Answer::Failure(failure) = &**answer
+        {
+            self.monitor.refused(request, failure);
+        }
+        fate
+    }
+
+    fn handle(&mut self, process: ProcessId, request: &Request) -> Fate {
         if !self.processes[process].alive {
             return Fate::Silence;
         }

@@ -6,12 +6,20 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
-use hub_sim::operation::{Operation as O, ProfileTenant};
+use hub_sim::operation::{ObjectTenant, Operation as O, ProfileTenant};
 use hub_sim::schedule::{Hubs, Schedule, Setting};
 
-/// The scenarios by name: what happens after the process has started on a hub with two clusters.
-fn scenarios() -> Vec<(&'static str, Vec<O>)> {
-    vec![
+/// What happens after the process has started on a hub with two clusters.
+struct Scenario {
+    name: &'static str,
+    setting: Setting,
+    /// What happens before the process can crash.
+    before: Vec<O>,
+    happens: Vec<O>,
+}
+
+fn scenarios() -> impl Iterator<Item = Scenario> {
+    let plain = [
         ("a cold start", vec![]),
         ("a cluster joins", vec![O::CreateCluster(2), O::MoveCluster(2, Some(0)), O::Addon(2, true)]),
         ("a cluster leaves", vec![O::LeaveCluster(0), O::RemoveCluster(0)]),
@@ -24,10 +32,30 @@ fn scenarios() -> Vec<(&'static str, Vec<O>)> {
         ),
         ("a profile is deleted by hand", vec![O::Profile(0, 0, ProfileTenant::Delete)]),
         ("a grant ends", vec![O::Unbind(0, 0)]),
-    ]
+    ];
+    let plain = plain.map(|(name, happens)| (name, Setting::PLAIN, vec![], happens));
+    let running = || vec![O::Start(0), O::Wait(1000), O::Agents, O::Wait(1000)];
+    let of_consumers = [
+        ("a cold start with consumers", vec![], vec![O::Agents]),
+        ("the cluster of a consumer leaves", running(), vec![O::LeaveCluster(0), O::RemoveCluster(0)]),
+        (
+            "an account of a consumer is deleted by hand",
+            running(),
+            vec![O::Object(0, 0, 0, ObjectTenant::Delete), O::Collect, O::Agents],
+        ),
+        (
+            "consumers declare the other kind of permissions",
+            [running(), vec![O::Declare(1)]].concat(),
+            vec![O::Agents],
+        ),
+    ];
+    let setting = Setting { consumers: true, ..Setting::PLAIN };
+    let of_consumers = of_consumers.map(|(name, before, happens)| (name, setting, before, happens));
+    let all = plain.into_iter().chain(of_consumers);
+    all.map(|(name, setting, before, happens)| Scenario { name, setting, before, happens })
 }
 
-fn schedule(happens: &[O], crash: Option<O>) -> Schedule {
+fn schedule(scenario: &Scenario, crash: Option<O>) -> Schedule {
     let mut operations = vec![
         (O::CreateSet(0), 0),
         (O::CreateSet(1), 0),
@@ -37,36 +65,38 @@ fn schedule(happens: &[O], crash: Option<O>) -> Schedule {
         (O::Bind(1, 1), 0),
     ];
     for cluster in 0..2 {
-        let made = [
-            O::CreateCluster(cluster),
-            O::MoveCluster(cluster, Some(cluster)),
-            O::Addon(cluster, true),
-            O::CreateAccount(cluster, cluster),
-            O::Report(cluster, cluster, 0),
-        ];
+        let made =
+            [O::CreateCluster(cluster), O::MoveCluster(cluster, Some(cluster)), O::Addon(cluster, true)];
         operations.extend(made.map(|operation| (operation, 0)));
+        // The processes create the accounts of consumers.
+        if !scenario.setting.consumers {
+            let made = [O::CreateAccount(cluster, cluster), O::Report(cluster, cluster, 0)];
+            operations.extend(made.map(|operation| (operation, 0)));
+        }
     }
+    operations.extend(scenario.before.iter().map(|operation| (*operation, 0)));
     operations.push((O::Start(0), 0));
     operations.extend(crash.map(|crash| (crash, 0)));
     operations.push((O::Wait(1000), 0));
-    for happens in happens {
+    for happens in &scenario.happens {
         // Starts the process again if it has died.
         operations.extend([(*happens, 20), (O::Start(0), 400)]);
     }
-    Schedule { seed: 4, setting: Setting::PLAIN, operations }
+    Schedule { seed: 4, setting: scenario.setting, operations }
 }
 
 #[test]
 fn a_process_that_dies_before_or_after_any_write_completes_the_work_after_a_restart() {
     let hubs = Hubs::default();
     let mut tried = 0;
-    for (name, happens) in scenarios() {
-        let outcome = schedule(&happens, None).run(&hubs);
+    for scenario in scenarios() {
+        let name = scenario.name;
+        let outcome = schedule(&scenario, None).run(&hubs);
         assert_eq!(outcome.violations, [""; 0], "{name}");
         for after in 0.. {
             let mut crashes = 0;
             for (committed, counted) in [(false, "crashes before a write"), (true, "crashes after a write")] {
-                let outcome = schedule(&happens, Some(O::CrashAtWrite(0, after, committed))).run(&hubs);
+                let outcome = schedule(&scenario, Some(O::CrashAtWrite(0, after, committed))).run(&hubs);
                 assert_eq!(outcome.violations, [""; 0], "{name}: {counted}, {after} writes later");
                 crashes += outcome.counts.get(counted).copied().unwrap_or(0);
             }

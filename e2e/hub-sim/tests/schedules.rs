@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use hub_sim::operation::{Operation as O, ProfileTenant, RoleBindingTenant, SecretTenant};
+use hub_sim::operation::{ObjectTenant, Operation as O, ProfileTenant, RoleBindingTenant, SecretTenant};
 use hub_sim::process::Means;
 use hub_sim::schedule::{Hubs, Layout, Schedule, Setting};
 use hub_sim::shrink;
@@ -339,4 +339,37 @@ fn a_condition_may_name_a_namespace_that_the_syncer_has_no_permission_to_read() 
     ];
     let means = Means { granted: true, leases: false };
     assert_eq!(run_with_pauses(17_005, Setting { means, ..Setting::PLAIN }, &operations), [""; 0]);
+}
+
+#[test]
+fn an_object_of_a_consumer_that_is_deleted_before_its_create_is_acknowledged_is_created_again() {
+    let permissions = [
+        (O::CreateSet(0), 0),
+        (O::CreateSet(1), 0),
+        (O::Bind(0, 0), 0),
+        (O::Bind(1, 1), 0),
+        (O::CreateCluster(0), 75),
+        (O::Start(0), 464),
+        (O::MoveCluster(0, Some(0)), 0),
+        (O::CreateCluster(1), 21),
+        (O::MoveCluster(1, Some(1)), 1),
+        (O::CreateCluster(2), 9),
+        (O::Object(1, 1, 2, ObjectTenant::Delete), 8),
+    ];
+    let setting = Setting { consumers: true, ..Setting::PLAIN };
+    let means = Means { granted: true, leases: false };
+    assert_eq!(run_with_pauses(1419, Setting { means, ..setting }, &permissions), [""; 0]);
+    let of_kueue = [
+        (O::CreateSet(0), 0),
+        (O::CreateSet(1), 0),
+        (O::Bind(0, 0), 90),
+        (O::Bind(1, 1), 12),
+        (O::CreateCluster(0), 922),
+        (O::MoveCluster(0, Some(0)), 40),
+        (O::CreateCluster(1), 11),
+        (O::MoveCluster(1, Some(1)), 0),
+        (O::Start(0), 17),
+        (O::Object(1, 1, 3, ObjectTenant::Delete), 0),
+    ];
+    assert_eq!(run_with_pauses(3234, Setting { layout: Layout::Apart, ..setting }, &of_kueue), [""; 0]);
 }

@@ -85,6 +85,7 @@ impl Kind {
             Self::builtin("coordination.k8s.io", "v1", "Lease", "leases", true),
             Self::builtin("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
             Self::builtin("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
+            Self::builtin("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
         ]
     }
 

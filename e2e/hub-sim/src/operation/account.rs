@@ -33,26 +33,30 @@ impl Others {
                 self.tenant.patch(kind, at(&CLUSTERS, cluster), at(&ACCOUNTS, account), &patch);
             }
             O::Report(cluster, account, variant) => {
-                let (cluster, account) = (at(&CLUSTERS, cluster), at(&ACCOUNTS, account));
-                let Some(owner) = self.agent.get(kind, cluster, account) else { return };
-                let body = json!({
-                    "metadata": {
-                        "labels": { TOKEN_LABEL: "true" },
-                        "ownerReferences": [{
-                            "apiVersion": "authentication.open-cluster-management.io/v1beta1",
-                            "kind": "ManagedServiceAccount", "name": account, "uid": uid_of(&owner),
-                        }],
-                    },
-                    "type": "Opaque",
-                    "stringData": { "token": format!("token-{cluster}-{account}-{}", variant % 4), "ca.crt": "authority" },
-                });
-                self.agent.create("secrets", "Secret", cluster, account, &body);
-                self.agent.patch("secrets", cluster, account, &body);
+                self.report(at(&CLUSTERS, cluster), at(&ACCOUNTS, account), &(variant % 4).to_string());
             }
             O::Unreport(cluster, account) => {
                 self.agent.delete("secrets", at(&CLUSTERS, cluster), at(&ACCOUNTS, account));
             }
             _ => {}
         }
+    }
+
+    /// Reports a token of an account, whose text ends with `variant`.
+    pub(super) fn report(&self, cluster: &str, account: &str, variant: &str) {
+        let Some(owner) = self.agent.get("managedserviceaccounts", cluster, account) else { return };
+        let body = json!({
+            "metadata": {
+                "labels": { TOKEN_LABEL: "true" },
+                "ownerReferences": [{
+                    "apiVersion": "authentication.open-cluster-management.io/v1beta1",
+                    "kind": "ManagedServiceAccount", "name": account, "uid": uid_of(&owner),
+                }],
+            },
+            "type": "Opaque",
+            "stringData": { "token": format!("token-{cluster}-{account}-{variant}"), "ca.crt": "authority" },
+        });
+        self.agent.create("secrets", "Secret", cluster, account, &body);
+        self.agent.patch("secrets", cluster, account, &body);
     }
 }

@@ -10,10 +10,11 @@ use crate::model::{Refusal, Server};
 use crate::world::CrashPoint;
 
 /// The CRDs that can disappear.
-const MORTAL: [&str; 2] = ["clusterprofiles", "managedserviceaccounts"];
+pub(super) const MORTAL: [&str; 4] =
+    ["clusterprofiles", "managedserviceaccounts", "clusterpermissions", "multikueueclusters"];
 
 /// The permissions that can be missing, by method and plural.
-const PERMISSIONS: [(&str, &str); 8] = [
+pub(super) const PERMISSIONS: [(&str, &str); 16] = [
     ("POST", "clusterprofiles"),
     ("PATCH", "clusterprofiles"),
     ("DELETE", "clusterprofiles"),
@@ -22,6 +23,14 @@ const PERMISSIONS: [(&str, &str); 8] = [
     ("POST", "rolebindings"),
     ("PATCH", "managedserviceaccounts"),
     ("GET", "managedserviceaccounts"),
+    ("POST", "managedserviceaccounts"),
+    ("DELETE", "managedserviceaccounts"),
+    ("POST", "manifestworks"),
+    ("PATCH", "manifestworks"),
+    ("DELETE", "manifestworks"),
+    ("POST", "clusterpermissions"),
+    ("GET", "clusterpermissions"),
+    ("PATCH", "multikueueconfigs"),
 ];
 
 /// Shortest time for which an API server is down while its etcd is restored: it must be stopped before and started
@@ -48,7 +57,7 @@ impl Others {
             O::Backup => *self.backup.lock() = Some(self.world.lock().server.backup()),
             O::Restore(tenths) => self.restore(tenths),
             O::Forbid(index) => {
-                let forbidden = PERMISSIONS[usize::from(index) % PERMISSIONS.len()];
+                let forbidden = at(&PERMISSIONS, index);
                 self.world.lock().network.forbidden.push(forbidden);
             }
             O::Permit => self.world.lock().network.forbidden.clear(),
@@ -65,7 +74,7 @@ impl Others {
                     });
                 }
             }),
-            O::RemoveCrd(index) => self.world.change(|server| server.remove_crd(MORTAL[usize::from(index) % MORTAL.len()])),
+            O::RemoveCrd(index) => self.world.change(|server| server.remove_crd(at(&MORTAL, index))),
             O::RestoreCrds => self.restore_crds(),
             O::Collect => self.world.change(|server| {
                 server.collect();

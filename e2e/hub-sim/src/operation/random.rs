@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use super::{Operation as O, ProfileTenant as P, RoleBindingTenant as R, SecretTenant as S};
+use super::{
+    ObjectTenant as T, Operation as O, ProfileTenant as P, RoleBindingTenant as R, SecretTenant as S,
+};
 use crate::world::Fault;
 
 /// The weight of an operation, and how to generate it.
@@ -64,6 +66,17 @@ const FAULTS: &[Draw] = &[
     (1, |rng| O::RoleBinding(rng.u8(..2), [R::Delete, R::Redirect, R::Unlabel][rng.usize(..3)])),
 ];
 
+/// The operations where consumers are declared, in addition.
+const CONSUMERS: &[Draw] =
+    &[(16, |_| O::Agents), (24, |rng| O::Object(cluster(rng), rng.u8(..2), rng.u8(..5), object_tenant(rng)))];
+
+/// The faults where consumers are declared, in addition.
+const CONSUMER_FAULTS: &[Draw] = &[
+    (5, |rng| O::Declare(rng.u8(..3))),
+    (4, |rng| O::RemoveCrd(rng.u8(2..4))),
+    (5, |rng| O::Forbid(rng.u8(8..16))),
+];
+
 fn cluster(rng: &mut Rng) -> u8 {
     rng.u8(..3)
 }
@@ -93,6 +106,11 @@ fn secret_tenant(rng: &mut Rng) -> S {
     all[rng.usize(..all.len())]
 }
 
+fn object_tenant(rng: &mut Rng) -> T {
+    let all = [T::Create, T::Delete, T::Delete, T::Edit, T::Edit, T::Unmark, T::Hold, T::Release, T::Fail];
+    all[rng.usize(..all.len())]
+}
+
 fn draw(rng: &mut Rng, from: &[&[Draw]]) -> O {
     let all = || from.iter().copied().flatten();
     let whole: u16 = all().map(|(weight, _)| weight).sum();
@@ -109,15 +127,21 @@ fn draw(rng: &mut Rng, from: &[&[Draw]]) -> O {
 impl O {
     /// A random operation.
     #[must_use]
-    pub fn random(rng: &mut Rng, faults: bool) -> Self {
-        draw(rng, if faults { &[DEEDS, FAULTS] } else { &[DEEDS] })
+    pub fn random(rng: &mut Rng, faults: bool, consumers: bool) -> Self {
+        let from: &[&[Draw]] = match (faults, consumers) {
+            (false, false) => &[DEEDS],
+            (true, false) => &[DEEDS, FAULTS],
+            (false, true) => &[DEEDS, CONSUMERS],
+            (true, true) => &[DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS],
+        };
+        draw(rng, from)
     }
 
     /// The kinds of operations that can be generated.
     #[must_use]
     pub fn kinds() -> BTreeSet<String> {
         let mut rng = Rng::with_seed(0);
-        let all = DEEDS.iter().chain(FAULTS);
+        let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS].into_iter().flatten();
         all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>()).collect()
     }
 }

@@ -1,0 +1,137 @@
+//! Operations on the objects of the access of consumers: of agents and of cluster-permission, which report what they have
+//! done, and of other clients.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Index, ObjectTenant, Others, at};
+use crate::consumers::{
+    ACCOUNTS, CLUSTER_PERMISSIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS, place,
+};
+use crate::hub::condition;
+use crate::model::{is_terminating, uid_of};
+use crate::oracle::is_of_an_earlier;
+
+impl Others {
+    pub(super) fn object(&self, cluster: &str, account: &str, kind: Index, what: ObjectTenant) {
+        use ObjectTenant as T;
+        let (plural, kind) = at(&KINDS, kind);
+        let (namespace, name) = &place(plural, cluster, account);
+        let patch = |patch: Value| self.tenant.patch(plural, namespace, name, &patch);
+        match what {
+            T::Create => {
+                self.tenant.create(plural, kind, namespace, name, &json!({ "spec": edited(plural, name) }));
+            }
+            T::Delete => self.tenant.delete(plural, namespace, name),
+            T::Edit => {
+                let metadata = json!({ "annotations": { "note": "x" }, "labels": { "mine": "y" } });
+                patch(json!({ "metadata": metadata, "spec": edited(plural, name) }));
+            }
+            T::Unmark => {
+                let labels: Value = MARKS.iter().map(|(mark, _)| ((*mark).to_owned(), Value::Null)).collect();
+                patch(json!({ "metadata": { "labels": labels } }));
+            }
+            T::Hold => patch(json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
+            T::Release => patch(json!({ "metadata": { "finalizers": null } })),
+            T::Fail => {
+                if let Some(object) = self.agent.get(plural, namespace, name) {
+                    self.apply(plural, &object, "False");
+                }
+            }
+        }
+    }
+
+    /// Lets the agents and cluster-permission do all pending work: report the token of each account, and apply the
+    /// permissions. What they have failed to apply stays. Returns whether there was any.
+    pub fn agents(&self) -> bool {
+        let (before, objects) = {
+            let state = self.world.lock();
+            let all = |plural| state.server.objects_of(plural).cloned().map(move |object| (plural, object));
+            let objects = [ACCOUNTS, WORKS, CLUSTER_PERMISSIONS].into_iter().flat_map(all);
+            (state.server.version(), objects.collect::<Vec<(&str, Arc<Value>)>>())
+        };
+        for (plural, object) in objects.iter().filter(|(_, object)| !is_terminating(object)) {
+            if *plural == ACCOUNTS {
+                self.report_if_needed(object);
+            } else if applied(plural, object).is_none() {
+                self.apply(plural, object, "True");
+            }
+        }
+        self.world.lock().server.version() != before
+    }
+
+    fn report_if_needed(&self, account: &Value) {
+        let text = |field: &str| account["metadata"][field].as_str().unwrap_or_default();
+        let (cluster, name) = (text("namespace"), text("name"));
+        let is_reported = self.agent.get("secrets", cluster, name).is_some_and(|token| {
+            let of_cluster = self.agent.get("managedclusters", "", cluster);
+            token["metadata"]["ownerReferences"][0]["uid"] == uid_of(account)
+                && !of_cluster.is_some_and(|cluster| is_of_an_earlier(&token, account, &cluster))
+        });
+        if !is_reported {
+            let version = self.world.lock().server.version();
+            self.report(cluster, name, &version.to_string());
+        }
+    }
+
+    fn apply(&self, plural: &str, object: &Value, status: &str) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let condition = |kind: &str| {
+            let mut condition = condition(kind, status, "Simulated");
+            condition["observedGeneration"] = object["metadata"]["generation"].clone();
+            json!([condition])
+        };
+        let status = match plural {
+            WORKS => json!({ "conditions": condition("Applied") }),
+            CLUSTER_PERMISSIONS => {
+                let bindings = |field: &str| {
+                    let bindings = object["spec"][field].as_array().into_iter().flatten();
+                    let applied = bindings.map(|binding| {
+                        json!({
+                            "name": binding["name"], "namespace": binding["namespace"],
+                            "condition": condition("Applied"),
+                        })
+                    });
+                    applied.collect::<Value>()
+                };
+                let applied =
+                    ["clusterRoleBindings", "roleBindings"].map(|list| (list.to_owned(), bindings(list)));
+                json!({
+                    "conditions": condition("AppliedRBACManifestWork"),
+                    "resourceStatus": applied.into_iter().collect::<Value>(),
+                })
+            }
+            _ => return,
+        };
+        self.agent.patch_status(plural, text("namespace"), text("name"), &status);
+    }
+}
+
+/// Whether permissions are applied in their generation; `None` until that is reported.
+pub(crate) fn applied(plural: &str, object: &Value) -> Option<bool> {
+    let kind = if plural == WORKS { "Applied" } else { "AppliedRBACManifestWork" };
+    let conditions = object["status"]["conditions"].as_array()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+    if condition["status"] == "False" {
+        return Some(false);
+    }
+    (condition["observedGeneration"] == object["metadata"]["generation"]).then_some(true)
+}
+
+/// The spec that another client gives an object.
+fn edited(plural: &str, name: &str) -> Value {
+    let role =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" });
+    match plural {
+        ACCOUNTS => json!({ "rotation": { "enabled": false, "validity": "1h0m0s" } }),
+        WORKS => json!({
+            "workload": { "manifests": [{ "kind": "ClusterRoleBinding", "metadata": { "name": name }, "roleRef": role }] },
+            "deleteOption": { "propagationPolicy": "Orphan" },
+        }),
+        CLUSTER_PERMISSIONS => json!({ "clusterRoleBindings": [{ "name": name, "roleRef": role }] }),
+        KUEUE_CLUSTERS => json!({ "clusterSource": { "clusterProfileRef": { "name": "elsewhere" } } }),
+        KUEUE_CONFIGS => json!({ "clusters": ["elsewhere"] }),
+        _ => Value::Null,
+    }
+}

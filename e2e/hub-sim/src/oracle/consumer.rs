@@ -1,0 +1,300 @@
+//! What consumers should have on the clusters that their namespaces are granted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
+use crate::consumers::{
+    ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIG, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, permissions_name,
+};
+use crate::hub::{self, ASK_LABEL, CLUSTERS, SCOPE_ANNOTATION};
+use crate::model::{Server, is_terminating, uid_of};
+use crate::monitor::{Monitor, is_marked};
+use crate::operation::applied;
+
+/// Whose an object is.
+enum Owned<'a> {
+    Absent,
+    /// Of another owner, or of a process that has ended, and a client has removed its labels since: no process knows it.
+    /// The chart's policy prevents that.
+    Foreign {
+        is_lost: bool,
+    },
+    Ours(&'a Value),
+}
+
+fn owned<'a>(server: &'a Server, monitor: &Monitor, plural: &str, namespace: &str, name: &str) -> Owned<'a> {
+    match server.object(plural, namespace, name) {
+        None => Owned::Absent,
+        Some(object) if !monitor.made.contains_key(uid_of(object)) => Owned::Foreign { is_lost: false },
+        Some(object) if is_lost(monitor, plural, object) => Owned::Foreign { is_lost: true },
+        Some(object) => Owned::Ours(object),
+    }
+}
+
+/// Whether an object of ours lacks what identifies it. While its creator lives, it recognizes an account also by the
+/// namespace that it is limited to, and permissions by their name.
+pub(super) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
+    let scope = object["metadata"]["annotations"][SCOPE_ANNOTATION].as_str();
+    let is_recognized = match plural {
+        ACCOUNTS => {
+            let name = &object["metadata"]["name"];
+            monitor.declared.iter().any(|it| name == it.account && scope == Some(it.namespace))
+        }
+        KUEUE_CLUSTERS | KUEUE_CONFIGS => false,
+        _ => true,
+    };
+    !is_marked(object) && (monitor.abandoned.contains(uid_of(object)) || !is_recognized)
+}
+
+pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if monitor.declared.is_empty() {
+        return wrong;
+    }
+    for cluster in CLUSTERS {
+        for account in hub::ACCOUNTS {
+            let consumer = monitor.declared.iter().find(|consumer| consumer.account == account);
+            if let Err(why) = check_access(server, monitor, cluster, account, consumer) {
+                wrong.push(format!("access of {account} to {cluster}: {why}"));
+            }
+        }
+    }
+    for consumer in monitor.declared {
+        if let Err(why) = check_role(server, consumer) {
+            wrong.push(format!("Role {}/{ROLE}: {why}", consumer.namespace));
+        }
+        if consumer.kueue
+            && let Err(why) = check_kueue(server, monitor, consumer)
+        {
+            wrong.push(format!("Kueue's objects for {}: {why}", consumer.namespace));
+        }
+    }
+    wrong
+}
+
+/// The accounts of ours on clusters that are not granted to a consumer with that account.
+pub(super) fn without_grant(server: &Server, monitor: &Monitor) -> Vec<String> {
+    let mut found = Vec::new();
+    for (cluster, name) in CLUSTERS.into_iter().flat_map(|cluster| hub::ACCOUNTS.map(|it| (cluster, it))) {
+        let consumer = monitor.declared.iter().find(|consumer| consumer.account == name);
+        let granted = consumer.map_or(Some(false), |it| granted(server, it.namespace, cluster));
+        let account = owned(server, monitor, ACCOUNTS, cluster, name);
+        if granted == Some(false) && matches!(account, Owned::Ours(account) if !is_terminating(account)) {
+            found.push(format!("account {cluster}/{name} exists without a grant"));
+        }
+    }
+    found
+}
+
+fn check_access(
+    server: &Server,
+    monitor: &Monitor,
+    cluster: &str,
+    name: &str,
+    consumer: Option<&Consumer>,
+) -> Result<(), String> {
+    let granted = consumer.map_or(Some(false), |consumer| granted(server, consumer.namespace, cluster));
+    let account = owned(server, monitor, ACCOUNTS, cluster, name);
+    let permissions = permissions_name(name);
+    let must_end = |plural: &str| match owned(server, monitor, plural, cluster, &permissions) {
+        Owned::Ours(object) if !is_terminating(object) => {
+            Err(format!("permissions exist without an account: {object}"))
+        }
+        _ => Ok(()),
+    };
+    let nothing = || [WORKS, crate::consumers::CLUSTER_PERMISSIONS].into_iter().try_for_each(must_end);
+    match (granted, account, consumer) {
+        (None, ..) | (_, Owned::Foreign { is_lost: true }, _) => Ok(()),
+        (Some(false), Owned::Ours(account), _) if !is_terminating(account) => {
+            Err("an account exists without a grant".to_owned())
+        }
+        // Permissions of a consumer that is not declared are garbage-collected.
+        (_, Owned::Ours(account), None) if is_terminating(account) => Ok(()),
+        (Some(true), Owned::Ours(account), Some(_)) if is_terminating(account) => Ok(()),
+        (Some(true), Owned::Absent, Some(_)) if is_serving_ended(server, ACCOUNTS) => Ok(()),
+        (Some(true), Owned::Absent, Some(_)) => Err("the account is missing".to_owned()),
+        (Some(true), Owned::Ours(account), Some(consumer)) => {
+            check_account(account, consumer)?;
+            check_permissions(server, monitor, cluster, account, consumer)
+        }
+        (Some(_), ..) => nothing(),
+    }
+}
+
+fn check_account(account: &Value, consumer: &Consumer) -> Result<(), String> {
+    let metadata = &account["metadata"];
+    expect(&is_marked(account).into(), &true.into(), "labels of our objects")?;
+    expect(&metadata["labels"][ASK_LABEL], &json!("true"), "label")?;
+    expect(&metadata["annotations"][SCOPE_ANNOTATION], &json!(consumer.namespace), "annotation")?;
+    expect(&account["spec"], &json!({ "rotation": { "enabled": true, "validity": VALIDITY } }), "spec")
+}
+
+fn check_permissions(
+    server: &Server,
+    monitor: &Monitor,
+    cluster: &str,
+    account: &Value,
+    consumer: &Consumer,
+) -> Result<(), String> {
+    let (plural, name) = (consumer.permissions.plural(), permissions_name(consumer.account));
+    let check = |plural: &str, object: &Value| {
+        expect(&is_marked(object).into(), &true.into(), "labels of permissions")?;
+        expect(&object["metadata"]["ownerReferences"][0]["uid"], &uid_of(account).into(), "owner")?;
+        let wanted =
+            consumer.roles.iter().map(|(role, namespace)| ((*role).to_owned(), (*namespace).to_owned()));
+        let (wanted, bound) = (wanted.collect::<BTreeSet<_>>(), bound(plural, object, consumer));
+        if bound.as_ref() == Some(&wanted) {
+            Ok(())
+        } else {
+            Err(format!("{plural}: expected {wanted:?}, got {object}"))
+        }
+    };
+    let is_applied = match owned(server, monitor, plural, cluster, &name) {
+        Owned::Absent if is_serving_ended(server, plural) => false,
+        Owned::Absent => return Err("its permissions are missing".to_owned()),
+        Owned::Ours(object) if !is_terminating(object) => {
+            check(plural, object)?;
+            applied(plural, object) == Some(true)
+        }
+        Owned::Ours(_) | Owned::Foreign { .. } => false,
+    };
+    let other = consumer.permissions.other();
+    match owned(server, monitor, other, cluster, &name) {
+        Owned::Ours(object) if !is_terminating(object) && is_applied => {
+            Err(format!("its former permissions exist: {object}"))
+        }
+        Owned::Ours(object) if !is_terminating(object) => check(other, object),
+        _ => Ok(()),
+    }
+}
+
+/// The ClusterRoles that permissions bind to the account of a consumer, each with the namespace; `None` if they contain
+/// anything else.
+fn bound(plural: &str, object: &Value, consumer: &Consumer) -> Option<BTreeSet<(String, String)>> {
+    let spec = &object["spec"];
+    let (lists, known): (Vec<&Value>, &[&str]) = if plural == WORKS {
+        (vec![&spec["workload"]["manifests"]], &["workload"])
+    } else {
+        (vec![&spec["clusterRoleBindings"], &spec["roleBindings"]], &["clusterRoleBindings", "roleBindings"])
+    };
+    if spec.as_object()?.keys().any(|field| !known.contains(&field.as_str())) {
+        return None;
+    }
+    let read = |binding: &Value| {
+        let (subject, namespace) = if plural == WORKS {
+            (&binding["subjects"][0], &binding["metadata"]["namespace"])
+        } else {
+            (&binding["subject"], &binding["namespace"])
+        };
+        let namespace = namespace.as_str().unwrap_or_default().to_owned();
+        let is_bound = subject["name"] == consumer.account && binding["roleRef"]["kind"] == "ClusterRole";
+        is_bound.then_some((binding["roleRef"]["name"].as_str()?.to_owned(), namespace))
+    };
+    lists.into_iter().flat_map(|list| list.as_array().into_iter().flatten()).map(read).collect()
+}
+
+/// The Role lists the copies of the consumer's account. If the namespace is granted a copy of the same name of another
+/// account, it is not listed.
+fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
+    let namespace = consumer.namespace;
+    let Some(role) = server.object("roles", namespace, ROLE).filter(|_| is_open(server, namespace)) else {
+        return Ok(());
+    };
+    let gets = |cluster: &str, account: &str| {
+        let account = server.object(ACCOUNTS, cluster, account);
+        if account.is_some_and(|account| asks(account, namespace)) {
+            granted(server, namespace, cluster)
+        } else {
+            Some(false)
+        }
+    };
+    let named = role["rules"].as_array().into_iter().flatten();
+    let named = named.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
+    let named: BTreeSet<&str> = named.filter_map(Value::as_str).collect();
+    for cluster in CLUSTERS {
+        let name = format!("{cluster}-{}", consumer.account);
+        let all = accounts_of(&name).map(|(cluster, account)| (account, gets(cluster, account)));
+        let (own, rivals): (Vec<_>, Vec<_>) = all.partition(|(account, _)| *account == consumer.account);
+        let is_wanted = match (own[0].1, rivals.first().and_then(|(_, gets)| *gets)) {
+            (Some(own), Some(rival)) => own && !rival,
+            (Some(own), None) if rivals.is_empty() => own,
+            _ => continue,
+        };
+        if named.contains(name.as_str()) != is_wanted {
+            return Err(format!("expected {name} to be listed: {is_wanted}, got {named:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Each granted cluster has a MultiKueueCluster, and the MultiKueueConfig lists those that no other owner has created.
+fn check_kueue(server: &Server, monitor: &Monitor, consumer: &Consumer) -> Result<(), String> {
+    let mut wanted = BTreeSet::new();
+    for cluster in CLUSTERS {
+        let found = owned(server, monitor, KUEUE_CLUSTERS, "", cluster);
+        match (granted(server, consumer.namespace, cluster), found) {
+            (None, _) => return Ok(()),
+            (Some(true), Owned::Absent) if !is_serving_ended(server, KUEUE_CLUSTERS) => {
+                return Err(format!("the MultiKueueCluster {cluster} is missing"));
+            }
+            (Some(true), Owned::Ours(object)) => {
+                wanted.insert(cluster);
+                if !is_terminating(object) {
+                    let found = &object["spec"]["clusterSource"]["clusterProfileRef"]["name"];
+                    expect(found, &cluster.into(), "profile of a MultiKueueCluster")?;
+                }
+            }
+            (Some(true), Owned::Absent) => {
+                wanted.insert(cluster);
+            }
+            (Some(false), Owned::Ours(object)) if !is_terminating(object) => {
+                return Err(format!("the MultiKueueCluster {cluster} exists without a grant"));
+            }
+            (Some(_), _) => {}
+        }
+    }
+    match owned(server, monitor, KUEUE_CONFIGS, "", KUEUE_CONFIG) {
+        Owned::Absent if !wanted.is_empty() => Err("the MultiKueueConfig is missing".to_owned()),
+        Owned::Ours(config) if !is_terminating(config) => {
+            let listed = config["spec"]["clusters"].as_array().into_iter().flatten();
+            let listed: BTreeSet<&str> = listed.filter_map(Value::as_str).collect();
+            if listed == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, got {config}")) }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The outputs of consumer access, without what differs between any two runs.
+pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap<String, Value>) {
+    for consumer in monitor.declared {
+        for cluster in CLUSTERS {
+            if granted(server, consumer.namespace, cluster) != Some(true) {
+                continue;
+            }
+            let name = permissions_name(consumer.account);
+            let Owned::Ours(account) = owned(server, monitor, ACCOUNTS, cluster, consumer.account) else {
+                continue;
+            };
+            if is_terminating(account) {
+                continue;
+            }
+            outputs.insert(format!("account {cluster}/{}", consumer.account), account["spec"].clone());
+            let plural = consumer.permissions.plural();
+            if let Owned::Ours(object) = owned(server, monitor, plural, cluster, &name)
+                && !is_terminating(object)
+            {
+                outputs.insert(format!("{plural} {cluster}/{name}"), object["spec"].clone());
+            }
+        }
+    }
+    let is_ours = |object: &&Arc<Value>| monitor.made.contains_key(uid_of(object)) && is_marked(object);
+    for object in server.objects_of(KUEUE_CLUSTERS).filter(is_ours).filter(|it| !is_terminating(it)) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if monitor.declared.iter().any(|it| it.kueue && granted(server, it.namespace, name) == Some(true)) {
+            outputs.insert(format!("MultiKueueCluster {name}"), object["spec"].clone());
+        }
+    }
+}
