@@ -5,7 +5,7 @@
 use hub_core::access::{AccessIndex, AccessSource, Known};
 use hub_core::consumer_access::AccessKind;
 use hub_core::explain::observed::{AccountPermission, Observed};
-use hub_core::explain::{Mark, Step, explain};
+use hub_core::explain::{Mark, Question, Step, explain};
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
@@ -299,4 +299,16 @@ fn an_entry_that_leads_elsewhere_is_a_problem_only_where_no_provisioner_may_have
     assert_eq!(wrong.trouble(), [outdated(Mark::Problem)]);
     let none = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
     assert_eq!(none.observing(configured).trouble(), [outdated(Mark::Problem)]);
+}
+
+#[test]
+fn a_set_selects_nothing_only_where_all_clusters_and_sets_are_known() {
+    for (clusters, sets) in [(true, true), (true, false), (false, true)] {
+        let mut hub = Scene::in_order().without("ManagedCluster").observed();
+        (hub.knows_clusters, hub.knows_sets) = (clusters, sets);
+        let question = Question { namespaces: vec!["team".into()], ..Question::default() };
+        let explanation = explain(&hub, &question);
+        let selects_nothing = explanation.findings.iter().any(|it| it.code.as_str() == "NothingSelected");
+        assert_eq!(selects_nothing, clusters && sets, "clusters: {clusters}, sets: {sets}");
+    }
 }
