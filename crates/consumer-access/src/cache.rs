@@ -101,13 +101,14 @@ impl<K: CacheKey> ObjectCache<K> {
     }
 
     /// The list is complete: what it lacks is gone, although the watch never showed that.
-    pub(crate) fn end_list(&mut self, watch: &WatchName) {
+    pub(crate) fn end_list(&mut self, watch: &WatchName, is_shown: impl Fn(&K) -> bool) {
         for key in self.writes.entry(watch.clone()).or_default().end_list() {
             self.forget(&key);
         }
         self.listed.insert(watch.clone());
-        // Perhaps it was the list of another watch. Then the create is sent once more, and refused.
-        self.creating.values_mut().for_each(|creating| creating.is_listed = true);
+        for (_, creating) in self.creating.iter_mut().filter(|(key, _)| is_shown(key)) {
+            creating.is_listed = true;
+        }
     }
 
     /// The hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until the next list.
@@ -254,7 +255,7 @@ mod tests {
         // The list may be older than the create: the watch shows the object if it exists.
         cache.creating(&key);
         cache.begin_list(&ALL);
-        cache.end_list(&ALL);
+        cache.end_list(&ALL, |_| true);
         assert!(!cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
         assert!(cache.get(&key).is_none());
         cache.wrote(&settings, &ALL, &key, object("two", "4"));

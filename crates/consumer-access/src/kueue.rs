@@ -235,7 +235,7 @@ impl Sink<DynamicObject> for KueueSink {
     }
 
     fn listed(&mut self) {
-        self.store.state.lock().cache_mut(&self.example).end_list(&ALL);
+        self.store.state.lock().cache_mut(&self.example).end_list(&ALL, |_| true);
         if self.store.host.is_working() {
             self.store.queue_everything(&self.store.fleet.read());
         }

@@ -256,7 +256,7 @@ impl Store {
     /// A list of this kind is complete.
     pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName) {
         let mut state = self.state.lock();
-        state.cache_mut(kind).end_list(watch);
+        state.cache_mut(kind).end_list(watch, |key| watch_of(kind, key) == *watch);
         self.set_failing(state, watch, false);
         if self.host.is_working() {
             self.queue_everything();
