@@ -16,6 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::error::BenchError;
+use crate::progress::say;
 
 const NAME: &str = "neighbour";
 /// What it reads: Kubernetes creates this ConfigMap in every namespace.
@@ -113,7 +114,12 @@ async fn send(api: Api<ConfigMap>, seen: Arc<Mutex<Seen>>) {
             let Some(sent) = seen.in_flight.remove(&number) else { return };
             match result {
                 Ok(_) => seen.took.push(sent.elapsed()),
-                Err(_) => seen.failed += 1,
+                Err(error) => {
+                    if seen.failed == 0 {
+                        say(&format!("a request of another client failed: {error}"));
+                    }
+                    seen.failed += 1;
+                }
             }
         });
     }
