@@ -149,7 +149,7 @@ impl<K: CacheKey> ObjectCache<K> {
         self.creating.insert(key.clone(), Creating::default());
     }
 
-    /// Stores the response to a create, `None` if it failed. Returns whether the object exists, as far as is known.
+    /// Stores the response to a create, `None` if it failed. Returns false if the object may have ended since.
     pub(crate) fn created(
         &mut self,
         settings: &AccessSettings,
@@ -190,8 +190,14 @@ impl<K: CacheKey> ObjectCache<K> {
         }
     }
 
-    /// An object is gone.
-    pub(crate) fn forget(&mut self, key: &K) {
+    /// The object with this uid is gone, as the response to a write of it shows.
+    pub(crate) fn gone(&mut self, key: &K, uid: &str) {
+        if self.objects.get(key).is_some_and(|known| known.object.version.uid == uid) {
+            self.forget(key);
+        }
+    }
+
+    fn forget(&mut self, key: &K) {
         let found = self.objects.remove(key);
         if let (Some(found), Some(creating)) = (found, self.creating.get_mut(key)) {
             creating.ended.insert(found.object.version.uid);
@@ -260,6 +266,26 @@ mod tests {
         assert!(cache.get(&key).is_none());
         cache.wrote(&settings, &ALL, &key, object("two", "4"));
         assert!(cache.get(&key).is_none(), "a patch");
+    }
+
+    #[test]
+    fn a_late_response_does_not_remove_a_successor() {
+        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let mut cache = ObjectCache::default();
+        cache.show(&settings, &ALL, &key, object("two", "3"));
+        cache.gone(&key, "one");
+        assert!(cache.get(&key).is_some());
+        cache.gone(&key, "two");
+        assert!(cache.get(&key).is_none());
+    }
+
+    #[test]
+    fn a_list_of_another_watch_does_not_concern_a_create() {
+        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let mut cache = ObjectCache::default();
+        cache.creating(&key);
+        cache.end_list(&WatchName(Some("other".into())), |_| false);
+        assert!(cache.created(&settings, &ALL, &key, Some(object("one", "1"))));
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl KueueStore {
         self.state.lock().cache_mut(key).creating(key);
     }
 
-    /// Records the response to a create, `None` if it failed. Returns whether the object exists, as far as is known.
+    /// Records the response to a create, `None` if it failed. Returns false if the object may have ended since.
     fn created(&self, key: &KueueKey, object: Option<ObservedObject>) -> bool {
         self.state.lock().cache_mut(key).created(&self.settings, &ALL, key, object)
     }
@@ -183,9 +183,9 @@ impl KueueStore {
         self.state.lock().cache_mut(key).wrote(&self.settings, &ALL, key, object);
     }
 
-    /// Records that an object is gone.
-    fn forget(&self, key: &KueueKey) {
-        self.state.lock().cache_mut(key).forget(key);
+    /// Records that the object with this uid is gone.
+    fn gone(&self, key: &KueueKey, uid: &str) {
+        self.state.lock().cache_mut(key).gone(key, uid);
     }
 
     /// The uid of the object, and the next write; `None` until both lists are complete.

@@ -302,7 +302,7 @@ impl Store {
         self.state.lock().cache_mut(kind).creating(key);
     }
 
-    /// Records the response to our own create, `None` if it failed. Returns whether the object exists, as far as is known.
+    /// Records the response to our own create, `None` if it failed. Returns false if the object may have ended since.
     pub(crate) fn created(&self, kind: AccessKind, key: &AccountKey, object: Option<ObservedObject>) -> bool {
         self.state.lock().cache_mut(kind).created(&self.settings, &watch_of(kind, key), key, object)
     }
@@ -317,9 +317,9 @@ impl Store {
         }
     }
 
-    /// Records that an object of ours is gone.
-    pub(crate) fn forget(&self, kind: AccessKind, key: &AccountKey) {
-        self.state.lock().cache_mut(kind).forget(key);
+    /// Records that the object with this uid is gone.
+    pub(crate) fn gone(&self, kind: AccessKind, key: &AccountKey, uid: &str) {
+        self.state.lock().cache_mut(kind).gone(key, uid);
     }
 
     /// The observed objects, and the next write of a kind that is not blocked; `None` until the lists are complete. The

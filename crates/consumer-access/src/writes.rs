@@ -84,7 +84,7 @@ impl AccessWriter {
                     }
                 }
                 Err(error) => {
-                    let failed = match self.failed(key, kind, error) {
+                    let failed = match self.failed(key, kind, &observed, error) {
                         Ok(failed) => failed,
                         Err(outcome) => return outcome,
                     };
@@ -95,8 +95,8 @@ impl AccessWriter {
         Outcome::Retry
     }
 
-    /// Sends a write. Returns false if another client has deleted the created object since: the same write is then not
-    /// one without effect.
+    /// Sends a write. Returns false if a created object may have ended since: the same write is then not one without
+    /// effect.
     async fn execute(&self, key: &AccountKey, action: &AccessAction) -> Result<bool, WriteError> {
         match action {
             AccessAction::Nothing => {}
@@ -121,7 +121,7 @@ impl AccessWriter {
                 // The response contains an object that a finalizer delays.
                 match response.left().filter(|held| held.metadata.deletion_timestamp.is_some()) {
                     Some(held) => self.observe(*kind, key, &held),
-                    None => self.store.forget(*kind, key),
+                    None => self.store.gone(*kind, key, &version.uid),
                 }
             }
         }
@@ -154,10 +154,16 @@ impl AccessWriter {
     }
 
     /// Decides what follows from a failed write: for its kind alone, or as an error for the whole attempt.
-    fn failed(&self, key: &AccountKey, kind: AccessKind, error: WriteError) -> Result<Blocked, Outcome> {
+    fn failed(
+        &self,
+        key: &AccountKey,
+        kind: AccessKind,
+        observed: &ObservedAccess,
+        error: WriteError,
+    ) -> Result<Blocked, Outcome> {
         let failed = self.store.work.failed(key, Some(&Namespace::from(key.cluster.as_str())), &error);
-        if failed.gone {
-            self.store.forget(kind, key);
+        if let (true, Some(object)) = (failed.gone, observed.object(kind)) {
+            self.store.gone(kind, key, &object.version.uid);
         }
         match error.category {
             // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.

@@ -64,8 +64,8 @@ impl KueueWriter {
             Err(error) => error,
         };
         let failed = self.store.work.failed(key, None, &error);
-        if failed.gone {
-            self.store.forget(key);
+        if let (true, Some(uid)) = (failed.gone, &uid) {
+            self.store.gone(key, uid);
         }
         if error.category == Category::NotServed {
             self.store.report_not_listed();
@@ -80,7 +80,7 @@ impl KueueWriter {
         failed.outcome
     }
 
-    /// Sends a write. Returns false if another client has deleted the created object since.
+    /// Sends a write. Returns false if a created object may have ended since.
     async fn execute(&self, key: &KueueKey, action: &KueueAction) -> Result<bool, WriteError> {
         let (resource, name) = (key.kind().1, key.name());
         let api = Api::<DynamicObject>::all_with(self.store.host.client.clone(), &api_resource(key));
@@ -112,7 +112,7 @@ impl KueueWriter {
                 // The response contains an object that a finalizer delays.
                 match response.left().filter(|held| held.metadata.deletion_timestamp.is_some()) {
                     Some(held) => self.store.wrote(key, read(&held)),
-                    None => self.store.forget(key),
+                    None => self.store.gone(key, &version.uid),
                 }
             }
         }
