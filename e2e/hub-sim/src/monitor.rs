@@ -36,8 +36,10 @@ pub struct Monitor {
     pub is_rewound: bool,
     /// The consumers that the processes declare.
     pub declared: &'static [Consumer],
-    /// Whether the API server has refused a write to an account.
+    /// Whether the API server has refused to delete an account, or has not served accounts.
     pub is_account_refused: bool,
+    /// The uids of permissions that agents have applied.
+    pub applied: BTreeSet<String>,
     /// Writes that changed something, except Events and Leases.
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.
@@ -77,7 +79,8 @@ impl Monitor {
     /// Records a request of a process that failed.
     pub(crate) fn refused(&mut self, request: &Request, failure: &Failure) {
         let is_stale = failure.code == 409 || failure.reason == "NotFound";
-        if request.is_write() && request.path.contains("/managedserviceaccounts") && !is_stale {
+        let delays_end = request.method == "DELETE" || matches!(failure.code, 404 | 405);
+        if delays_end && request.path.contains("/managedserviceaccounts") && !is_stale {
             self.is_account_refused = true;
         }
     }

@@ -137,8 +137,8 @@ pub struct Outcome {
 /// ends, the controllers retry a terminating namespace after a minute, and replaced trust anchors stay for a minute.
 const DEADLINE: Duration = Duration::from_secs(150);
 /// The same for the permission in a namespace that is no longer bound: the syncer has five minutes to delete its
-/// copies, and a process that starts can wait for a minute for a response.
-const WITHDRAWAL: Duration = Duration::from_mins(8);
+/// copies, a process that starts can wait for a minute for a response, and the outputs are compared every 30 seconds.
+const WITHDRAWAL: Duration = Duration::from_mins(7);
 /// The same after a refused write: it is retried after five minutes at the latest, or ten if many writes are refused.
 const REFUSED: Duration = Duration::from_mins(11);
 /// How long a process may still write what the outputs do not include, such as a condition on an account: a request
@@ -434,7 +434,7 @@ impl<'a> Run<'a> {
         let refusals = ["refused: missing permission", "refused: quota", "refused: invalid object"];
         if refusals.iter().any(|refusal| counts.contains_key(*refusal)) {
             REFUSED
-        } else if wrong.starts_with("RoleBinding") {
+        } else if wrong.ends_with("exists without a ManagedClusterSetBinding") {
             WITHDRAWAL
         } else {
             DEADLINE

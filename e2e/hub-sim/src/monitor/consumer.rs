@@ -27,7 +27,7 @@ impl Monitor {
         self.declared.iter().find(is_it)
     }
 
-    /// Whether a process has created an object, and everybody can see that.
+    /// Whether a process has created an object, and it still has our labels.
     fn is_ours(&self, object: &Value) -> bool {
         self.made.contains_key(uid_of(object)) && is_marked(object)
     }
@@ -97,8 +97,8 @@ impl Monitor {
         });
         let other = if plural == WORKS { CLUSTER_PERMISSIONS } else { WORKS };
         let successor = server.object(other, cluster, name_of(object));
-        let is_reported = |it: &Value| self.is_ours(it) && it["status"]["conditions"].is_array();
-        if stands && !successor.is_some_and(|it| is_reported(it)) {
+        let is_applied = |it: &Value| self.is_ours(it) && self.applied.contains(uid_of(it));
+        if stands && !successor.is_some_and(|it| is_applied(it)) {
             return Err(
                 "permissions are deleted before their account, or before others are applied".to_owned()
             );

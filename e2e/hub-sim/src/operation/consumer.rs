@@ -76,6 +76,9 @@ impl Others {
     }
 
     fn apply(&self, plural: &str, object: &Value, status: &str) {
+        if status == "True" {
+            self.world.lock().monitor.applied.insert(uid_of(object).to_owned());
+        }
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let condition = |kind: &str| {
             let mut condition = condition(kind, status, "Simulated");
