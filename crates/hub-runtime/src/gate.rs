@@ -45,7 +45,7 @@ struct GateState {
 struct Outage {
     since: Instant,
     next_probe: Instant,
-    /// The end of the API server's `Retry-After`.
+    /// No probe before this moment: the end of the API server's `Retry-After`, and of the first interval.
     not_before: Instant,
     /// Passes that workers hold, and how many of them have not been used for a write.
     held: usize,
