@@ -236,7 +236,7 @@ impl Store {
             Known::Absent | Known::Unknown => None,
         };
         let accounts = state.all_accounts.then_some(&state.accounts);
-        (role.plan(&self.settings, &fleet, accounts, observed), uid)
+        (role.plan(self.settings.copies(), &fleet, accounts, observed), uid)
     }
 
     /// The role for tokens.

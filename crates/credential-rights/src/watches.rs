@@ -5,12 +5,13 @@ use std::future::pending;
 use std::sync::Arc;
 
 use hub_api::labels;
+use hub_api::labels::MANAGED_BY;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_role::ConsumerRole;
 use hub_core::credential::account::Scope;
-use hub_core::rights::{COMPONENT, MANAGED_BY, ObservedRoleBinding};
+use hub_core::rights::{COMPONENT, ObservedRoleBinding};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -45,3 +45,6 @@ pub const SYNCED_ACCOUNT_UID: &str = "authentication.open-cluster-management.io/
 
 /// The value of a label that is set.
 pub const TRUE: &str = "true";
+
+/// The label of every object that the controllers maintain, except ClusterProfiles and copies, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "hub-addons");

@@ -27,12 +27,14 @@
 pub(crate) mod applied;
 mod declaration;
 mod desired;
+mod kind;
 mod kueue;
 mod observed;
 mod plan;
 
 pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, PermissionKind, Rotation};
-pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION, permissions_name};
+pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION};
+pub use kind::{AccessKind, permissions_name};
 pub use kueue::{KUEUE_API, KueueAction, KueueKey, KueuePlan, MAX_CLUSTERS};
-pub use observed::{AccessKind, FoundObject, ObservedAccess, ObservedObject};
+pub use observed::{FoundObject, ObservedAccess, ObservedObject};
 pub use plan::{AccessAction, AccessPlan};

@@ -16,12 +16,21 @@ use crate::credential::account::{self, Scope};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::note::{Note, Reason, Subject};
-use crate::rights::PermissionSettings;
+use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
 /// The labels of the Roles that the chart creates for consumers. A Role without them has another owner.
 pub const CONSUMER_LABELS: [(&str, &str); 2] =
     [("app.kubernetes.io/part-of", "hub-addons"), ("app.kubernetes.io/component", "consumer")];
+
+/// The settings of the syncer that decide which copies exist.
+#[derive(Debug, Clone, Copy)]
+pub struct CopySettings<'a> {
+    /// The namespaces that receive no copy, even if a set is bound there.
+    pub protected: &'a ProtectedNamespaces,
+    /// Whether an account without the annotation that names namespaces opts in to no copy.
+    pub require_namespaces: bool,
+}
 
 /// A Role that follows the grant of its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,7 +108,7 @@ impl ConsumerRole {
     #[must_use]
     pub fn plan(
         &self,
-        settings: &PermissionSettings,
+        settings: CopySettings<'_>,
         fleet: &Fleet,
         accounts: Option<&BTreeMap<AccountKey, Scope>>,
         role: &Known<ObservedConsumerRole>,
@@ -130,7 +139,7 @@ impl ConsumerRole {
     /// The rules of the Role. Without names there must be no rule, since a rule without names applies to all Secrets.
     fn rules(
         &self,
-        settings: &PermissionSettings,
+        settings: CopySettings<'_>,
         fleet: &Fleet,
         accounts: &BTreeMap<AccountKey, Scope>,
         observed: &[PolicyRule],
@@ -172,7 +181,7 @@ impl ConsumerRole {
     }
 
     /// Whether the namespace is granted the copy of an account that asks for copies.
-    fn grant(&self, settings: &PermissionSettings, fleet: &Fleet, key: &AccountKey, scope: &Scope) -> Grant {
+    fn grant(&self, settings: CopySettings<'_>, fleet: &Fleet, key: &AccountKey, scope: &Scope) -> Grant {
         let is_offered = match scope {
             Scope::EveryGrantedNamespace => !settings.require_namespaces,
             Scope::Only { namespaces, .. } => namespaces.contains(&self.namespace),

@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use hub_api::labels::MANAGED_BY;
 use hub_api::names::{AccountName, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::access::Known;
-use crate::consumer_role::ConsumerRole;
+use crate::consumer_role::{ConsumerRole, CopySettings};
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
@@ -22,9 +23,7 @@ use crate::version::Version;
 /// there.
 pub const GRACE: Duration = Duration::from_mins(5);
 
-/// The label of our RoleBindings.
-pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "hub-addons");
-/// The label that distinguishes them from others of the same manager.
+/// The label that distinguishes our RoleBindings from other objects of ours.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "credential-rights");
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -52,6 +51,12 @@ pub struct PermissionSettings {
 }
 
 impl PermissionSettings {
+    /// Those that decide which copies exist.
+    #[must_use]
+    pub fn copies(&self) -> CopySettings<'_> {
+        CopySettings { protected: &self.protected, require_namespaces: self.require_namespaces }
+    }
+
     /// The RoleBinding of a namespace. The role owns it by its uid, so it is garbage-collected with the role: otherwise
     /// a later role of that name would be bound unnoticed.
     #[must_use]

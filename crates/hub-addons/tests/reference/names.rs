@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use clusterprofile_cli::Conclusion;
-use hub_api::labels;
+use hub_api::labels::{self, MANAGED_BY};
 use hub_core::consumer_access;
 use hub_core::consumer_role::CONSUMER_LABELS;
 use hub_core::credential::account::CONDITION_SYNCED;
@@ -15,7 +15,6 @@ use hub_core::credential::state::State;
 use hub_core::explain::{Code, Step};
 use hub_core::note::Reason;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
-use hub_core::rights::MANAGED_BY;
 
 use super::page::{quoted, rows};
 use super::plugin;

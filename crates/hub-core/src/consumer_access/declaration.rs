@@ -7,8 +7,7 @@ use hub_api::names::{AccountName, Namespace, is_dns_label, is_dns_subdomain};
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use super::desired::permissions_name;
-use super::observed::AccessKind;
+use super::kind::{AccessKind, permissions_name};
 
 /// The validity of tokens if none is declared: the default of ManagedServiceAccount.
 const DEFAULT_VALIDITY: &str = "8640h0m0s";

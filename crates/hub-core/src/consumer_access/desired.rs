@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use hub_api::labels;
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
+use hub_api::labels::{self, MANAGED_BY};
+use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 
 use super::declaration::{BoundClusterRole, Consumer, Consumers};
-use super::observed::AccessKind;
+use super::kind::AccessKind;
 use crate::credential::account::can_have_copies;
 use crate::fleet::{Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
 use crate::protected::ProtectedNamespaces;
-use crate::rights::MANAGED_BY;
 
 /// The label that distinguishes our objects from others of the same manager.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "consumer-access");
@@ -29,13 +28,6 @@ const LOCAL_CLUSTER: &str = "local-cluster";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
-
-/// The name of the object with the permissions of an account. It depends on the account alone, so that the permissions
-/// of the process can be limited to it.
-#[must_use]
-pub fn permissions_name(account: &AccountName) -> String {
-    format!("hub-addons-consumer-{account}")
-}
 
 /// Which consumers get access, and what identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]

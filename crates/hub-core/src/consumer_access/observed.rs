@@ -5,57 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::labels;
 use hub_api::names::AccountKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::applied::Applied;
 use super::declaration::{Consumer, duration};
-use super::desired::{AccessSettings, Desired, permissions_name};
+use super::desired::{AccessSettings, Desired};
+use super::kind::AccessKind;
 use crate::version::Version;
-
-/// The objects of the access to a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AccessKind {
-    /// The ManagedServiceAccount.
-    Account,
-    /// The ManifestWork with its permissions.
-    ManifestWork,
-    /// The ClusterPermission with its permissions, where it is declared.
-    ClusterPermission,
-}
-
-impl AccessKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Account, Self::ManifestWork, Self::ClusterPermission];
-    /// The kinds that give an account permissions, of which the declaration chooses one.
-    pub const PERMISSIONS: [Self; 2] = [Self::ManifestWork, Self::ClusterPermission];
-
-    /// The name of the object of an account.
-    #[must_use]
-    pub fn name(self, key: &AccountKey) -> String {
-        match self {
-            Self::Account => key.account.to_string(),
-            Self::ManifestWork | Self::ClusterPermission => permissions_name(&key.account),
-        }
-    }
-
-    /// The group, version and name of the kind.
-    #[must_use]
-    pub const fn gvk(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Account => {
-                ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount")
-            }
-            Self::ManifestWork => ("work.open-cluster-management.io", "v1", "ManifestWork"),
-            Self::ClusterPermission => ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
-        }
-    }
-
-    pub(super) fn head(self, key: &AccountKey) -> Value {
-        let (group, version, kind) = self.gvk();
-        let metadata = json!({ "name": self.name(key), "namespace": key.cluster.as_str() });
-        json!({ "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": metadata })
-    }
-}
 
 /// A ManagedServiceAccount, ManifestWork or ClusterPermission with a name of ours.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::declaration::Consumer;
 use super::desired::{AccessSettings, Desired};
-use super::observed::{AccessKind, ObservedAccess, ObservedObject, Owned};
+use super::kind::AccessKind;
+use super::observed::{ObservedAccess, ObservedObject, Owned};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 use crate::note::{Note, Reason};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::labels;
+use hub_api::labels::{self, MANAGED_BY};
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace, is_dns_label, is_dns_subdomain};
 use jiff::Timestamp;
@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::consumer_access::COMPONENT;
-use crate::rights::MANAGED_BY;
 
 /// The condition of a ManagedServiceAccount that reports why copies of its token are missing. If none is missing, the
 /// condition is absent: it would cost a write for every account of a hub.

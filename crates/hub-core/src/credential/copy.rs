@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::credential::source::{Credential, ENTRIES, Fingerprint};
+use crate::credential::source::{Credential, ENTRIES, Fingerprint, UID_MAX_LENGTH};
 use crate::version::Version;
 
 /// The field manager of the syncer's writes. It is for people who read managedFields and proves nothing, since any
@@ -23,9 +23,6 @@ const ANNOTATIONS: [&str; 3] = [labels::SYNCED_CLUSTER, labels::SYNCED_ACCOUNT, 
 
 /// How many hexadecimal digits of its hash a shortened label value has: an even number, up to 16.
 const HASH_LENGTH: usize = 10;
-
-/// Longest `metadata.uid` that is stored, in bytes: the API server's are UUIDs, and an annotation may be long.
-pub(super) const UID_MAX_LENGTH: usize = 512;
 
 /// A Secret at a copy's place, reduced to what plans need, without its data. Its size does not depend on the Secret's
 /// content, since a tenant may label any Secret in its namespace.

@@ -13,8 +13,10 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::credential::account::Account;
-use crate::credential::copy::UID_MAX_LENGTH;
 use crate::fleet::ObservedCluster;
+
+/// Longest `metadata.uid` that is stored, in bytes: the API server's are UUIDs, and an annotation may be long.
+pub(super) const UID_MAX_LENGTH: usize = 512;
 
 /// The key of the token.
 pub const TOKEN: &str = "token";

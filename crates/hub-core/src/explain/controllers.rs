@@ -2,16 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::observed::{Leading, OCM_GATES, Observed, OcmGate};
+use super::observed::{Leading, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER};
 use super::{Code, Finding, Findings, Mark, Object, Step};
 use crate::access::DEFAULT_PROVIDER;
-
-/// The controller that writes ClusterProfiles.
-pub(super) const PROJECTOR: &str = "profile-projector";
-/// The controller that writes access providers.
-pub(super) const PROVISIONER: &str = "access-provisioner";
-/// The controller that copies tokens.
-pub(super) const SYNCER: &str = "credential-syncer";
 
 /// The controllers that have a pending write.
 pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use hub_api::labels;
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
-use super::controllers::SYNCER;
+use super::observed::SYNCER;
 use super::observed::{Leading, Observed};
 use super::permission::AccountPermission;
 use super::{Code, Finding, Findings, Mark, Object, Pair, Question, Step};

@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::Object;
-use super::controllers::{PROJECTOR, PROVISIONER, SYNCER};
 use crate::access::{self, AccessIndex};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
@@ -17,6 +16,13 @@ use crate::profile::ObservedProfile;
 use crate::project::ProjectionSettings;
 
 pub use super::permission::{AccountPermission, Rbac, Readers};
+
+/// The controller that writes ClusterProfiles.
+pub(super) const PROJECTOR: &str = "profile-projector";
+/// The controller that writes access providers.
+pub(super) const PROVISIONER: &str = "access-provisioner";
+/// The controller that copies tokens.
+pub(super) const SYNCER: &str = "credential-syncer";
 
 /// The state of a hub.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use hub_api::labels::MANAGED_BY;
 use hub_api::names::{AccountName, Namespace, SecretKey};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
@@ -12,7 +13,6 @@ use serde_json::Value;
 use super::{Code, Findings, Mark, Object, Pair, Step};
 use crate::consumer_access::COMPONENT;
 use crate::consumer_access::applied::{Applied, bindings};
-use crate::rights::MANAGED_BY;
 
 /// The readers of Secrets in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
