@@ -5,6 +5,46 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+/// A write that was not sent, failed, or has no response.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot {verb} {resource} {name}: {text}")]
+pub struct WriteError {
+    /// The kind of failure.
+    pub category: Category,
+    /// The verb.
+    pub verb: &'static str,
+    /// The resource.
+    pub resource: &'static str,
+    /// The object.
+    pub name: String,
+    /// The cause, on one line.
+    pub text: String,
+    /// The `Retry-After` of the API server, if any.
+    pub retry_after: Option<Duration>,
+}
+
+impl WriteError {
+    /// A write that failed.
+    #[must_use]
+    pub fn new(
+        verb: &'static str,
+        resource: &'static str,
+        name: impl Into<String>,
+        category: Category,
+        text: impl Into<String>,
+    ) -> Self {
+        let (name, text) = (name.into(), text.into());
+        Self { category, verb, resource, name, text, retry_after: None }
+    }
+
+    /// A patch that the API server accepted without effect.
+    #[must_use]
+    pub fn ineffective(resource: &'static str, name: impl Into<String>) -> Self {
+        let text = "the API server accepted the patch without effect";
+        Self::new("patch", resource, name, Category::Ineffective, text)
+    }
+}
+
 /// The categories of failures: a small fixed set, so that each can be a label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Category {

@@ -14,9 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-use crate::error::Category;
+use crate::error::{Category, WriteError};
 use crate::metrics::Metrics;
-use crate::write::WriteError;
 
 /// Interval between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);

@@ -17,7 +17,7 @@ use crate::lease::Fence;
 use crate::limit::WriteLimit;
 use crate::metrics::Metrics;
 use crate::report::{Clock, Publisher, Reporter};
-use crate::served::ServedVersion;
+use crate::served::{self, ServedVersion};
 use crate::tasks::Tasks;
 use crate::watch::{self, Sink, Watch};
 use crate::write::Writer;
@@ -159,7 +159,7 @@ impl Watches {
     /// The version of ClusterProfile in use. The first call starts the watch on the CRD.
     #[must_use]
     pub fn served_version(&self) -> ServedVersion {
-        if let Some((watch, sink)) = self.host.served.begin() {
+        if let Some((watch, sink)) = served::crd::begin(&self.host.served) {
             self.watch(watch, sink);
         }
         self.host.served.clone()

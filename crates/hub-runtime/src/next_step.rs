@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::Category;
+use crate::error::{Category, WriteError};
 use crate::queue::Outcome;
-use crate::write::WriteError;
 
 /// Delay of a refused delete: the object should be gone, and the cause may end at any time.
 const REFUSED_DELETE_WAIT: Duration = Duration::from_secs(5);

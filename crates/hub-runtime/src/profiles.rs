@@ -27,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::controller::Controller;
-use crate::error::Category;
+use crate::error::{Category, WriteError};
 use crate::host::{Host, Watches};
 use crate::profile_cache::ProfileCache;
 use crate::queue::Outcome;
 use crate::watch::{ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
 use crate::work::Work;
-use crate::write::{Request, WriteError, delete_exactly};
+use crate::write::{Request, delete_exactly};
 
 /// The plural of the kind; also the name of this loop in metrics.
 const RESOURCE: &str = "clusterprofiles";

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use hub_api::names::Namespace;
 
-use crate::error::Category;
-use crate::write::WriteError;
+use crate::error::{Category, WriteError};
 
 /// The number of keys of one cause that are retried with their own backoff.
 const PROBES: usize = 3;

@@ -13,14 +13,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
-use crate::error::Category;
+use crate::error::{Category, WriteError};
 use crate::host::Host;
 use crate::next_step::NextStep;
 use crate::pace::Pace;
 use crate::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
 use crate::queue::{Key, Outcome, Queue};
 use crate::refusals::{Cause, ProbeState, Refusals};
-use crate::write::WriteError;
 
 /// A queue of keys and its workers.
 pub struct Work<K> {

@@ -8,7 +8,7 @@ use hub_core::version::Version;
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 
-use crate::error::{Category, retry_after, summary};
+use crate::error::{Category, WriteError, retry_after, summary};
 use crate::gate::Gate;
 use crate::lease::Fence;
 use crate::limit::WriteLimit;
@@ -16,46 +16,6 @@ use crate::metrics::Metrics;
 
 /// Timeout of one write. kube's client has none.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A write that was not sent, failed, or has no response.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("cannot {verb} {resource} {name}: {text}")]
-pub struct WriteError {
-    /// The kind of failure.
-    pub category: Category,
-    /// The verb.
-    pub verb: &'static str,
-    /// The resource.
-    pub resource: &'static str,
-    /// The object.
-    pub name: String,
-    /// The cause, on one line.
-    pub text: String,
-    /// The `Retry-After` of the API server, if any.
-    pub retry_after: Option<Duration>,
-}
-
-impl WriteError {
-    /// A write that failed.
-    #[must_use]
-    pub fn new(
-        verb: &'static str,
-        resource: &'static str,
-        name: impl Into<String>,
-        category: Category,
-        text: impl Into<String>,
-    ) -> Self {
-        let (name, text) = (name.into(), text.into());
-        Self { category, verb, resource, name, text, retry_after: None }
-    }
-
-    /// A patch that the API server accepted without effect.
-    #[must_use]
-    pub fn ineffective(resource: &'static str, name: impl Into<String>) -> Self {
-        let text = "the API server accepted the patch without effect";
-        Self::new("patch", resource, name, Category::Ineffective, text)
-    }
-}
 
 /// A request; its verb and resource are labels of the metrics.
 #[derive(Debug, Clone, Copy)]

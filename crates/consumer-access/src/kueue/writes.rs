@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use hub_core::consumer_access::{KueueAction, KueueKey, KueuePlan, ObservedObject};
 use hub_core::note::{Note, Reason, Subject};
-use hub_runtime::error::Category;
+use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
-use hub_runtime::write::{Request, WriteError, delete_exactly};
+use hub_runtime::write::{Request, delete_exactly};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::Value;

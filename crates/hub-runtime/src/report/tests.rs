@@ -7,8 +7,8 @@ use hub_core::note::Reason;
 use kube::client::Body;
 
 use super::*;
+use crate::error::WriteError;
 use crate::lease::{Candidate, Leases};
-use crate::write::WriteError;
 
 fn reporter() -> Reporter {
     Reporter::new(Metrics::new("0"), ServedVersion::default())
