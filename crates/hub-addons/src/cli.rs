@@ -5,6 +5,7 @@
 )]
 
 mod consumers;
+mod object_name;
 mod run;
 
 use std::path::PathBuf;
@@ -16,8 +17,8 @@ use clusterprofile_cli::args;
 use hub_api::crds::Flavour;
 use hub_api::names::ManagerName;
 
+pub use self::object_name::ObjectName;
 pub use self::run::{LogFormat, RunArgs};
-use crate::working::ObjectName;
 
 /// Publishes an Open Cluster Management hub's clusters as ClusterProfiles
 ///

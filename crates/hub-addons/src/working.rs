@@ -3,11 +3,9 @@
 //! A lease is fresh if its holder renews it while this runs: only our own clock is used.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use hub_api::cluster_profile::ClusterProfile;
-use hub_api::names::{is_dns_label, is_dns_subdomain};
 use hub_api::workloads::Deployment;
 use hub_runtime::error::summary;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -15,38 +13,12 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
-use crate::cli::WorkingArgs;
+use crate::cli::{ObjectName, WorkingArgs};
 
 /// How long a holder has to renew a lease without a duration: client-go's default.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Interval between two reads of a lease.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// A namespaced object on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectName {
-    namespace: String,
-    name: String,
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl FromStr for ObjectName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Err(format!("expected NAMESPACE/NAME, got {text:?}")),
-        }
-    }
-}
 
 /// The result of one expectation.
 struct Expectation {
