@@ -18,8 +18,8 @@ use crate::bench::Bench;
 use crate::controllers::{HOME, everything, kubeconfig_through};
 use crate::error::BenchError;
 use crate::etcd::Etcd;
-use crate::model::{BARE_LOOP, SENTINEL};
 use crate::neighbour::Latency;
+use crate::place::{BARE_LOOP, SENTINEL};
 use crate::relay::Traffic;
 use crate::view::profile;
 

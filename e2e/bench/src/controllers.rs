@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use local_hub::{LocalHub, Requests, Running};
 
 use crate::error::BenchError;
-use crate::model::{SENTINEL, SENTINEL_CLUSTER};
+use crate::place::{SENTINEL, SENTINEL_CLUSTER};
 use crate::process::Usage;
 
 /// The namespace of the controllers' ServiceAccounts and Leases.

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::authority::Authority;
 use crate::error::BenchError;
-use crate::model::{Member, Model, Part, SENTINEL, SENTINEL_CLUSTER};
+use crate::model::{Member, Model, Part};
+use crate::place::{SENTINEL, SENTINEL_CLUSTER};
 use crate::progress::say;
 use crate::size::Size;
 use crate::view::{certificates, hash};

@@ -17,6 +17,7 @@ mod listing;
 mod measurement;
 mod model;
 mod neighbour;
+mod place;
 mod process;
 mod progress;
 mod relay;

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::error::BenchError;
-use crate::model::{Place, SENTINEL, is_of_bare_loop};
+use crate::place::{Place, SENTINEL, is_of_bare_loop};
 
 /// The label of copies.
 pub const SYNCED_FROM: &str = "authentication.open-cluster-management.io/synced-from";

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::monitor::Counts;
 use crate::operation::Operation;
-use crate::world::{Counts, Fault};
+use crate::world::Fault;
 
 /// The counted effects of faults, in addition to each [`Fault`].
 const EFFECTS: [&str; 23] = [

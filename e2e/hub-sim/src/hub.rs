@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model::{Answer, Request, Server};
-use crate::world::World;
+use crate::model::{Request, Server};
 
 /// The name of this project's cluster manager, and of its access provider.
 pub const MANAGER: &str = "open-cluster-management";
@@ -87,7 +86,7 @@ pub fn path(plural: &str, namespace: &str, name: &str) -> String {
     format!("{api}{namespace}/{plural}{name}")
 }
 
-fn api_version(plural: &str) -> String {
+pub(crate) fn api_version(plural: &str) -> String {
     let path = path(plural, "", "");
     let parts: Vec<&str> = path.split('/').collect();
     if parts[1] == "api" { parts[2].to_owned() } else { format!("{}/{}", parts[2], parts[3]) }
@@ -118,67 +117,6 @@ pub fn gives_copies(binding: &Value) -> bool {
     let mut subjects = subjects.map(|subject| [&subject["kind"], &subject["namespace"], &subject["name"]]);
     binding["roleRef"]["name"] == COPIES_ROLE
         && subjects.any(|subject| subject == ["ServiceAccount", HOME, SYNCER_ACCOUNT])
-}
-
-/// A client that is not a controller of this project.
-#[derive(Clone)]
-pub struct Actor {
-    world: World,
-    name: &'static str,
-}
-
-impl Actor {
-    /// A client with this name.
-    #[must_use]
-    pub fn new(world: &World, name: &'static str) -> Self {
-        Self { world: world.clone(), name }
-    }
-
-    /// Creates an object, and sets its status, if it has one, by a second request. An existing object is left
-    /// unchanged.
-    pub fn create(&self, plural: &str, kind: &str, namespace: &str, name: &str, body: &Value) {
-        let mut object = body.clone();
-        object["apiVersion"] = api_version(plural).into();
-        object["kind"] = kind.into();
-        object["metadata"]["name"] = name.into();
-        let created = self.ask(&Request::new("POST", &path(plural, namespace, "")).with(&object));
-        if matches!(created, Answer::Object(..)) && object["status"].is_object() {
-            self.patch_status(plural, namespace, name, &object["status"]);
-        }
-    }
-
-    /// Merges a patch into an object.
-    pub fn patch(&self, plural: &str, namespace: &str, name: &str, patch: &Value) {
-        self.send(&Request::new("PATCH", &path(plural, namespace, name)).with(patch));
-    }
-
-    /// Merges a patch into the status of an object.
-    pub fn patch_status(&self, plural: &str, namespace: &str, name: &str, status: &Value) {
-        let path = format!("{}/status", path(plural, namespace, name));
-        self.send(&Request::new("PATCH", &path).with(&json!({ "status": status })));
-    }
-
-    /// Deletes an object.
-    pub fn delete(&self, plural: &str, namespace: &str, name: &str) {
-        self.send(&Request::new("DELETE", &path(plural, namespace, name)));
-    }
-
-    /// Reads an object.
-    #[must_use]
-    pub fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
-        self.world.lock().server.object(plural, namespace, name).map(|object| Value::clone(object))
-    }
-
-    /// Sends a request under the client's own name, unless the request already carries another.
-    pub fn send(&self, request: &Request) {
-        self.ask(request);
-    }
-
-    fn ask(&self, request: &Request) -> Answer {
-        let request = request.clone();
-        let request = if request.agent == "unknown" { request.by(self.name) } else { request };
-        self.world.act(&request)
-    }
 }
 
 /// A condition.

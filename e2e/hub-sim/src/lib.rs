@@ -9,6 +9,7 @@
 //! - [`coverage`] lists the operations and faults that never occurred, and so were not tested;
 //! - [`shrink`] finds the smallest schedule that still fails.
 
+pub mod actor;
 pub mod certificates;
 pub mod consumers;
 pub mod coverage;

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hub_sim::coverage;
+use hub_sim::monitor::Counts;
 use hub_sim::schedule::{Hubs, Outcome, Schedule};
 use hub_sim::shrink;
-use hub_sim::world::Counts;
 use parking_lot::Mutex;
 
 /// The number of failures after which a run ends.

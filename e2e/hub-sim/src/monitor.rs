@@ -2,6 +2,7 @@
 
 mod consumer;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -13,7 +14,12 @@ use crate::hub::{
     CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
 };
 use crate::model::{Answer, Change, Failure, Request, Server, is_terminating, name_of, uid_of};
-use crate::world::{Counts, ProcessId};
+
+/// A process.
+pub type ProcessId = usize;
+
+/// The counters by name.
+pub type Counts = BTreeMap<Cow<'static, str>, u64>;
 
 /// Watches every request.
 #[derive(Debug, Default)]

@@ -9,7 +9,8 @@ mod tenant;
 
 use parking_lot::Mutex;
 
-use crate::hub::{ACCOUNTS, Actor, CLUSTERS, NAMESPACES};
+use crate::actor::Actor;
+use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
 use crate::model::Backup;
 use crate::world::{Fault, World};
 

@@ -19,11 +19,13 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::actor::Actor;
 use crate::consumers::{self, Consumer};
-use crate::hub::{Actor, COPIES_ROLE, HOME, MANAGER, SYNCER_ACCOUNT, TOKENS_ROLE};
+use crate::hub::{COPIES_ROLE, HOME, MANAGER, SYNCER_ACCOUNT, TOKENS_ROLE};
 use crate::model::Request;
+use crate::monitor::ProcessId;
 use crate::service::client;
-use crate::world::{ProcessId, World};
+use crate::world::World;
 
 /// The field manager of the processes, which is the program's user agent.
 pub const AGENT: &str = "hub-addons/0.1.0";

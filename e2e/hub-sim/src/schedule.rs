@@ -11,10 +11,11 @@ use tokio::time::sleep;
 use crate::consumers::{self, DECLARATIONS, KINDS};
 use crate::hub;
 use crate::model::{Request, Server};
+use crate::monitor::{Counts, ProcessId};
 use crate::operation::{Operation, Others, crash_point};
 use crate::oracle;
 use crate::process::{Gates, Means, start};
-use crate::world::{Counts, ProcessId, World};
+use crate::world::World;
 
 /// How the controllers are spread over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

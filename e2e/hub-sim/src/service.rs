@@ -14,7 +14,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::model::{Answer, Failure, Request, WatchStart, Watching};
-use crate::world::{Fate, ProcessId, World};
+use crate::monitor::ProcessId;
+use crate::world::{Fate, World};
 
 type SimError = Box<dyn std::error::Error + Send + Sync>;
 type SimBody = UnsyncBoxBody<Bytes, SimError>;

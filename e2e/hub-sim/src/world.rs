@@ -3,8 +3,6 @@
 //! Everything runs on one thread, in tokio's paused time. The world is one value behind a lock that is never held
 //! across an await.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +15,7 @@ use tokio::time::Instant;
 
 use crate::hub;
 use crate::model::{Answer, Failure, Request, Server};
-use crate::monitor::Monitor;
-
-/// A process.
-pub type ProcessId = usize;
+use crate::monitor::{Monitor, ProcessId};
 
 /// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
@@ -388,9 +383,6 @@ impl State {
         Some(committed)
     }
 }
-
-/// The counters by name.
-pub type Counts = BTreeMap<Cow<'static, str>, u64>;
 
 /// The object in a response, if it has one.
 #[must_use]

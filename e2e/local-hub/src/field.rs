@@ -8,6 +8,7 @@
 mod account_agent;
 mod addon;
 mod cluster_proxy;
+mod deployments;
 mod relay;
 
 use std::net::SocketAddr;

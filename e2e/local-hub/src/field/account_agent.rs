@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::cluster_proxy::running;
+use super::deployments::running;
 use super::{Site, reference};
 use crate::{HubError, OCM, Pods, agent};
 

@@ -10,7 +10,8 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
-use super::cluster_proxy::{AGENT, restart, running};
+use super::cluster_proxy::AGENT;
+use super::deployments::{restart, running};
 use super::{PATIENCE, Site};
 use crate::ocm::Object;
 use crate::{HubError, Pods, try_eventually};
