@@ -145,11 +145,18 @@ impl Supervised {
         self.stop().await
     }
 
-    /// Sends the program a signal.
+    /// Sends the program a signal, which may end it before the script reports that it was sent.
     pub(crate) async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
-        let before = self.report.borrow().signals_sent;
+        let (before, exited) = {
+            let report = self.report.borrow();
+            (report.signals_sent, report.exited)
+        };
+        if exited.is_some() {
+            return Err(self.ended(exited));
+        }
         self.write(signal)?;
-        self.wait_for("take a signal", |report| (report.signals_sent > before).then_some(())).await
+        let is_sent = |report: &Report| report.signals_sent > before || report.exited.is_some();
+        self.wait_for("take a signal", |report| is_sent(report).then_some(())).await
     }
 
     fn write(&self, word: &str) -> Result<(), HubError> {
