@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use local_hub::LocalHub;
+use kube::api::PostParams;
+use local_hub::{LocalHub, OCM};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
@@ -19,8 +21,9 @@ use crate::error::BenchError;
 use crate::progress::say;
 
 const NAME: &str = "neighbour";
-/// What it reads: Kubernetes creates this ConfigMap in every namespace.
-const READ: &str = "kube-root-ca.crt";
+/// The ConfigMap that it reads. Its own: that of Kubernetes in every namespace comes minutes late on a hub with
+/// thousands of new namespaces.
+const READ: &str = NAME;
 /// The time between two requests. They do not wait for each other, so a slow one delays no other.
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -79,6 +82,13 @@ impl Neighbour {
             ..PolicyRule::default()
         };
         account.grant_in_namespace(vec![read]).await?;
+        let map = ConfigMap {
+            metadata: ObjectMeta { name: Some(READ.to_owned()), ..ObjectMeta::default() },
+            ..ConfigMap::default()
+        };
+        let maps = Api::<ConfigMap>::namespaced(hub.client_as(OCM).await?, NAME);
+        let created = maps.create(&PostParams::default(), &map).await;
+        created.map_err(BenchError::api("create the ConfigMap of another client"))?;
         let api = Api::<ConfigMap>::namespaced(account.client().await?, NAME);
         let seen = Arc::<Mutex<Seen>>::default();
         let sending = tokio::spawn(send(api, Arc::clone(&seen)));
