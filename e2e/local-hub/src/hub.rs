@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,6 +17,7 @@ use crate::builder::{self, HubBuilder};
 use crate::capacity::HubPlace;
 use crate::grants::Grantee;
 use crate::memory::{self, Memory};
+use crate::reuse::{self, Configuration, Initial, KeptHub};
 use crate::supervisor::Supervised;
 use crate::{Flavour, HubError, crds, grants, programs, random, users};
 
@@ -31,6 +33,11 @@ pub struct LocalHub {
     flavour: Flavour,
     journal: Journal,
     grants: AtomicUsize,
+    /// If the hub is kept for the next test.
+    reuse: Option<(Configuration, Initial)>,
+    /// Whether its API server or etcd was stopped.
+    stopped: AtomicBool,
+    tenancy: Arc<()>,
     // Dropped in this order: clients before servers, and the place when nothing runs any more.
     controller_manager: Option<Supervised>,
     api_server: Mutex<Option<Supervised>>,
@@ -71,11 +78,34 @@ impl LocalHub {
             bin: bin.to_owned(),
             flavour,
             grants: AtomicUsize::new(0),
+            reuse: None,
+            stopped: AtomicBool::new(false),
+            tenancy: Arc::new(()),
             controller_manager,
             api_server: Mutex::new(Some(api_server)),
             etcd: Mutex::new(Some(etcd)),
             _place: place,
         }
+    }
+
+    /// A hub that was reset.
+    pub(crate) fn again(kept: KeptHub, bin: &Path, place: HubPlace) -> Self {
+        let programs = (kept.api_server, None, kept.etcd);
+        let mut hub =
+            Self::new(kept.access, kept.directory, bin, kept.configuration.flavour, programs, place);
+        hub.journal = kept.journal;
+        hub.keep_as(kept.configuration, kept.initial);
+        hub
+    }
+
+    /// Keeps the hub for the next test when it is dropped.
+    pub(crate) fn keep_as(&mut self, configuration: Configuration, initial: Initial) {
+        self.reuse = Some((configuration, initial));
+    }
+
+    /// What everything that runs beside the hub holds.
+    pub(crate) fn tenancy(&self) -> Arc<()> {
+        Arc::clone(&self.tenancy)
     }
 
     /// The API server's URL. It does not change during the life of the hub.
@@ -178,6 +208,7 @@ impl LocalHub {
 
     /// Kills the API server: connections break, new ones are refused. No effect if it is not running.
     pub async fn stop_api_server(&self) -> Result<(), HubError> {
+        self.stopped.store(true, Ordering::Relaxed);
         match self.api_server.lock().await.take() {
             Some(running) => running.stop().await,
             None => Ok(()),
@@ -197,6 +228,7 @@ impl LocalHub {
     /// Stops the API server with SIGSTOP: connections stay, the system accepts new ones, and no request gets a
     /// response. No effect if it is not running.
     pub async fn pause_api_server(&self) -> Result<(), HubError> {
+        self.stopped.store(true, Ordering::Relaxed);
         match &*self.api_server.lock().await {
             Some(running) => running.pause().await,
             None => Ok(()),
@@ -213,6 +245,7 @@ impl LocalHub {
 
     /// Kills etcd. No effect if it is not running.
     pub async fn stop_etcd(&self) -> Result<(), HubError> {
+        self.stopped.store(true, Ordering::Relaxed);
         match self.etcd.lock().await.take() {
             Some(running) => running.stop_and_keep_directory().await,
             None => Ok(()),
@@ -230,6 +263,7 @@ impl LocalHub {
 
     /// Stops etcd with SIGSTOP. No effect if it is not running.
     pub async fn pause_etcd(&self) -> Result<(), HubError> {
+        self.stopped.store(true, Ordering::Relaxed);
         match &*self.etcd.lock().await {
             Some(running) => running.pause().await,
             None => Ok(()),
@@ -246,6 +280,7 @@ impl LocalHub {
 
     /// Copies the hub's data, as a crash of etcd would leave it.
     pub async fn snapshot(&self) -> Result<Snapshot, HubError> {
+        self.stopped.store(true, Ordering::Relaxed);
         let etcd = self.etcd.lock().await;
         let etcd = etcd.as_ref().ok_or_else(|| HubError::Programs("etcd is not running".to_owned()))?;
         let snapshot = self.directory.join(format!("snapshot-{}", random::hex()?));
@@ -294,6 +329,27 @@ impl LocalHub {
         .flatten()
         .filter_map(|(program, running)| memory::of(program, running.pid()))
         .collect()
+    }
+}
+
+impl Drop for LocalHub {
+    fn drop(&mut self) {
+        let Some((configuration, initial)) = self.reuse.take() else { return };
+        if *self.stopped.get_mut() || std::thread::panicking() {
+            return;
+        }
+        let programs = (self.api_server.get_mut().take(), self.etcd.get_mut().take());
+        let (Some(api_server), Some(etcd)) = programs else { return };
+        reuse::keep(KeptHub {
+            configuration,
+            initial,
+            access: self.access.clone(),
+            directory: std::mem::take(&mut self.directory),
+            journal: std::mem::take(&mut self.journal),
+            tenancy: std::mem::take(&mut self.tenancy),
+            api_server,
+            etcd,
+        });
     }
 }
 

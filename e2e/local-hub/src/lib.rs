@@ -91,7 +91,7 @@
 //!   before a [`Mark`] are in front of it in the audit log.
 //! - **Hubs are isolated.** Each has its own data, authority, credentials, directory and port. Its data begins as a copy
 //!   of what the first hub of the process with the same CRDs had when it was ready, so objects that Kubernetes creates
-//!   at a start have the same uid on all of them.
+//!   at a start have the same uid on all of them. A [reused](HubBuilder::reused) hub is reset to that.
 //!
 //! # Limits
 //!
@@ -106,6 +106,7 @@ mod capacity;
 mod certificates;
 pub mod crds;
 mod error;
+mod etcd;
 mod eventually;
 mod fault_proxy;
 pub mod field;
@@ -119,6 +120,7 @@ mod ports;
 mod programs;
 mod random;
 mod requests;
+mod reuse;
 mod running;
 mod service;
 mod service_accounts;

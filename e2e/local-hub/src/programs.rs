@@ -25,6 +25,7 @@ pub(crate) const TOKENS: &str = "tokens.csv";
 /// A hub's etcd listens on sockets in the hub's directory: files named `etcd-clients:0` and so on, since the name must
 /// look like an address. It has no port that could conflict, and no other user can read it.
 const ETCD_CLIENTS: &str = "unix://etcd-clients:0";
+pub(crate) const ETCD_CLIENTS_SOCKET: &str = "etcd-clients:0";
 const ETCD_PEERS: &str = "unix://etcd-peers:0";
 
 /// How much the API server's heap may grow between two garbage collections, in percent, unless the environment sets it.

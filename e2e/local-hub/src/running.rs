@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::supervisor::{Program, Supervised};
 use crate::{HubError, LocalHub};
@@ -11,6 +12,7 @@ use crate::{HubError, LocalHub};
 pub struct Running {
     supervised: Supervised,
     log: PathBuf,
+    _tenancy: Arc<()>,
 }
 
 impl LocalHub {
@@ -37,7 +39,8 @@ impl LocalHub {
         {
             return Err(HubError::io(format!("remove {}", log.display()), source));
         }
-        Ok(Running { supervised: Supervised::start(self.directory(), &program).await?, log })
+        let supervised = Supervised::start(self.directory(), &program).await?;
+        Ok(Running { supervised, log, _tenancy: self.tenancy() })
     }
 }
 

@@ -9,4 +9,5 @@ mod credentials;
 mod hub;
 mod leftovers;
 mod pods;
+mod reuse;
 mod user_server;
