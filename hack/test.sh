@@ -129,6 +129,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 go_programs() {
+  # It waits for the other build.
   hack/control-plane.sh
   ! wants chart field installed installed-all scripts || hack/helm.sh
   if wants chart; then
@@ -226,7 +227,7 @@ check_robustness() {
 }
 
 check_api() {
-  need go-programs
+  need control-plane
   # For Pods. Their other dependencies are everywhere.
   hack/have.sh ip iproute2 || true
   # The longest first; one test after the other is what takes long in `limits`.
@@ -361,7 +362,8 @@ check_deny() {
 }
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
-! wants api chart field installed installed-all scripts || begin go-programs go_programs
+! wants api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
+! wants chart field installed installed-all scripts || begin go-programs go_programs
 ! wants field || begin field-programs field_programs
 ! wants robustness || begin simulation simulation
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
