@@ -64,8 +64,12 @@ if [ "${1-}" = real ]; then
   grep -o '| .* |$' "$log"
   exit
 fi
-cargo run --locked --quiet --profile sim --package hub-sim -- "$@"
+# As hack/test.sh builds them: with other features Cargo compiles the dependencies again.
+simulation() { cargo test --locked --quiet --profile sim --package hub-sim --test crashes --test tiny_scope "$@"; }
+simulation --no-run
+"${CARGO_TARGET_DIR:-target}/sim/hub-sim" "$@"
 case " $* " in *' --show '*) exit ;; esac
-# Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
-cargo test --locked --quiet --workspace --test crashes --test tiny_scope --test validation -- --nocapture |
-  grep -oE '([0-9]+ (crashes|states|plans|sequences|graphs) .*|lists, continue tokens .*)'
+{
+  simulation -- --nocapture
+  cargo test --locked --quiet --workspace --test validation -- --nocapture
+} | grep -oE '([0-9]+ (crashes|states|plans|sequences|graphs) .*|lists, continue tokens .*)'

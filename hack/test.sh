@@ -10,7 +10,8 @@ usage: hack/test.sh [PART]...
   fmt        the code is formatted
   clippy     no lint warns, and no link in the documentation of the code is broken
   unit       decisions, by tables and properties; no hub is started
-  robustness 10 000 random schedules on a simulated API server (an optimized build of the controllers: minutes)
+  robustness 10 000 random schedules on a simulated API server, a crash at every write, and all states of a tiny scope
+             (an optimized build of the controllers: minutes)
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes); the
              requests of every scenario of the benchmark
   chart      the Helm chart: linted, rendered, and running on real hubs; its alerts and dashboard; the examples; krew
@@ -218,12 +219,17 @@ check_unit() {
   cargo_test --doc
 }
 
-simulation() { cargo build --locked --quiet --profile sim --package hub-sim; }
+# Its tests that need no hub, and with them the program.
+simulation_tests=(--test crashes --test schedules --test tiny_scope)
+
+simulation() { simulation_test --quiet --no-run; }
+
+simulation_test() { cargo test --locked --profile sim --package hub-sim "${simulation_tests[@]}" "$@"; }
 
 check_robustness() {
   need simulation
-  # Its other tests are among those of api.
   "$target/sim/hub-sim"
+  simulation_test 2>&1 | tee -a "$log"
 }
 
 check_api() {
@@ -233,7 +239,7 @@ check_api() {
   # The longest first; one test after the other is what takes long in `limits`.
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons |
-    grep -vxE 'credentials|limits|chart|field|pods')
+    grep -vxE 'credentials|limits|chart|field|pods|crashes|schedules|tiny_scope')
 }
 
 # Not in the ordinary run: its programs take many minutes to build.
