@@ -14,6 +14,10 @@ use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_marked};
 use crate::operation::applied;
 
+/// Where the agent creates the ServiceAccounts of ManagedServiceAccounts on each cluster.
+const ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
+const ACCOUNT_GROUP: &str = "authentication.open-cluster-management.io";
+
 /// Whose an object is.
 enum Owned<'a> {
     Absent,
@@ -184,13 +188,16 @@ fn bound(plural: &str, object: &Value, consumer: &Consumer) -> Option<BTreeSet<(
         return None;
     }
     let read = |binding: &Value| {
-        let (subject, namespace) = if plural == WORKS {
-            (&binding["subjects"][0], &binding["metadata"]["namespace"])
+        let name = consumer.account;
+        let (subjects, wanted, namespace) = if plural == WORKS {
+            let wanted = json!([{ "kind": "ServiceAccount", "name": name, "namespace": ACCOUNT_NAMESPACE }]);
+            (&binding["subjects"], wanted, &binding["metadata"]["namespace"])
         } else {
-            (&binding["subject"], &binding["namespace"])
+            let wanted = json!({ "apiGroup": ACCOUNT_GROUP, "kind": "ManagedServiceAccount", "name": name });
+            (&binding["subject"], wanted, &binding["namespace"])
         };
         let namespace = namespace.as_str().unwrap_or_default().to_owned();
-        let is_bound = subject["name"] == consumer.account && binding["roleRef"]["kind"] == "ClusterRole";
+        let is_bound = *subjects == wanted && binding["roleRef"]["kind"] == "ClusterRole";
         is_bound.then_some((binding["roleRef"]["name"].as_str()?.to_owned(), namespace))
     };
     lists.into_iter().flat_map(|list| list.as_array().into_iter().flatten()).map(read).collect()
