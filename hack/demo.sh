@@ -177,7 +177,7 @@ else
 fi
 
 say "Installing the CRDs that the hub lacks"
-if [ -n "$field" ]; then upstream_crds; else "$programs/hub-addons" crds; fi >"$work/all-crds.yaml"
+if [ -n "$field" ]; then upstream_crds; else "$hub_addons" crds; fi >"$work/all-crds.yaml"
 # The chart installs the CRD of ClusterProfile, and never those of Open Cluster Management.
 if [ -n "$helm_installs" ]; then theirs=clusterprofiles; else theirs='none of them'; fi
 awk -v RS='---\n' -v not="name: $theirs" 'NF && index($0, not) == 0 { printf "---\n%s", $0 }' "$work/all-crds.yaml" >"$work/crds.yaml"
@@ -303,7 +303,7 @@ show_profiles() {
 }
 
 why() {
-  "$programs/hub-addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" --all \
+  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" --all \
     --namespace "${prefix}argocd" --namespace "${prefix}kueue" || true
 }
 
@@ -345,7 +345,7 @@ The hub, its clusters and the addons keep running. To explore them:
   export KUBECONFIG=$KUBECONFIG PATH=\$PATH:$LOCAL_HUB_BIN
   kubectl get clusterprofiles --all-namespaces
   kubectl label managedcluster tokyo $set_label-
-  $programs/hub-addons explain --compute-bound
+  $hub_addons explain --compute-bound
   kubectl --kubeconfig $work/argocd-berlin.kubeconfig get namespaces
 $(ways_to_look)
 

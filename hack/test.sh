@@ -350,6 +350,8 @@ check_scripts() {
   fi
   hack/check-docs.sh
   need go-programs
+  # With the programs of the images, if these are built.
+  if wants image; then export DEMO_IS_TESTED=1; fi
   hack/demo.sh >"$work/demo" 2>&1 || { cat "$work/demo"; return 1; }
   if grep -q '^So the chart is not installed' "$work/demo"; then
     skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$work/demo" | head -n 1)"

@@ -1,16 +1,16 @@
 # The part of the demo that builds and runs the addons: installed by the chart if the local hub can run Pods, and as a
 # process otherwise.
 # shellcheck shell=bash
-# shellcheck disable=SC2153,SC2154 # hack/demo.sh sets the variables that this part does not
+# shellcheck disable=SC2034,SC2153,SC2154 # other parts set what this one uses, and use what it sets
 
-# Set if the chart is installed; and the directory of the programs.
-helm_installs='' programs=''
+# Set if the chart is installed; and the programs.
+helm_installs='' hub_addons='' cp_creds=''
 release=hub-addons
 image=registry.example/hub-addons:demo
 
 case $(uname -m) in
-  arm64 | aarch64) arch=arm64 triple=aarch64-unknown-linux-musl ;;
-  *) arch=amd64 triple=x86_64-unknown-linux-musl ;;
+  arm64 | aarch64) arch=arm64 ;;
+  *) arch=amd64 ;;
 esac
 
 # Missing programs are built concurrently: within one build, compilers and linkers wait for each other and for
@@ -42,16 +42,26 @@ and less together. On your own cluster (such as kind), only the addons are neede
 TEXT
 }
 
+# In a test, programs as the other tests have built them: with other features or another profile, Cargo compiles the
+# dependencies again.
 build_addons() {
-  programs=$target
+  local profile=(--profile quick)
+  hub_addons=$target/hub-addons cp_creds=$target/cp-creds
   if [ -n "$kubeconfig" ]; then
     cargo build --locked --package hub-addons
     return
   fi
-  cargo build --locked --package local-hub
+  if [ -n "${DEMO_IS_TESTED-}" ]; then
+    profile=()
+    cargo test --locked --workspace --no-run --test hubs
+  else
+    cargo build --locked --package local-hub
+  fi
   if can_have_pods; then
-    helm_installs=1 programs=${target%/debug}/$triple/quick
-    hack/image.sh --profile quick --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
+    helm_installs=1
+    hack/image.sh "${profile[@]}" --no-sbom --arch "$arch" --tag demo --output "$work/images" hub-addons
+    hub_addons=$(hack/program.sh "${profile[@]}" hub-addons)
+    cp_creds=$(hack/program.sh "${profile[@]}" cp-creds)
   elif [ -n "$field" ]; then
     fail "without Pods, --field cannot run OCM's programs"
   else
@@ -144,7 +154,7 @@ YAML
 run_addons() {
   say "Running the addons"
   printf '$ hub-addons run --access-provider-source=static …   (its log is in %s)\n' "$work/addons.log"
-  nohup "$programs/hub-addons" run --kubeconfig "$KUBECONFIG" --cluster-manager-name "$manager" "${compute_bound[@]}" \
+  nohup "$hub_addons" run --kubeconfig "$KUBECONFIG" --cluster-manager-name "$manager" "${compute_bound[@]}" \
     --feature-gates "$gates" --leader-election-namespace "${prefix}argocd" \
     --access-provider-source static \
     --access-provider-server "$proxy/{cluster}" \

@@ -85,7 +85,7 @@ users:
   user:
     exec:
       apiVersion: client.authentication.k8s.io/v1
-      command: $programs/cp-creds
+      command: $cp_creds
       args: [--managed-serviceaccount=deployer]
       env:
       - {name: KUBECONFIG, value: $work/$1.kubeconfig}
