@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use local_hub::field::install_crds_in;
 use local_hub::{ADMIN, LocalHub, Mark, Requests, TimedOut, try_eventually};
 
 use crate::controllers::{Controllers, Group, Settings, of_controllers};
@@ -37,6 +39,8 @@ pub struct Options {
     pub controllers: Controllers,
     /// What the controllers do not do.
     pub without: Vec<Part>,
+    /// A directory of further CRDs.
+    pub crds: Option<PathBuf>,
     /// Whether a bare loop repeats the writes of the cold start.
     pub bare_loop: bool,
     /// How long the idle scenario lasts.
@@ -77,6 +81,9 @@ impl Bench {
         say("starting a hub");
         let hub = LocalHub::builder().start().await?;
         let admin = hub.client_as(ADMIN).await?;
+        if let Some(directory) = &options.crds {
+            install_crds_in(hub.directory(), directory, |_| true).await?;
+        }
         Group::allow(&hub, options.controllers.commands(Settings::default()).len()).await?;
         let fleet = Fleet::create(admin.clone(), options.size, options.without.clone()).await?;
         let view = View::start(&admin).await?;

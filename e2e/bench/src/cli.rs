@@ -65,6 +65,10 @@ pub struct Cli {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", requires = "run")]
     without: Vec<Part>,
 
+    /// Install the CRDs in this directory that the hub does not have, for the controllers of --run
+    #[arg(long, value_name = "DIRECTORY", requires = "run")]
+    crds: Option<PathBuf>,
+
     /// Do not repeat the writes of the cold start by a bare loop
     #[arg(long)]
     no_bare_loop: bool,
@@ -121,6 +125,7 @@ impl Cli {
             },
             controllers,
             without: self.without.clone(),
+            crds: self.crds.clone(),
             bare_loop: !self.no_bare_loop,
             idle: Duration::from_secs(self.idle),
             timeout: Duration::from_secs(self.timeout),

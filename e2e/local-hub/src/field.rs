@@ -72,13 +72,21 @@ pub async fn install_crds(
     directory: &str,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(), HubError> {
+    install_crds_in(hub, &source(of).await?.join(directory), wanted).await
+}
+
+/// Installs the CRDs in a directory whose names are wanted and which the hub does not have.
+pub async fn install_crds_in(
+    hub: &Path,
+    directory: &Path,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<(), HubError> {
     let client = Site::at(hub).await?.client;
     let known: Api<CustomResourceDefinition> = Api::all(client.clone());
     let known = known.list_metadata(&ListParams::default()).await.map_err(HubError::api("list CRDs"))?;
-    let directory = source(of).await?.join(directory);
     let failed = |source| HubError::io(format!("read {}", directory.display()), source);
     let mut missing = Vec::new();
-    for entry in std::fs::read_dir(&directory).map_err(failed)? {
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
