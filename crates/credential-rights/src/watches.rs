@@ -4,8 +4,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use hub_api::labels;
-use hub_api::labels::MANAGED_BY;
+use hub_api::labels::{self, MANAGED_BY};
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;

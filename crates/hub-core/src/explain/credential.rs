@@ -6,8 +6,7 @@ use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use jiff::Timestamp;
 
-use super::observed::SYNCER;
-use super::observed::{Leading, Observed};
+use super::observed::{Leading, Observed, SYNCER};
 use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
 use crate::credential::account::{Account, CONDITION_SYNCED};
 use crate::credential::plan::{CopyAction, CopyPlan, plan};

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use hub_api::labels;
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
-use super::observed::SYNCER;
-use super::observed::{Leading, Observed};
+use super::observed::{Leading, Observed, SYNCER};
 use super::permission::AccountPermission;
 use super::{Code, Finding, Findings, Mark, Object, Pair, Question, Step};
 use crate::credential::account::{Account, Scope};

@@ -2,8 +2,7 @@
 
 use hub_api::cluster_profile::Cluster;
 
-use super::observed::{Leading, ShownProfile};
-use super::observed::{PROJECTOR, PROVISIONER};
+use super::observed::{Leading, PROJECTOR, PROVISIONER, ShownProfile};
 use super::{Code, Findings, Mark, Object, Pair, Step};
 use crate::access::{self, Offer, Withheld};
 use crate::grant::{self, Grant};
