@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::PostParams;
+use local_hub::ocm::Object;
 use local_hub::{LocalHub, OCM};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -82,13 +81,8 @@ impl Neighbour {
             ..PolicyRule::default()
         };
         account.grant_in_namespace(vec![read]).await?;
-        let map = ConfigMap {
-            metadata: ObjectMeta { name: Some(READ.to_owned()), ..ObjectMeta::default() },
-            ..ConfigMap::default()
-        };
-        let maps = Api::<ConfigMap>::namespaced(hub.client_as(OCM).await?, NAME);
-        let created = maps.create(&PostParams::default(), &map).await;
-        created.map_err(BenchError::api("create the ConfigMap of another client"))?;
+        let map = Object::new(("", "v1", "ConfigMap"), "configmaps", Some(NAME), READ);
+        map.create(&hub.client_as(OCM).await?).await?;
         let api = Api::<ConfigMap>::namespaced(account.client().await?, NAME);
         let seen = Arc::<Mutex<Seen>>::default();
         let sending = tokio::spawn(send(api, Arc::clone(&seen)));
