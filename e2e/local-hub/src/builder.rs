@@ -161,10 +161,10 @@ impl HubBuilder {
             let program = programs::controller_manager(bin, &kubeconfig, &controllers);
             Some(start_controllers(&directory, &program, &harness).await?)
         };
-        let initial = if configuration.is_some() { Some(Initial::of(&directory).await?) } else { None };
         let programs = (api_server, controller_manager, etcd);
         let mut hub = LocalHub::new(access, directory, bin, self.flavour, programs, place);
-        if let (Some(configuration), Some(initial)) = (configuration, initial) {
+        if let Some(configuration) = configuration {
+            let initial = Initial::of(hub.directory()).await?;
             hub.keep_as(configuration, initial);
         }
         Ok(hub)
