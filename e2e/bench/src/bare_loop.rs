@@ -64,7 +64,8 @@ pub async fn run(bench: &Bench) -> Result<BareLoop, BenchError> {
     hub.grant_service_account(HOME, NAME, everything()).await?;
     let client = client(&kubeconfig_through(hub, NAME, relay.address()).await?).await?;
 
-    let etcd = || async { Etcd::read(hub.directory()).await.map_err(BenchError::io("read etcd's counters")) };
+    let etcd =
+        || async { Etcd::read(&hub.etcd_socket()).await.map_err(BenchError::io("read etcd's counters")) };
     bench.neighbour().take();
     let (etcd_before, traffic, start) = (etcd().await?, relay.traffic(), Instant::now());
     let writes: Vec<usize> = futures::stream::iter(&written)

@@ -240,7 +240,7 @@ impl Bench {
     }
 
     async fn etcd(&self) -> Result<Etcd, BenchError> {
-        Etcd::read(self.hub.directory()).await.map_err(BenchError::io("read etcd's counters"))
+        Etcd::read(&self.hub.etcd_socket()).await.map_err(BenchError::io("read etcd's counters"))
     }
 
     fn not_converged(&self, scenario: &str, timed_out: TimedOut) -> BenchError {

@@ -6,9 +6,6 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// The socket of a hub's etcd, in the hub's directory.
-const SOCKET: &str = "etcd-clients:0";
-
 /// What etcd has done for the whole hub: for the controllers, for the creation of the fleet, and for the hub itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Etcd {
@@ -21,9 +18,9 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Reads the counters of the etcd in a hub's directory.
-    pub async fn read(hub: &Path) -> std::io::Result<Self> {
-        let mut stream = UnixStream::connect(hub.join(SOCKET)).await?;
+    /// Reads the counters of the etcd that serves its clients on this socket.
+    pub async fn read(socket: &Path) -> std::io::Result<Self> {
+        let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;

@@ -16,15 +16,16 @@ use tokio::net::UnixStream;
 
 use crate::{HubError, programs};
 
-/// The API server's keys begin with this; in etcd, a range ends before its second key.
-const ALL: (&str, &str) = ("/registry/", "/registry0");
+/// What the API server's keys begin with, and the first key after all of these.
+const PREFIX: &str = "/registry/";
+const END: &str = "/registry0";
 
 /// A connection to a hub's etcd.
 pub(crate) struct Etcd(SendRequest<Full<Bytes>>);
 
 impl Etcd {
     pub(crate) async fn connect(directory: &Path) -> Result<Self, HubError> {
-        let socket = directory.join(programs::ETCD_CLIENTS_SOCKET);
+        let socket = directory.join(programs::ETCD_CLIENTS);
         let stream = UnixStream::connect(&socket)
             .await
             .map_err(|source| HubError::io(format!("connect to {}", socket.display()), source))?;
@@ -34,17 +35,19 @@ impl Etcd {
         Ok(Self(sender))
     }
 
-    /// The API server's keys, each with the revision of its last change.
+    /// The API server's keys, without their common prefix, each with the revision of its last change.
     pub(crate) async fn revisions(&mut self) -> Result<BTreeMap<String, u64>, HubError> {
         let range =
-            json!({ "key": STANDARD.encode(ALL.0), "range_end": STANDARD.encode(ALL.1), "keys_only": true });
+            json!({ "key": STANDARD.encode(PREFIX), "range_end": STANDARD.encode(END), "keys_only": true });
         let range: Range = self.post("/v3/kv/range", &range).await?;
         range.kvs.into_iter().map(Key::decode).collect()
     }
 
-    /// Deletes a key, if it exists.
+    /// Deletes one of these keys, if it exists.
     pub(crate) async fn delete(&mut self, key: &str) -> Result<(), HubError> {
-        let _: Value = self.post("/v3/kv/deleterange", &json!({ "key": STANDARD.encode(key) })).await?;
+        let _: Value = self
+            .post("/v3/kv/deleterange", &json!({ "key": STANDARD.encode(format!("{PREFIX}{key}")) }))
+            .await?;
         Ok(())
     }
 
@@ -82,7 +85,8 @@ struct Key {
 
 impl Key {
     fn decode(self) -> Result<(String, u64), HubError> {
-        let key = STANDARD.decode(self.key).map_err(failed)?;
-        Ok((String::from_utf8(key).map_err(failed)?, self.mod_revision.parse().map_err(failed)?))
+        let key = String::from_utf8(STANDARD.decode(self.key).map_err(failed)?).map_err(failed)?;
+        let revision = self.mod_revision.parse().map_err(failed)?;
+        Ok((key.trim_start_matches(PREFIX).to_owned(), revision))
     }
 }

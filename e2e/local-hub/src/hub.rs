@@ -126,6 +126,12 @@ impl LocalHub {
         &self.directory
     }
 
+    /// The socket on which etcd serves its clients, without TLS.
+    #[must_use]
+    pub fn etcd_socket(&self) -> PathBuf {
+        self.directory.join(programs::ETCD_CLIENTS)
+    }
+
     /// The directory of etcd, kube-apiserver, kube-controller-manager and kubectl.
     #[must_use]
     pub fn bin_dir(&self) -> &Path {

@@ -24,9 +24,8 @@ pub(crate) const TOKENS: &str = "tokens.csv";
 
 /// A hub's etcd listens on sockets in the hub's directory: files named `etcd-clients:0` and so on, since the name must
 /// look like an address. It has no port that could conflict, and no other user can read it.
-const ETCD_CLIENTS: &str = "unix://etcd-clients:0";
-pub(crate) const ETCD_CLIENTS_SOCKET: &str = "etcd-clients:0";
-const ETCD_PEERS: &str = "unix://etcd-peers:0";
+pub(crate) const ETCD_CLIENTS: &str = "etcd-clients:0";
+const ETCD_PEERS: &str = "etcd-peers:0";
 
 /// How much the API server's heap may grow between two garbage collections, in percent, unless the environment sets it.
 /// With Go's default of 100, the collections during its start take a fifth of its CPU time; with this, it uses 130 MiB
@@ -96,11 +95,11 @@ pub(crate) fn etcd(directory: &Path) -> Program {
             // The data is not needed after a crash.
             "--unsafe-no-fsync".to_owned(),
             "--log-level=error".to_owned(),
-            format!("--listen-client-urls={ETCD_CLIENTS}"),
-            format!("--advertise-client-urls={ETCD_CLIENTS}"),
-            format!("--listen-peer-urls={ETCD_PEERS}"),
-            format!("--initial-advertise-peer-urls={ETCD_PEERS}"),
-            format!("--initial-cluster=hub={ETCD_PEERS}"),
+            format!("--listen-client-urls=unix://{ETCD_CLIENTS}"),
+            format!("--advertise-client-urls=unix://{ETCD_CLIENTS}"),
+            format!("--listen-peer-urls=unix://{ETCD_PEERS}"),
+            format!("--initial-advertise-peer-urls=unix://{ETCD_PEERS}"),
+            format!("--initial-cluster=hub=unix://{ETCD_PEERS}"),
         ],
     );
     Program { owns_directory: true, ..etcd }
@@ -111,7 +110,7 @@ pub(crate) fn api_server(directory: &Path, port: u16) -> Program {
         directory,
         "kube-apiserver",
         [
-            format!("--etcd-servers={ETCD_CLIENTS}"),
+            format!("--etcd-servers=unix://{ETCD_CLIENTS}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--advertise-address=127.0.0.1".to_owned(),
             format!("--secure-port={port}"),

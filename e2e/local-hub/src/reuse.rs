@@ -170,7 +170,7 @@ impl KeptHub {
         grants::grant(&harness, &grantee, &name, vec![rule.clone()]).await?;
         grants::grant_in(&harness, &grantee, "default", &name, vec![rule]).await?;
         for kind in ["clusterrolebindings/", "clusterroles/", "rolebindings/default/", "roles/default/"] {
-            etcd.delete(&format!("/registry/{kind}{name}")).await?;
+            etcd.delete(&format!("{kind}{name}")).await?;
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ enum Writer {
 
 impl Writer {
     fn of(key: &str) -> Self {
-        let (kind, name) = key.trim_start_matches("/registry/").split_once('/').unwrap_or((key, ""));
+        let (kind, name) = key.split_once('/').unwrap_or((key, ""));
         let is_lease_of_its_own = kind == "leases" && name.starts_with("kube-system/apiserver-");
         let is_custom = kind.contains('.') && !kind.ends_with(".k8s.io");
         if is_lease_of_its_own || OF_THE_API_SERVER.contains(&kind) {
