@@ -219,12 +219,12 @@ check_unit() {
   cargo_test --doc
 }
 
-# Its tests that need no hub, and with them the program.
-simulation_tests=(--test crashes --test schedules --test tiny_scope)
-
 simulation() { simulation_test --quiet --no-run; }
 
-simulation_test() { cargo test --locked --profile sim --package hub-sim "${simulation_tests[@]}" "$@"; }
+# Its tests that need no hub, and with them the program.
+simulation_test() {
+  cargo test --locked --profile sim --package hub-sim --test crashes --test schedules --test tiny_scope "$@"
+}
 
 check_robustness() {
   need simulation
@@ -343,6 +343,7 @@ check_installed-all() {
 }
 
 check_scripts() {
+  local is_tested=
   if hack/have.sh shellcheck shellcheck; then
     shellcheck hack/*.sh hack/demo/*.sh .ci/run e2e/local-hub/src/*.sh e2e/local-hub/src/pods/*.sh
   else
@@ -351,8 +352,8 @@ check_scripts() {
   hack/check-docs.sh
   need go-programs
   # With the programs of the images, if these are built.
-  if wants image; then export DEMO_IS_TESTED=1; fi
-  hack/demo.sh >"$work/demo" 2>&1 || { cat "$work/demo"; return 1; }
+  ! wants image || is_tested=1
+  DEMO_IS_TESTED=$is_tested hack/demo.sh >"$work/demo" 2>&1 || { cat "$work/demo"; return 1; }
   if grep -q '^So the chart is not installed' "$work/demo"; then
     skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$work/demo" | head -n 1)"
   fi
