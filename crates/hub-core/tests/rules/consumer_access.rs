@@ -20,7 +20,7 @@ use crate::support::consumer_access::{
     World, declared, doubtful, foreign, granted, is_foreign, key, object_of, observe, past, reasons, refused,
     settings, settings_by, settings_of, settled, settled_by,
 };
-use crate::support::{binding, deleting, exclusive, fleet, member, with};
+use crate::support::{binding, cases, deleting, exclusive, fleet, member, with};
 
 const NOON: &str = "2026-05-01T12:00:00Z";
 const SYNC: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
@@ -470,7 +470,7 @@ fn an_account_has_a_name_that_leaves_room_for_those_of_its_permissions() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(512))]
 
     #[test]
     fn whatever_was_there_ends_as_the_grant_says_and_what_is_not_ours_keeps_every_byte(

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::settings_of;
-use crate::support::{binding, broken, deleting, exclusive, fleet, member, with};
+use crate::support::{binding, broken, cases, deleting, exclusive, fleet, member, with};
 
 fn declaring(config: Option<&str>) -> AccessSettings {
     let consumer = json!({ "namespace": "team", "managedServiceAccount": "app", "multiKueueConfig": config });
@@ -323,7 +323,7 @@ fn two_consumers_with_a_multi_kueue_config_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn a_doubt_creates_and_deletes_nothing(

@@ -22,14 +22,10 @@ use crate::support::api::{Settled, observe, projection_of, settle, settle_projec
 use crate::support::arbitrary::{Hub, Past, hub, hub_and_steps, keys, pasts};
 use crate::support::limits::{emptiness, faults};
 use crate::support::portions::{has_our_label, has_our_spec, is_terminating, of_others, of_ours};
-use crate::support::{fleet_where, with};
+use crate::support::{cases, fleet_where, with};
 
 /// Every case is about all the profiles that a hub can have. Failures are not kept in files: those that
 /// matter become examples.
-fn config() -> ProptestConfig {
-    ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 /// A hub with its current profiles.
 #[derive(Debug)]
 struct Scene {
@@ -114,7 +110,7 @@ fn content(object: Option<Value>) -> Option<Value> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(cases(128))]
 
     /// One write for the object and one for its status. Settling asserts that each of them makes a difference, and that
     /// the plan after them is empty.

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::api::{projection_of, settle_projection};
-use crate::support::{binding, exclusive, fleet, key, member, with};
+use crate::support::{binding, cases, exclusive, fleet, key, member, with};
 
 /// After the cluster of the tests was created, and before.
 const LATER: &str = "2026-05-01T12:00:00Z";
@@ -180,7 +180,7 @@ fn clusters_with_one_id_in_one_namespace_are_named_and_those_in_two_are_not() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(256))]
 
     /// A profile has a finding exactly if two clusters of its namespace have the same ID, and the profiles whose
     /// finding begins or ends are among the returned ones.

@@ -15,7 +15,7 @@ use crate::support::consumer_access::{
     World, declared, doubtful, foreign, granted, is_foreign, observe, past, reasons, refused, settings,
     settings_by, settings_of, settled_by,
 };
-use crate::support::with;
+use crate::support::{cases, with};
 
 pub const WORK: AccessKind = AccessKind::ManifestWork;
 pub const PERMISSION: AccessKind = AccessKind::ClusterPermission;
@@ -307,7 +307,7 @@ fn cluster_permissions_are_watched_where_a_consumer_declares_its_kind() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(512))]
 
     #[test]
     fn whatever_was_there_ends_as_the_grant_and_the_declared_kind_say(

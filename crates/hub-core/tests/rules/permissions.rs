@@ -14,7 +14,7 @@ use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use proptest::prelude::*;
 
-use crate::support::settings_of_permissions as settings;
+use crate::support::{cases, settings_of_permissions as settings};
 
 const MINUTE: Duration = Duration::from_mins(1);
 /// A minute less than [`GRACE`].
@@ -212,7 +212,7 @@ fn a_role_that_cannot_be_read_is_not_missing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(256))]
 
     /// Whatever users do to the RoleBinding, the syncer has it until the syncer has run for the grace period since the
     /// end of the need, and no longer.

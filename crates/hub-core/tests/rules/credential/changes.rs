@@ -19,11 +19,7 @@ use crate::support::arbitrary_credentials::{Change, Hub, accounts, change, hub, 
 use crate::support::credential::{
     Arrival, World, account, account_key, names, place, profile, scene, scene_place, token,
 };
-use crate::support::{NOON, binding, by_labels, key, member, with};
-
-fn config() -> ProptestConfig {
-    ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
-}
+use crate::support::{NOON, binding, by_labels, cases, key, member, with};
 
 /// The actions and findings of a plan, without the state of accounts that do not opt in.
 type Told = (CopyAction, Vec<Note>, Vec<(AccountKey, State)>);
@@ -104,7 +100,7 @@ fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(cases(96))]
 
     /// A place that is not named has the plan that it had, or one that neither does nor says anything any more.
     #[test]

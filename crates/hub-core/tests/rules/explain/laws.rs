@@ -26,11 +26,7 @@ use crate::support::arbitrary_credentials::{
     Hub as HubWithCredentials, accounts, hub as hub_with_credentials, places,
 };
 use crate::support::credential::{names, place};
-use crate::support::key;
-
-fn config() -> ProptestConfig {
-    ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
-}
+use crate::support::{cases, key};
 
 /// The worst mark of these steps. Every code is one that scripts can know.
 fn marks_of(explanation: &Explanation, steps: &[Step]) -> Mark {
@@ -61,7 +57,7 @@ fn observed(arbitrary: &HubWithCredentials) -> Observed {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(cases(96))]
 
     /// Binding, set and profile are in order exactly where the cluster is granted and the projector has nothing to do
     /// and nothing to report.

@@ -19,12 +19,22 @@ use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, Obse
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{GRACE, PermissionSettings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use proptest::prelude::ProptestConfig;
 use serde_json::{Value, json};
 
 /// The label by which a cluster joins an exclusive set.
 pub const IN_SET: &str = "cluster.open-cluster-management.io/clusterset";
 /// A time, for conditions.
 pub const NOON: &str = "2026-05-01T12:00:00Z";
+
+/// A property is tried with so many cases, or with as many as the variable `PROPTEST_CASES` says.
+pub fn cases(usual: u32) -> ProptestConfig {
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = usual;
+    }
+    config
+}
 
 /// The settings of an installation without consumers.
 pub fn settings_of_permissions() -> PermissionSettings {
