@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join};
+use hub_api::names::ProfileKey;
+use hub_core::credential::index::ProfileMetadata;
 use hub_core::fleet::{Fleet, Touched};
-use hub_runtime::controller::{Controller, FleetKind};
+use hub_runtime::controller::{Controller, FleetKind, ProfileFollower};
 use hub_runtime::host::Watches;
 use hub_runtime::process::Shared;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::ConditionWriter;
@@ -41,6 +44,10 @@ impl Controller for Syncer {
         &[FleetKind::Grants, FleetKind::Clusters]
     }
 
+    fn follower(&self) -> Option<&dyn ProfileFollower> {
+        Some(self)
+    }
+
     fn watch(&self, watches: &Watches) {
         watches::watch(&self.store, watches);
     }
@@ -57,5 +64,15 @@ impl Controller for Syncer {
         let copies = CopyWriter::new(&self.store).run(stop.clone());
         let conditions = ConditionWriter::new(&self.store).run(stop);
         join(copies, conditions).map(|_| ()).boxed()
+    }
+}
+
+impl ProfileFollower for Syncer {
+    fn shown(&self, key: &ProfileKey, metadata: &ObjectMeta, manager: Option<&str>) {
+        self.store.apply_profile(key, ProfileMetadata::read(metadata, manager));
+    }
+
+    fn gone(&self, key: &ProfileKey) {
+        self.store.delete_profile(key);
     }
 }

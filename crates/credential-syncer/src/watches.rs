@@ -1,16 +1,14 @@
-//! The watches: accounts, the tokens that agents report, the copies, and the profiles that own them.
+//! The watches: accounts, the tokens that agents report, and the copies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hub_api::cluster_profile::ProfileIdentity;
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
+use hub_api::names::{AccountKey, AccountName, Namespace, SecretKey};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::ProfileMetadata;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
@@ -28,11 +26,8 @@ const PAGE: u32 = 5000;
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
     watches.watch(accounts, AccountSink(Arc::clone(store)));
-    let profiles = Watch::<ProfileIdentity>::all("clusterprofiles (identity)").paged(PAGE);
-    let served = watches.served_version();
-    watches.watch(profiles.served_in(served.clone()), ProfileSink(Arc::clone(store)));
     // A copy may name its profile in a version that is no longer served.
-    let this = Arc::clone(store);
+    let (this, served) = (Arc::clone(store), watches.served_version());
     watches.spawn("the versions of clusterprofiles", async move {
         served.follow(|| this.queue_everything()).await;
     });
@@ -52,7 +47,7 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
 
 fn tokens() -> Watch<Secret> {
     let selector = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
-    Watch::all("secrets (tokens)").labelled(selector).paged(PAGE)
+    Watch::all("secrets (tokens)").labelled(selector).with_managed_fields().paged(PAGE)
 }
 
 fn copies() -> Watch<Secret> {
@@ -182,22 +177,6 @@ impl Sink<RoleBinding> for CopyPermissionSink {
 
     fn delete(&mut self, key: &ObjectKey) {
         self.store.remove_granted(&Namespace::new(key.namespace.clone()));
-    }
-}
-
-struct ProfileSink(Arc<Store>);
-
-impl Sink<ProfileIdentity> for ProfileSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<ProfileIdentity, Unreadable>) {
-        let profile = match object {
-            Ok(object) => ProfileMetadata::read(&object.metadata, Some(object.manager())),
-            Err(unreadable) => ProfileMetadata::read(&unreadable.metadata, None),
-        };
-        self.0.apply_profile(&ProfileKey::from(key), profile);
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.0.delete_profile(&ProfileKey::from(key));
     }
 }
 

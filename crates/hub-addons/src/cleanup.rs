@@ -82,9 +82,8 @@ async fn withdraw(
     let plan = plan(&profile, &args.cluster_manager_name, Some(&observed), [share]);
     let ProfileAction::PatchStatus(version, patch) = plan.action else { return Ok(false) };
     let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, kind);
     let patch = status_request(&version, &patch);
-    match patch_status(client, &api, profile.cluster.as_str(), &params, patch).await {
+    match patch_status(client, kind, &profile, &params, patch).await {
         Ok(_) => Ok(true),
         Err(source) => Err(CleanupError::Patch { profile, source }),
     }

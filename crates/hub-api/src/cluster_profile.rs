@@ -11,6 +11,7 @@ use kube::core::ApiResource;
 use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::{decode, schema};
@@ -129,27 +130,18 @@ pub struct ClusterManager {
     pub name: String,
 }
 
-/// What identifies a ClusterProfile and its manager: decoding skips everything else.
+/// A ClusterProfile as it is stored, whether or not its spec and status match the schema.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = ClusterProfile)]
-pub struct ProfileIdentity {
+pub struct StoredProfile {
     /// The metadata.
     pub metadata: ObjectMeta,
-    spec: ManagedBy,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ManagedBy {
-    cluster_manager: ClusterManager,
-}
-
-impl ProfileIdentity {
-    /// The name of the cluster manager that owns the profile.
-    #[must_use]
-    pub fn manager(&self) -> &str {
-        &self.spec.cluster_manager.name
-    }
+    /// `spec`, null if it is absent.
+    #[serde(default)]
+    pub spec: Value,
+    /// `status` as JSON text, which parses. A hub has thousands of them, and few are ever parsed.
+    #[serde(default, deserialize_with = "decode::text")]
+    pub status: Option<Box<RawValue>>,
 }
 
 /// The observed state of the cluster. Several writers share it, each with its own conditions and providers.

@@ -1,12 +1,15 @@
 //! Decoding that accepts everything that the API server accepts.
 
+use std::fmt;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use serde::de::Error;
 use serde::de::value::StringDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Makes an absent spec decode as its default.
 ///
@@ -85,6 +88,66 @@ fn without_stray_bits(mut text: String) -> String {
     text
 }
 
+/// Reads a value as JSON text. Fails as reading it as a [`Value`] would, without the memory of one.
+pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    let text = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    if let Some(text) = &text {
+        serde_json::from_str::<Parsed>(text.get()).map_err(D::Error::custom)?;
+    }
+    Ok(text)
+}
+
+/// What was parsed and not kept. Unlike [`serde::de::IgnoredAny`], of which serde_json only looks for the end.
+struct Parsed;
+
+impl<'de> Deserialize<'de> for Parsed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Parsed {
+    type Value = Self;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
+        while fields.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
+    }
+}
+
 /// Reads conditions, and their times as [`time`] does; an invalid time reads as the start of the epoch.
 pub(crate) fn conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
     Vec::<Value>::deserialize(deserializer)?
@@ -151,6 +214,23 @@ mod tests {
     #[test]
     fn absent_bytes_stay_absent() {
         assert_eq!(bytes(Value::Null).unwrap(), None);
+    }
+
+    #[test]
+    fn text_is_read_if_it_parses_and_not_otherwise() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let read = |json: &str| {
+            let parsed = serde_json::from_str::<Value>(json).is_ok();
+            let text = text(&mut serde_json::Deserializer::from_str(json));
+            assert_eq!(text.is_ok(), parsed, "{json}");
+            text.is_ok_and(|text| text.is_some())
+        };
+        for json in [r#"{"a":[1,-1,1.5,true,null,"b"]}"#, "7", r#""""#, "[]", &nested(120)] {
+            assert!(read(json), "{json}");
+        }
+        for json in ["null", &nested(150), &nested(100_000), "1e999", r#"{"a":"\ud800"}"#, "{", r#"{"a":}"#] {
+            assert!(!read(json), "{json}");
+        }
     }
 
     #[test]

@@ -10,16 +10,18 @@
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>). Unknown fields of other owners'
 //! entries are preserved, because entries are compared and kept as JSON.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::{
-    AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, Property,
+    AccessProvider, ClusterManager, ClusterProfile, ClusterProfileSpec, Property, StoredProfile,
 };
 use hub_api::labels;
 use hub_api::names::{ManagerName, ProfileKey};
 use hub_api::text::Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use serde::Deserialize as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::label_allow_list::LabelAllowList;
@@ -159,7 +161,18 @@ impl ObservedProfile {
     /// rewritten if it is ours.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(Text::from);
+        let status = Some(&object["status"]).filter(|status| !status.is_null());
+        Self::from_parts(metadata, &object["spec"], status.map(|status| status.to_string().as_str().into()))
+    }
+
+    /// Reads a stored ClusterProfile, as [`Self::read`] does.
+    #[must_use]
+    pub fn of(profile: &StoredProfile) -> Self {
+        let status = profile.status.as_ref().map(|status| status.get().into());
+        Self::from_parts(&profile.metadata, &profile.spec, status)
+    }
+
+    fn from_parts(metadata: &ObjectMeta, spec: &Value, status: Option<StatusText>) -> Self {
         Self {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
@@ -167,12 +180,9 @@ impl ObservedProfile {
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             labels: metadata.labels.as_ref().map(LabelSet::from).unwrap_or_default(),
             member_id_record: MemberIdRecord::read(metadata),
-            manager: object["spec"]["clusterManager"]["name"].as_str().unwrap_or_default().into(),
-            display_name: text(&object["spec"]["displayName"]),
-            status: match &object["status"] {
-                Value::Null => None,
-                status => Some(StatusText::from(status)),
-            },
+            manager: spec["clusterManager"]["name"].as_str().unwrap_or_default().into(),
+            display_name: spec["displayName"].as_str().map(Text::from),
+            status,
             unreadable: None,
         }
     }
@@ -181,7 +191,7 @@ impl ObservedProfile {
     /// any other, but its status is not written: the entries of other owners would be lost.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, spec: &Value, error: impl Into<Box<str>>) -> Self {
-        let observed = Self::read(metadata, &json!({ "spec": spec }));
+        let observed = Self::from_parts(metadata, spec, None);
         Self { unreadable: Some(error.into()), ..observed }
     }
 
@@ -206,30 +216,26 @@ impl ObservedProfile {
     /// The entry of that name in `status.accessProviders`, if valid.
     #[must_use]
     pub fn access_provider(&self, name: &str) -> Option<AccessProvider> {
-        let status = self.status();
-        let entry = status.get("accessProviders")?.as_array()?.iter().find(|entry| entry["name"] == name)?;
-        AccessProvider::deserialize(entry).ok()
+        let status = self.status_text();
+        let mut entries = access_providers(&status).into_iter();
+        entries.find(|entry| is_named(entry, name)).and_then(|entry| serde_json::from_str(entry.get()).ok())
     }
 
     /// The entry of that name, if `status.accessProviders` has exactly one, which can be read.
     #[must_use]
     pub fn lone_access_provider(&self, name: &str) -> Option<AccessProvider> {
-        let status = self.status();
-        let entries = status.get("accessProviders")?.as_array()?;
-        let mut of_the_name = entries.iter().filter(|entry| entry["name"] == name);
+        let status = self.status_text();
+        let mut of_the_name = access_providers(&status).into_iter().filter(|entry| is_named(entry, name));
         let entry = of_the_name.next().filter(|_| of_the_name.next().is_none())?;
-        AccessProvider::deserialize(entry).ok()
+        serde_json::from_str(entry.get()).ok()
     }
 
     /// Whether `status.accessProviders` has an entry of that name, or room for one.
     #[must_use]
     pub fn has_room_for(&self, name: &str) -> bool {
-        let status = self.status();
-        let entries = status.get("accessProviders").and_then(Value::as_array);
-        entries.is_none_or(|entries| {
-            let others = entries.iter().filter(|entry| entry["name"] != name).count();
-            others < MAX_ACCESS_PROVIDERS
-        })
+        let status = self.status_text();
+        let others = access_providers(&status).into_iter().filter(|entry| !is_named(entry, name));
+        others.count() < MAX_ACCESS_PROVIDERS
     }
 
     fn version(&self) -> Version {
@@ -237,8 +243,33 @@ impl ObservedProfile {
     }
 
     fn status(&self) -> Map<String, Value> {
-        self.status.as_ref().map(StatusText::read).unwrap_or_default()
+        serde_json::from_str(&self.status_text()).unwrap_or_default()
     }
+
+    fn status_text(&self) -> String {
+        self.status.as_ref().map(StatusText::whole).unwrap_or_default()
+    }
+}
+
+/// The entries of `accessProviders` in the text of a status. To parse the rest, too, costs ten times as much.
+fn access_providers(status: &str) -> Vec<&RawValue> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Status<'a> {
+        #[serde(borrow)]
+        access_providers: Option<&'a RawValue>,
+    }
+    let status = serde_json::from_str::<Status<'_>>(status).unwrap_or_default();
+    status.access_providers.and_then(|list| serde_json::from_str(list.get()).ok()).unwrap_or_default()
+}
+
+fn is_named(entry: &RawValue, name: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+    }
+    serde_json::from_str::<Named<'_>>(entry.get()).is_ok_and(|entry| entry.name == name)
 }
 
 /// The next write to one profile, and its findings.
@@ -293,15 +324,16 @@ pub fn plan(
                 identity.member_id.note(observed.member_id(), observed.member_id_record)
             });
             let status = observed.status();
-            let no_room = Providers::of(&entries(&status, "accessProviders"), &share.status).note();
+            let shown = status.get("accessProviders").and_then(Value::as_array).map(Vec::as_slice);
+            let no_room = Providers::of(shown.unwrap_or_default(), &share.status).note();
             let notes = unreadable.into_iter().chain(member_id).chain(no_room).collect();
-            ProfilePlan { action: difference(observed, &share), notes }
+            ProfilePlan { action: difference(observed, &status, &share), notes }
         }
         Guard::HandsOff(notes) => ProfilePlan { action: ProfileAction::Nothing, notes },
     }
 }
 
-fn difference(observed: &ObservedProfile, share: &Share) -> ProfileAction {
+fn difference(observed: &ObservedProfile, status: &Map<String, Value>, share: &Share) -> ProfileAction {
     let object = match &share.presence {
         Presence::Unwanted => return ProfileAction::Delete(observed.version()),
         Presence::Wanted(identity) | Presence::Kept(identity) => object_patch(observed, identity),
@@ -313,7 +345,7 @@ fn difference(observed: &ObservedProfile, share: &Share) -> ProfileAction {
     if observed.unreadable.is_some() {
         return ProfileAction::Nothing;
     }
-    match status_patch(&observed.status(), &share.status) {
+    match status_patch(status, &share.status) {
         Some(patch) => ProfileAction::PatchStatus(observed.version(), patch),
         None => ProfileAction::Nothing,
     }
@@ -505,11 +537,6 @@ impl<'a> Providers<'a> {
         );
         (!self.left.is_empty()).then(|| Note::new(Reason::TooManyAccessProviders, message))
     }
-}
-
-/// The entries of a list in a status.
-fn entries(status: &Map<String, Value>, field: &str) -> Vec<Value> {
-    status.get(field).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 /// The list with our entries set or removed and the others' preserved, in the existing order. A duplicate entry of ours

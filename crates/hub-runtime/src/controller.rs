@@ -6,6 +6,7 @@ use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::note::Note;
 use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Share};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::Watches;
@@ -35,6 +36,11 @@ pub trait Controller: Send + Sync + 'static {
 
     /// The part of ClusterProfiles that it owns, if any. The process watches and writes them for all owners.
     fn owner(&self) -> Option<&dyn Owner> {
+        None
+    }
+
+    /// What follows ClusterProfiles without owning a part of them, if anything. The process watches them once for all.
+    fn follower(&self) -> Option<&dyn ProfileFollower> {
         None
     }
 
@@ -69,4 +75,12 @@ pub trait Owner {
     fn priority(&self, _key: &ProfileKey, _exists: bool) -> Priority {
         Priority::Update
     }
+}
+
+/// Follows ClusterProfiles. Called by the watch's task, in the order of the events.
+pub trait ProfileFollower {
+    /// A profile exists, with this metadata. Its spec names this cluster manager, or nothing that can be read.
+    fn shown(&self, key: &ProfileKey, metadata: &ObjectMeta, manager: Option<&str>);
+    /// A profile does not exist any more.
+    fn gone(&self, key: &ProfileKey);
 }

@@ -93,15 +93,15 @@ fn other_cluster(key: &ProfileKey, observed: &ObservedProfile) -> Option<Cluster
 
 #[cfg(test)]
 mod tests {
+    use hub_api::cluster_profile::StoredProfile;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-    use serde_json::Value;
 
     use super::*;
 
     fn profile(cluster: &str) -> ObservedProfile {
         let labels = [(labels::CLUSTER_NAME.to_owned(), cluster.to_owned())];
         let metadata = ObjectMeta { labels: Some(labels.into()), ..ObjectMeta::default() };
-        ObservedProfile::read(&metadata, &Value::Null)
+        ObservedProfile::of(&StoredProfile { metadata, ..StoredProfile::default() })
     }
 
     fn key(namespace: &str, name: &str) -> ProfileKey {
@@ -136,7 +136,7 @@ mod tests {
         let (key, begin) = (key("a", "one"), Instant::now());
         for (uid, since) in [("1", 0), ("1", 0), ("2", 2), ("2", 2)] {
             let metadata = ObjectMeta { uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-            cache.put(&key, ObservedProfile::read(&metadata, &Value::Null));
+            cache.put(&key, ObservedProfile::of(&StoredProfile { metadata, ..StoredProfile::default() }));
             assert_eq!(cache.get(&key).unwrap().since - begin, std::time::Duration::from_secs(since));
             tokio::time::advance(std::time::Duration::from_secs(1)).await;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use hub_api::cluster_profile::ClusterProfile;
+use hub_api::cluster_profile::{ClusterProfile, StoredProfile};
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::concerned::KnownProfiles;
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
@@ -19,14 +19,14 @@ use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
 use hub_core::status_request::{StatusRequest, status_request};
 use hub_core::version::Version;
-use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
+use kube::api::{ApiResource, DynamicObject, GetParams, Patch, PatchParams, PostParams, TypeMeta};
+use kube::{Client, Resource as _};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, ProfileFollower};
 use crate::error::{Category, WriteError};
 use crate::host::{Host, Watches};
 use crate::profile_cache::ProfileCache;
@@ -66,15 +66,18 @@ impl Profiles {
         Arc::new(Self { host, manager, owners, writes, cache, member_ids: Mutex::default(), queue })
     }
 
-    /// Starts the watch, if any of these controllers owns a part of profiles. A second call changes nothing.
+    /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
+    /// nothing.
     pub(crate) fn watch(self: &Arc<Self>, controllers: &[Arc<dyn Controller>]) {
         let owners = controllers.iter().filter(|controller| controller.owner().is_some());
         let owners: Vec<_> = owners.map(Arc::downgrade).collect();
-        if !owners.is_empty() && self.owners.set(owners).is_ok() {
+        let followers = controllers.iter().filter(|controller| controller.follower().is_some());
+        let followers: Vec<_> = followers.map(Arc::downgrade).collect();
+        let cached = (!owners.is_empty()).then(|| Arc::clone(self));
+        if (cached.is_some() || !followers.is_empty()) && self.owners.set(owners).is_ok() {
             let watches = Watches::new(&self.host, RESOURCE);
-            let served = watches.served_version();
-            let watch = Watch::<DynamicObject>::dynamic(RESOURCE, served.current().resource());
-            watches.watch(watch.served_in(served), ProfileSink(Arc::clone(self)));
+            let watch = Watch::<StoredProfile>::all(RESOURCE).with_managed_fields();
+            watches.watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers });
         }
     }
 
@@ -202,10 +205,8 @@ impl Profiles {
 
     /// Sends a write, and returns the resulting resourceVersion.
     async fn execute(&self, key: &ProfileKey, action: &ProfileAction) -> Result<Option<String>, WriteError> {
-        let resource = self.host.served.current().resource();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.host.client.clone(), key.namespace.as_str(), &resource);
-        let name = key.cluster.as_str();
+        let (client, resource) = (&self.host.client, self.host.served.current().resource());
+        let (profiles, name) = (profiles_in(&resource, &key.namespace), key.cluster.as_str());
         let full_name = key.to_string();
         let request = |verb| Request { verb, resource: RESOURCE, name: &full_name };
         let field_manager = Some(FIELD_MANAGER.to_owned());
@@ -216,7 +217,9 @@ impl Profiles {
             ProfileAction::Create(object) => {
                 let object = without_status(object, &resource);
                 let params = PostParams { field_manager, ..PostParams::default() };
-                match writer.send(request("create"), api.create(&params, &object)).await {
+                let object = serde_json::to_vec(&object).map_err(kube::core::request::Error::SerializeBody);
+                let creating = send(client, object.and_then(|object| profiles.create(&params, object)));
+                match writer.send(request("create"), creating).await {
                     Ok(created) => {
                         info!(profile = %key, "created");
                         created
@@ -224,7 +227,8 @@ impl Profiles {
                     // Created by an earlier attempt whose response was lost, or by another client, and not yet in an
                     // event: the next plan decides.
                     Err(error) if error.category == Category::AlreadyExists => {
-                        writer.send(request("get"), api.get(name)).await?
+                        let getting = send(client, profiles.get(name, &GetParams::default()));
+                        writer.send(request("get"), getting).await?
                     }
                     Err(error) => return Err(error),
                 }
@@ -232,21 +236,24 @@ impl Profiles {
             ProfileAction::PatchObject(version, patch) => {
                 debug!(profile = %key, %patch, "repairing");
                 let patch = Patch::Merge(under(version, patch));
-                let patched = writer.send(request("patch"), api.patch(name, &params, &patch)).await?;
+                let patching = send(client, profiles.patch(name, &params, &patch));
+                let patched = writer.send(request("patch"), patching).await?;
                 self.observe_patched(key, &patched);
                 return Ok(patched.metadata.resource_version);
             }
             ProfileAction::PatchStatus(version, patch) => {
                 debug!(profile = %key, "writing the status");
                 let patch = status_request(version, patch);
-                let patching = patch_status(&self.host.client, &api, name, &params, patch);
+                let patching = patch_status(client, &resource, key, &params, patch);
                 let patched = writer.send(request("patch_status"), patching).await?;
                 self.observe_patched(key, &patched);
                 return Ok(patched.metadata.resource_version);
             }
             ProfileAction::Delete(version) => {
                 let params = delete_exactly(version);
-                writer.send(request("delete"), api.delete(name, &params)).await?;
+                let deleting = profiles.delete(name, &params).map_err(kube::Error::BuildRequest);
+                let deleting = async { client.request_status::<StoredProfile>(deleting?).await };
+                writer.send(request("delete"), deleting).await?;
                 info!(profile = %key, "deleted");
                 self.mark_deleted(key, &version.uid);
                 return Ok(None);
@@ -280,9 +287,9 @@ impl Profiles {
     }
 
     /// Stores a profile from the response to an own request.
-    fn observe(&self, key: &ProfileKey, object: &DynamicObject) {
+    fn observe(&self, key: &ProfileKey, profile: &StoredProfile) {
         let mut writes = self.writes.lock();
-        if self.take(key, ObservedProfile::read(&object.metadata, &object.data), false) {
+        if self.take(key, ObservedProfile::of(profile), false) {
             writes.wrote(key);
         }
     }
@@ -307,8 +314,8 @@ impl Profiles {
 
     /// Stores the response to a patch, unless an event has shown the deletion of the object: no further event would
     /// remove it from the cache.
-    fn observe_patched(&self, key: &ProfileKey, object: &DynamicObject) {
-        let observed = ObservedProfile::read(&object.metadata, &object.data);
+    fn observe_patched(&self, key: &ProfileKey, profile: &StoredProfile) {
+        let observed = ObservedProfile::of(profile);
         let mut writes = self.writes.lock();
         let mut cache = self.cache();
         let is_later = cache.get(key).is_some_and(|known| {
@@ -331,6 +338,14 @@ impl Profiles {
             cache.put(key, observed);
             writes.wrote(key);
         }
+    }
+
+    /// A profile does not exist any more.
+    fn gone(&self, key: ProfileKey) {
+        self.forget(&key, None);
+        self.carries(&key, None);
+        self.host.reporter.forget(&Subject::Profile(key.clone()));
+        self.changed(key);
     }
 
     fn forget(&self, key: &ProfileKey, uid: Option<&str>) {
@@ -365,49 +380,66 @@ impl KnownProfiles for Profiles {
     }
 }
 
-struct ProfileSink(Arc<Profiles>);
+/// Passes on what the watch shows: to the cache, if there are owners, and to the followers.
+struct ProfileSink {
+    cached: Option<Arc<Profiles>>,
+    followers: Vec<Weak<dyn Controller>>,
+}
 
 impl ProfileSink {
-    fn gone(&self, key: ProfileKey) {
-        self.0.forget(&key, None);
-        self.0.carries(&key, None);
-        self.0.host.reporter.forget(&Subject::Profile(key.clone()));
-        self.0.changed(key);
+    fn follow(&self, pass_on: impl Fn(&dyn ProfileFollower)) {
+        for controller in self.followers.iter().filter_map(Weak::upgrade) {
+            controller.follower().into_iter().for_each(&pass_on);
+        }
     }
 }
 
-impl Sink<DynamicObject> for ProfileSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
+impl Sink<StoredProfile> for ProfileSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<StoredProfile, Unreadable>) {
         let key = ProfileKey::from(key);
+        let (metadata, spec) = match &object {
+            Ok(profile) => (&profile.metadata, Some(&profile.spec)),
+            Err(unreadable) => (&*unreadable.metadata, unreadable.spec.as_ref()),
+        };
+        let manager = spec.and_then(|spec| spec["clusterManager"]["name"].as_str());
+        self.follow(|follower| follower.shown(&key, metadata, manager));
+        let Some(profiles) = &self.cached else { return };
         let observed = match object {
-            Ok(object) => ObservedProfile::read(&object.metadata, &object.data),
+            Ok(profile) => ObservedProfile::of(&profile),
             Err(Unreadable { metadata, spec, error }) => {
                 ObservedProfile::unreadable(&metadata, &spec.unwrap_or_default(), error)
             }
         };
         let member_id = observed.member_id().map(str::to_owned);
-        if self.0.show(&key, observed) {
-            self.0.changed(key.clone());
+        if profiles.show(&key, observed) {
+            profiles.changed(key.clone());
         }
-        self.0.carries(&key, member_id.as_deref());
+        profiles.carries(&key, member_id.as_deref());
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         let key = ProfileKey::from(key);
-        let counts = self.0.writes.lock().ended(&key);
-        if counts {
-            self.gone(key);
+        self.follow(|follower| follower.gone(&key));
+        if let Some(profiles) = &self.cached {
+            let counts = profiles.writes.lock().ended(&key);
+            if counts {
+                profiles.gone(key);
+            }
         }
     }
 
     fn listing(&mut self) {
-        self.0.writes.lock().begin_list();
+        if let Some(profiles) = &self.cached {
+            profiles.writes.lock().begin_list();
+        }
     }
 
     fn listed(&mut self) {
-        let gone = self.0.writes.lock().end_list();
-        for key in gone {
-            self.gone(key);
+        if let Some(profiles) = &self.cached {
+            let gone = profiles.writes.lock().end_list();
+            for key in gone {
+                profiles.gone(key);
+            }
         }
     }
 }
@@ -422,6 +454,19 @@ fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicOb
     }
 }
 
+/// The requests for the profiles of a namespace, in this version.
+fn profiles_in(resource: &ApiResource, namespace: &Namespace) -> kube::api::Request {
+    kube::api::Request::new(DynamicObject::url_path(resource, Some(namespace.as_str())))
+}
+
+/// Sends a request that returns a profile.
+async fn send(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+) -> kube::Result<StoredProfile> {
+    client.request(request.map_err(kube::Error::BuildRequest)?).await
+}
+
 /// Changes the status of a profile.
 ///
 /// # Errors
@@ -429,21 +474,25 @@ fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicOb
 /// The error of the API server, or of the connection to it.
 pub async fn patch_status(
     client: &Client,
-    api: &Api<DynamicObject>,
-    name: &str,
+    resource: &ApiResource,
+    key: &ProfileKey,
     params: &PatchParams,
     patch: StatusRequest,
-) -> kube::Result<DynamicObject> {
+) -> kube::Result<StoredProfile> {
     let (body, content_type) = match patch {
         StatusRequest::Merge(body) => (body, "application/merge-patch+json"),
         StatusRequest::Json(body) => (body, "application/json-patch+json"),
     };
-    let request = kube::api::Request::new(api.resource_url());
-    let mut request = request
-        .patch_subresource("status", name, params, &Patch::Merge(body))
-        .map_err(kube::Error::BuildRequest)?;
-    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    client.request(request).await
+    let mut request = profiles_in(resource, &key.namespace).patch_subresource(
+        "status",
+        key.cluster.as_str(),
+        params,
+        &Patch::Merge(body),
+    );
+    if let Ok(request) = &mut request {
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    send(client, request).await
 }
 
 /// A merge patch that applies only to this version of the object.

@@ -104,6 +104,7 @@ pub struct Watch<K: Resource> {
     labels: Option<String>,
     page: u32,
     need: Need,
+    managed_fields: bool,
     served: Option<ServedVersion>,
 }
 
@@ -120,7 +121,16 @@ impl<K: Resource> Watch<K> {
     /// Every object of a kind that is known at run time only.
     #[must_use]
     pub fn dynamic(resource: &'static str, kind: K::DynamicType) -> Self {
-        Self { resource, kind, name: None, labels: None, page: PAGE, need: Need::Required, served: None }
+        Self {
+            resource,
+            kind,
+            name: None,
+            labels: None,
+            page: PAGE,
+            need: Need::Required,
+            managed_fields: false,
+            served: None,
+        }
     }
 
     /// Only objects of this name: a permission limited to it by `resourceNames` suffices.
@@ -139,6 +149,12 @@ impl<K: Resource> Watch<K> {
     #[must_use]
     pub fn paged(self, page: u32) -> Self {
         Self { page, ..self }
+    }
+
+    /// Decodes `managedFields` too, apart from those of the status.
+    #[must_use]
+    pub fn with_managed_fields(self) -> Self {
+        Self { managed_fields: true, ..self }
     }
 
     /// ClusterProfiles, in the version that the hub serves; starts once that version is known.
@@ -205,14 +221,15 @@ pub fn is_newer(version: &str, than: &str) -> bool {
     }
 }
 
-/// Watches whole objects, in one namespace or in all, for as long as the task runs. Errors are counted, logged once and
-/// retried.
+/// Watches whole objects, in one namespace or in all, for as long as the task runs, without `managedFields` unless the
+/// watch [asks for them](Watch::with_managed_fields). Errors are counted, logged once and retried.
 pub async fn objects<K>(api: Api<K>, watch: Watch<K>, sync: SyncState, metrics: Metrics, sink: impl Sink<K>)
 where
     K: Resource + DeserializeOwned + Send + 'static,
 {
+    let decode = Whole { managed_fields: watch.managed_fields };
     let endpoint = watch.endpoint(api, Extent::Whole);
-    follower(endpoint, Whole, sync, metrics, sink).follow::<K>().await;
+    follower(endpoint, decode, sync, metrics, sink).follow::<K>().await;
 }
 
 /// Watches the metadata of objects only, for as long as the task runs: other fields are not requested. `managedFields`

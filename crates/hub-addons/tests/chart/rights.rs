@@ -137,7 +137,7 @@ const SYNCER: &[Line] = &[
     ("watch managedclustersetbindings", "a namespace that is bound later has no copies", |t| {
         Box::pin(syncer::follows_bindings(t))
     }),
-    ("list clusterprofiles", "no work begins", |t| Box::pin(host::begins(t, "clusterprofiles (identity)"))),
+    ("list clusterprofiles", "no work begins", |t| Box::pin(host::begins(t, "clusterprofiles"))),
     ("watch clusterprofiles", "a profile that is made later has no copies", |t| {
         Box::pin(syncer::follows_clusters(t))
     }),

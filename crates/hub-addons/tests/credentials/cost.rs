@@ -15,6 +15,8 @@ use serde_json::json;
 
 /// Starts only the syncer.
 const SYNCER: &str = "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false";
+/// Starts the projector, too.
+const BOTH: &str = "--feature-gates=ClusterProfile=true,ClusterProfileAccessProvider=false";
 const SYNCED: &str = "hub_addons_credentials{state=\"synced\"}";
 const IDLE: &str = "hub_addons_queue_depth{controller=\"secrets\"}";
 const ACCOUNT: &str = "app";
@@ -72,8 +74,9 @@ async fn a_fleet_costs_one_create_a_copy_a_rotation_one_patch_and_a_restart_noth
     assert_eq!(rotation.count(|r| r.verb == "get" || r.verb == "list" || r.code >= 400), 0, "{rotation}");
     addons.stop().await;
 
+    // Profiles are watched once for all controllers of a process.
     let before = hub.audit().mark().await.unwrap();
-    let addons = Addons::beside(&hub, &[SYNCER]).await;
+    let addons = Addons::beside(&hub, &[BOTH]).await;
     addons.measures_within(SYNCED, 200.0, WHOLE_FLEET).await;
     addons.measures(IDLE, 0.0).await;
     let restart = of_addons(&hub.audit().since(&before).await.unwrap());

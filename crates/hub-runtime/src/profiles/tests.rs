@@ -16,14 +16,14 @@ fn key() -> ProfileKey {
     ProfileKey { namespace: "app".into(), cluster: "c1".into() }
 }
 
-fn object(uid: &str, version: u64) -> DynamicObject {
+fn object(uid: &str, version: u64) -> StoredProfile {
     let metadata =
         json!({ "namespace": "app", "name": "c1", "uid": uid, "resourceVersion": version.to_string() });
     serde_json::from_value(json!({ "metadata": metadata })).unwrap()
 }
 
 fn observed(uid: &str, version: u64) -> ObservedProfile {
-    ObservedProfile::read(&object(uid, version).metadata, &Value::Null)
+    ObservedProfile::of(&object(uid, version))
 }
 
 /// The uid and version of the cached profile.
@@ -39,7 +39,7 @@ fn version(uid: &str, version: u64) -> (String, String) {
 async fn a_list_counts_whatever_its_version_and_an_event_only_if_it_is_newer() {
     let process = process();
     let profiles = &process.shared().profiles;
-    let mut sink = ProfileSink(Arc::clone(profiles));
+    let mut sink = ProfileSink { cached: Some(Arc::clone(profiles)), followers: Vec::new() };
     assert!(profiles.show(&key(), observed("a", 9)));
     assert!(!profiles.show(&key(), observed("a", 8)), "an event of before");
     assert_eq!(cached(profiles), Some(version("a", 9)));

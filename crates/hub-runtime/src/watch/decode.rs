@@ -4,14 +4,16 @@
 //! writer of a field without a schema can store more. Parts that are skipped or kept as text have no such limit, so an
 //! object's metadata is read even if the rest is not.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta, Time};
 use kube::core::{PartialObjectMeta, PartialObjectMetaExt as _, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::error::Malformed;
 use super::{ObjectKey, Unreadable};
@@ -29,12 +31,23 @@ pub(super) trait Decode<K>: Send + 'static {
 }
 
 /// Decodes whole objects.
-pub(super) struct Whole;
+#[derive(Default)]
+pub(super) struct Whole {
+    /// Whether `managedFields` are decoded, apart from those of the status. They are two fifths of the text of a profile,
+    /// and most of the memory of its decoded metadata.
+    pub(super) managed_fields: bool,
+}
 
 impl<K: Resource + DeserializeOwned> Decode<K> for Whole {
     fn decode(&self, text: &[u8]) -> Result<Decoded<K>, Malformed> {
-        match serde_json::from_slice::<K>(text) {
-            Ok(object) => Ok((ObjectKey::of(object.meta()), Ok(object))),
+        let managed_fields = managed_fields(text);
+        match serde_json::from_slice::<K>(&without(managed_fields.clone(), text)) {
+            Ok(mut object) => {
+                if self.managed_fields {
+                    object.meta_mut().managed_fields = managed_fields.and_then(|at| entries(&text[at]));
+                }
+                Ok((ObjectKey::of(object.meta()), Ok(object)))
+            }
             Err(error) => {
                 let parts = Parts::of(text)?;
                 let (metadata, _) = parts.metadata()?;
@@ -46,14 +59,20 @@ impl<K: Resource + DeserializeOwned> Decode<K> for Whole {
     }
 }
 
-/// Decodes metadata, without `managedFields`: they are most of it, and no caller reads them.
+/// Decodes metadata, without `managedFields`.
 pub(super) struct Metadata;
 
 impl<K> Decode<PartialObjectMeta<K>> for Metadata {
     fn decode(&self, text: &[u8]) -> Result<Decoded<PartialObjectMeta<K>>, Malformed> {
-        let mut parts = Parts::of(text)?;
-        parts.metadata.remove("managedFields");
-        let (metadata, error) = parts.metadata()?;
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: ObjectMeta,
+        }
+        let text = without(managed_fields(text), text);
+        let (metadata, error) = match serde_json::from_slice::<Object>(&text) {
+            Ok(object) => (object.metadata, None),
+            Err(_) => Parts::of(&text)?.metadata()?,
+        };
         let key = ObjectKey::of(&metadata);
         let object = match error {
             None => Ok(metadata.into_response_partial()),
@@ -61,6 +80,55 @@ impl<K> Decode<PartialObjectMeta<K>> for Metadata {
         };
         Ok((key, object))
     }
+}
+
+/// Where the value of `managedFields` is in the text of an object.
+fn managed_fields(text: &[u8]) -> Option<Range<usize>> {
+    #[derive(Deserialize)]
+    struct Object<'a> {
+        #[serde(borrow)]
+        metadata: Metadata<'a>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata<'a> {
+        #[serde(borrow)]
+        managed_fields: Option<&'a RawValue>,
+    }
+    let object: Object<'_> = serde_json::from_slice(text).ok()?;
+    let value = object.metadata.managed_fields?.get();
+    let start = value.as_ptr().addr() - text.as_ptr().addr();
+    Some(start..start + value.len())
+}
+
+/// The text with `null` in place of a value.
+fn without(value: Option<Range<usize>>, text: &[u8]) -> Cow<'_, [u8]> {
+    match value {
+        Some(at) => Cow::Owned([&text[..at.start], b"null", &text[at.end..]].concat()),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// The entries of `managedFields` without the fields of the status, or nothing if they cannot be read.
+fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Entry {
+        manager: Option<String>,
+        time: Option<Time>,
+        fields_v1: Option<BTreeMap<String, Box<RawValue>>>,
+    }
+    let entry = |entry: Entry| {
+        let mut fields = Map::new();
+        for (field, value) in entry.fields_v1.unwrap_or_default() {
+            if field != "f:status" {
+                fields.insert(field, serde_json::from_str(value.get()).ok()?);
+            }
+        }
+        let fields_v1 = Some(FieldsV1(fields.into()));
+        Some(ManagedFieldsEntry { manager: entry.manager, time: entry.time, fields_v1, ..Default::default() })
+    };
+    serde_json::from_slice::<Vec<Entry>>(text).ok()?.into_iter().map(entry).collect()
 }
 
 /// The resourceVersion of an object.
@@ -133,7 +201,7 @@ mod tests {
     }
 
     fn decode<K: Resource + DeserializeOwned>(text: &str) -> (ObjectKey, Result<K, Unreadable>) {
-        Whole.decode(text.as_bytes()).unwrap()
+        Whole::default().decode(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -158,13 +226,32 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_that_nest_too_deep_hide_no_other_metadata() {
-        let managed = format!(r#"[{{"manager":"m","fieldsV1":{}}}]"#, deep(150));
+    fn managed_fields_are_decoded_on_request_without_those_of_the_status() {
+        let status = deep(150);
+        let text = format!(
+            r#"{{"metadata":{{"managedFields":[{{"manager":"m","operation":"Update","time":"2026-05-01T12:00:00Z",
+            "fieldsV1":{{"f:metadata":{{"f:labels":{{}}}},"f:status":{status}}}}}],"name":"a"}}}}"#
+        );
+        let (_, dropped) = decode::<ConfigMap>(&text);
+        let dropped = dropped.unwrap().metadata;
+        assert_eq!((dropped.name.as_deref(), dropped.managed_fields), (Some("a"), None));
+        let asked: Decoded<ConfigMap> = Whole { managed_fields: true }.decode(text.as_bytes()).unwrap();
+        let entry = asked.1.unwrap().metadata.managed_fields.unwrap().remove(0);
+        assert_eq!((entry.manager.as_deref(), entry.time.is_some()), (Some("m"), true));
+        assert_eq!(entry.fields_v1.unwrap().0, serde_json::json!({ "f:metadata": { "f:labels": {} } }));
+    }
+
+    #[test]
+    fn managed_fields_that_nest_too_deep_hide_nothing_else() {
+        let managed = format!(r#"[{{"manager":"m","fieldsV1":{{"f:metadata":{}}}}}]"#, deep(150));
         let text = format!(
             r#"{{"metadata":{{"name":"a","uid":"u","labels":{{"l":"v"}},"managedFields":{managed}}}}}"#
         );
-        let unreadable = decode::<ConfigMap>(&text).1.unwrap_err();
-        assert_eq!(unreadable.metadata.labels.unwrap()["l"], "v");
+        for managed_fields in [false, true] {
+            let (_, object): Decoded<ConfigMap> = Whole { managed_fields }.decode(text.as_bytes()).unwrap();
+            let metadata = object.unwrap().metadata;
+            assert_eq!((&*metadata.labels.unwrap()["l"], metadata.managed_fields), ("v", None));
+        }
         let (_, object): Decoded<PartialObjectMeta<ConfigMap>> = Metadata.decode(text.as_bytes()).unwrap();
         assert_eq!(object.unwrap().metadata.uid.as_deref(), Some("u"));
     }
@@ -184,7 +271,8 @@ mod tests {
     #[test]
     fn what_is_not_an_object_is_an_error_that_does_not_quote_it() {
         for text in [r#"{"data":"secret"}"#, r#"["secret"]"#, r#"{"metadata":"secret"}"#, "secret"] {
-            let error = Decode::<ConfigMap>::decode(&Whole, text.as_bytes()).unwrap_err().to_string();
+            let error =
+                Decode::<ConfigMap>::decode(&Whole::default(), text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
     }

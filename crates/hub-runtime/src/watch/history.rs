@@ -120,7 +120,7 @@ mod tests {
         let recorder = Recorder::default();
         let mut history = History::new(recorder.clone());
         let object = |name: &str| -> Decoded<ConfigMap> {
-            Whole
+            Whole::default()
                 .decode(format!(r#"{{"metadata":{{"namespace":"ns","name":"{name}"}}}}"#).as_bytes())
                 .unwrap()
         };
@@ -174,7 +174,9 @@ mod tests {
         let recorder = Recorder::default();
         let mut history = History::new(recorder.clone());
         history.begin_list();
-        history.apply(Whole.decode(br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#).unwrap());
+        history.apply(
+            Whole::default().decode(br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#).unwrap(),
+        );
         history.end_list();
         assert_eq!(*recorder.0.lock(), ["apply ns/a unreadable", "listed"]);
     }
