@@ -23,8 +23,9 @@ use tracing_subscriber::filter::{LevelFilter, ParseError};
 use crate::cli::{Cli, Command, LogFormat, OnHub, RunArgs};
 use crate::explain::ExplainError;
 
-/// Two threads: while one decodes a long list, the other serves probes and renews the lease.
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+/// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has one
+/// lock. A long list is decoded in portions, so that probes are answered and the Lease is renewed in between.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => return run(*args).await,

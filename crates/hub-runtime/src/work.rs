@@ -8,7 +8,7 @@ use std::time::Duration;
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
@@ -110,6 +110,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                     }
                     this.queue.finish(key, outcome);
                     this.measure();
+                    // A key without a write has not waited for anything, and thousands may follow it.
+                    yield_now().await;
                 }
             });
         }
@@ -224,5 +226,50 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     fn measure(&self) {
         let _turn = self.measuring.lock();
         self.host.metrics.queue_depth(self.controller, self.queue.depth());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hub_api::names::ProfileKey;
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+    use crate::process::{Process, Setup};
+
+    #[tokio::test]
+    async fn keys_that_need_no_write_leave_every_other_task_its_turn() {
+        const KEYS: usize = 1000;
+        let no_answer = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let process = Process::builder(Setup::new(Client::new(no_answer, "default"))).build();
+        let work = Work::<ProfileKey>::new(&process.shared().host, "keys");
+        work.add_all((0..KEYS).map(|number| ProfileKey {
+            namespace: "app".into(),
+            cluster: format!("c{number}").as_str().into(),
+        }));
+        let (done, turns) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+        let count = Arc::clone(&done);
+        let running = work.run(4, CancellationToken::new(), move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Outcome::Done)
+        });
+        let other = async {
+            while done.load(Ordering::Relaxed) < KEYS {
+                turns.fetch_add(1, Ordering::Relaxed);
+                yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = running => {}
+            () = other => {}
+        }
+        let turns = turns.into_inner();
+        assert!(turns >= KEYS / 8, "{turns} turns beside {KEYS} keys");
     }
 }
