@@ -139,7 +139,7 @@ pub struct StoredProfile {
     /// `spec`, null if it is absent.
     #[serde(default)]
     pub spec: Value,
-    /// `status` as JSON text, which parses. A hub has thousands of them, and few are ever parsed.
+    /// `status` as JSON text, which parses. A hub has thousands of them, and a tree needs ten times the memory.
     #[serde(default, deserialize_with = "decode::text")]
     pub status: Option<Box<RawValue>>,
 }

@@ -14,7 +14,7 @@ pub struct Text(Arc<str>);
 /// The texts in use, and others that were in use since the last search.
 static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
 
-/// The least size in bytes at which the texts are searched for those out of use.
+/// The least growth in bytes after which the texts are searched for those out of use.
 const LITTLE: usize = 1 << 20;
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Texts {
         if let Some(known) = self.all.get(text) {
             return Arc::clone(known);
         }
-        if self.size >= 2 * self.used.max(LITTLE) {
+        if self.size >= self.used + (self.used / 4).max(LITTLE) {
             self.forget_unused();
         }
         let new = Arc::from(text);

@@ -11,6 +11,7 @@ use hub_api::names::ManagerName;
 use hub_core::fleet::BoundSource;
 use jiff::Timestamp;
 use kube::Client;
+use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -216,6 +217,7 @@ async fn work(shared: &Shared, controllers: &[Arc<dyn Controller>], stop: Cancel
     shared.host.set_working();
     for controller in controllers {
         controller.begin();
+        yield_now().await;
     }
     let profiles = shared.profiles.work(stop.clone());
     let controllers = controllers.iter().map(|controller| controller.work(stop.clone()));

@@ -3,7 +3,7 @@
 //! Watches ClusterProfile and caches what plans need. For every queued key it asks each owner in this process for its
 //! share, plans one action ([`hub_core::profile::plan`]) and writes it, so that two controllers in one process need no
 //! more writes for a new profile than one. The response to a write goes into the cache, so that no plan uses a state
-//! older than our own writes.
+//! older than our own writes. Controllers that own no part can follow the same watch; without owners, nothing is cached.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::error::{Category, WriteError};
 use crate::host::{Host, Watches};
 use crate::profile_cache::ProfileCache;
 use crate::queue::Outcome;
-use crate::watch::{ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
+use crate::watch::{self, ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
 use crate::work::Work;
 use crate::write::{Request, delete_exactly};
 
@@ -76,7 +76,9 @@ impl Profiles {
         let cached = (!owners.is_empty()).then(|| Arc::clone(self));
         if (cached.is_some() || !followers.is_empty()) && self.owners.set(owners).is_ok() {
             let watches = Watches::new(&self.host, RESOURCE);
-            let watch = Watch::<StoredProfile>::all(RESOURCE).with_managed_fields();
+            let watch = Watch::<StoredProfile>::all(RESOURCE);
+            // Followers need little of an object, and a list with one page is one request.
+            let watch = if cached.is_some() { watch.with_managed_fields() } else { watch.paged(5000) };
             watches.watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers });
         }
     }
@@ -459,12 +461,13 @@ fn profiles_in(resource: &ApiResource, namespace: &Namespace) -> kube::api::Requ
     kube::api::Request::new(DynamicObject::url_path(resource, Some(namespace.as_str())))
 }
 
-/// Sends a request that returns a profile.
+/// Sends a request that returns a profile, which is decoded as the watch decodes it.
 async fn send(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
 ) -> kube::Result<StoredProfile> {
-    client.request(request.map_err(kube::Error::BuildRequest)?).await
+    let text = client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
+    watch::decode_with_managed_fields(text.as_bytes()).map_err(kube::Error::SerdeError)
 }
 
 /// Changes the status of a profile.

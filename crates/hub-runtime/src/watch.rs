@@ -151,7 +151,8 @@ impl<K: Resource> Watch<K> {
         Self { page, ..self }
     }
 
-    /// Decodes `managedFields` too, apart from those of the status.
+    /// Decodes `managedFields` too: the manager, the time and the fields of each entry, apart from those of the status.
+    /// If one entry cannot be read, none is.
     #[must_use]
     pub fn with_managed_fields(self) -> Self {
         Self { managed_fields: true, ..self }
@@ -219,6 +220,14 @@ pub fn is_newer(version: &str, than: &str) -> bool {
         (Ok(version), Ok(than)) => version > than,
         _ => version != than,
     }
+}
+
+/// Decodes an object as a watch [with `managedFields`](Watch::with_managed_fields) does.
+pub(crate) fn decode_with_managed_fields<K>(text: &[u8]) -> Result<K, serde_json::Error>
+where
+    K: Resource + DeserializeOwned,
+{
+    Whole { managed_fields: true }.object(text)
 }
 
 /// Watches whole objects, in one namespace or in all, for as long as the task runs, without `managedFields` unless the

@@ -1,8 +1,8 @@
 //! Decodes each object on its own, so that an object that does not decode affects no other.
 //!
 //! Besides fields that do not match the kind's type, `serde_json` rejects more than 128 levels of nesting, and every
-//! writer of a field without a schema can store more. Parts that are skipped or kept as text have no such limit, so an
-//! object's metadata is read even if the rest is not.
+//! writer of a field without a schema can store more. Parts that are skipped have no such limit, so an object's metadata
+//! is read even if the rest is not.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,16 +38,21 @@ pub(super) struct Whole {
     pub(super) managed_fields: bool,
 }
 
+impl Whole {
+    pub(super) fn object<K: Resource + DeserializeOwned>(&self, text: &[u8]) -> serde_json::Result<K> {
+        let managed_fields = managed_fields(text);
+        let mut object: K = serde_json::from_slice(&without(managed_fields.clone(), text))?;
+        if self.managed_fields {
+            object.meta_mut().managed_fields = managed_fields.and_then(|at| entries(&text[at]));
+        }
+        Ok(object)
+    }
+}
+
 impl<K: Resource + DeserializeOwned> Decode<K> for Whole {
     fn decode(&self, text: &[u8]) -> Result<Decoded<K>, Malformed> {
-        let managed_fields = managed_fields(text);
-        match serde_json::from_slice::<K>(&without(managed_fields.clone(), text)) {
-            Ok(mut object) => {
-                if self.managed_fields {
-                    object.meta_mut().managed_fields = managed_fields.and_then(|at| entries(&text[at]));
-                }
-                Ok((ObjectKey::of(object.meta()), Ok(object)))
-            }
+        match self.object::<K>(text) {
+            Ok(object) => Ok((ObjectKey::of(object.meta()), Ok(object))),
             Err(error) => {
                 let parts = Parts::of(text)?;
                 let (metadata, _) = parts.metadata()?;
