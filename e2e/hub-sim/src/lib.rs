@@ -5,7 +5,7 @@
 //! - [`process`] starts the real controllers;
 //! - [`operation`] is what users, agents, other controllers and faults do to a [`hub`](mod@hub);
 //! - [`consumers`] lists the consumers that they declare;
-//! - [`schedule`] runs random operations from a seed, and [`monitor`] and [`oracle`] judge the results, by the [`grants`];
+//! - [`schedule`] runs random operations from a seed, and [`monitor`] and [`oracle`] judge the results;
 //! - [`coverage`] lists the operations and faults that never occurred, and so were not tested;
 //! - [`shrink`] finds the smallest schedule that still fails.
 
@@ -13,7 +13,6 @@ pub mod actor;
 pub mod certificates;
 pub mod consumers;
 pub mod coverage;
-pub mod grants;
 pub mod hub;
 pub mod model;
 pub mod monitor;

@@ -10,10 +10,8 @@ use serde_json::{Map, Value};
 
 pub use self::consumer::is_marked;
 use crate::consumers::{Consumer, KINDS, ROLE};
-use crate::grants::granted;
 use crate::hub::{
-    CLUSTER_NAME_LABEL, CLUSTERS, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL,
-    NAMESPACES, SET_LABEL,
+    CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
 };
 use crate::model::{Answer, Change, Failure, Request, Server, is_terminating, name_of, uid_of};
 
@@ -52,16 +50,9 @@ pub struct Monitor {
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.
     pub trace: Vec<String>,
-    /// When the hub last refused a cluster to a namespace, in seconds.
-    refusals: BTreeMap<(&'static str, &'static str), i64>,
-    /// Those that it refuses since the last change.
-    refused: BTreeSet<(&'static str, &'static str)>,
     counts: Counts,
     by_minute: BTreeMap<u64, u64>,
 }
-
-/// For how many seconds a process may act on what it has seen: watches stall, and requests are late.
-const MEMORY: i64 = 600;
 
 /// Kinds whose writes are not part of the state.
 const NOISE: [&str; 2] = ["events", "leases"];
@@ -98,22 +89,6 @@ impl Monitor {
         if delays_end && request.path.contains("/managedserviceaccounts") && !is_stale {
             self.is_account_refused = true;
         }
-    }
-
-    /// Records which clusters the hub refuses to which namespaces, after a change of it.
-    pub(crate) fn changed(&mut self, server: &Server) {
-        let pairs = NAMESPACES.into_iter().flat_map(|namespace| CLUSTERS.map(|cluster| (namespace, cluster)));
-        let refused: BTreeSet<_> =
-            pairs.filter(|(namespace, cluster)| granted(server, namespace, cluster) == Some(false)).collect();
-        self.refusals.extend(self.refused.union(&refused).map(|pair| (*pair, server.now)));
-        self.refused = refused;
-    }
-
-    /// Whether a process may know of a clear refusal. A grant in doubt ends nothing.
-    fn may_end(&self, server: &Server, namespace: &str, cluster: &str) -> bool {
-        let mut refusals = self.refusals.iter();
-        let last = refusals.find_map(|(pair, last)| (*pair == (namespace, cluster)).then_some(*last));
-        self.is_rewound || last.is_none_or(|last| server.now - last < MEMORY)
     }
 
     /// Records that a process has ended.
@@ -216,16 +191,7 @@ impl Monitor {
     fn judge(&self, server: &Server, change: &Change) -> Result<(), String> {
         let (before, after) = (change.before.as_deref(), change.after.as_deref());
         match server.kinds[change.key.kind].plural.as_str() {
-            "clusterprofiles" => match (before, after) {
-                (Some(profile), after)
-                    if !is_terminating(profile)
-                        && after.is_none_or(is_terminating)
-                        && !self.may_end(server, namespace_of(profile), name_of(profile)) =>
-                {
-                    Err("a profile is deleted without a refusal".to_owned())
-                }
-                _ => judge_profile(before, after),
-            },
+            "clusterprofiles" => judge_profile(before, after),
             "secrets" => match before {
                 Some(before) if !self.made.contains_key(uid_of(before)) => {
                     judge_foreign_secret(before, after)
@@ -259,10 +225,6 @@ fn others(role: &Value) -> Value {
         role["metadata"][field] = Value::Null;
     }
     role
-}
-
-fn namespace_of(object: &Value) -> &str {
-    object["metadata"]["namespace"].as_str().unwrap_or_default()
 }
 
 /// Whether a write names the version that it is for. For the deletion of a Secret the uid is enough: the syncer deletes

@@ -243,7 +243,6 @@ impl State {
     }
 
     pub(crate) fn notify(&mut self) {
-        self.monitor.changed(&self.server);
         self.changed.send_modify(|changes| *changes += 1);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Monitor, judge_account, namespace_of};
+use super::{Monitor, judge_account};
 use crate::consumers::{
     ACCOUNTS, CLUSTER_PERMISSIONS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS, permissions_name,
 };
@@ -86,15 +86,11 @@ impl Monitor {
             WORKS | CLUSTER_PERMISSIONS => self.count("consumers: permissions deleted"),
             _ => return Ok(()),
         }
-        let cluster = namespace_of(object);
-        let consumer = self.consumer(plural, name_of(object)).filter(|_| plural == ACCOUNTS);
-        if consumer.is_some_and(|consumer| !self.may_end(server, consumer.namespace, cluster)) {
-            return Err("the account of a consumer is deleted without a refusal".to_owned());
-        }
         if plural == ACCOUNTS || self.is_account_refused || self.two_leaders || self.is_rewound {
             return Ok(());
         }
         let owner = &object["metadata"]["ownerReferences"][0];
+        let cluster = object["metadata"]["namespace"].as_str().unwrap_or_default();
         let account = server.object(ACCOUNTS, cluster, owner["name"].as_str().unwrap_or_default());
         let stands = account.is_some_and(|account| {
             owner["uid"] == uid_of(account) && self.is_ours(account) && !is_terminating(account)

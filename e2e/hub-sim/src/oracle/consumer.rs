@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{accounts_of, asks, expect, is_open, is_serving_ended};
+use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
 use crate::consumers::{
     ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIG, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, permissions_name,
 };
-use crate::grants::granted;
 use crate::hub::{self, ASK_LABEL, CLUSTERS, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_marked};

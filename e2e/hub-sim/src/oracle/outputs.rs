@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{accounts_of, anchors, consumer, has_no_permission, is_foreign, is_lost_copy, offers};
-use crate::grants::granted;
+use super::{accounts_of, anchors, consumer, granted, has_no_permission, is_foreign, is_lost_copy, offers};
 use crate::hub::{CLUSTER_NAME_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL};
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::Monitor;
