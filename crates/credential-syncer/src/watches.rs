@@ -12,19 +12,16 @@ use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::settings::SecretAccess;
 use crate::store::Store;
 
-/// Page size of lists. Objects are small once their data is dropped, and a list with one page is one request.
-const PAGE: u32 = 5000;
-
 /// Watches the sources of copies. An addon that is not installed must not delay other controllers of the process, so
 /// the kinds of managed-serviceaccount are optional: until they are listed, copies are kept.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(PAGE).optional();
+    let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
     watches.watch(accounts, AccountSink(Arc::clone(store)));
     // A copy may name its profile in a version that is no longer served.
     let (this, served) = (Arc::clone(store), watches.served_version());
@@ -47,11 +44,11 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
 
 fn tokens() -> Watch<Secret> {
     let selector = format!("{}={}", labels::IS_MANAGED_SERVICE_ACCOUNT, labels::TRUE);
-    Watch::all("secrets (tokens)").labelled(selector).with_managed_fields().paged(PAGE)
+    Watch::all("secrets (tokens)").labelled(selector).with_managed_fields().paged(LARGE_PAGE)
 }
 
 fn copies() -> Watch<Secret> {
-    Watch::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(PAGE)
+    Watch::all("secrets (copies)").labelled(labels::SYNCED_FROM).paged(LARGE_PAGE)
 }
 
 /// Watches tokens by the names of the accounts that opt in, and copies in the namespaces where the syncer has

@@ -19,7 +19,7 @@ use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
 use hub_core::status_request::{StatusRequest, status_request};
 use hub_core::version::Version;
-use kube::api::{ApiResource, DynamicObject, GetParams, Patch, PatchParams, PostParams, TypeMeta};
+use kube::api::{ApiResource, DynamicObject, GetParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource as _};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ use crate::error::{Category, WriteError};
 use crate::host::{Host, Watches};
 use crate::profile_cache::ProfileCache;
 use crate::queue::Outcome;
-use crate::watch::{self, ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
+use crate::watch::{self, LARGE_PAGE, ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
 use crate::work::Work;
 use crate::write::{Request, delete_exactly};
 
@@ -77,8 +77,8 @@ impl Profiles {
         if (cached.is_some() || !followers.is_empty()) && self.owners.set(owners).is_ok() {
             let watches = Watches::new(&self.host, RESOURCE);
             let watch = Watch::<StoredProfile>::all(RESOURCE);
-            // Followers need little of an object, and a list with one page is one request.
-            let watch = if cached.is_some() { watch.with_managed_fields() } else { watch.paged(5000) };
+            // Followers alone need little of an object.
+            let watch = if cached.is_some() { watch.with_managed_fields() } else { watch.paged(LARGE_PAGE) };
             watches.watch(watch.served_in(watches.served_version()), ProfileSink { cached, followers });
         }
     }
@@ -217,10 +217,9 @@ impl Profiles {
         let written = match action {
             ProfileAction::Nothing => return Ok(None),
             ProfileAction::Create(object) => {
-                let object = without_status(object, &resource);
+                let body = without_status(object, &resource).to_string().into_bytes();
                 let params = PostParams { field_manager, ..PostParams::default() };
-                let object = serde_json::to_vec(&object).map_err(kube::core::request::Error::SerializeBody);
-                let creating = send(client, object.and_then(|object| profiles.create(&params, object)));
+                let creating = send(client, profiles.create(&params, body));
                 match writer.send(request("create"), creating).await {
                     Ok(created) => {
                         info!(profile = %key, "created");
@@ -447,13 +446,13 @@ impl Sink<StoredProfile> for ProfileSink {
 }
 
 /// A profile without status, to create it; the API server ignores the status in a create.
-fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> DynamicObject {
-    let types = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
-    DynamicObject {
-        types: Some(types),
-        metadata: profile.metadata.clone(),
-        data: json!({ "spec": profile.spec }),
-    }
+fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> Value {
+    json!({
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": profile.metadata,
+        "spec": profile.spec,
+    })
 }
 
 /// The requests for the profiles of a namespace, in this version.

@@ -50,6 +50,9 @@ pub const WATCH_DURATION: Duration = Duration::from_mins(2);
 /// Page size of a list, as in client-go.
 const PAGE: u32 = 500;
 
+/// Page size for objects of which little is kept: a list with one page is one request.
+pub const LARGE_PAGE: u32 = 5000;
+
 /// The namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
