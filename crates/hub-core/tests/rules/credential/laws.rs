@@ -201,11 +201,12 @@ proptest! {
         world.settle();
         let judge = Judge { hub: &hub, world: &world };
         for (place, secret) in world.secrets.iter().filter(|(_, secret)| is_ours(&hub, secret)) {
-            let mut holders: Vec<_> = accounts().filter(|account| account.copy_name() == *place.name).collect();
             let is_recorded = is_marked(secret);
-            if is_recorded {
-                holders = vec![recorded(secret)];
-            }
+            let holders: Vec<_> = if is_recorded {
+                vec![recorded(secret)]
+            } else {
+                accounts().filter(|account| account.copy_name() == *place.name).collect()
+            };
             let may_be = holders.iter().any(|account| judge.may_be(place, account));
             if is_terminating(secret) {
                 let empty = secret["data"].is_null() || secret["immutable"] == true;
