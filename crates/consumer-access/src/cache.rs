@@ -249,6 +249,86 @@ mod tests {
         ObservedObject::read(&metadata, None)
     }
 
+    fn version(cache: &ObjectCache<KueueKey>, key: &KueueKey) -> Option<String> {
+        cache.get(key).map(|found| found.object.version.resource_version.clone())
+    }
+
+    #[test]
+    fn a_list_counts_whatever_its_version_and_an_event_only_if_it_is_newer() {
+        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let mut cache = ObjectCache::default();
+        cache.creating(&key);
+        assert!(cache.created(&settings, &ALL, &key, Some(object("one", "5"))));
+        cache.wrote(&settings, &ALL, &key, object("one", "7"));
+        cache.show(&settings, &ALL, &key, object("one", "6"));
+        assert_eq!(version(&cache, &key).as_deref(), Some("7"));
+        cache.show(&settings, &ALL, &key, object("one", "8"));
+        assert_eq!(version(&cache, &key).as_deref(), Some("8"));
+        cache.begin_list(&ALL);
+        cache.show(&settings, &ALL, &key, object("one", "3"));
+        cache.end_list(&ALL, |_| true);
+        assert_eq!(version(&cache, &key).as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn what_was_written_before_a_list_and_is_not_in_it_is_gone() {
+        let (settings, key, later) =
+            (settings(), KueueKey::Cluster("a".into()), KueueKey::Cluster("b".into()));
+        let mut cache = ObjectCache::default();
+        for key in [&key, &later] {
+            cache.creating(key);
+            assert!(cache.created(&settings, &ALL, key, Some(object("one", "5"))));
+        }
+        cache.begin_list(&ALL);
+        cache.wrote(&settings, &ALL, &later, object("one", "6"));
+        cache.end_list(&ALL, |_| true);
+        assert_eq!(cache.ours().collect::<Vec<_>>(), [&later]);
+    }
+
+    #[test]
+    fn a_kind_that_is_not_served_is_no_longer_listed_and_another_watch_is() {
+        let (settings, key, other) =
+            (settings(), KueueKey::Cluster("a".into()), KueueKey::Cluster("b".into()));
+        let another = WatchName(Some("other".into()));
+        let mut cache = ObjectCache::default();
+        for (watch, key) in [(&ALL, &key), (&another, &other)] {
+            assert!(!cache.is_listed(watch));
+            cache.begin_list(watch);
+            cache.show(&settings, watch, key, object("one", "1"));
+            cache.end_list(watch, |shown| shown == key);
+            assert!(cache.is_listed(watch));
+        }
+        cache.unlist(&ALL, |shown| *shown == key);
+        assert!(!cache.is_listed(&ALL) && cache.get(&key).is_none());
+        assert!(cache.is_listed(&another) && cache.get(&other).is_some());
+    }
+
+    #[test]
+    fn the_content_of_an_object_of_another_owner_is_kept_only_for_a_declared_account() {
+        let mut settings = settings();
+        settings.consumers = r#"[{ "namespace": "team", "managedServiceAccount": "app" }]"#.parse().unwrap();
+        let annotated = ObservedObject::read(
+            &ObjectMeta {
+                uid: Some("one".to_owned()),
+                annotations: Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])),
+                ..ObjectMeta::default()
+            },
+            None,
+        );
+        let account = |name: &str| AccountKey { cluster: "c".into(), account: name.into() };
+        let mut cache = ObjectCache::default();
+        for (key, kept) in [(account("app"), true), (account("other"), false)] {
+            cache.show(&settings, &ALL, &key, annotated.clone());
+            assert!(!cache.is_ours(&key));
+            assert_eq!(cache.get(&key).unwrap().object == annotated, kept, "{key:?}");
+        }
+        let created = account("created");
+        cache.creating(&created);
+        assert!(cache.created(&settings, &ALL, &created, Some(annotated)));
+        cache.show(&settings, &ALL, &created, object("one", "2"));
+        assert!(cache.is_ours(&created));
+    }
+
     #[test]
     fn a_late_response_does_not_restore_an_object_that_has_ended() {
         let (settings, key) = (settings(), KueueKey::Cluster("a".into()));

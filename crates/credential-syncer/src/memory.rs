@@ -143,8 +143,8 @@ impl Memory {
         self.0.lock().writes(watch).end_list()
     }
 
-    /// Records a Secret that a watch shows. Returns whether it applies regardless of its version, and whether we
-    /// deleted it: a list may show another history than before.
+    /// Records a Secret that a watch shows. Returns whether it applies regardless of its version: a list may show another
+    /// history than before, in which what we deleted exists.
     pub(crate) fn shown(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
         let mut kept = self.0.lock();
         let counts = kept.writes(watch).shown(place);
@@ -186,5 +186,123 @@ impl Memory {
         let mut kept = self.0.lock();
         kept.deleted.remove(place);
         kept.unwatched.remove(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn place() -> SecretKey {
+        SecretKey { namespace: "team".into(), name: "c-app".into() }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_is_as_late_as_the_first_change_of_its_source_that_is_not_written() {
+        let memory = Memory::default();
+        assert_eq!(memory.source_settled(&place()), None);
+        for _ in 0..2 {
+            memory.source_changed(&[place()]);
+            advance(seconds(1)).await;
+        }
+        assert_eq!(memory.source_settled(&place()), Some(seconds(2)));
+        assert_eq!(memory.source_settled(&place()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_that_is_not_watched_is_read_again_after_about_as_long_as_it_has_existed() {
+        let memory = Memory::default();
+        let left = || match memory.unwatched(&place()) {
+            Unwatched::None => None,
+            Unwatched::There(left) => Some(left),
+            Unwatched::Stale => Some(Duration::ZERO),
+        };
+        assert_eq!(left(), None);
+        for (passes, pause) in [(0, 3), (3, 3), (17, 20), (100, 60)] {
+            advance(seconds(passes)).await;
+            memory.met_unwatched(&place());
+            assert_eq!(left(), Some(seconds(pause)), "after {passes} s");
+        }
+        advance(seconds(59)).await;
+        assert_eq!(left(), Some(seconds(1)));
+        advance(seconds(1)).await;
+        assert_eq!(left(), Some(Duration::ZERO));
+        memory.end_of_unwatched(&place());
+        assert_eq!(left(), None);
+        memory.met_unwatched(&place());
+        memory.gone(&place());
+        assert_eq!(left(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_copy_waits_until_the_watch_has_shown_the_deletion_of_the_old_one() {
+        let memory = Memory::default();
+        let is_deleted = || memory.is_deleted(&place(), "one");
+        memory.deleted(None, &place(), "one".to_owned());
+        assert!(is_deleted() && !memory.is_deleted(&place(), "two"));
+        advance(seconds(10)).await;
+        assert_eq!(memory.wait_for_end(&place()), Some(seconds(20)));
+        memory.gone(&place());
+        assert!(!is_deleted());
+        assert_eq!(memory.wait_for_end(&place()), None);
+
+        memory.deleted(None, &place(), "one".to_owned());
+        advance(END_PAUSE).await;
+        assert!(is_deleted());
+        assert_eq!(memory.wait_for_end(&place()), None, "not for ever");
+        assert!(!is_deleted());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_we_deleted_exists_if_a_list_shows_it_and_not_if_a_late_event_does() {
+        let memory = Memory::default();
+        memory.deleted(None, &place(), "one".to_owned());
+        assert!(!memory.shown(None, &place()));
+        assert!(memory.is_deleted(&place(), "one"));
+        memory.begin_list(None);
+        assert!(memory.shown(None, &place()));
+        assert!(!memory.is_deleted(&place(), "one"));
+    }
+
+    #[test]
+    fn what_we_wrote_before_a_list_of_its_watch_and_is_not_in_it_is_gone() {
+        let (memory, other) = (Memory::default(), Namespace::from("other"));
+        memory.wrote(None, &place());
+        memory.begin_list(Some(&other));
+        assert!(memory.end_list(Some(&other)).is_empty());
+        memory.begin_list(None);
+        assert_eq!(memory.end_list(None), [place()]);
+    }
+
+    #[test]
+    fn a_deletion_that_the_watch_shows_during_a_write_is_known_when_its_response_arrives() {
+        let memory = Memory::default();
+        memory.sending(&place());
+        assert!(!memory.sent(&place()));
+        memory.sending(&place());
+        assert!(memory.ended(None, &place()));
+        assert!(memory.sent(&place()));
+        assert!(!memory.sent(&place()), "of the next write");
+
+        // It does not apply to what was written after the list began.
+        memory.begin_list(None);
+        memory.wrote(None, &place());
+        assert!(!memory.ended(None, &place()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_that_cannot_be_deleted_is_abandoned_from_the_first_attempt_on() {
+        let memory = Memory::default();
+        assert_eq!(memory.abandoned(&place()), Duration::ZERO);
+        advance(seconds(5)).await;
+        assert_eq!(memory.abandoned(&place()), seconds(5));
+        memory.end_of_abandoned(&place());
+        assert_eq!(memory.abandoned(&place()), Duration::ZERO);
     }
 }
