@@ -246,6 +246,9 @@ async fn invalid_certificates_keep_what_is_published_and_are_reported() {
     publishes(&hub, "c3", HOME, &[&a]).await;
     addons.measures(findings, 0.0).await;
     addons.measures(&state("cluster_proxy", "published"), 3.0).await;
+    // Also if the certificates were valid until the Secret was deleted.
+    world::delete(&hub.ocm, &secret).await;
+    addons.measures(&state("cluster_proxy", "no_trust_anchor"), 3.0).await;
     has_written(&addons, 3).await;
 }
 
