@@ -142,13 +142,33 @@ async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_pick
     let hub = hub().await;
     cluster(&hub.ocm, "c1").await;
     ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
+    let mark = hub.audit().mark().await.unwrap();
     let addons = start(&hub).await;
     told(&hub.ocm, &multi_kueue_config("multikueue"), "KueueNotListed").await;
     eventually("the cluster has its account", SOON, async || {
         get(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await.is_some()
     })
     .await;
+    addons.measures(IDLE, 0.0).await;
+    assert_eq!(writes(&hub, &mark).await, [""; 0]);
     install_kueue(&hub).await;
     listed(&hub.ocm, &["c1"]).await;
     addons.measures("hub_addons_findings{reason=\"KueueNotListed\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn while_a_cluster_has_the_name_of_the_consumers_namespace_the_consumer_has_no_access() {
+    let hub = hub().await;
+    install_kueue(&hub).await;
+    cluster(&hub.ocm, "c1").await;
+    ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
+    let _addons = start(&hub).await;
+    listed(&hub.ocm, &["c1"]).await;
+    let of_that_name = ManagedCluster::named(KUEUE);
+    of_that_name.clone().create(&hub.ocm).await.unwrap();
+    world::gone(&hub.ocm, &multi_kueue_config("multikueue")).await;
+    world::gone(&hub.ocm, &multi_kueue_cluster("c1")).await;
+    world::gone(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await;
+    world::delete(&hub.ocm, &of_that_name.into()).await;
+    listed(&hub.ocm, &["c1"]).await;
 }
