@@ -129,30 +129,24 @@ impl KueueStore {
 
     /// Queues what exists or should exist.
     fn queue_everything(&self, fleet: &Fleet) {
-        let mut keys: BTreeSet<KueueKey> = fleet.cluster_names().cloned().map(KueueKey::Cluster).collect();
-        let state = self.state.lock();
-        keys.extend(state.clusters.ours().chain(state.configs.ours()).cloned());
-        drop(state);
+        let mut keys = self.existing();
+        keys.extend(fleet.cluster_names().cloned().map(KueueKey::Cluster));
         keys.insert(self.config());
         for key in keys {
             self.queue(fleet, key);
         }
     }
 
+    /// The objects of ours.
+    fn existing(&self) -> BTreeSet<KueueKey> {
+        let state = self.state.lock();
+        state.clusters.ours().chain(state.configs.ours()).cloned().collect()
+    }
+
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let Some((consumer, _)) = self.settings.multi_kueue() else { return };
-        match touched {
-            // The namespace of a cluster is protected while the cluster exists.
-            Touched::Cluster(cluster) if cluster.as_str() != consumer.namespace.as_str() => {
-                self.queue(fleet, KueueKey::Cluster(cluster.clone()));
-                self.queue(fleet, self.config());
-            }
-            Touched::Cluster(_) => self.queue_everything(fleet),
-            Touched::Namespaces(namespaces) if namespaces.contains(&consumer.namespace) => {
-                self.queue_everything(fleet);
-            }
-            Touched::Nothing | Touched::Namespaces(_) => {}
+        for key in self.settings.kueue_concerned(fleet, touched, || self.existing()) {
+            self.queue(fleet, key);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hub_api::names::{AccountKey, ClusterName};
+use hub_api::names::AccountKey;
 use hub_core::consumer_access::{
     AccessKind, AccessPlan, AccessSettings, Consumer, FoundObject, ObservedAccess, ObservedObject,
 };
@@ -135,9 +135,8 @@ impl Store {
         for key in known {
             self.queue(&fleet, key);
         }
-        for consumer in self.settings.consumers.iter() {
-            self.queue_consumer(&fleet, consumer);
-        }
+        let namespaces = self.settings.consumers.iter().map(|consumer| consumer.namespace.clone());
+        self.fleet_changed(&fleet, &Touched::Namespaces(namespaces.collect()));
     }
 
     /// Begins to work: queues everything, and reports what a watch has met before.
@@ -195,41 +194,17 @@ impl Store {
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        match touched {
-            Touched::Nothing => {}
-            Touched::Cluster(cluster) => {
-                // Its namespace may have been recreated.
-                self.work.resume(&cluster.as_str().into());
-                for consumer in self.settings.consumers.iter() {
-                    self.queue_if_concerned(fleet, key_of(consumer, cluster));
-                    // The namespace of a cluster is protected while the cluster exists.
-                    if consumer.namespace.as_str() == cluster.as_str() {
-                        self.queue_consumer(fleet, consumer);
-                    }
-                }
-            }
-            Touched::Namespaces(namespaces) => {
-                let consumers = self.settings.consumers.iter();
-                for consumer in consumers.filter(|consumer| namespaces.contains(&consumer.namespace)) {
-                    self.queue_consumer(fleet, consumer);
-                }
-            }
+        if let Touched::Cluster(cluster) = touched {
+            // Its namespace may have been recreated.
+            self.work.resume(&cluster.as_str().into());
+        }
+        for key in self.settings.concerned(fleet, touched, || self.state.lock().keys()) {
+            self.queue_if_needed(fleet, key);
         }
     }
 
-    /// Queues the accounts of a consumer that exist or should exist.
-    fn queue_consumer(&self, fleet: &Fleet, consumer: &Consumer) {
-        let mut clusters: BTreeSet<ClusterName> = fleet.cluster_names().cloned().collect();
-        let known = self.state.lock().keys();
-        let known = known.into_iter().filter(|key| key.account == consumer.account);
-        clusters.extend(known.map(|key| key.cluster));
-        for cluster in clusters {
-            self.queue_if_concerned(fleet, key_of(consumer, &cluster));
-        }
-    }
-
-    /// A key that is refused and has neither object nor finding needs no work, unless an attempt for it is under way.
-    fn queue_if_concerned(&self, fleet: &Fleet, key: AccountKey) {
+    /// Queues a key, unless it is refused and has neither object nor finding, and no attempt for it is under way.
+    fn queue_if_needed(&self, fleet: &Fleet, key: AccountKey) {
         let exists = self.state.lock().concerns(&key) || self.settings.excludes_local_cluster(fleet, &key);
         if exists || self.settings.grant(fleet, &key) != Grant::Refused || self.work.holds(&key) {
             self.queue(fleet, key);
@@ -343,8 +318,4 @@ impl Store {
         let plan = self.settings.plan(&fleet, key, &observed);
         Some((observed, plan))
     }
-}
-
-fn key_of(consumer: &Consumer, cluster: &ClusterName) -> AccountKey {
-    AccountKey { cluster: cluster.clone(), account: consumer.account.clone() }
 }

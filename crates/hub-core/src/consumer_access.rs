@@ -25,6 +25,7 @@
 //! is all that the policies for our own writes can check.
 
 pub(crate) mod applied;
+mod concerned;
 mod declaration;
 mod desired;
 mod kind;

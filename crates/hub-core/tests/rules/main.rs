@@ -7,6 +7,7 @@ mod support;
 mod access;
 mod concerned;
 mod consumer_access;
+mod consumer_concerned;
 mod consumer_role;
 mod contest;
 mod credential;

@@ -1,0 +1,143 @@
+//! Which accounts and objects of Kueue a change of the fleet concerns.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use hub_api::names::AccountKey;
+use hub_core::consumer_access::{AccessSettings, KueueKey};
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::grant::Grant;
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::support::arbitrary::{hub_and_steps, keys};
+use crate::support::consumer_access::settings_of;
+use crate::support::{arrive, binding, cases, exclusive, fleet, member};
+
+/// Two consumers in namespaces of their own, and one in the namespace of a cluster.
+fn settings() -> AccessSettings {
+    settings_of(&json!([
+        { "namespace": "blues", "managedServiceAccount": "jobs", "multiKueueConfig": "multikueue" },
+        { "namespace": "reds", "managedServiceAccount": "apps" },
+        { "namespace": "b", "managedServiceAccount": "own" },
+    ]))
+}
+
+fn hub() -> Fleet {
+    let bindings = ["blues", "reds", "b"].map(|namespace| binding(namespace, "prod"));
+    fleet([member("a", "prod"), member("b", "prod"), exclusive("prod")].into_iter().chain(bindings))
+}
+
+fn namespaces(names: &[&str]) -> Touched {
+    Touched::Namespaces(names.iter().map(|name| (*name).into()).collect())
+}
+
+/// The accounts that a change concerns where `gone`, which is no cluster any more, has an account of each consumer.
+fn accounts(touched: &Touched) -> Vec<String> {
+    let settings = settings();
+    let existing = || {
+        let on_gone = |account: &str| AccountKey { cluster: "gone".into(), account: account.into() };
+        ["jobs", "apps", "own"].map(on_gone).into()
+    };
+    settings.concerned(&hub(), touched, existing).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_cluster_concerns_the_account_of_each_consumer_and_all_of_the_one_in_its_namespace() {
+    assert_eq!(accounts(&Touched::Cluster("a".into())), ["a/apps", "a/jobs", "a/own"]);
+    assert_eq!(accounts(&Touched::Cluster("new".into())), ["new/apps", "new/jobs", "new/own"]);
+    assert_eq!(accounts(&Touched::Cluster("b".into())), ["a/own", "b/apps", "b/jobs", "b/own", "gone/own"]);
+}
+
+#[test]
+fn a_namespace_concerns_the_accounts_of_its_consumer_on_every_cluster_that_is_or_was_there() {
+    assert_eq!(accounts(&namespaces(&["reds"])), ["a/apps", "b/apps", "gone/apps"]);
+    assert_eq!(
+        accounts(&namespaces(&["blues", "reds"])),
+        ["a/apps", "a/jobs", "b/apps", "b/jobs", "gone/apps", "gone/jobs"]
+    );
+    assert_eq!(accounts(&namespaces(&["other"])), [""; 0]);
+    assert_eq!(accounts(&Touched::Nothing), [""; 0]);
+}
+
+/// The objects of Kueue that a change concerns where those of `gone` and of an earlier list exist.
+fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
+    let existing =
+        || BTreeSet::from([KueueKey::Cluster("gone".into()), KueueKey::Config("earlier".to_owned())]);
+    settings.kueue_concerned(&hub(), touched, existing).iter().map(|key| key.name().to_owned()).collect()
+}
+
+#[test]
+fn a_cluster_concerns_its_object_of_kueue_and_the_list() {
+    assert_eq!(of_kueue(&settings(), &Touched::Cluster("a".into())), ["a", "multikueue"]);
+    assert_eq!(of_kueue(&settings(), &Touched::Cluster("new".into())), ["new", "multikueue"]);
+}
+
+#[test]
+fn the_namespace_of_the_consumer_concerns_every_object_of_kueue_also_as_the_name_of_a_cluster() {
+    let all = ["a", "b", "gone", "earlier", "multikueue"];
+    assert_eq!(of_kueue(&settings(), &namespaces(&["blues"])), all);
+    assert_eq!(of_kueue(&settings(), &Touched::Cluster("blues".into())), all);
+    assert_eq!(of_kueue(&settings(), &namespaces(&["reds", "b"])), [""; 0]);
+    assert_eq!(of_kueue(&settings(), &Touched::Nothing), [""; 0]);
+    let without = settings_of(&json!([{ "namespace": "blues", "managedServiceAccount": "jobs" }]));
+    assert_eq!(of_kueue(&without, &namespaces(&["blues"])), [""; 0]);
+}
+
+#[test]
+fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_its_grants() {
+    let (settings, mut fleet) = (settings(), hub());
+    let key = AccountKey { cluster: "a".into(), account: "jobs".into() };
+    assert_eq!(settings.grant(&fleet, &key), Grant::Granted);
+    let touched = arrive(&mut fleet, &member("blues", "prod"));
+    assert_eq!(settings.grant(&fleet, &key), Grant::Refused, "its namespace is protected");
+    assert!(settings.concerned(&fleet, &touched, BTreeSet::new).contains(&key));
+    let cluster = KueueKey::Cluster("a".into());
+    assert!(settings.kueue_concerned(&fleet, &touched, BTreeSet::new).contains(&cluster));
+}
+
+/// The grant of each account, and of each object of Kueue.
+fn grants(settings: &AccessSettings, fleet: &Fleet) -> Vec<(AccountKey, Grant, Grant)> {
+    let clusters: BTreeSet<_> = keys().into_iter().map(|key| key.cluster).collect();
+    let accounts = clusters.iter().flat_map(|cluster| {
+        settings
+            .consumers
+            .iter()
+            .map(|consumer| AccountKey { cluster: cluster.clone(), account: consumer.account.clone() })
+    });
+    let decided = accounts.map(|key| {
+        let (grant, of_kueue) = (settings.grant(fleet, &key), settings.kueue_grant(fleet, &key.cluster));
+        (key, grant, of_kueue)
+    });
+    decided.collect()
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    /// Whoever queues only what a change concerns misses no grant that it changes.
+    #[test]
+    fn a_change_concerns_every_account_and_object_of_kueue_whose_grant_it_changes((hub, steps) in hub_and_steps()) {
+        let (settings, mut fleet) = (settings(), Fleet::new(hub.bound));
+        let mut before = grants(&settings, &fleet);
+        for step in &steps {
+            let touched = step.take(&mut fleet);
+            let after = grants(&settings, &fleet);
+            // Where a grant was anything but refused, the object exists.
+            let granted = |grant: Grant| grant != Grant::Refused;
+            let accounts = before.iter().filter(|(_, grant, _)| granted(*grant));
+            let accounts = settings.concerned(&fleet, &touched, || accounts.map(|(key, ..)| key.clone()).collect());
+            let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
+            let clusters = clusters.map(|(key, ..)| KueueKey::Cluster(key.cluster.clone()));
+            let of_kueue = settings.kueue_concerned(&fleet, &touched, || clusters.collect());
+            for (was, is) in before.iter().zip(&after) {
+                let key = &is.0;
+                prop_assert!(was.1 == is.1 || accounts.contains(key), "{key} is not concerned by {step:?}");
+                let cluster = KueueKey::Cluster(key.cluster.clone());
+                prop_assert!(was.2 == is.2 || of_kueue.contains(&cluster), "{cluster} is not concerned by {step:?}");
+            }
+            before = after;
+        }
+    }
+}
