@@ -98,8 +98,6 @@ impl Store {
     /// Queues everything.
     pub(crate) fn begin(&self) {
         self.add(RightsKey::Tokens);
-        let bound: Vec<Namespace> = self.fleet.read().namespaces().cloned().collect();
-        self.namespaces_changed(&bound);
         self.queue_bindings();
         self.queue_consumers(|_| true);
     }
@@ -182,8 +180,7 @@ impl Store {
 
     /// Records that the list of RoleBindings is complete: one that we created may be gone without any event.
     pub(crate) fn bindings_listed(&self) {
-        let bound: Vec<Namespace> = self.fleet.read().namespaces().cloned().collect();
-        self.add_all(bound.into_iter().map(RightsKey::Copies));
+        self.queue_bindings();
     }
 
     /// Records the role for tokens.
@@ -200,7 +197,7 @@ impl Store {
         }
     }
 
-    /// Records the uid of the role for copies, which owns RoleBindings.
+    /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.
     pub(crate) fn set_copies_role(&self, uid: Known<String>) {
         self.state.lock().copies_role = uid;
         self.queue_bindings();
@@ -285,8 +282,10 @@ impl Store {
         state.needs.has(namespace, is_needed, exists, self.settings.grace)
     }
 
+    /// Queues the permission for copies in every namespace that is bound or has one.
     fn queue_bindings(&self) {
-        let namespaces: Vec<Namespace> = self.state.lock().bindings.keys().cloned().collect();
+        let mut namespaces: BTreeSet<Namespace> = self.fleet.read().namespaces().cloned().collect();
+        namespaces.extend(self.state.lock().bindings.keys().cloned());
         self.add_all(namespaces.into_iter().map(RightsKey::Copies));
     }
 }

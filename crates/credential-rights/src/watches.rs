@@ -1,6 +1,9 @@
 //! The watches: accounts that opt in, our RoleBindings, the role that they bind, the role for tokens, the Lease of the
 //! syncer, and the Roles of consumers that follow the grant.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::pending;
 use std::sync::Arc;
 

@@ -1,0 +1,243 @@
+//! Which permissions a change queues, and what is known of a role after it.
+
+use std::time::Duration;
+
+use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerAction, ObservedConsumerRole};
+use hub_core::protected::ProtectedNamespaces;
+use hub_core::rights::{GRACE, ObservedTokensRole, PermissionSettings};
+use hub_runtime::process::{Process, Setup};
+use hub_runtime::queue::Outcome;
+use kube::{Client, Config};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::{advance, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::CredentialRights;
+use crate::store::RightsKey;
+
+/// The permissions that every change of the accounts queues.
+const ALL_ROLES: [&str; 2] = ["Role c1/own", "Role team/app"];
+
+/// The Roles of two consumers, one of them in the namespace of a cluster.
+fn settings() -> PermissionSettings {
+    let consumer = |text: &str| text.parse::<ConsumerRole>().unwrap();
+    PermissionSettings {
+        namespace: "addons".into(),
+        service_account: "syncer".to_owned(),
+        copies_role: "copies".to_owned(),
+        tokens_role: "tokens".to_owned(),
+        protected: ProtectedNamespaces::default(),
+        require_namespaces: false,
+        consumer_roles: vec![consumer("team/app/app"), consumer("c1/own/own")],
+        grace: GRACE,
+    }
+}
+
+/// The state of a process that sends no request.
+fn store() -> Arc<Store> {
+    let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
+    let mut store = None;
+    let _ = Process::builder(Setup::new(client)).add(Some(settings()), |shared, settings| {
+        store = Some(Store::new(shared, settings.clone()));
+        CredentialRights::new(shared, settings)
+    });
+    store.unwrap()
+}
+
+/// What is queued, in order; then nothing is.
+async fn queued(store: &Store) -> Vec<String> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = {
+        let seen = Arc::clone(&seen);
+        move |key: RightsKey| {
+            seen.lock().push(key.to_string());
+            std::future::ready(Outcome::Done)
+        }
+    };
+    let run = store.work.run(1, CancellationToken::new(), record);
+    assert!(timeout(Duration::from_secs(1), run).await.is_err(), "the workers have ended");
+    let mut keys = std::mem::take(&mut *seen.lock());
+    keys.sort();
+    keys
+}
+
+fn account(cluster: &str, name: &str) -> AccountKey {
+    AccountKey { cluster: cluster.into(), account: name.into() }
+}
+
+fn metadata(name: &str, version: u64) -> Value {
+    json!({ "namespace": "team", "name": name, "uid": format!("uid of {name}"), "resourceVersion": version.to_string() })
+}
+
+fn cluster_role(version: u64) -> ClusterRole {
+    serde_json::from_value(json!({ "metadata": metadata("tokens", version) })).unwrap()
+}
+
+fn role(version: u64) -> Role {
+    let rule =
+        json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["old"] });
+    let mut metadata = metadata("app", version);
+    for (key, value) in CONSUMER_LABELS {
+        metadata["labels"][key] = value.into();
+    }
+    serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap()
+}
+
+fn copies_role() -> PartialObjectMeta<ClusterRole> {
+    serde_json::from_value(json!({ "metadata": metadata("copies", 1) })).unwrap()
+}
+
+fn binding(version: u64) -> RoleBinding {
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "copies" });
+    serde_json::from_value(json!({ "metadata": metadata("copies", version), "roleRef": role })).unwrap()
+}
+
+fn in_team() -> ObjectKey {
+    ObjectKey { namespace: "team".into(), name: "copies".into() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
+    let store = store();
+    store.cluster_changed(&"c2".into());
+    assert_eq!(queued(&store).await, ["copies in c2"]);
+    store.cluster_changed(&"c1".into());
+    assert_eq!(queued(&store).await, ["Role c1/own", "copies in c1"], "the namespace of a Role");
+    store.add_account(account("c2", "app"), Scope::read(None));
+    queued(&store).await;
+    store.cluster_changed(&"c2".into());
+    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["copies in c2", "tokens"]].concat());
+    for other in ["c", "c20", "c3"] {
+        store.cluster_changed(&other.into());
+        assert_eq!(queued(&store).await, [format!("copies in {other}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_concerns_the_tokens_when_it_is_new_and_the_roles_when_its_scope_changes() {
+    let store = store();
+    store.add_account(account("c1", "app"), Scope::read(None));
+    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["tokens"]].concat());
+    store.add_account(account("c1", "app"), Scope::read(None));
+    assert_eq!(queued(&store).await, [""; 0]);
+    store.add_account(account("c1", "app"), Scope::read(Some("team")));
+    assert_eq!(queued(&store).await, ALL_ROLES);
+    store.remove_account(&account("c1", "app"));
+    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["tokens"]].concat());
+    store.accounts_listed();
+    assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["tokens"]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all_of_them() {
+    let (store, team) = (store(), Namespace::from("team"));
+    let mut bindings = RoleBindingSink(Arc::clone(&store));
+    bindings.apply(&in_team(), Ok(binding(1)));
+    assert_eq!(queued(&store).await, ["copies in team"]);
+    assert_eq!(store.binding(&team), Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
+    bindings.listed();
+    assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
+
+    let mut role = CopiesRoleSink { store: Arc::clone(&store), seen: false };
+    role.apply(&in_team(), Ok(copies_role()));
+    assert_eq!(queued(&store).await, ["copies in team"]);
+    assert_eq!(store.copies_role(), Known::Present("uid of copies".to_owned()));
+    role.listed();
+    assert_eq!(queued(&store).await, [""; 0], "the list has shown it");
+    role.delete(&in_team());
+    assert_eq!(
+        (queued(&store).await, store.copies_role()),
+        (vec!["copies in team".to_owned()], Known::Absent)
+    );
+    role.apply(&in_team(), Ok(copies_role()));
+    role.delete(&in_team());
+    queued(&store).await;
+    role.listed();
+    assert_eq!(
+        (queued(&store).await, store.copies_role()),
+        (vec!["copies in team".to_owned()], Known::Absent)
+    );
+
+    bindings.delete(&in_team());
+    assert_eq!((queued(&store).await, store.binding(&team)), (vec!["copies in team".to_owned()], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_that_a_list_does_not_show_is_missing() {
+    let store = store();
+    let mut tokens = TokensRoleSink { store: Arc::clone(&store), seen: false };
+    tokens.listed();
+    assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
+    tokens.apply(&in_team(), Ok(cluster_role(1)));
+    tokens.listed();
+    let present = Known::Present(cluster_role(1).into());
+    assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], present));
+    tokens.delete(&in_team());
+    assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
+    tokens.listed();
+    assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
+
+    let consumer = settings().consumer_roles[0].clone();
+    let shown = |store: &Store| store.plan_consumer(&consumer).1;
+    let mut of_consumer = ConsumerRoleSink { store: Arc::clone(&store), role: consumer.clone(), seen: false };
+    of_consumer.listed();
+    assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
+    of_consumer.apply(&in_team(), Ok(role(1)));
+    of_consumer.listed();
+    let uid = Some("uid of app".to_owned());
+    assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], uid));
+    of_consumer.delete(&in_team());
+    assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
+    of_consumer.listed();
+    assert_eq!(queued(&store).await, ["Role team/app"], "it was shown before it was deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_response_to_our_own_patch_of_a_role_counts_unless_the_watch_has_shown_what_followed() {
+    let (store, consumer) = (store(), settings().consumer_roles[0].clone());
+    let tokens = |version| ObservedTokensRole::from(cluster_role(version));
+    store.wrote_tokens_role(tokens(1));
+    assert_eq!(store.tokens_role(), Known::Unknown, "its deletion was shown");
+    store.set_tokens_role(Known::Present(tokens(5)));
+    for (written, known) in [(4, 5), (5, 5), (6, 6)] {
+        store.wrote_tokens_role(tokens(written));
+        assert_eq!(store.tokens_role(), Known::Present(tokens(known)), "{written}");
+    }
+    let observed = |version| ObservedConsumerRole::from(role(version));
+    let planned = |store: &Store| match store.plan_consumer(&consumer).0 {
+        ConsumerAction::Patch(version, _) => version.resource_version,
+        action => panic!("{action:?}"),
+    };
+    store.accounts_listed();
+    store.set_consumer_role(&consumer, Known::Present(observed(5)));
+    for (written, known) in [(4, "5"), (5, "5"), (6, "6")] {
+        store.wrote_consumer_role(&consumer, observed(written));
+        assert_eq!(planned(&store), known, "{written}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_renewed() {
+    for is_recreated in [false, true] {
+        let (store, team) = (store(), Namespace::from("team"));
+        store.set_binding(&team, Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
+        assert!(store.has_permission(&team), "it exists, and is not needed any more");
+        queued(&store).await;
+        let mut sink = LeaseSink(Arc::clone(&store));
+        for second in (0..=2 * GRACE.as_secs()).step_by(10) {
+            if is_recreated {
+                sink.delete(&in_team());
+            }
+            let renewed = format!("2026-05-01T12:{:02}:{:02}.000000Z", second / 60, second % 60);
+            let spec =
+                json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 15, "renewTime": renewed });
+            let lease = json!({ "metadata": {}, "spec": spec });
+            sink.apply(&in_team(), Ok(serde_json::from_value(lease).unwrap()));
+            advance(Duration::from_secs(10)).await;
+        }
+        let over = if is_recreated { &[][..] } else { &["copies in team"] };
+        assert_eq!(queued(&store).await, over, "{is_recreated}");
+    }
+}
