@@ -180,6 +180,8 @@ pub struct Server {
     pub kinds: Vec<Arc<Kind>>,
     /// The refusals in force.
     pub refusals: Vec<Refusal>,
+    /// The namespace in which a webhook undoes every patch of a Secret.
+    pub undone_in: Option<String>,
     /// Seconds since the epoch, for timestamps.
     pub now: i64,
     /// The maximum number of objects in one page of a list, whatever limit a request names; 0 for no maximum.
@@ -206,6 +208,7 @@ impl Server {
             kinds: kinds.into_iter().map(Arc::new).collect(),
             page: 0,
             refusals: Vec::new(),
+            undone_in: None,
             now: 1_800_000_000,
             objects: BTreeMap::new(),
             version: 1000,
@@ -318,6 +321,23 @@ impl Server {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// The object that a request is for. Without a name in its path, it is the one in the body.
+    #[must_use]
+    pub fn key_of(&self, request: &Request) -> Option<Key> {
+        let mut key = self.target(&request.path).ok()?.key();
+        if key.name.is_empty() {
+            let body: Value = serde_json::from_slice(&request.body).ok()?;
+            name_of(&body).clone_into(&mut key.name);
+        }
+        Some(key)
+    }
+
+    /// Whether an object, or its absence, is known to be unchanged since a version.
+    #[must_use]
+    pub fn is_unchanged(&self, key: &Key, version: u64) -> bool {
+        version >= self.compacted && self.changes_since(version).iter().all(|change| change.key != *key)
     }
 
     /// The changes after a version, as far as the history goes back.

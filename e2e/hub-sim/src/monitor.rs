@@ -13,7 +13,7 @@ use crate::consumers::{Consumer, KINDS, ROLE};
 use crate::hub::{
     CLUSTER_NAME_LABEL, CONDITION_SYNCED, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, SET_LABEL,
 };
-use crate::model::{Answer, Change, Failure, Request, Server, is_terminating, name_of, uid_of};
+use crate::model::{Answer, Change, Failure, Key, Request, Server, is_terminating, name_of, uid_of};
 
 /// A process.
 pub type ProcessId = usize;
@@ -38,6 +38,9 @@ pub struct Monitor {
     pub limited_secrets: bool,
     /// Whether two replicas both believe that they lead. Then one can restore a permission that the other withdraws.
     pub two_leaders: bool,
+    /// The uids of objects of consumers that one of two leaders marks again. To the other, which has seen them without
+    /// marks and did not create them, they belong to another owner.
+    pub disputed: BTreeSet<String>,
     /// Whether resourceVersions, and thus Leases, have gone backwards.
     pub is_rewound: bool,
     /// The consumers that the processes declare.
@@ -50,8 +53,23 @@ pub struct Monitor {
     pub writes: u64,
     /// A line for each request, in order. Two runs with the same seed have the same lines.
     pub trace: Vec<String>,
+    /// What each process knows from the responses to its own writes: how the write left the object, and the number of
+    /// responses read before.
+    known: BTreeMap<(ProcessId, Key, bool), (u64, u64)>,
+    responses_read: u64,
     counts: Counts,
     by_minute: BTreeMap<u64, u64>,
+}
+
+/// A change by a process: the object, or its absence, has this version since.
+#[derive(Debug, Clone)]
+pub struct OwnWrite {
+    /// The object.
+    pub key: Key,
+    /// Whether it is a condition on an account, which the syncer writes, and consumer access has a cache of its own.
+    pub is_condition: bool,
+    /// The resourceVersion of the change.
+    pub version: u64,
 }
 
 /// Kinds whose writes are not part of the state.
@@ -84,9 +102,8 @@ impl Monitor {
 
     /// Records a request of a process that failed.
     pub(crate) fn refused(&mut self, request: &Request, failure: &Failure) {
-        let is_stale = failure.code == 409 || failure.reason == "NotFound";
         let delays_end = request.method == "DELETE" || matches!(failure.code, 404 | 405);
-        if delays_end && request.path.contains("/managedserviceaccounts") && !is_stale {
+        if delays_end && request.path.contains("/managedserviceaccounts") && !is_stale(failure) {
             self.is_account_refused = true;
         }
     }
@@ -151,7 +168,9 @@ impl Monitor {
             self.violations.push(format!("a write beside the leader: {what}, while {other} leads"));
         }
         for change in changes {
-            let is_contested = self.two_leaders && request.path.contains("rolebindings");
+            // Two leaders can disagree without end.
+            let is_contested = self.two_leaders && request.path.contains("rolebindings")
+                || !self.disputed.is_empty() && is_consumers(&request.path);
             self.writes += u64::from(!is_contested);
             let plural = server.kinds[change.key.kind].plural.as_str();
             let verdict = if KINDS.iter().any(|(kind, _)| *kind == plural) {
@@ -167,6 +186,44 @@ impl Monitor {
             if let (None, Some(made)) = (&change.before, &change.after) {
                 self.made.insert(uid_of(made).to_owned(), process);
             }
+        }
+    }
+
+    /// The number of responses to writes that processes have read.
+    #[must_use]
+    pub fn responses_read(&self) -> u64 {
+        self.responses_read
+    }
+
+    /// Records that a process has read the response to its own write.
+    pub fn response_read(&mut self, process: ProcessId, wrote: OwnWrite) {
+        let OwnWrite { key, is_condition, version } = wrote;
+        self.known.insert((process, key, is_condition), (version, self.responses_read));
+        self.responses_read += 1;
+    }
+
+    /// Judges a write that reached the server, `sent` when this many responses had been read: a write must not be
+    /// refused because of a change that its controller itself has made, and whose response it has read. Responses to
+    /// writes of RoleBindings are not recorded: there are few, and they are seldom planned again before their event.
+    pub fn judge_staleness(
+        &mut self,
+        server: &Server,
+        process: ProcessId,
+        request: &Request,
+        sent: u64,
+        answer: &Answer,
+    ) {
+        let Answer::Failure(failure) = answer else { return };
+        // A create can miss its namespace.
+        let is_stale = is_stale(failure) && (request.method != "POST" || failure.code == 409);
+        let is_ignored = self.is_rewound || request.path.contains("/rolebindings");
+        let Some(key) = server.key_of(request).filter(|_| is_stale && !is_ignored) else { return };
+        if let Some((version, read)) = self.known.get(&(process, key.clone(), is_condition(request)))
+            && *read < sent
+            && server.is_unchanged(&key, *version)
+        {
+            let what = format!("{} {}: {}", request.method, request.path, failure.message);
+            self.violations.push(format!("a write that its process knew to be stale: {what}"));
         }
     }
 
@@ -215,6 +272,21 @@ impl Monitor {
             plural => Err(format!("an object of {plural} is written")),
         }
     }
+}
+
+/// Whether a path is that of objects of consumers.
+fn is_consumers(path: &str) -> bool {
+    KINDS.iter().any(|(plural, _)| path.contains(plural))
+}
+
+/// Whether a request is about a condition on an account.
+pub(crate) fn is_condition(request: &Request) -> bool {
+    request.path.contains("/managedserviceaccounts/") && request.path.ends_with("/status")
+}
+
+/// Whether a write was refused because its object exists, has changed or is gone.
+fn is_stale(failure: &Failure) -> bool {
+    failure.code == 409 || failure.reason == "NotFound"
 }
 
 /// A role without its rules and version.

@@ -14,7 +14,7 @@ pub use self::outputs::outputs;
 use crate::certificates::{ONE, TWO};
 use crate::hub::{
     ACCOUNTS, ASK_LABEL, CLUSTER_NAME_LABEL, CLUSTERS, CONDITION_SYNCED, COPIES_ROLE, COPY_LABEL,
-    EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL, NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, TOKEN_LABEL,
+    EXCLUSIVE_LABEL, MANAGER, MANAGER_LABEL, NAMESPACES, SCOPE_ANNOTATION, SET_LABEL, SETS, TOKEN_LABEL,
     TOKENS_ROLE, gives_copies,
 };
 use crate::model::{Server, Serving, is_terminating, uid_of};
@@ -27,7 +27,7 @@ pub fn granted(server: &Server, namespace: &str, cluster: &str) -> Option<bool> 
         return Some(false);
     };
     let mut unknown = false;
-    for set in crate::hub::SETS {
+    for set in SETS {
         let Some(binding) = server.object("managedclustersetbindings", namespace, set) else { continue };
         let Some(found) = server.object("managedclustersets", "", set) else { continue };
         if !is_bound(binding) || binding["spec"]["clusterSet"] != set {

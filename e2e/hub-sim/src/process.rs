@@ -53,7 +53,8 @@ pub struct Gates {
 }
 
 impl Gates {
-    const NONE: Self =
+    /// No controller.
+    pub const NONE: Self =
         Self { projector: false, provisioner: false, syncer: false, rights: false, consumers: false };
     /// Every controller in one process, without consumers.
     pub const ALL: Self =

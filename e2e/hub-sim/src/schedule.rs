@@ -106,7 +106,9 @@ impl Default for Hubs {
 }
 
 impl Hubs {
-    fn of(&self, setting: &Setting) -> Option<Server> {
+    /// A hub with this setup.
+    #[must_use]
+    pub fn of(&self, setting: &Setting) -> Option<Server> {
         let (_, server) = self.0.iter().find(|(flavour, _)| *flavour == setting.profiles)?;
         let mut server = server.clone();
         server.page = setting.page;
@@ -379,10 +381,16 @@ impl<'a> Run<'a> {
         if !self.converge().await {
             return;
         }
-        // A late event can start work that takes a while.
-        sleep(LINGER).await;
-        if !self.converge().await {
-            return;
+        // A late event can start work that takes a while, and leads to more work of agents.
+        loop {
+            sleep(LINGER).await;
+            let is_over = !self.schedule.setting.consumers || !self.others.agents();
+            if !self.converge().await {
+                return;
+            }
+            if is_over {
+                break;
+            }
         }
         let before = self.world.lock().monitor.writes;
         sleep(if self.schedule.seed % 16 == 1 { LONG_REST } else { REST }).await;

@@ -14,8 +14,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::hub;
-use crate::model::{Answer, Failure, Request, Server};
-use crate::monitor::{Monitor, ProcessId};
+use crate::model::{Answer, Change, Failure, Request, Server};
+use crate::monitor::{Monitor, OwnWrite, ProcessId, is_condition};
 
 /// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
@@ -121,8 +121,14 @@ impl Fault {
 
 /// What happens to a request that reaches the server.
 pub(crate) enum Fate {
-    /// This response arrives, this much later than usual.
-    Answered(Box<Answer>, Duration),
+    /// A response arrives.
+    Answered {
+        answer: Box<Answer>,
+        /// How much later than usual it arrives.
+        delay: Duration,
+        /// The change that the request has made.
+        wrote: Option<OwnWrite>,
+    },
     /// The connection breaks.
     Broken,
     /// No response ever arrives.
@@ -269,10 +275,10 @@ impl State {
         self.processes[process].alive
     }
 
-    /// Handles a request of a process, or applies a fault to it.
-    pub(crate) fn receive(&mut self, process: ProcessId, request: &Request) -> Fate {
-        let fate = self.handle(process, request);
-        if let Fate::Answered(answer, _) = &fate
+    /// Handles a request of a process, or applies a fault to it. When it was sent, this many responses had been read.
+    pub(crate) fn receive(&mut self, process: ProcessId, request: &Request, sent: u64) -> Fate {
+        let fate = self.handle(process, request, sent);
+        if let Fate::Answered { answer, .. } = &fate
             && let Answer::Failure(failure) = &**answer
         {
             self.monitor.refused(request, failure);
@@ -280,7 +286,7 @@ impl State {
         fate
     }
 
-    fn handle(&mut self, process: ProcessId, request: &Request) -> Fate {
+    fn handle(&mut self, process: ProcessId, request: &Request, sent: u64) -> Fate {
         if !self.processes[process].alive {
             return Fate::Silence;
         }
@@ -317,10 +323,15 @@ impl State {
         let before = self.server.version();
         let idle = self.server.idle_writes.len();
         let answer = self.server.handle(request);
+        let mut wrote = None;
         if request.is_write() {
             let changes = self.server.changes_since(before).to_vec();
             let is_idle = self.server.idle_writes.len() > idle;
             self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
+            self.monitor.judge_staleness(&self.server, process, request, sent, &answer);
+            let is_condition = is_condition(request);
+            let first = changes.into_iter().next();
+            wrote = first.map(|Change { key, version, .. }| OwnWrite { key, is_condition, version });
         }
         if self.server.version() != before {
             self.notify();
@@ -335,16 +346,16 @@ impl State {
             (Some(Fault::Hung), _) => Fate::Silence,
             (Some(Fault::Late), answer) => {
                 let delay = Duration::from_millis(self.rng.u64(100..3000));
-                Fate::Answered(Box::new(answer), delay)
+                Fate::Answered { answer: Box::new(answer), delay, wrote }
             }
             (_, Answer::Failure(failure)) => self.failed(failure),
-            (_, answer) => Fate::Answered(Box::new(answer), Duration::ZERO),
+            (_, answer) => Fate::Answered { answer: Box::new(answer), delay: Duration::ZERO, wrote },
         }
     }
 
     fn failed(&mut self, failure: Failure) -> Fate {
         self.monitor.failed(&failure);
-        Fate::Answered(Box::new(Answer::Failure(failure)), Duration::ZERO)
+        Fate::Answered { answer: Box::new(Answer::Failure(failure)), delay: Duration::ZERO, wrote: None }
     }
 
     fn next_fault(&mut self) -> Option<Fault> {

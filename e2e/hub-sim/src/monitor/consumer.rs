@@ -9,7 +9,7 @@ use crate::consumers::{
     ACCOUNTS, CLUSTER_PERMISSIONS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS, permissions_name,
 };
 use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION};
-use crate::model::{Change, Server, is_terminating, name_of, uid_of};
+use crate::model::{Change, Server, Serving, is_terminating, name_of, uid_of};
 
 /// Whether an object has the labels by which processes recognize their own.
 #[must_use]
@@ -38,6 +38,10 @@ impl Monitor {
         plural: &str,
         change: &Change,
     ) -> Result<(), String> {
+        if let Some(before) = change.before.as_deref().filter(|before| self.two_leaders && !is_marked(before))
+        {
+            self.disputed.insert(uid_of(before).to_owned());
+        }
         match (change.before.as_deref(), change.after.as_deref()) {
             (Some(before), after) if !self.made.contains_key(uid_of(before)) => match plural {
                 ACCOUNTS => judge_account(Some(before), after),
@@ -98,7 +102,10 @@ impl Monitor {
         let other = if plural == WORKS { CLUSTER_PERMISSIONS } else { WORKS };
         let successor = server.object(other, cluster, name_of(object));
         let is_applied = |it: &Value| self.is_ours(it) && self.applied.contains(uid_of(it));
-        if stands && !successor.is_some_and(|it| is_applied(it)) {
+        // The others can end with their CRD while the request is on its way.
+        let is_served =
+            server.kind_of(other).is_some_and(|kind| server.kinds[kind].serving == Serving::Served);
+        if stands && is_served && !successor.is_some_and(|it| is_applied(it)) {
             return Err(
                 "permissions are deleted before their account, or before others are applied".to_owned()
             );

@@ -50,7 +50,8 @@ pub(super) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
         KUEUE_CLUSTERS | KUEUE_CONFIGS => false,
         _ => true,
     };
-    !is_marked(object) && (monitor.abandoned.contains(uid_of(object)) || !is_recognized)
+    monitor.disputed.contains(uid_of(object))
+        || !is_marked(object) && (monitor.abandoned.contains(uid_of(object)) || !is_recognized)
 }
 
 pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
