@@ -86,6 +86,23 @@ mod tests {
     }
 
     #[test]
+    fn many_in_one_window_count_until_the_end_of_the_next() {
+        let start = Instant::now();
+        let created = |times: &[Duration]| {
+            let mut churn = Churn::default();
+            for after in times {
+                churn.created(start + *after);
+            }
+            churn
+        };
+        let many = [Duration::ZERO; MANY];
+        assert!(created(&many).is_high(start + WINDOW));
+        assert!(!created(&many).is_high(start + 2 * WINDOW));
+        let spread = [[Duration::ZERO; 3], [WINDOW; 3]].concat();
+        assert!(!created(&spread).is_high(start + WINDOW), "three in each of two windows");
+    }
+
+    #[test]
     fn a_profile_that_is_replaced_now_and_then_does_not_count() {
         let (start, mut churn) = (Instant::now(), Churn::default());
         for step in 0..50 {

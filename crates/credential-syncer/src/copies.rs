@@ -77,7 +77,7 @@ impl CopyWriter {
             }
             let patches = matches!(plan.action, CopyAction::Patch(_));
             // After a write by another client, the same patch may be needed again.
-            if patches && left.is_some() && left == version {
+            if patches && left == version {
                 let error = WriteError::ineffective(COPIES, place.to_string());
                 return self.failed(place, plan.refused(), uid.as_deref(), &error);
             }
@@ -231,7 +231,12 @@ impl CopyWriter {
         if !failed.refused {
             return failed.outcome;
         }
-        let pause = self.store.refusals.refused(place, what, Instant::now());
+        // What is accepted without effect says nothing of other writes, and would be repeated without end after a pause.
+        let outcome = if error.category == Category::Ineffective {
+            failed.outcome
+        } else {
+            Outcome::RetryAfter(self.store.refusals.refused(place, what, Instant::now()))
+        };
         let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
         if self.ends_with_namespace(place, what) {
             // The permission may have ended before its namespace was known to end.
@@ -240,13 +245,12 @@ impl CopyWriter {
             if self.store.memory.abandoned(place) >= GRACE {
                 self.store.abandon(place);
             }
-            return Outcome::RetryAfter(pause);
+            return outcome;
         }
         self.set_refused(place, Some(what));
         let note = Note::new(Reason::WriteRefused, error.to_string());
         self.store.host.reporter.report(&subject, uid, vec![note]);
-        // A write that is accepted without effect would be repeated without end.
-        if error.category == Category::Ineffective { failed.outcome } else { Outcome::RetryAfter(pause) }
+        outcome
     }
 
     /// Whether a refused delete is no finding: when a namespace ends, its permissions and its copies end, too. Only if

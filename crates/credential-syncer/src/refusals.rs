@@ -105,6 +105,21 @@ mod tests {
     }
 
     #[test]
+    fn more_than_a_few_refused_writes_take_turns() {
+        let (refusals, start) = (CopyRefusals::default(), Instant::now());
+        let waits = |number: usize, now| refusals.wait(&place("team", number), Refused::Write, now);
+        for number in 0..TRIES as usize - 1 {
+            refusals.refused(&place("team", number), Refused::Write, start);
+            assert_eq!((waits(7, start), waits(8, start)), (None, None), "few are refused");
+        }
+        refusals.refused(&place("team", 3), Refused::Write, start);
+        let turn = PAUSE / TRIES;
+        assert_eq!(waits(7, start + turn - Duration::from_millis(1)), Some(PAUSE));
+        assert_eq!(waits(7, start + turn), None);
+        assert_eq!(waits(8, start + turn), Some(PAUSE), "its turn was taken");
+    }
+
+    #[test]
     fn settled_writes_do_not_delay_others() {
         let (refusals, now) = (CopyRefusals::default(), Instant::now());
         for number in 0..5 {

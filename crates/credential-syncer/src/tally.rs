@@ -101,3 +101,98 @@ impl Counted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally() -> Tally {
+        Tally::new(Metrics::new("0"))
+    }
+
+    fn place(namespace: &str) -> SecretKey {
+        SecretKey { namespace: namespace.into(), name: "c-app".into() }
+    }
+
+    fn account(cluster: &str) -> AccountKey {
+        AccountKey { cluster: cluster.into(), account: "app".into() }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn assert_shown(tally: &Tally, line: &str) {
+        let text = tally.metrics.text();
+        assert!(text.lines().any(|it| it.ends_with(line)), "{line} is missing in\n{text}");
+    }
+
+    #[test]
+    fn a_copy_counts_by_its_state_until_that_changes() {
+        let tally = tally();
+        for namespace in ["blues", "reds"] {
+            tally.set(&place(namespace), &[(account("c"), State::NoToken)], None);
+        }
+        assert_shown(&tally, "credentials{state=\"no_token\"} 2");
+        for _ in 0..2 {
+            tally.set(&place("blues"), &[(account("c"), State::Synced)], None);
+            assert_shown(&tally, "credentials{state=\"no_token\"} 1");
+            assert_shown(&tally, "credentials{state=\"synced\"} 1");
+        }
+        tally.set(&place("blues"), &[], None);
+        assert_shown(&tally, "credentials{state=\"synced\"} 0");
+        assert_eq!(tally.counted.lock().places.len(), 1, "nothing is kept of a place without a state");
+    }
+
+    #[test]
+    fn a_change_of_state_concerns_the_accounts_that_have_it_before_or_after() {
+        let (tally, place) = (tally(), place("team"));
+        let set = |states: &[(&str, State)]| {
+            let states: Vec<_> = states.iter().map(|(cluster, state)| (account(cluster), *state)).collect();
+            let changed = tally.set(&place, &states, None);
+            changed.iter().map(|account| account.cluster.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(set(&[("c", State::Synced), ("d", State::NameTaken)]), ["c", "d"]);
+        assert_eq!(set(&[("c", State::Synced), ("d", State::NameTaken)]), [""; 0]);
+        assert_eq!(set(&[("c", State::Synced), ("e", State::NameTaken)]), ["d", "e"]);
+        assert_eq!(set(&[("c", State::NoToken)]), ["c", "e", "c"]);
+        assert_eq!(set(&[]), ["c"]);
+    }
+
+    #[test]
+    fn the_earliest_expiry_is_that_of_the_copies_that_exist() {
+        let tally = tally();
+        let synced = [(account("c"), State::Synced)];
+        tally.set(&place("blues"), &synced, Some(at(100)));
+        tally.set(&place("reds"), &synced, Some(at(100)));
+        tally.set(&place("greens"), &synced, Some(at(200)));
+        let expiries = || {
+            let counted = tally.counted.lock();
+            counted.expiries.iter().map(|(at, copies)| (at.as_second(), *copies)).collect::<Vec<_>>()
+        };
+        assert_eq!(expiries(), [(100, 2), (200, 1)]);
+        tally.set(&place("blues"), &synced, Some(at(300)));
+        assert_eq!(expiries(), [(100, 1), (200, 1), (300, 1)]);
+        tally.set(&place("reds"), &[], None);
+        assert_eq!(expiries(), [(200, 1), (300, 1)]);
+        tally.set(&place("greens"), &synced, Some(at(400)));
+        assert_eq!(expiries(), [(300, 1), (400, 1)]);
+    }
+
+    #[test]
+    fn a_change_of_the_fleet_concerns_the_places_that_have_a_state() {
+        let tally = tally();
+        tally.set(&place("blues"), &[(account("c"), State::NoProfile)], None);
+        tally.set(&place("reds"), &[(account("d"), State::NoProfile)], None);
+        let namespaces = |name: &str| Touched::Namespaces([name.into()].into());
+        for (touched, concerned) in [
+            (Touched::Nothing, None),
+            (Touched::Cluster("c".into()), Some("blues")),
+            (Touched::Cluster("other".into()), None),
+            (namespaces("reds"), Some("reds")),
+            (namespaces("other"), None),
+        ] {
+            assert_eq!(tally.concerned(&touched), concerned.map(place).into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -373,3 +373,33 @@ fn an_object_of_a_consumer_that_is_deleted_before_its_create_is_acknowledged_is_
     ];
     assert_eq!(run_with_pauses(3234, Setting { layout: Layout::Apart, ..setting }, &of_kueue), [""; 0]);
 }
+
+#[test]
+fn what_is_deleted_while_no_watch_shows_it_is_recreated_after_the_next_list() {
+    let before = |cluster| {
+        [
+            O::CreateSet(0),
+            O::CreateSet(1),
+            O::Bind(0, 0),
+            O::Bind(1, 1),
+            O::CreateCluster(cluster),
+            O::MoveCluster(cluster, Some(cluster)),
+        ]
+    };
+    // Of consumers: the account, the two kinds of permissions, and Kueue's objects.
+    for (cluster, account, kind) in [(0, 0, 0), (0, 0, 1), (1, 1, 2), (1, 1, 3), (1, 1, 4)] {
+        let mut operations = vec![O::Start(0)];
+        operations.extend(before(cluster));
+        operations.extend([O::Wait(2000), O::Agents, O::Wait(2000), O::Stall(2)]);
+        operations.extend([O::Object(cluster, account, kind, ObjectTenant::Delete), O::Collect, O::Compact]);
+        assert_eq!(run(Setting { consumers: true, ..Setting::PLAIN }, &operations), [""; 0], "{kind}");
+    }
+    for granted in [false, true] {
+        let mut operations = vec![O::Start(0)];
+        operations.extend(before(0));
+        operations.extend([O::CreateAccount(0, 0), O::Report(0, 0, 0), O::Wait(2000), O::Stall(2)]);
+        operations.extend([O::Secret(0, 0, 0, SecretTenant::Delete), O::Compact]);
+        let means = Means { granted, leases: false };
+        assert_eq!(run(Setting { means, ..Setting::PLAIN }, &operations), [""; 0], "{granted}");
+    }
+}

@@ -1,0 +1,428 @@
+//! Moments that random schedules rarely meet, and effects that their oracle does not compare: step by step, with the
+//! real controllers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hub_sim::actor::Actor;
+use hub_sim::certificates::ONE;
+use hub_sim::consumers::DECLARATIONS;
+use hub_sim::hub::{COPIES_ROLE, MANAGER, PROFILES};
+use hub_sim::operation::{Operation as O, Others, ProfileTenant};
+use hub_sim::oracle;
+use hub_sim::process::{Gates, Means, start};
+use hub_sim::schedule::{Hubs, Setting};
+use hub_sim::world::{Fault, World};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// A hub on which two clusters are granted to a namespace each.
+struct Stage {
+    world: World,
+    others: Others,
+    means: Means,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self::with(Setting::PLAIN)
+    }
+
+    /// Consumers are declared as in the first declaration.
+    fn with_consumers() -> Self {
+        let stage = Self::with(Setting { consumers: true, ..Setting::PLAIN });
+        stage.world.lock().monitor.declared = DECLARATIONS[0];
+        stage
+    }
+
+    fn with(setting: Setting) -> Self {
+        let world = World::new(Hubs::default().of(&setting).unwrap(), 4);
+        world.lock().monitor.limited_secrets = setting.means.granted;
+        let stage = Self { others: Others::new(&world), world, means: setting.means };
+        stage.perform([O::CreateSet(0), O::CreateSet(1), O::Configure(Some(0)), O::Serve(0, Some(0))]);
+        for index in [0, 1] {
+            let cluster =
+                [O::CreateCluster(index), O::MoveCluster(index, Some(index)), O::Addon(index, true)];
+            stage.perform([O::Bind(index, index)].into_iter().chain(cluster));
+        }
+        stage
+    }
+
+    fn perform(&self, operations: impl IntoIterator<Item = O>) {
+        operations.into_iter().for_each(|operation| self.others.perform(operation));
+    }
+
+    fn start(&self, gates: Gates) {
+        let _ = start(&self.world, gates, self.means);
+    }
+
+    /// The access providers of a profile.
+    fn providers(&self, namespace: &str, cluster: &str) -> Value {
+        let state = self.world.lock();
+        let profile = state.server.object("clusterprofiles", namespace, cluster);
+        profile.map(|profile| profile["status"]["accessProviders"].clone()).unwrap_or_default()
+    }
+
+    /// Whether the account of the first cluster has a condition that says why copies are missing.
+    fn is_told_on_account(&self) -> bool {
+        let state = self.world.lock();
+        let account = state.server.object("managedserviceaccounts", "a", "c").unwrap();
+        account["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty())
+    }
+
+    /// How many Events with this reason have been published.
+    fn told(&self, reason: &str) -> usize {
+        let state = self.world.lock();
+        state.server.objects_of("events").filter(|event| event["reason"] == reason).count()
+    }
+
+    fn exists(&self, plural: &str, namespace: &str, name: &str) -> bool {
+        self.world.lock().server.object(plural, namespace, name).is_some()
+    }
+
+    /// How many requests of this method have reached the server whose path contains this.
+    fn requests(&self, method: &str, path: &str) -> usize {
+        let state = self.world.lock();
+        let is_it = |line: &&String| line.contains(&format!(" {method} ")) && line.contains(path);
+        state.monitor.trace.iter().filter(is_it).count()
+    }
+
+    fn assert_right(&self) {
+        let state = self.world.lock();
+        assert_eq!(oracle::differences(&state.server, &state.monitor), [""; 0]);
+        assert_eq!(state.monitor.violations, [""; 0]);
+    }
+}
+
+/// The entry of cluster-proxy's own controller, which publishes the whole content of the serving Secret.
+fn theirs(certificates: &str) -> Value {
+    json!([{ "name": "open-cluster-management", "cluster": {
+        "server": "https://cluster-proxy-addon-user.proxy:9092/a",
+        "certificate-authority-data": STANDARD.encode(certificates),
+        "extensions": [{
+            "name": "client.authentication.k8s.io/exec",
+            "extension": { "clusterName": "a" },
+        }],
+    } }])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_provisioner_leaves_an_entry_to_cluster_proxys_own_controller_until_a_probe_survives() {
+    let stage = Stage::new();
+    let (ocm, rival) = (Actor::new(&stage.world, "ocm"), Actor::new(&stage.world, "cluster-proxy"));
+    // Not only the certificate of the authority.
+    let served = format!("# of the user server\n{ONE}");
+    let secret = ["secrets", "proxy", "cluster-proxy-user-serving-cert"];
+    ocm.patch(secret[0], secret[1], secret[2], &json!({ "stringData": { "tls.crt": served } }));
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    let (ours, theirs) = (stage.providers("team", "a"), theirs(&served));
+    assert!(ours.is_array() && ours != theirs, "{ours}");
+
+    // It writes its entry after every write of a profile.
+    let mut written = 0;
+    let mut contest = async |time: Duration| {
+        let before = stage.requests("PATCH", PROFILES);
+        for _ in 0..time.as_secs() {
+            if stage.providers("team", "a") != theirs {
+                rival.patch_status("clusterprofiles", "team", "a", &json!({ "accessProviders": theirs }));
+                written += 1;
+            }
+            sleep(SECOND).await;
+        }
+        stage.requests("PATCH", PROFILES) - before
+    };
+    assert_eq!(contest(5 * MINUTE).await, 0, "its entry is left");
+    assert_eq!(stage.told("AccessProviderContested"), 1);
+    let probes = contest(60 * MINUTE).await;
+    assert!((5..=6).contains(&probes), "one write in ten minutes, not {probes}");
+    assert_eq!(written, 1 + probes);
+
+    // It does not work any more.
+    sleep(21 * MINUTE).await;
+    assert_eq!(stage.providers("team", "a"), ours);
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_role_for_copies_is_bound_again_as_soon_as_it_exists_again() {
+    let stage = Stage::new();
+    stage.start(Gates::ALL);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
+    let admin = Actor::new(&stage.world, "kubectl-delete");
+    admin.delete("clusterroles", "", COPIES_ROLE);
+    stage.perform([O::Collect]);
+    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE), "it is garbage-collected with its role");
+    // Attempts become rare.
+    sleep(60 * MINUTE).await;
+    admin.create("clusterroles", "ClusterRole", "", COPIES_ROLE, &json!({ "rules": [] }));
+    sleep(SECOND).await;
+    assert!(
+        stage.exists("rolebindings", "team", COPIES_ROLE)
+            && stage.exists("rolebindings", "other", COPIES_ROLE)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_permissions_that_cannot_be_listed_are_reported_and_delay_only_those_who_declare_them() {
+    let stage = Stage::with_consumers();
+    stage.world.lock().network.forbidden.push(("GET", "clusterpermissions"));
+    stage.start(Gates { consumers: true, ..Gates::ALL });
+    sleep(MINUTE).await;
+    assert_eq!(stage.told("ClusterPermissionsNotListed"), 1);
+    assert!(stage.exists("managedserviceaccounts", "a", "c"));
+    assert!(!stage.exists("managedserviceaccounts", "a-b", "b-c"));
+    stage.perform([O::Permit]);
+    sleep(10 * MINUTE).await;
+    stage.perform([O::Agents]);
+    sleep(MINUTE).await;
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_a_consumer_declares_them() {
+    for (declaration, told) in [(0, 1), (2, 0)] {
+        let stage = Stage::with_consumers();
+        stage.world.lock().monitor.declared = DECLARATIONS[declaration];
+        // The CRD of ClusterPermission.
+        stage.perform([O::RemoveCrd(2), O::Collect]);
+        stage.start(Gates { consumers: true, ..Gates::ALL });
+        sleep(MINUTE).await;
+        assert_eq!(stage.told("ClusterPermissionsNotListed"), told, "{declaration}");
+    }
+}
+
+/// Starts the processes, waits until they rest, and lets `happens` lead to a create at this path whose response is lost;
+/// its object is shown late.
+async fn a_create_without_a_response(
+    stage: impl Fn() -> Stage,
+    gates: Gates,
+    happens: O,
+    path: &str,
+) -> Stage {
+    // In some of these moments, the create is on its way.
+    for milliseconds in 0..20 {
+        let stage = stage();
+        stage.start(gates);
+        sleep(10 * SECOND).await;
+        stage.perform([happens]);
+        sleep(Duration::from_millis(milliseconds)).await;
+        stage.perform([O::Fail(Fault::Lost, 1), O::Stall(20)]);
+        sleep(5 * MINUTE).await;
+        if stage.requests("POST", path) > 1 {
+            return stage;
+        }
+    }
+    panic!("no create was repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_whose_creation_got_no_response_is_no_refused_write() {
+    let stage = || {
+        let stage = Stage::with_consumers();
+        stage.perform([O::MoveCluster(0, None)]);
+        stage
+    };
+    let (gates, path) = (Gates { consumers: true, ..Gates::NONE }, "/namespaces/a/managedserviceaccounts");
+    let stage = a_create_without_a_response(stage, gates, O::MoveCluster(0, Some(0)), path).await;
+    assert!(stage.exists("managedserviceaccounts", "a", "c"));
+    assert_eq!(stage.told("WriteRefused"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_whose_creation_got_no_response_is_no_refused_write() {
+    let stage = || {
+        let stage = Stage::new();
+        stage.perform([O::CreateAccount(0, 0)]);
+        stage
+    };
+    let path = "/namespaces/team/secrets";
+    let stage = a_create_without_a_response(stage, Gates::ALL, O::Report(0, 0, 0), path).await;
+    assert_eq!(stage.told("WriteRefused"), 0);
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_entry_is_published_in_a_new_profile_while_the_trust_anchors_cannot_be_read() {
+    let stage = Stage::new();
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    let kept = stage.providers("team", "a");
+    assert!(kept.is_array());
+    stage.perform([O::Serve(0, None)]);
+    sleep(SECOND).await;
+    stage.perform([O::CreateCluster(2), O::MoveCluster(2, Some(0)), O::Addon(2, true)]);
+    sleep(MINUTE).await;
+    assert!(stage.exists("clusterprofiles", "team", "east"));
+    assert_eq!((stage.providers("team", "a"), stage.providers("team", "east")), (kept, Value::Null));
+    stage.perform([O::Serve(0, Some(0))]);
+    sleep(SECOND).await;
+    assert!(stage.providers("team", "east").is_array());
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_ends_with_its_account_although_the_token_still_exists() {
+    let stage = Stage::new();
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+    stage.start(Gates::ALL);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("secrets", "team", "a-c"));
+    // The garbage collector does not run.
+    stage.perform([O::DeleteAccount(0, 0)]);
+    sleep(SECOND).await;
+    assert!(stage.exists("secrets", "a", "c") && !stage.exists("secrets", "team", "a-c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_problem_is_told_on_the_account_when_it_has_lasted_and_its_end_at_once_each_time() {
+    let stage = Stage::new();
+    stage.start(Gates::ALL);
+    sleep(10 * SECOND).await;
+    stage.perform([O::CreateAccount(0, 0)]);
+    for report in [0, 1] {
+        sleep(2 * SECOND).await;
+        assert!(!stage.is_told_on_account(), "its token may be about to be reported");
+        sleep(2 * SECOND).await;
+        assert!(stage.is_told_on_account());
+        stage.perform([O::Report(0, 0, report)]);
+        sleep(SECOND).await;
+        assert!(!stage.is_told_on_account() && stage.exists("secrets", "team", "a-c"));
+        stage.perform([O::Unreport(0, 0)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_profile_is_told_later_while_many_others_are_being_created() {
+    for is_busy in [false, true] {
+        let stage = Stage::new();
+        stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+        // No projector runs.
+        stage.start(Gates::CREDENTIALS);
+        let projector = Actor::new(&stage.world, "projector");
+        let spec = json!({ "displayName": "x", "clusterManager": { "name": MANAGER } });
+        for step in 0..120 {
+            if is_busy {
+                let body = json!({ "spec": spec });
+                projector.create("clusterprofiles", "ClusterProfile", "other", &format!("x{step}"), &body);
+            }
+            sleep(SECOND / 4).await;
+        }
+        assert_eq!(stage.is_told_on_account(), !is_busy);
+        sleep(20 * SECOND).await;
+        assert!(stage.is_told_on_account());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_refused_copies_the_first_that_is_accepted_releases_the_others() {
+    let stage = Stage::new();
+    stage.perform([O::CreateCluster(2), O::Refuse(0, true)]);
+    for cluster in 0..3 {
+        stage.perform([O::MoveCluster(cluster, Some(0))]);
+        stage.perform(
+            [0, 1].into_iter().flat_map(|it| [O::CreateAccount(cluster, it), O::Report(cluster, it, 0)]),
+        );
+    }
+    stage.start(Gates::ALL);
+    sleep(MINUTE).await;
+    // The account `c` of `a-b` and `b-c` of `a` have one name.
+    let copies = ["a-c", "a-b-c", "a-b-b-c", "east-c", "east-b-c"];
+    let there = || copies.iter().filter(|name| stage.exists("secrets", "team", name)).count();
+    assert_eq!((there(), stage.requests("GET", "/namespaces/team/secrets/")), (0, 0));
+    let tries = stage.requests("POST", "/namespaces/team/secrets");
+    assert!((12..=60).contains(&tries), "{tries} tries in a minute");
+    stage.perform([O::Refuse(0, false)]);
+    timeout(6 * SECOND, async {
+        while there() == 0 {
+            sleep(SECOND / 100).await;
+        }
+    })
+    .await
+    .unwrap();
+    sleep(SECOND / 2).await;
+    assert_eq!(there(), copies.len());
+    stage.assert_right();
+}
+
+/// A copy beside a syncer only: no process restores its profile or the permission.
+async fn a_copy_beside_an_admin() -> (Stage, Actor) {
+    let means = Means { granted: true, leases: false };
+    let stage = Stage::with(Setting { means, ..Setting::PLAIN });
+    stage.perform([O::CreateAccount(0, 0)]);
+    let rights = start(&stage.world, Gates::RIGHTS, means);
+    sleep(10 * SECOND).await;
+    stage.world.kill(rights);
+    stage.perform([O::Report(0, 0, 0), O::Profile(0, 0, ProfileTenant::CreateOurs)]);
+    stage.start(Gates::CREDENTIALS);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("secrets", "team", "a-c"));
+    let admin = Actor::new(&stage.world, "admin");
+    (stage, admin)
+}
+
+const COPIES: &str = "/namespaces/team/secrets/";
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_whose_profile_and_permission_are_gone_is_given_up_after_a_while_without_a_finding() {
+    let (stage, admin) = a_copy_beside_an_admin().await;
+    admin.delete("rolebindings", "team", COPIES_ROLE);
+    stage.perform([O::Profile(0, 0, ProfileTenant::Delete)]);
+    sleep(2 * MINUTE).await;
+    assert!(stage.requests("DELETE", COPIES) > 10, "the permission may return");
+    sleep(8 * MINUTE).await;
+    let before = stage.requests("DELETE", COPIES);
+    sleep(30 * MINUTE).await;
+    assert_eq!((stage.requests("DELETE", COPIES) - before, stage.told("WriteRefused")), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_cannot_be_deleted_is_a_finding_while_its_profile_or_its_permission_exists() {
+    let (stage, admin) = a_copy_beside_an_admin().await;
+    admin.delete("rolebindings", "team", COPIES_ROLE);
+    stage.perform([O::Unbind(0, 0)]);
+    sleep(MINUTE).await;
+    assert_eq!(stage.told("WriteRefused"), 1, "the profile exists");
+    assert!(stage.requests("DELETE", COPIES) > 5);
+
+    let (stage, _) = a_copy_beside_an_admin().await;
+    stage.world.lock().network.forbidden.push(("DELETE", "secrets"));
+    stage.perform([O::Profile(0, 0, ProfileTenant::Delete)]);
+    sleep(MINUTE).await;
+    assert_eq!(stage.told("WriteRefused"), 1, "the permission exists");
+    stage.perform([O::Permit]);
+    sleep(10 * SECOND).await;
+    assert!(!stage.exists("secrets", "team", "a-c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_that_a_webhook_undoes_is_a_finding_and_is_not_repeated_without_end() {
+    let stage = Stage::new();
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+    stage.start(Gates::ALL);
+    sleep(10 * SECOND).await;
+    stage.world.change(|server| server.undone_in = Some("team".to_owned()));
+    stage.perform([O::Report(0, 0, 1)]);
+    sleep(10 * MINUTE).await;
+    let patches = stage.requests("PATCH", COPIES);
+    assert!((1..=20).contains(&patches), "{patches} patches in ten minutes");
+    assert_eq!(stage.told("WriteRefused"), 1);
+    stage.world.change(|server| server.undone_in = None);
+    stage.perform([O::Report(0, 0, 2)]);
+    sleep(SECOND).await;
+    let hub = stage.world.lock();
+    let token =
+        |namespace, name| hub.server.object("secrets", namespace, name).unwrap()["data"]["token"].clone();
+    assert_eq!(token("team", "a-c"), token("a", "c"));
+}
