@@ -127,7 +127,7 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
         self.absent();
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         if !self.seen {
             self.absent();
         }
@@ -151,7 +151,7 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
         self.set(key, false);
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         self.0.addons_listed();
     }
 }
@@ -223,7 +223,7 @@ impl<K: Holder> Sink<K> for CertificateSink {
         self.absent();
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         if !self.seen {
             self.absent();
         }

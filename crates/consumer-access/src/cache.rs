@@ -100,9 +100,9 @@ impl<K: CacheKey> ObjectCache<K> {
         self.writes.entry(watch.clone()).or_default().begin_list();
     }
 
-    /// The list is complete: what it lacks is gone, although the watch never showed that.
-    pub(crate) fn end_list(&mut self, watch: &WatchName, is_shown: impl Fn(&K) -> bool) {
-        for key in self.writes.entry(watch.clone()).or_default().end_list() {
+    /// The list of this resourceVersion is complete: what it lacks is gone, although the watch never showed that.
+    pub(crate) fn end_list(&mut self, watch: &WatchName, version: &str, is_shown: impl Fn(&K) -> bool) {
+        for key in self.writes.entry(watch.clone()).or_default().end_list(version) {
             self.forget(&key);
         }
         self.listed.insert(watch.clone());
@@ -178,8 +178,9 @@ impl<K: CacheKey> ObjectCache<K> {
         key: &K,
         object: ObservedObject,
     ) {
+        let version = object.version.resource_version.clone();
         if self.store(settings, key, object, false) {
-            self.writes.entry(watch.clone()).or_default().wrote(key);
+            self.writes.entry(watch.clone()).or_default().wrote(key, &version);
         }
     }
 
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(version(&cache, &key).as_deref(), Some("8"));
         cache.begin_list(&ALL);
         cache.show(&settings, &ALL, &key, object("one", "3"));
-        cache.end_list(&ALL, |_| true);
+        cache.end_list(&ALL, "1", |_| true);
         assert_eq!(version(&cache, &key).as_deref(), Some("3"));
     }
 
@@ -281,7 +282,7 @@ mod tests {
         }
         cache.begin_list(&ALL);
         cache.wrote(&settings, &ALL, &later, object("one", "6"));
-        cache.end_list(&ALL, |_| true);
+        cache.end_list(&ALL, "1", |_| true);
         assert_eq!(cache.ours().collect::<Vec<_>>(), [&later]);
     }
 
@@ -295,7 +296,7 @@ mod tests {
             assert!(!cache.is_listed(watch));
             cache.begin_list(watch);
             cache.show(&settings, watch, key, object("one", "1"));
-            cache.end_list(watch, |shown| shown == key);
+            cache.end_list(watch, "1", |shown| shown == key);
             assert!(cache.is_listed(watch));
         }
         cache.unlist(&ALL, |shown| *shown == key);
@@ -341,7 +342,7 @@ mod tests {
         // The list may be older than the create: the watch shows the object if it exists.
         cache.creating(&key);
         cache.begin_list(&ALL);
-        cache.end_list(&ALL, |_| true);
+        cache.end_list(&ALL, "1", |_| true);
         assert!(!cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
         assert!(cache.get(&key).is_none());
         cache.wrote(&settings, &ALL, &key, object("two", "4"));
@@ -364,7 +365,7 @@ mod tests {
         let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
         let mut cache = ObjectCache::default();
         cache.creating(&key);
-        cache.end_list(&WatchName(Some("other".into())), |_| false);
+        cache.end_list(&WatchName(Some("other".into())), "1", |_| false);
         assert!(cache.created(&settings, &ALL, &key, Some(object("one", "1"))));
     }
 

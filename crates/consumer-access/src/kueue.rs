@@ -228,8 +228,8 @@ impl Sink<DynamicObject> for KueueSink {
         self.store.state.lock().cache_mut(&self.example).begin_list(&ALL);
     }
 
-    fn listed(&mut self) {
-        self.store.state.lock().cache_mut(&self.example).end_list(&ALL, |_| true);
+    fn listed(&mut self, version: &str) {
+        self.store.state.lock().cache_mut(&self.example).end_list(&ALL, version, |_| true);
         if self.store.host.is_working() {
             self.store.queue_everything(&self.store.fleet.read());
         }

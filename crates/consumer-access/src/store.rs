@@ -228,10 +228,10 @@ impl Store {
         self.state.lock().cache_mut(kind).begin_list(watch);
     }
 
-    /// A list of this kind is complete.
-    pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName) {
+    /// A list of this kind is complete, of this resourceVersion.
+    pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, version: &str) {
         let mut state = self.state.lock();
-        state.cache_mut(kind).end_list(watch, |key| watch_of(kind, key) == *watch);
+        state.cache_mut(kind).end_list(watch, version, |key| watch_of(kind, key) == *watch);
         self.set_failing(state, watch, false);
         if self.host.is_working() {
             self.queue_everything();

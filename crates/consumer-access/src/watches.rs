@@ -57,8 +57,8 @@ impl Sink<DynamicObject> for ObjectSink {
         self.store.listing(self.kind, &self.watch);
     }
 
-    fn listed(&mut self) {
-        self.store.listed(self.kind, &self.watch);
+    fn listed(&mut self, version: &str) {
+        self.store.listed(self.kind, &self.watch, version);
     }
 
     fn refused(&mut self) {

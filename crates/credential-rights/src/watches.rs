@@ -88,7 +88,7 @@ impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
         self.0.remove_account(&AccountKey::from(key));
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         self.0.accounts_listed();
     }
 }
@@ -108,7 +108,7 @@ impl Sink<RoleBinding> for RoleBindingSink {
         self.0.set_binding(&Namespace::new(key.namespace.clone()), None);
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         self.0.bindings_listed();
     }
 }
@@ -130,7 +130,7 @@ impl Sink<ClusterRole> for TokensRoleSink {
         self.store.set_tokens_role(Known::Absent);
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         if !self.seen {
             self.store.set_tokens_role(Known::Absent);
         }
@@ -155,7 +155,7 @@ impl Sink<Role> for ConsumerRoleSink {
         self.store.set_consumer_role(&self.role, Known::Absent);
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         if !self.seen {
             self.store.set_consumer_role(&self.role, Known::Absent);
         }
@@ -179,7 +179,7 @@ impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRoleSink {
         self.store.set_copies_role(Known::Absent);
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         if !self.seen {
             self.store.set_copies_role(Known::Absent);
         }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::memory::Unwatched;
-use crate::store::{COPIES, Store};
+use crate::store::{COPIES, Store, recognize};
 
 /// Number of workers.
 const WORKERS: usize = 16;
@@ -110,10 +110,8 @@ impl CopyWriter {
         let (plan, version, expires) = self.store.change(|fleet, index| {
             index.set_served_versions(served);
             let plan = if retries { plan_again(index, fleet, place) } else { plan(index, fleet, place) };
+            recognize(index, place, &plan);
             let version = index.copy(place).map(|observed| observed.version.clone());
-            if let (true, Some(version), Some(account)) = (plan.is_exact, &version, &plan.holder) {
-                index.set_made(place, Some(Made { uid: version.uid.clone(), account: account.clone() }));
-            }
             let expires = plan.synced().and_then(|account| index.expiry(account));
             (plan, version, expires)
         });
@@ -186,7 +184,7 @@ impl CopyWriter {
                 info!(copy = %place, "deleted");
                 // The response contains an object that a finalizer delays.
                 let Some(held) = response.left() else {
-                    self.store.mark_deleted(place, version.uid);
+                    self.store.mark_deleted(place, &version.uid);
                     return Ok(None);
                 };
                 held

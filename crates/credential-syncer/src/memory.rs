@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hub_api::names::{Namespace, SecretKey};
+use hub_core::version::Version;
 use hub_runtime::watch::OwnWrites;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -110,16 +111,16 @@ impl Memory {
         self.0.lock().unwatched.remove(place);
     }
 
-    /// Records that we deleted the copy with this uid, which this watch will show.
-    pub(crate) fn deleted(&self, watch: Option<&Namespace>, place: &SecretKey, uid: String) {
+    /// Records that we deleted the copy in this version, which this watch will show.
+    pub(crate) fn deleted(&self, watch: Option<&Namespace>, place: &SecretKey, version: &Version) {
         let mut kept = self.0.lock();
-        kept.deleted.insert(place.clone(), (uid, Instant::now()));
-        kept.writes(watch).wrote(place);
+        kept.deleted.insert(place.clone(), (version.uid.clone(), Instant::now()));
+        kept.writes(watch).wrote(place, &version.resource_version);
     }
 
-    /// Records that we wrote a copy, which this watch will show.
-    pub(crate) fn wrote(&self, watch: Option<&Namespace>, place: &SecretKey) {
-        self.0.lock().writes(watch).wrote(place);
+    /// Records that we wrote a copy, which this watch will show in this version.
+    pub(crate) fn wrote(&self, watch: Option<&Namespace>, place: &SecretKey, version: &Version) {
+        self.0.lock().writes(watch).wrote(place, &version.resource_version);
     }
 
     /// Records that a write to a place has been sent.
@@ -138,9 +139,9 @@ impl Memory {
         self.0.lock().writes(watch).begin_list();
     }
 
-    /// Records that the list of a watch is complete. Returns what we wrote before it began and no longer exists.
-    pub(crate) fn end_list(&self, watch: Option<&Namespace>) -> Vec<SecretKey> {
-        self.0.lock().writes(watch).end_list()
+    /// Records that the list of a watch is complete, of this resourceVersion. Returns what we wrote and no longer exists.
+    pub(crate) fn end_list(&self, watch: Option<&Namespace>, version: &str) -> Vec<SecretKey> {
+        self.0.lock().writes(watch).end_list(version)
     }
 
     /// Records a Secret that a watch shows. Returns whether it applies regardless of its version: a list may show another
@@ -199,6 +200,10 @@ mod tests {
         SecretKey { namespace: "team".into(), name: "c-app".into() }
     }
 
+    fn version(uid: &str, version: &str) -> Version {
+        Version { uid: uid.to_owned(), resource_version: version.to_owned() }
+    }
+
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
@@ -244,7 +249,7 @@ mod tests {
     async fn a_new_copy_waits_until_the_watch_has_shown_the_deletion_of_the_old_one() {
         let memory = Memory::default();
         let is_deleted = || memory.is_deleted(&place(), "one");
-        memory.deleted(None, &place(), "one".to_owned());
+        memory.deleted(None, &place(), &version("one", "1"));
         assert!(is_deleted() && !memory.is_deleted(&place(), "two"));
         advance(seconds(10)).await;
         assert_eq!(memory.wait_for_end(&place()), Some(seconds(20)));
@@ -252,7 +257,7 @@ mod tests {
         assert!(!is_deleted());
         assert_eq!(memory.wait_for_end(&place()), None);
 
-        memory.deleted(None, &place(), "one".to_owned());
+        memory.deleted(None, &place(), &version("one", "1"));
         advance(END_PAUSE).await;
         assert!(is_deleted());
         assert_eq!(memory.wait_for_end(&place()), None, "not for ever");
@@ -262,7 +267,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_we_deleted_exists_if_a_list_shows_it_and_not_if_a_late_event_does() {
         let memory = Memory::default();
-        memory.deleted(None, &place(), "one".to_owned());
+        memory.deleted(None, &place(), &version("one", "1"));
         assert!(!memory.shown(None, &place()));
         assert!(memory.is_deleted(&place(), "one"));
         memory.begin_list(None);
@@ -273,11 +278,11 @@ mod tests {
     #[test]
     fn what_we_wrote_before_a_list_of_its_watch_and_is_not_in_it_is_gone() {
         let (memory, other) = (Memory::default(), Namespace::from("other"));
-        memory.wrote(None, &place());
+        memory.wrote(None, &place(), &version("one", "1"));
         memory.begin_list(Some(&other));
-        assert!(memory.end_list(Some(&other)).is_empty());
+        assert!(memory.end_list(Some(&other), "5").is_empty());
         memory.begin_list(None);
-        assert_eq!(memory.end_list(None), [place()]);
+        assert_eq!(memory.end_list(None, "5"), [place()]);
     }
 
     #[test]
@@ -292,7 +297,7 @@ mod tests {
 
         // It does not apply to what was written after the list began.
         memory.begin_list(None);
-        memory.wrote(None, &place());
+        memory.wrote(None, &place(), &version("one", "1"));
         assert!(!memory.ended(None, &place()));
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
-use hub_core::credential::plan::plan;
+use hub_core::credential::index::{CredentialIndex, Made, ProfileMetadata};
+use hub_core::credential::plan::{CopyPlan, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::note::Subject;
@@ -106,11 +106,17 @@ impl Store {
         self.accounts.add_all(accounts);
     }
 
-    /// Queues copies. Deletions go first.
+    /// Queues copies. Deletions go first. A copy is recognized here already, since the response to its creation may never
+    /// arrive.
     fn queue_copies(&self, fleet: &Fleet, places: impl IntoIterator<Item = SecretKey>) {
         for place in places {
-            let priority = Priority::of_copy(&plan(&self.index.lock(), fleet, &place));
-            self.copies.add_with(place, priority);
+            let plan = {
+                let mut index = self.index.lock();
+                let plan = plan(&index, fleet, &place);
+                recognize(&mut index, &place, &plan);
+                plan
+            };
+            self.copies.add_with(place, Priority::of_copy(&plan));
         }
     }
 
@@ -235,9 +241,9 @@ impl Store {
         self.reach_again();
     }
 
-    /// Records that the list of the copies is complete: of all, or of one namespace.
-    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>) {
-        for place in self.memory.end_list(namespace.as_ref()) {
+    /// Records that the list of the copies of this resourceVersion is complete: of all, or of one namespace.
+    pub(crate) fn copies_listed(&self, namespace: Option<Namespace>, version: &str) {
+        for place in self.memory.end_list(namespace.as_ref(), version) {
             self.gone(place);
         }
         if self.change(|_, index| index.copies_listed(namespace)) {
@@ -249,9 +255,9 @@ impl Store {
     pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) {
         let mut index = self.index.lock();
         // The watch does not show Secrets without the label.
-        let is_watched = observed.is_labelled;
+        let (is_watched, version) = (observed.is_labelled, observed.version.clone());
         if self.is_current(&index, place, &observed) && index.apply_copy(place, observed) && is_watched {
-            self.memory.wrote(self.watch_of(place), place);
+            self.memory.wrote(self.watch_of(place), place, &version);
         }
     }
 
@@ -282,13 +288,13 @@ impl Store {
     }
 
     /// Records that our delete was accepted. Its event may have arrived before its response.
-    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: String) {
+    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str) {
         let mut index = self.index.lock();
         index.set_made(place, None);
         let Some(known) = index.copy(place).filter(|known| known.version.uid == uid) else { return };
         // The watch does not show the deletion of a Secret without the label.
         if known.is_labelled {
-            self.memory.deleted(self.watch_of(place), place, uid);
+            self.memory.deleted(self.watch_of(place), place, &known.version);
         } else {
             self.memory.end_of_unwatched(place);
         }
@@ -365,5 +371,13 @@ impl Store {
         if self.access != SecretAccess::Cluster && self.host.is_working() {
             self.reach.notify_one();
         }
+    }
+}
+
+/// A Secret that is exactly as we write it is known by its uid from then on, even if it loses every mark.
+pub(crate) fn recognize(index: &mut CredentialIndex, place: &SecretKey, plan: &CopyPlan) {
+    let uid = index.copy(place).map(|observed| observed.version.uid.clone());
+    if let (true, Some(uid), Some(account)) = (plan.is_exact, uid, plan.holder.clone()) {
+        index.set_made(place, Some(Made { uid, account }));
     }
 }

@@ -100,7 +100,7 @@ impl Sink<ManagedServiceAccount> for AccountSink {
         self.0.delete_account(AccountKey::from(key));
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         self.0.accounts_listed();
     }
 }
@@ -122,7 +122,7 @@ impl Sink<Secret> for TokenSink {
         self.store.delete_source(AccountKey::from(key));
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         self.store.sources_listed(self.account.clone());
     }
 }
@@ -151,8 +151,8 @@ impl Sink<Secret> for CopySink {
         self.store.copies_listing(self.namespace.as_ref());
     }
 
-    fn listed(&mut self) {
-        self.store.copies_listed(self.namespace.clone());
+    fn listed(&mut self, version: &str) {
+        self.store.copies_listed(self.namespace.clone(), version);
     }
 }
 

@@ -290,8 +290,10 @@ impl Profiles {
     /// Stores a profile from the response to an own request.
     fn observe(&self, key: &ProfileKey, profile: &StoredProfile) {
         let mut writes = self.writes.lock();
-        if self.take(key, ObservedProfile::of(profile), false) {
-            writes.wrote(key);
+        let observed = ObservedProfile::of(profile);
+        let version = observed.resource_version.clone();
+        if self.take(key, observed, false) {
+            writes.wrote(key, &version);
         }
     }
 
@@ -324,8 +326,8 @@ impl Profiles {
                 && is_newer(&observed.resource_version, &known.observed.resource_version)
         });
         if is_later {
+            writes.wrote(key, &observed.resource_version);
             cache.put(key, observed);
-            writes.wrote(key);
         }
     }
 
@@ -336,8 +338,8 @@ impl Profiles {
         let deleted = cache.get(key).filter(|known| known.observed.uid == uid);
         if let Some(mut observed) = deleted.map(|known| known.observed.clone()) {
             observed.terminating = true;
+            writes.wrote(key, &observed.resource_version);
             cache.put(key, observed);
-            writes.wrote(key);
         }
     }
 
@@ -435,9 +437,9 @@ impl Sink<StoredProfile> for ProfileSink {
         }
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, version: &str) {
         if let Some(profiles) = &self.cached {
-            let gone = profiles.writes.lock().end_list();
+            let gone = profiles.writes.lock().end_list(version);
             for key in gone {
                 profiles.gone(key);
             }

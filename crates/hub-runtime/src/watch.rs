@@ -91,8 +91,8 @@ pub trait Sink<K>: Send + 'static {
     /// A list begins, or begins again after an incomplete one. Its objects apply regardless of their resourceVersions:
     /// the hub may have another history than before (see [`OwnWrites`]).
     fn listing(&mut self) {}
-    /// A list is complete: what it has not shown does not exist.
-    fn listed(&mut self) {}
+    /// A list is complete, and shows the hub at this resourceVersion: what it has not shown does not exist.
+    fn listed(&mut self, _version: &str) {}
     /// The API server refuses a list or a watch for lack of permission.
     fn refused(&mut self) {}
     /// The API server does not serve the kind: its CRD is missing.

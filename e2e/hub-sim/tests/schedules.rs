@@ -403,3 +403,24 @@ fn what_is_deleted_while_no_watch_shows_it_is_recreated_after_the_next_list() {
         assert_eq!(run(Setting { means, ..Setting::PLAIN }, &operations), [""; 0], "{granted}");
     }
 }
+
+#[test]
+fn a_copy_that_is_stripped_while_its_creation_gets_no_response_is_replaced() {
+    let operations = vec![
+        (O::Start(0), 458),
+        (O::CreateSet(0), 0),
+        (O::Bind(0, 0), 93),
+        (O::CreateCluster(1), 743),
+        (O::CreateAccount(1, 1), 149),
+        (O::Report(1, 1, 0), 768),
+        // The cluster is granted.
+        (O::Select(0, 1), 0),
+        (O::Fail(Fault::Hung, 5), 85),
+        (O::Secret(0, 1, 1, SecretTenant::Disown), 0),
+        (O::Report(1, 1, 213), 0),
+    ];
+    for seed in 0..4 {
+        let schedule = Schedule { seed, setting: Setting::PLAIN, operations: operations.clone() };
+        assert_eq!(shrink::run(&schedule, &Hubs::default()), [""; 0], "seed {seed}");
+    }
+}

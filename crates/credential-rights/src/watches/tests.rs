@@ -137,14 +137,14 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.binding(&team), Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
-    bindings.listed();
+    bindings.listed("1");
     assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
 
     let mut role = CopiesRoleSink { store: Arc::clone(&store), seen: false };
     role.apply(&in_team(), Ok(copies_role()));
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.copies_role(), Known::Present("uid of copies".to_owned()));
-    role.listed();
+    role.listed("1");
     assert_eq!(queued(&store).await, [""; 0], "the list has shown it");
     role.delete(&in_team());
     assert_eq!(
@@ -154,7 +154,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     role.apply(&in_team(), Ok(copies_role()));
     role.delete(&in_team());
     queued(&store).await;
-    role.listed();
+    role.listed("1");
     assert_eq!(
         (queued(&store).await, store.copies_role()),
         (vec!["copies in team".to_owned()], Known::Absent)
@@ -168,29 +168,29 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
 async fn a_role_that_a_list_does_not_show_is_missing() {
     let store = store();
     let mut tokens = TokensRoleSink { store: Arc::clone(&store), seen: false };
-    tokens.listed();
+    tokens.listed("1");
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
     tokens.apply(&in_team(), Ok(cluster_role(1)));
-    tokens.listed();
+    tokens.listed("1");
     let present = Known::Present(cluster_role(1).into());
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], present));
     tokens.delete(&in_team());
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], Known::Absent));
-    tokens.listed();
+    tokens.listed("1");
     assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
 
     let consumer = settings().consumer_roles[0].clone();
     let shown = |store: &Store| store.plan_consumer(&consumer).1;
     let mut of_consumer = ConsumerRoleSink { store: Arc::clone(&store), role: consumer.clone(), seen: false };
-    of_consumer.listed();
+    of_consumer.listed("1");
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
     of_consumer.apply(&in_team(), Ok(role(1)));
-    of_consumer.listed();
+    of_consumer.listed("1");
     let uid = Some("uid of app".to_owned());
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], uid));
     of_consumer.delete(&in_team());
     assert_eq!((queued(&store).await, shown(&store)), (vec!["Role team/app".to_owned()], None));
-    of_consumer.listed();
+    of_consumer.listed("1");
     assert_eq!(queued(&store).await, ["Role team/app"], "it was shown before it was deleted");
 }
 

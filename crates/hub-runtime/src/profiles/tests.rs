@@ -46,13 +46,38 @@ async fn a_list_counts_whatever_its_version_and_an_event_only_if_it_is_newer() {
     for (listed, is_new) in [(9, false), (3, true), (3, false)] {
         sink.listing();
         assert_eq!(profiles.show(&key(), observed("a", listed)), is_new, "version {listed}");
-        sink.listed();
+        sink.listed("9");
     }
     assert_eq!(cached(profiles), Some(version("a", 3)));
     profiles.observe(&key(), &object("a", 4));
     sink.listing();
-    sink.listed();
+    sink.listed("9");
     assert_eq!(cached(profiles), None, "what was written before the list is not in it");
+}
+
+#[tokio::test]
+async fn what_is_written_during_a_list_that_includes_it_exists_only_if_the_list_shows_it() {
+    let process = process();
+    let profiles = &process.shared().profiles;
+    let mut sink = ProfileSink { cached: Some(Arc::clone(profiles)), followers: Vec::new() };
+    for (listed, exists) in [("4", true), ("5", false), ("6", false)] {
+        sink.listing();
+        profiles.observe(&key(), &object("a", 5));
+        sink.listed(listed);
+        assert_eq!(cached(profiles).is_some(), exists, "created as version 5, listed as of version {listed}");
+        profiles.forget(&key(), None);
+    }
+    profiles.show(&key(), observed("a", 5));
+    sink.listing();
+    profiles.mark_deleted(&key(), "a");
+    // The watch has shown it before, and the list does not.
+    sink.delete(&ObjectKey { namespace: "app".into(), name: "c1".into() });
+    sink.listed("7");
+    assert_eq!(
+        cached(profiles),
+        None,
+        "our delete was processed before the list, and its response read after it began"
+    );
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ impl Sink<CustomResourceDefinition> for Versions {
 
     fn delete(&mut self, _: &ObjectKey) {}
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _: &str) {
         // The CustomResourceDefinition does not exist or is not readable: the watch on profiles need not wait for it.
         self.0.settle();
     }
@@ -110,10 +110,10 @@ mod tests {
     #[tokio::test]
     async fn without_a_definition_no_caller_waits() {
         let versions = ServedVersion::default();
-        Versions(versions.clone()).listed();
+        Versions(versions.clone()).listed("1");
         assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
         assert_eq!(seen(&versions, &[("v1alpha2", true)]), ProfileVersion::V1alpha2);
-        Versions(versions.clone()).listed();
+        Versions(versions.clone()).listed("1");
         assert_eq!(versions.current(), ProfileVersion::V1alpha2);
     }
 }

@@ -151,7 +151,7 @@ impl<S, D> Follower<S, D> {
             token = list.continue_.filter(|token| !token.is_empty());
             if token.is_none() {
                 let version = version.ok_or(WatchError::NoVersion)?;
-                history.end_list();
+                history.end_list(&version);
                 endpoint.page.grow();
                 self.sync.mark_synced();
                 return Ok(version);

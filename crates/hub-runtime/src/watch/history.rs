@@ -30,8 +30,8 @@ impl<S> History<S> {
         self.sink.listing();
     }
 
-    /// The list is complete.
-    pub(super) fn end_list<K>(&mut self)
+    /// The list of this resourceVersion is complete.
+    pub(super) fn end_list<K>(&mut self, version: &str)
     where
         S: Sink<K>,
     {
@@ -44,7 +44,7 @@ impl<S> History<S> {
             is_there
         });
         known.shrink_to(known.len().saturating_mul(2));
-        sink.listed();
+        sink.listed(version);
     }
 
     /// The API server refuses a list or a watch for lack of permission.
@@ -104,7 +104,7 @@ mod tests {
         fn delete(&mut self, key: &ObjectKey) {
             self.0.lock().push(format!("delete {}/{}", key.namespace, key.name));
         }
-        fn listed(&mut self) {
+        fn listed(&mut self, _: &str) {
             self.0.lock().push("listed".to_owned());
         }
     }
@@ -132,7 +132,7 @@ mod tests {
                         history.apply(object(name));
                     }
                     if matches!(step, Step::List(_)) {
-                        history.end_list();
+                        history.end_list("1");
                     }
                 }
                 Step::Apply(name) => history.apply(object(name)),
@@ -177,7 +177,7 @@ mod tests {
         history.apply(
             Whole::default().decode(br#"{"metadata":{"namespace":"ns","name":"a"},"data":7}"#).unwrap(),
         );
-        history.end_list();
+        history.end_list("1");
         assert_eq!(*recorder.0.lock(), ["apply ns/a unreadable", "listed"]);
     }
 }

@@ -7,19 +7,31 @@
 //!   what was written after it began. A write whose response arrived before is in the list, because the API server
 //!   lists nothing older than what it has acknowledged.
 //! - *What does a list delete?* The watch deletes only what it has shown itself. If an object was written here and
-//!   deleted by another client while the watch was down, only the cache knows that it existed.
+//!   deleted by another client while the watch was down, only the cache knows that it existed. Of what was written after
+//!   the list began, it deletes what its own version includes: no event will show that. What is later has events.
 
 use std::collections::HashMap;
 use std::hash::Hash;
+
+use super::is_newer;
 
 /// The keys of objects that this process wrote and the watch has not shown since. The set is small: events follow
 /// writes.
 #[derive(Debug)]
 pub struct OwnWrites<K> {
-    /// Each key with the number of lists that had begun when it was written.
-    written: HashMap<K, u32>,
+    written: HashMap<K, Written>,
     lists: u32,
     listing: bool,
+}
+
+#[derive(Debug)]
+struct Written {
+    /// The number of lists that had begun.
+    lists: u32,
+    /// The resourceVersion of the object.
+    version: String,
+    /// Whether the current list shows the object, in whatever state.
+    is_listed: bool,
 }
 
 impl<K> Default for OwnWrites<K> {
@@ -29,9 +41,11 @@ impl<K> Default for OwnWrites<K> {
 }
 
 impl<K: Clone + Eq + Hash> OwnWrites<K> {
-    /// The cache has stored the response to an own write.
-    pub fn wrote(&mut self, key: &K) {
-        self.written.insert(key.clone(), self.lists);
+    /// The cache has stored the response to an own write, which shows this resourceVersion; or has accepted our delete of
+    /// an object with this one.
+    pub fn wrote(&mut self, key: &K, version: &str) {
+        let written = Written { lists: self.lists, version: version.to_owned(), is_listed: false };
+        self.written.insert(key.clone(), written);
     }
 
     /// A list begins.
@@ -42,31 +56,37 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
 
     /// The watch shows an object. Returns whether it replaces the cached one regardless of its version.
     pub fn shown(&mut self, key: &K) -> bool {
-        let counts = self.seen(key);
+        let counts = self.seen(key, true);
         self.listing && counts
     }
 
     /// The watch shows that an object was deleted. Returns whether the deletion applies: a list does not show what was
     /// written after it began.
     pub fn ended(&mut self, key: &K) -> bool {
-        self.seen(key)
+        self.seen(key, false)
     }
 
     /// Forgets a key that the watch shows, unless it was written during the current list; returns whether it is
     /// forgotten.
-    fn seen(&mut self, key: &K) -> bool {
-        let is_later = self.listing && self.written.get(key) == Some(&self.lists);
-        if !is_later {
-            self.written.remove(key);
+    fn seen(&mut self, key: &K, is_listed: bool) -> bool {
+        let lists = self.lists;
+        if let Some(later) = self.written.get_mut(key).filter(|it| self.listing && it.lists == lists) {
+            later.is_listed = is_listed;
+            return false;
         }
-        !is_later
+        self.written.remove(key);
+        true
     }
 
-    /// The list is complete. Returns the keys written before it began that it does not show: they are deleted.
-    pub fn end_list(&mut self) -> Vec<K> {
+    /// The list is complete, and shows the hub at this resourceVersion. Returns the keys that it does not show and does
+    /// include: they are deleted.
+    pub fn end_list(&mut self, version: &str) -> Vec<K> {
         self.listing = false;
         let lists = self.lists;
-        self.written.extract_if(|_, written| *written != lists).map(|(key, _)| key).collect()
+        let is_gone = |written: &Written| {
+            written.lists != lists || !written.is_listed && !is_newer(&written.version, version)
+        };
+        self.written.extract_if(|_, written| is_gone(written)).map(|(key, _)| key).collect()
     }
 }
 
@@ -77,14 +97,14 @@ mod tests {
     #[test]
     fn a_list_replaces_what_was_written_before_it_began_and_nothing_later() {
         let mut writes = OwnWrites::default();
-        writes.wrote(&"before");
+        writes.wrote(&"before", "1");
         writes.begin_list();
-        writes.wrote(&"during");
+        writes.wrote(&"during", "9");
         assert!(writes.shown(&"before"));
         assert!(writes.shown(&"never"));
         assert!(!writes.shown(&"during"));
         assert!(!writes.ended(&"during"));
-        assert!(writes.end_list().is_empty());
+        assert!(writes.end_list("5").is_empty());
         assert!(writes.ended(&"during"));
     }
 
@@ -92,33 +112,51 @@ mod tests {
     fn an_event_replaces_nothing_newer() {
         let mut writes = OwnWrites::default();
         writes.begin_list();
-        writes.end_list();
+        writes.end_list("5");
         assert!(!writes.shown(&"a"));
     }
 
     #[test]
     fn what_we_wrote_and_a_later_list_does_not_show_is_gone() {
         let mut writes = OwnWrites::default();
-        writes.wrote(&"gone");
-        writes.wrote(&"there");
-        writes.wrote(&"seen");
+        writes.wrote(&"gone", "1");
+        writes.wrote(&"there", "1");
+        writes.wrote(&"seen", "1");
         writes.shown(&"seen");
         writes.begin_list();
-        writes.wrote(&"during");
+        writes.wrote(&"during", "9");
         writes.shown(&"there");
-        assert_eq!(writes.end_list(), ["gone"]);
+        assert_eq!(writes.end_list("5"), ["gone"]);
         // Until it is shown, or the next list does not show it either.
         writes.begin_list();
-        assert_eq!(writes.end_list(), ["during"]);
+        assert_eq!(writes.end_list("5"), ["during"]);
+    }
+
+    #[test]
+    fn what_was_written_during_a_list_that_includes_it_and_does_not_show_it_is_gone() {
+        let mut writes = OwnWrites::default();
+        writes.begin_list();
+        for (key, version) in [("created", "4"), ("deleted", "5"), ("shown", "4"), ("later", "6")] {
+            writes.wrote(&key, version);
+        }
+        assert!(!writes.ended(&"deleted"), "nobody knows yet what the list includes");
+        assert!(!writes.shown(&"shown"));
+        let mut gone = writes.end_list("5");
+        gone.sort_unstable();
+        assert_eq!(gone, ["created", "deleted"]);
+        // The others have events.
+        assert!(writes.ended(&"shown") && writes.ended(&"later"));
+        writes.begin_list();
+        assert_eq!(writes.end_list("9"), [""; 0]);
     }
 
     #[test]
     fn a_list_that_breaks_off_ends_nothing() {
         let mut writes = OwnWrites::default();
-        writes.wrote(&"a");
+        writes.wrote(&"a", "1");
         writes.begin_list();
         writes.begin_list();
         assert!(writes.shown(&"a"));
-        assert!(writes.end_list().is_empty());
+        assert!(writes.end_list("5").is_empty());
     }
 }
