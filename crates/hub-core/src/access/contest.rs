@@ -9,7 +9,7 @@
 //! profile that the provisioner replaces as a probe, so that both together write at most one profile per probe. The
 //! owner of the index has a clock and begins probes ([`AccessIndex::probe_contest`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -38,8 +38,9 @@ const NAMESPACES: [&str; 4] = [
 pub(super) struct Contest {
     /// The content of the serving Secret, which the controller publishes as a whole.
     served: Option<Served>,
-    /// The profiles that have lacked its entry since the contest began or could have begun.
-    without: BTreeSet<ProfileKey>,
+    /// The profiles that have lacked its entry since the contest began or could have begun, each with the
+    /// resourceVersion, if that is a number.
+    without: BTreeMap<ProfileKey, Option<u64>>,
     /// Whether the controller has written its entry to one of them since.
     is_active: bool,
     /// The profiles whose entries are left.
@@ -79,14 +80,15 @@ impl Contest {
         certificates.is_some_and(|certificates| certificates.anchors().any(|it| it == anchor))
     }
 
-    /// Records whether a profile has the controller's entry, `None` if that is unknown; returns whether the entry is
-    /// left.
-    fn observe(&mut self, key: &ProfileKey, is_theirs: Option<bool>) -> bool {
+    /// Records whether a profile has the controller's entry in a version, `None` if that is unknown; returns whether the
+    /// entry is left. An entry in an earlier version is not new: etcd was restored from a backup.
+    fn observe(&mut self, key: &ProfileKey, is_theirs: Option<bool>, version: &str) -> bool {
+        let version = version.parse().ok();
         if is_theirs == Some(false) {
-            self.without.insert(key.clone());
-        } else {
-            let was_without = self.without.remove(key);
-            self.is_active |= was_without && is_theirs == Some(true);
+            self.without.insert(key.clone(), version);
+        } else if let Some(without) = self.without.remove(key) {
+            let is_new = without.is_none() || version.is_none() || version > without;
+            self.is_active |= is_theirs == Some(true) && is_new;
         }
         if !self.is_active || is_theirs != Some(true) {
             self.left.remove(key);
@@ -105,7 +107,7 @@ impl Contest {
         if !self.is_active {
             return Probe::Needless;
         }
-        let survives = self.probe.as_ref().is_some_and(|key| self.without.contains(key));
+        let survives = self.probe.as_ref().is_some_and(|key| self.without.contains_key(key));
         // Another profile each time: the write of one may be refused.
         let after = self.probe.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut next = self.left.range((after, Bound::Unbounded)).chain(&self.left);
@@ -181,11 +183,11 @@ impl AccessIndex {
     /// what the profile has had before.
     pub fn decide(&mut self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Option<Offer> {
         let Some(observed) = observed else {
-            self.contest.observe(key, None);
+            self.contest.observe(key, None, "");
             return None;
         };
         let is_theirs = self.is_ocms(key, observed);
-        if self.contest.observe(key, is_theirs) {
+        if self.contest.observe(key, is_theirs, &observed.resource_version) {
             return Some(Offer::Keep(Withheld::Contested));
         }
         Some(self.offer(key, observed))

@@ -38,13 +38,22 @@ fn observed(cluster: &str, entry: &Value) -> ObservedProfile {
 }
 
 fn observed_entries<'a>(cluster: &str, entries: impl Iterator<Item = &'a Value>) -> ObservedProfile {
+    observed_in("", cluster, entries)
+}
+
+fn observed_in<'a>(
+    version: &str,
+    cluster: &str,
+    entries: impl Iterator<Item = &'a Value>,
+) -> ObservedProfile {
     let labels = json!({
         "x-k8s.io/cluster-manager": NAME, "open-cluster-management.io/cluster-name": cluster,
     });
     let entries: Vec<_> = entries.collect();
     let object =
         json!({ "spec": { "clusterManager": { "name": NAME } }, "status": { "accessProviders": entries } });
-    ObservedProfile::read(&serde_json::from_value(json!({ "labels": labels })).unwrap(), &object)
+    let metadata = json!({ "labels": labels, "resourceVersion": version });
+    ObservedProfile::read(&serde_json::from_value(metadata).unwrap(), &object)
 }
 
 /// What cluster-proxy's own controller publishes.
@@ -382,4 +391,18 @@ fn an_entry_whose_name_another_one_has_is_not_ocms() {
     let theirs = ocms_in("multicluster-engine", "c1", &served);
     let twice = observed_entries("c1", [&theirs, &evil].into_iter());
     assert_eq!(configured(NAME).is_ocms(&key("c1"), &twice), Some(false));
+}
+
+/// Where the serving Secret holds nothing but the authority, both publish the same entry, and a backup can contain one
+/// that was withdrawn since.
+#[test]
+fn an_entry_that_a_restored_backup_brings_back_is_no_contest() {
+    for (restored, contested) in [("5", false), ("9", false), ("12", true)] {
+        let mut hub = Hub::new(ROOT, |_| Value::Null, 9092, false);
+        let theirs = ocms("c3", ROOT);
+        assert!(hub.index.decide(&key("c3"), Some(&observed_in("9", "c3", [].into_iter()))).is_some());
+        let offer = hub.index.decide(&key("c3"), Some(&observed_in(restored, "c3", [&theirs].into_iter())));
+        let is_left = matches!(offer, Some(Offer::Keep(Withheld::Contested)));
+        assert_eq!((is_left, hub.index.is_contested()), (contested, contested), "{restored}");
+    }
 }
