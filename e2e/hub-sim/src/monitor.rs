@@ -55,7 +55,7 @@ pub struct Monitor {
     pub trace: Vec<String>,
     /// What each process knows from the responses to its own writes: how the write left the object, and the number of
     /// responses read before.
-    known: BTreeMap<(ProcessId, Key, bool), (u64, u64)>,
+    known: BTreeMap<(ProcessId, Key), (u64, u64)>,
     responses_read: u64,
     counts: Counts,
     by_minute: BTreeMap<u64, u64>,
@@ -66,8 +66,6 @@ pub struct Monitor {
 pub struct OwnWrite {
     /// The object.
     pub key: Key,
-    /// Whether it is a condition on an account, which the syncer writes, and consumer access has a cache of its own.
-    pub is_condition: bool,
     /// The resourceVersion of the change.
     pub version: u64,
 }
@@ -197,14 +195,12 @@ impl Monitor {
 
     /// Records that a process has read the response to its own write.
     pub fn response_read(&mut self, process: ProcessId, wrote: OwnWrite) {
-        let OwnWrite { key, is_condition, version } = wrote;
-        self.known.insert((process, key, is_condition), (version, self.responses_read));
+        self.known.insert((process, wrote.key), (wrote.version, self.responses_read));
         self.responses_read += 1;
     }
 
     /// Judges a write that reached the server, `sent` when this many responses had been read: a write must not be
-    /// refused because of a change that its controller itself has made, and whose response it has read. Responses to
-    /// writes of RoleBindings are not recorded: there are few, and they are seldom planned again before their event.
+    /// refused because of a change that the process itself has made, and whose response it has read.
     pub fn judge_staleness(
         &mut self,
         server: &Server,
@@ -216,9 +212,8 @@ impl Monitor {
         let Answer::Failure(failure) = answer else { return };
         // A create can miss its namespace.
         let is_stale = is_stale(failure) && (request.method != "POST" || failure.code == 409);
-        let is_ignored = self.is_rewound || request.path.contains("/rolebindings");
-        let Some(key) = server.key_of(request).filter(|_| is_stale && !is_ignored) else { return };
-        if let Some((version, read)) = self.known.get(&(process, key.clone(), is_condition(request)))
+        let Some(key) = server.key_of(request).filter(|_| is_stale && !self.is_rewound) else { return };
+        if let Some((version, read)) = self.known.get(&(process, key.clone()))
             && *read < sent
             && server.is_unchanged(&key, *version)
         {
@@ -279,9 +274,12 @@ fn is_consumers(path: &str) -> bool {
     KINDS.iter().any(|(plural, _)| path.contains(plural))
 }
 
-/// Whether a request is about a condition on an account.
-pub(crate) fn is_condition(request: &Request) -> bool {
-    request.path.contains("/managedserviceaccounts/") && request.path.ends_with("/status")
+/// Whether a process keeps the responses to such writes before all events that are older. Of the others there are few,
+/// and a list or an event that is older than the response costs at most a request.
+pub(crate) fn is_kept(path: &str) -> bool {
+    let is_condition = path.contains("/managedserviceaccounts/") && path.ends_with("/status");
+    ["/clusterprofiles", "/secrets"].iter().any(|plural| path.contains(plural))
+        || is_consumers(path) && !is_condition
 }
 
 /// Whether a write was refused because its object exists, has changed or is gone.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::hub;
 use crate::model::{Answer, Change, Failure, Request, Server};
-use crate::monitor::{Monitor, OwnWrite, ProcessId, is_condition};
+use crate::monitor::{Monitor, OwnWrite, ProcessId, is_kept};
 
 /// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
@@ -329,9 +329,8 @@ impl State {
             let is_idle = self.server.idle_writes.len() > idle;
             self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
             self.monitor.judge_staleness(&self.server, process, request, sent, &answer);
-            let is_condition = is_condition(request);
-            let first = changes.into_iter().next();
-            wrote = first.map(|Change { key, version, .. }| OwnWrite { key, is_condition, version });
+            let kept = changes.into_iter().next().filter(|_| is_kept(&request.path));
+            wrote = kept.map(|Change { key, version, .. }| OwnWrite { key, version });
         }
         if self.server.version() != before {
             self.notify();
