@@ -6,6 +6,8 @@
 //! - **Guarantees** that a hub that does not serve Kueue's API affects nothing else: it is reported, and the objects are
 //!   written as soon as they can be listed.
 
+#[cfg(test)]
+mod tests;
 mod writes;
 
 use std::collections::BTreeSet;

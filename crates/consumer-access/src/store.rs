@@ -1,5 +1,8 @@
 //! The controller's state: the observed accounts and permissions, and which keys a change affects.
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -180,8 +180,8 @@ pub struct Server {
     pub kinds: Vec<Arc<Kind>>,
     /// The refusals in force.
     pub refusals: Vec<Refusal>,
-    /// The namespace in which a webhook undoes every patch of a Secret.
-    pub undone_in: Option<String>,
+    /// The plural and the namespace in which a webhook undoes every patch.
+    pub undone: Option<(&'static str, &'static str)>,
     /// Seconds since the epoch, for timestamps.
     pub now: i64,
     /// The maximum number of objects in one page of a list, whatever limit a request names; 0 for no maximum.
@@ -208,7 +208,7 @@ impl Server {
             kinds: kinds.into_iter().map(Arc::new).collect(),
             page: 0,
             refusals: Vec::new(),
-            undone_in: None,
+            undone: None,
             now: 1_800_000_000,
             objects: BTreeMap::new(),
             version: 1000,

@@ -212,7 +212,8 @@ impl Monitor {
         let Answer::Failure(failure) = answer else { return };
         // A create can miss its namespace.
         let is_stale = is_stale(failure) && (request.method != "POST" || failure.code == 409);
-        let Some(key) = server.key_of(request).filter(|_| is_stale && !self.is_rewound) else { return };
+        let is_judged = is_stale && is_kept(&request.path) && !self.is_rewound;
+        let Some(key) = server.key_of(request).filter(|_| is_judged) else { return };
         if let Some((version, read)) = self.known.get(&(process, key.clone()))
             && *read < sent
             && server.is_unchanged(&key, *version)

@@ -15,7 +15,7 @@ use hub_sim::actor::Actor;
 use hub_sim::certificates::ONE;
 use hub_sim::consumers::DECLARATIONS;
 use hub_sim::hub::{COPIES_ROLE, MANAGER, PROFILES};
-use hub_sim::operation::{Operation as O, Others, ProfileTenant};
+use hub_sim::operation::{ObjectTenant, Operation as O, Others, ProfileTenant, SecretTenant};
 use hub_sim::oracle;
 use hub_sim::process::{Gates, Means, start};
 use hub_sim::schedule::{Hubs, Setting};
@@ -73,10 +73,10 @@ impl Stage {
         profile.map(|profile| profile["status"]["accessProviders"].clone()).unwrap_or_default()
     }
 
-    /// Whether the account of the first cluster has a condition that says why copies are missing.
-    fn is_told_on_account(&self) -> bool {
+    /// Whether an account has a condition that says why copies are missing.
+    fn is_told_on_account(&self, cluster: &str, name: &str) -> bool {
         let state = self.world.lock();
-        let account = state.server.object("managedserviceaccounts", "a", "c").unwrap();
+        let account = state.server.object("managedserviceaccounts", cluster, name).unwrap();
         account["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty())
     }
 
@@ -228,16 +228,17 @@ async fn a_create_without_a_response(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_whose_creation_got_no_response_is_no_refused_write() {
+async fn an_object_of_a_consumer_whose_creation_got_no_response_is_no_refused_write() {
     let stage = || {
         let stage = Stage::with_consumers();
-        stage.perform([O::MoveCluster(0, None)]);
+        stage.perform([O::MoveCluster(1, None)]);
         stage
     };
-    let (gates, path) = (Gates { consumers: true, ..Gates::NONE }, "/namespaces/a/managedserviceaccounts");
-    let stage = a_create_without_a_response(stage, gates, O::MoveCluster(0, Some(0)), path).await;
-    assert!(stage.exists("managedserviceaccounts", "a", "c"));
-    assert_eq!(stage.told("WriteRefused"), 0);
+    for path in ["/managedserviceaccounts", "/clusterpermissions", "/multikueueclusters"] {
+        let gates = Gates { consumers: true, ..Gates::NONE };
+        let stage = a_create_without_a_response(stage, gates, O::MoveCluster(1, Some(1)), path).await;
+        assert_eq!(stage.told("WriteRefused"), 0, "{path}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,12 +294,12 @@ async fn a_problem_is_told_on_the_account_when_it_has_lasted_and_its_end_at_once
     stage.perform([O::CreateAccount(0, 0)]);
     for report in [0, 1] {
         sleep(2 * SECOND).await;
-        assert!(!stage.is_told_on_account(), "its token may be about to be reported");
+        assert!(!stage.is_told_on_account("a", "c"), "its token may be about to be reported");
         sleep(2 * SECOND).await;
-        assert!(stage.is_told_on_account());
+        assert!(stage.is_told_on_account("a", "c"));
         stage.perform([O::Report(0, 0, report)]);
         sleep(SECOND).await;
-        assert!(!stage.is_told_on_account() && stage.exists("secrets", "team", "a-c"));
+        assert!(!stage.is_told_on_account("a", "c") && stage.exists("secrets", "team", "a-c"));
         stage.perform([O::Unreport(0, 0)]);
     }
 }
@@ -307,7 +308,7 @@ async fn a_problem_is_told_on_the_account_when_it_has_lasted_and_its_end_at_once
 async fn a_missing_profile_is_told_later_while_many_others_are_being_created() {
     for is_busy in [false, true] {
         let stage = Stage::new();
-        stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+        stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0), O::CreateAccount(0, 1)]);
         // No projector runs.
         stage.start(Gates::CREDENTIALS);
         let projector = Actor::new(&stage.world, "projector");
@@ -319,9 +320,10 @@ async fn a_missing_profile_is_told_later_while_many_others_are_being_created() {
             }
             sleep(SECOND / 4).await;
         }
-        assert_eq!(stage.is_told_on_account(), !is_busy);
+        assert_eq!(stage.is_told_on_account("a", "c"), !is_busy);
+        assert!(stage.is_told_on_account("a", "b-c"), "no agent reports its token");
         sleep(20 * SECOND).await;
-        assert!(stage.is_told_on_account());
+        assert!(stage.is_told_on_account("a", "c"));
     }
 }
 
@@ -408,21 +410,92 @@ async fn a_copy_that_cannot_be_deleted_is_a_finding_while_its_profile_or_its_per
 
 #[tokio::test(start_paused = true)]
 async fn a_patch_that_a_webhook_undoes_is_a_finding_and_is_not_repeated_without_end() {
+    let edits = [
+        (("secrets", "team"), O::Report(0, 0, 1)),
+        (("clusterprofiles", "team"), O::Health(0, 3)),
+        (("managedserviceaccounts", "a"), O::Object(0, 0, 0, ObjectTenant::Edit)),
+        (("manifestworks", "a"), O::Object(0, 0, 1, ObjectTenant::Edit)),
+        (("multikueueclusters", ""), O::Object(1, 1, 3, ObjectTenant::Edit)),
+    ];
+    for (kind, edit) in edits {
+        let stage = Stage::with_consumers();
+        stage.start(Gates { consumers: true, ..Gates::ALL });
+        sleep(10 * SECOND).await;
+        stage.perform([O::Agents]);
+        sleep(10 * SECOND).await;
+        stage.perform([edit]);
+        stage.world.change(|server| server.undone = Some(kind));
+        sleep(10 * MINUTE).await;
+        let patches = stage.requests("PATCH", kind.0);
+        assert!((1..=20).contains(&patches), "{patches} patches of {} in ten minutes", kind.0);
+        assert_eq!(stage.told("WriteRefused"), 1, "{}", kind.0);
+        stage.world.change(|server| server.undone = None);
+        sleep(6 * MINUTE).await;
+        stage.assert_right();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_kueue_that_cannot_be_listed_are_reported_and_a_refused_write_is_reported_as_such() {
+    let joins = [O::CreateCluster(2), O::MoveCluster(2, Some(1))];
+    let stage = Stage::with_consumers();
+    stage.start(Gates { consumers: true, ..Gates::ALL });
+    sleep(10 * SECOND).await;
+    stage.world.lock().network.forbidden.push(("PATCH", "multikueueconfigs"));
+    stage.perform(joins);
+    sleep(MINUTE).await;
+    assert_eq!((stage.told("WriteRefused"), stage.told("KueueNotListed")), (1, 0));
+    stage.perform([O::Permit, O::RemoveCrd(3), O::Collect, O::MoveCluster(2, None)]);
+    sleep(MINUTE).await;
+    assert_eq!(stage.told("KueueNotListed"), 1);
+    stage.perform([O::RestoreCrds]);
+    sleep(10 * MINUTE).await;
+    stage.perform([O::Agents]);
+    sleep(MINUTE).await;
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stripped_copy_whose_deletion_was_refused_is_deleted_later() {
     let stage = Stage::new();
     stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
     stage.start(Gates::ALL);
     sleep(10 * SECOND).await;
-    stage.world.change(|server| server.undone_in = Some("team".to_owned()));
-    stage.perform([O::Report(0, 0, 1)]);
-    sleep(10 * MINUTE).await;
-    let patches = stage.requests("PATCH", COPIES);
-    assert!((1..=20).contains(&patches), "{patches} patches in ten minutes");
-    assert_eq!(stage.told("WriteRefused"), 1);
-    stage.world.change(|server| server.undone_in = None);
-    stage.perform([O::Report(0, 0, 2)]);
-    sleep(SECOND).await;
-    let hub = stage.world.lock();
-    let token =
-        |namespace, name| hub.server.object("secrets", namespace, name).unwrap()["data"]["token"].clone();
-    assert_eq!(token("team", "a-c"), token("a", "c"));
+    stage.world.lock().network.forbidden.push(("DELETE", "secrets"));
+    stage.perform([O::Secret(0, 0, 0, SecretTenant::Disown), O::Unbind(0, 0)]);
+    sleep(MINUTE).await;
+    assert!(stage.exists("secrets", "team", "a-c"));
+    stage.perform([O::Permit]);
+    sleep(10 * SECOND).await;
+    assert!(!stage.exists("secrets", "team", "a-c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_created_and_deleted_while_no_watch_shows_either_is_recreated() {
+    let objects = [
+        ("clusterprofiles", "other", "a-b"),
+        ("managedserviceaccounts", "a-b", "b-c"),
+        ("clusterpermissions", "a-b", "hub-addons-consumer-b-c"),
+        ("multikueueclusters", "", "a-b"),
+        ("secrets", "other", "a-b-b-c"),
+    ];
+    for (plural, namespace, name) in objects {
+        // In some of these moments, the create is on its way.
+        for milliseconds in (0..24).step_by(4) {
+            let stage = Stage::with_consumers();
+            stage.start(Gates { consumers: true, ..Gates::ALL });
+            sleep(10 * SECOND).await;
+            stage.perform([O::Agents]);
+            sleep(10 * SECOND).await;
+            let tenant = Actor::new(&stage.world, "kubectl-delete");
+            tenant.delete(plural, namespace, name);
+            sleep(Duration::from_millis(milliseconds)).await;
+            stage.perform([O::Stall(2)]);
+            sleep(SECOND / 20).await;
+            tenant.delete(plural, namespace, name);
+            stage.perform([O::Compact]);
+            sleep(30 * SECOND).await;
+            assert!(stage.exists(plural, namespace, name), "{plural}, {milliseconds} ms");
+        }
+    }
 }

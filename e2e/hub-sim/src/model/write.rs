@@ -148,8 +148,7 @@ impl Server {
         let patch: Value = serde_json::from_slice(&request.body)
             .map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))?;
         let before = Arc::clone(self.existing(target)?);
-        let is_secret = self.kinds[target.kind].plural == "secrets";
-        if is_secret && self.undone_in.as_ref() == Some(&target.namespace) {
+        if self.undone == Some((&self.kinds[target.kind].plural, &target.namespace)) {
             return Ok(Answer::Object(200, self.shown(target, &before, Shape::of(&request.accept))));
         }
         let mut object = Value::clone(&before);

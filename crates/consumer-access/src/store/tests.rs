@@ -1,0 +1,163 @@
+//! What the watches and the responses to writes change in the state, and what is queued then.
+
+use std::time::Duration;
+
+use hub_core::protected::ProtectedNamespaces;
+use hub_runtime::process::{Process, Setup};
+use hub_runtime::queue::Outcome;
+use kube::api::ObjectMeta;
+use kube::{Client, Config};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::ConsumerAccess;
+
+/// The state of a process that sends no request, with two consumers of each kind of permissions.
+pub(crate) fn shared_store<S>(new: impl Fn(&Shared, AccessSettings) -> S) -> S {
+    let consumers = r#"[
+        { "namespace": "team", "managedServiceAccount": "app", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }] },
+        { "namespace": "other", "managedServiceAccount": "jobs", "permissions": "ClusterPermission", "clusterRoles": [{ "name": "view" }],
+          "multiKueueConfig": "multikueue" }
+    ]"#;
+    let settings = AccessSettings {
+        consumers: consumers.parse().unwrap(),
+        account_namespace: "agents".into(),
+        protected: ProtectedNamespaces::none(),
+        installation: "hub-addons".into(),
+        includes_local_cluster: false,
+        withdraws: false,
+    };
+    let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
+    let mut store = None;
+    let _ = Process::builder(Setup::new(client)).add(Some(settings), |shared, settings| {
+        store = Some(new(shared, settings.clone()));
+        ConsumerAccess::new(shared, settings)
+    });
+    store.unwrap()
+}
+
+/// An object, which has our marks.
+pub(crate) fn object(settings: &AccessSettings, uid: &str, version: &str) -> ObservedObject {
+    let labels = settings.marks().map(|(mark, value)| (mark.to_owned(), value.to_owned()));
+    let metadata = ObjectMeta {
+        uid: Some(uid.to_owned()),
+        resource_version: Some(version.to_owned()),
+        labels: Some(labels.into()),
+        ..ObjectMeta::default()
+    };
+    ObservedObject::read(&metadata, None)
+}
+
+fn key(account: &str) -> AccountKey {
+    AccountKey { cluster: "c1".into(), account: account.into() }
+}
+
+fn watch(account: &str) -> WatchName {
+    WatchName(Some(account.into()))
+}
+
+const ACCOUNTS: WatchName = WatchName(None);
+const PERMISSION: AccessKind = AccessKind::ClusterPermission;
+
+/// Completes every list.
+fn list(store: &Store) {
+    store.listing(AccessKind::Account, &ACCOUNTS);
+    store.listed(AccessKind::Account, &ACCOUNTS, "1");
+    for account in ["app", "jobs"] {
+        for kind in [AccessKind::ManifestWork, PERMISSION] {
+            store.listing(kind, &watch(account));
+            store.listed(kind, &watch(account), "1");
+        }
+    }
+}
+
+/// The observed versions of an account's objects.
+fn versions(store: &Store, account: &str) -> Vec<(AccessKind, String)> {
+    let (observed, _) = store.plan(&key(account), BTreeSet::new()).expect("complete lists");
+    let found = observed.objects.into_iter();
+    found.map(|(kind, found)| (kind, found.object.version.resource_version)).collect()
+}
+
+#[tokio::test]
+async fn the_responses_to_our_own_writes_are_known_before_any_event() {
+    let (store, key) = (shared_store(Store::new), key("app"));
+    list(&store);
+    for kind in [AccessKind::Account, PERMISSION] {
+        let seen = |version: &str| object(&store.settings, "one", version);
+        store.creating(kind, &key);
+        assert!(!store.created(kind, &key, None), "it failed");
+        store.creating(kind, &key);
+        assert!(store.created(kind, &key, Some(seen("5"))));
+        assert_eq!(versions(&store, "app"), [(kind, "5".to_owned())]);
+        store.wrote(kind, &key, seen("7"));
+        assert_eq!(versions(&store, "app"), [(kind, "7".to_owned())]);
+        store.gone(kind, &key, "another");
+        assert_eq!(versions(&store, "app"), [(kind, "7".to_owned())]);
+        store.gone(kind, &key, "one");
+        assert_eq!(versions(&store, "app"), []);
+    }
+}
+
+#[tokio::test]
+async fn a_list_ends_the_objects_of_its_own_watch() {
+    let store = shared_store(Store::new);
+    list(&store);
+    for account in ["app", "jobs"] {
+        store.creating(PERMISSION, &key(account));
+    }
+    // The response to a create shows what a list that was complete before it has ended, or does not.
+    store.listing(PERMISSION, &watch("app"));
+    store.listed(PERMISSION, &watch("app"), "9");
+    let created =
+        |account| store.created(PERMISSION, &key(account), Some(object(&store.settings, "one", "5")));
+    assert_eq!((created("app"), created("jobs")), (false, true));
+    assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
+    // A list that began later, and does not show it.
+    store.listing(PERMISSION, &watch("jobs"));
+    store.listed(PERMISSION, &watch("jobs"), "3");
+    assert_eq!(versions(&store, "jobs"), []);
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
+    let store = shared_store(Store::new);
+    list(&store);
+    for account in ["app", "jobs"] {
+        store.show(PERMISSION, &watch(account), key(account), object(&store.settings, "one", "5"));
+    }
+    store.cannot_list(PERMISSION, &watch("app"), true);
+    assert_eq!(versions(&store, "app").len(), 1, "a watch that is refused is replaced by lists");
+    store.cannot_list(PERMISSION, &watch("app"), false);
+    assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() {
+    let (store, fleet) = (shared_store(Store::new), Fleet::default());
+    list(&store);
+    let touched = Touched::Cluster("c1".into());
+    let queued = async || {
+        store.fleet_changed(&fleet, &touched);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let record = {
+            let seen = Arc::clone(&seen);
+            move |key: AccountKey| {
+                seen.lock().push(key.to_string());
+                std::future::ready(Outcome::Done)
+            }
+        };
+        let run = store.work.run(1, CancellationToken::new(), record);
+        assert!(timeout(Duration::from_secs(1), run).await.is_err(), "the workers have ended");
+        std::mem::take(&mut *seen.lock())
+    };
+    assert_eq!(queued().await, [""; 0]);
+    store.show(AccessKind::Account, &ACCOUNTS, key("app"), object(&store.settings, "one", "5"));
+    assert_eq!(queued().await, ["c1/app"]);
+    store.ended(AccessKind::Account, &ACCOUNTS, key("app"));
+    assert_eq!(queued().await, [""; 0]);
+    store.note(&key("jobs"), true);
+    assert_eq!(queued().await, ["c1/jobs"], "its finding may end");
+    store.note(&key("jobs"), false);
+    assert_eq!(queued().await, [""; 0]);
+}
