@@ -21,10 +21,11 @@
 #   --seconds  how long one request in ten fails (default 600)
 #   --seed     seed of the faults, and of the operations meanwhile (default 1)
 #
-# usage: hack/robustness.sh mutants [OPTION]...
+# usage: hack/robustness.sh mutants [controllers] [OPTION]...
 #
 # Changes the code of hub-core and hub-runtime in one place after another, and prints each change that no test of its
-# crate notices. All of them take a day; options of cargo-mutants limit them, such as --package hub-core,
+# crate notices; or the code of the controllers' crates, and each change that neither their tests nor the simulation
+# notice. All of them take a day each; options of cargo-mutants limit them, such as --package hub-core,
 # --file crates/hub-runtime/src/lease.rs, --re Election or --in-diff FILE. The results are in target/mutants.out.
 set -euo pipefail
 
@@ -36,6 +37,13 @@ if [ "${1-}" = mutants ]; then
   shift
   mutants=$(hack/cargo-mutants.sh)
   mkdir -p target
+  if [ "${1-}" = controllers ]; then
+    shift
+    for crate in access-provisioner consumer-access credential-rights credential-syncer profile-projector; do
+      set -- --package "$crate" --test-package "$crate" "$@"
+    done
+    exec "$mutants" mutants --output target --config .cargo/mutants-controllers.toml --test-package hub-sim "$@"
+  fi
   case " $* " in *' --package'[\ =]* | *' -p '*) ;; *) set -- --package hub-core --package hub-runtime "$@" ;; esac
   # Most of a mutant's build and tests is the same as before; a mutant that 32 cases do not notice is rare.
   export CARGO_INCREMENTAL=1 PROPTEST_CASES=${PROPTEST_CASES:-32}

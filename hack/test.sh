@@ -223,7 +223,7 @@ simulation() { simulation_test --quiet --no-run; }
 
 # Its tests that need no hub, and with them the program.
 simulation_test() {
-  cargo test --locked --profile sim --package hub-sim --test crashes --test schedules --test tiny_scope "$@"
+  cargo test --locked --profile sim --package hub-sim --test crashes --test moments --test schedules --test tiny_scope "$@"
 }
 
 check_robustness() {
@@ -239,7 +239,7 @@ check_api() {
   # The longest first; one test after the other is what takes long in `limits`.
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons |
-    grep -vxE 'credentials|limits|chart|field|pods|crashes|schedules|tiny_scope')
+    grep -vxE 'credentials|limits|chart|field|pods|crashes|moments|schedules|tiny_scope')
 }
 
 # Not in the ordinary run: its programs take many minutes to build.

@@ -40,7 +40,11 @@ impl Stage {
 
     /// Consumers are declared as in the first declaration.
     fn with_consumers() -> Self {
-        let stage = Self::with(Setting { consumers: true, ..Setting::PLAIN });
+        Self::with_consumers_and(Setting::PLAIN.means)
+    }
+
+    fn with_consumers_and(means: Means) -> Self {
+        let stage = Self::with(Setting { consumers: true, means, ..Setting::PLAIN });
         stage.world.lock().monitor.declared = DECLARATIONS[0];
         stage
     }
@@ -430,7 +434,8 @@ async fn a_patch_that_a_webhook_undoes_is_a_finding_and_is_not_repeated_without_
         assert!((1..=20).contains(&patches), "{patches} patches of {} in ten minutes", kind.0);
         assert_eq!(stage.told("WriteRefused"), 1, "{}", kind.0);
         stage.world.change(|server| server.undone = None);
-        sleep(6 * MINUTE).await;
+        // Longer than the longest delay between two attempts.
+        sleep(12 * MINUTE).await;
         stage.assert_right();
     }
 }
@@ -473,16 +478,17 @@ async fn a_stripped_copy_whose_deletion_was_refused_is_deleted_later() {
 #[tokio::test(start_paused = true)]
 async fn what_is_created_and_deleted_while_no_watch_shows_either_is_recreated() {
     let objects = [
-        ("clusterprofiles", "other", "a-b"),
-        ("managedserviceaccounts", "a-b", "b-c"),
-        ("clusterpermissions", "a-b", "hub-addons-consumer-b-c"),
-        ("multikueueclusters", "", "a-b"),
-        ("secrets", "other", "a-b-b-c"),
+        ("clusterprofiles", "other", "a-b", false),
+        ("managedserviceaccounts", "a-b", "b-c", false),
+        ("clusterpermissions", "a-b", "hub-addons-consumer-b-c", false),
+        ("multikueueclusters", "", "a-b", false),
+        ("secrets", "other", "a-b-b-c", false),
+        ("secrets", "other", "a-b-b-c", true),
     ];
-    for (plural, namespace, name) in objects {
+    for (plural, namespace, name, granted) in objects {
         // In some of these moments, the create is on its way.
         for milliseconds in (0..24).step_by(4) {
-            let stage = Stage::with_consumers();
+            let stage = Stage::with_consumers_and(Means { granted, leases: false });
             stage.start(Gates { consumers: true, ..Gates::ALL });
             sleep(10 * SECOND).await;
             stage.perform([O::Agents]);
@@ -497,5 +503,36 @@ async fn what_is_created_and_deleted_while_no_watch_shows_either_is_recreated() 
             sleep(30 * SECOND).await;
             assert!(stage.exists(plural, namespace, name), "{plural}, {milliseconds} ms");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_that_a_restored_backup_brings_back_is_undone_again() {
+    let edits = [
+        (O::Profile(0, 0, ProfileTenant::Strip), false),
+        (O::Object(0, 0, 0, ObjectTenant::Edit), false),
+        (O::Object(0, 0, 1, ObjectTenant::Edit), false),
+        (O::Object(1, 1, 3, ObjectTenant::Edit), false),
+        (O::Object(1, 1, 4, ObjectTenant::Edit), false),
+        (O::Secret(0, 0, 0, SecretTenant::Edit), false),
+        (O::Report(0, 0, 1), false),
+        (O::Report(0, 0, 1), true),
+    ];
+    for (edit, granted) in edits {
+        let stage = Stage::with_consumers_and(Means { granted, leases: false });
+        stage.start(Gates { consumers: true, ..Gates::ALL });
+        for _ in 0..3 {
+            sleep(10 * SECOND).await;
+            stage.perform([O::Agents]);
+        }
+        sleep(10 * SECOND).await;
+        stage.assert_right();
+        // The edit is undone only after the backup.
+        stage.perform([edit, O::Backup]);
+        sleep(10 * SECOND).await;
+        stage.assert_right();
+        stage.perform([O::Restore(100)]);
+        sleep(MINUTE).await;
+        stage.assert_right();
     }
 }
