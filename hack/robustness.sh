@@ -42,7 +42,9 @@ if [ "${1-}" = mutants ]; then
     for crate in access-provisioner consumer-access credential-rights credential-syncer profile-projector; do
       set -- --package "$crate" --test-package "$crate" "$@"
     done
-    exec "$mutants" mutants --output target --config .cargo/mutants-controllers.toml --test-package hub-sim "$@"
+    # Its run without a mutant would be without the simulation.
+    exec "$mutants" mutants --output target --config .cargo/mutants-controllers.toml --test-package hub-sim \
+      --baseline skip --timeout 300 "$@"
   fi
   case " $* " in *' --package'[\ =]* | *' -p '*) ;; *) set -- --package hub-core --package hub-runtime "$@" ;; esac
   # Most of a mutant's build and tests is the same as before; a mutant that 32 cases do not notice is rare.

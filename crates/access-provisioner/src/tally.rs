@@ -42,3 +42,47 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hub_api::cluster_profile::AccessProvider;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_counts_by_the_decision_about_its_entry_until_that_changes() {
+        let tally = Tally::new("proxy", Metrics::new("0"));
+        let assert_shown = |counts: [(&str, u32); 4]| {
+            let text = tally.metrics.text();
+            for (state, count) in counts {
+                let line = format!("access_providers{{source=\"proxy\",state=\"{state}\"}} {count}");
+                assert!(text.lines().any(|it| it.ends_with(&line)), "{line} is missing in\n{text}");
+            }
+        };
+        let observed = |others: usize| {
+            let entries: Vec<_> =
+                (0..others).map(|other| json!({ "name": format!("other-{other}") })).collect();
+            let object = json!({ "status": { "accessProviders": entries } });
+            ObservedProfile::read(&ObjectMeta::default(), &object)
+        };
+        let (free, full) = (observed(0), observed(MANY));
+        let publish = Offer::Publish(Box::new(AccessProvider { name: "ours".to_owned(), cluster: None }));
+        let keys =
+            ["c1", "c2"].map(|cluster| ProfileKey { namespace: "team".into(), cluster: cluster.into() });
+        tally.set(&keys[0], Some((&free, &publish)));
+        tally.set(&keys[1], Some((&full, &publish)));
+        assert_shown([("published", 1), ("no_room", 1), ("no_addon", 0), ("contested", 0)]);
+        for _ in 0..2 {
+            tally.set(&keys[0], Some((&free, &Offer::Withdraw(Withheld::NoAddon))));
+            tally.set(&keys[1], Some((&full, &Offer::Keep(Withheld::Contested))));
+            assert_shown([("published", 0), ("no_room", 0), ("no_addon", 1), ("contested", 1)]);
+        }
+        tally.set(&keys[0], None);
+        assert_shown([("published", 0), ("no_room", 0), ("no_addon", 0), ("contested", 1)]);
+    }
+
+    /// As many entries of others as a profile can have.
+    const MANY: usize = 64;
+}

@@ -12,12 +12,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_sim::actor::Actor;
-use hub_sim::certificates::ONE;
+use hub_sim::certificates::{ONE, TWO};
 use hub_sim::consumers::DECLARATIONS;
 use hub_sim::hub::{COPIES_ROLE, MANAGER, PROFILES};
+use hub_sim::monitor::ProcessId;
 use hub_sim::operation::{ObjectTenant, Operation as O, Others, ProfileTenant, SecretTenant};
 use hub_sim::oracle;
-use hub_sim::process::{Gates, Means, start};
+use hub_sim::process::{Gates, Means, OVERLAP, start};
 use hub_sim::schedule::{Hubs, Setting};
 use hub_sim::world::{Fault, World};
 use serde_json::{Value, json};
@@ -66,8 +67,8 @@ impl Stage {
         operations.into_iter().for_each(|operation| self.others.perform(operation));
     }
 
-    fn start(&self, gates: Gates) {
-        let _ = start(&self.world, gates, self.means);
+    fn start(&self, gates: Gates) -> ProcessId {
+        start(&self.world, gates, self.means)
     }
 
     /// The access providers of a profile.
@@ -278,6 +279,65 @@ async fn no_entry_is_published_in_a_new_profile_while_the_trust_anchors_cannot_b
 }
 
 #[tokio::test(start_paused = true)]
+async fn trust_anchors_that_were_replaced_while_no_process_ran_stay_published_for_the_overlap() {
+    let stage = Stage::new();
+    let first = stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    stage.world.kill(first);
+    stage.perform([O::Serve(0, Some(1))]);
+    stage.start(Gates::PROFILES);
+    let published = || {
+        let providers = stage.providers("team", "a");
+        let text = providers[0]["cluster"]["certificate-authority-data"].as_str().unwrap();
+        let text = String::from_utf8(STANDARD.decode(text).unwrap()).unwrap();
+        (text.contains(ONE.trim()), text.contains(TWO.trim()))
+    };
+    sleep(OVERLAP / 2).await;
+    assert_eq!(published(), (true, true));
+    sleep(OVERLAP).await;
+    assert_eq!(published(), (false, true));
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_provisioner_lacks_is_reported_and_withdraws_or_keeps_entries() {
+    let stage = Stage::new();
+    stage.perform([O::Configure(None), O::Serve(0, None)]);
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    assert_eq!((stage.told("NoProxyConfiguration"), stage.told("NoTrustAnchor")), (1, 0));
+    stage.perform([O::Configure(Some(0))]);
+    sleep(10 * SECOND).await;
+    assert_eq!((stage.told("NoTrustAnchor"), stage.providers("team", "a")), (1, Value::Null));
+    stage.perform([O::Serve(0, Some(0))]);
+    sleep(10 * SECOND).await;
+    assert!(stage.providers("team", "a").is_array());
+    stage.perform([O::Addon(0, false)]);
+    sleep(10 * SECOND).await;
+    assert_eq!(stage.providers("team", "a"), Value::Null);
+    stage.perform([O::Addon(0, true)]);
+    sleep(10 * SECOND).await;
+    assert!(stage.providers("team", "a").is_array());
+    stage.perform([O::Configure(None)]);
+    sleep(10 * SECOND).await;
+    assert_eq!(stage.providers("team", "a"), Value::Null);
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_whose_addon_was_removed_while_no_process_ran_is_withdrawn() {
+    let stage = Stage::new();
+    let first = stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    stage.world.kill(first);
+    stage.perform([O::Addon(0, false)]);
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    assert_eq!(stage.providers("team", "a"), Value::Null);
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_ends_with_its_account_although_the_token_still_exists() {
     let stage = Stage::new();
     stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
@@ -367,7 +427,7 @@ async fn a_copy_beside_an_admin() -> (Stage, Actor) {
     let means = Means { granted: true, leases: false };
     let stage = Stage::with(Setting { means, ..Setting::PLAIN });
     stage.perform([O::CreateAccount(0, 0)]);
-    let rights = start(&stage.world, Gates::RIGHTS, means);
+    let rights = stage.start(Gates::RIGHTS);
     sleep(10 * SECOND).await;
     stage.world.kill(rights);
     stage.perform([O::Report(0, 0, 0), O::Profile(0, 0, ProfileTenant::CreateOurs)]);
