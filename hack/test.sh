@@ -223,7 +223,8 @@ simulation() { simulation_test --quiet --no-run; }
 
 # Its tests that need no hub, and with them the program.
 simulation_test() {
-  cargo test --locked --profile sim --package hub-sim --test crashes --test moments --test schedules --test tiny_scope "$@"
+  cargo test --locked --profile sim --package hub-sim \
+    --test crashes --test moments --test schedules --test tiny_scope "$@"
 }
 
 check_robustness() {

@@ -51,7 +51,8 @@ impl CopyWriter {
 
     /// Reconciles one copy, one write after the other.
     async fn sync(&self, place: &SecretKey) -> Outcome {
-        let (mut wrote, mut left) = (false, None);
+        // Of a patch, only the next plan shows whether it had an effect.
+        let (mut wrote, mut left, mut unproven) = (false, None, None);
         for _ in 0..MAX_ROUNDS {
             if let Some(wait) = self.store.memory.wait_for_end(place) {
                 return Outcome::RetryAfter(wait);
@@ -60,6 +61,12 @@ impl CopyWriter {
             let (plan, version) = self.plan(place, matches!(unwatched, Unwatched::Stale));
             let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
             let uid = version.as_ref().map(|version| version.uid.clone());
+            let patches = matches!(plan.action, CopyAction::Patch(_));
+            // After a write by another client, the same patch may be needed again.
+            let is_ineffective = patches && left == version;
+            if let Some(what) = unproven.take().filter(|_| !is_ineffective) {
+                self.release(place, what);
+            }
             if plan.action == CopyAction::Nothing {
                 let wait = match unwatched {
                     Unwatched::There(left) => Some(left),
@@ -75,9 +82,7 @@ impl CopyWriter {
                 self.measure(place, wrote);
                 return wait.map_or(Outcome::Done, Outcome::RetryAfter);
             }
-            let patches = matches!(plan.action, CopyAction::Patch(_));
-            // After a write by another client, the same patch may be needed again.
-            if patches && left == version {
+            if is_ineffective {
                 let error = WriteError::ineffective(COPIES, place.to_string());
                 return self.failed(place, plan.refused(), uid.as_deref(), &error);
             }
@@ -95,7 +100,12 @@ impl CopyWriter {
                 // Only after a patch: a create may return the version of another client's Secret.
                 Ok(version) => {
                     self.store.copies.written(place, COPIES);
-                    self.accepted(place, what);
+                    self.store.change(|_, index| index.set_refused(place, None));
+                    if patches {
+                        unproven = Some(what);
+                    } else {
+                        self.release(place, what);
+                    }
                     (wrote, left) = (true, version.filter(|_| patches));
                 }
                 Err(error) => return self.failed(place, what, uid.as_deref(), &error),
@@ -127,9 +137,8 @@ impl CopyWriter {
         self.plan(place, false);
     }
 
-    /// Records that a write was accepted: the cause may have ended for others, too.
-    fn accepted(&self, place: &SecretKey, what: Refused) {
-        self.store.change(|_, index| index.set_refused(place, None));
+    /// A write was accepted: retries those that are refused in its namespace, since the cause may have ended.
+    fn release(&self, place: &SecretKey, what: Refused) {
         self.store.copies.add_all(self.store.refusals.accepted(&place.namespace, what));
     }
 
@@ -190,7 +199,7 @@ impl CopyWriter {
                 held
             }
             CopyAction::DeleteUnseen(uid) => {
-                let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+                let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
                 let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 let held = match host.writer.send(request("delete"), api.delete(name, &params)).await {
                     Ok(response) => {
@@ -202,7 +211,7 @@ impl CopyWriter {
                     Err(error) => return Err(error),
                 };
                 let Some(held) = held else {
-                    self.store.change(|_, index| index.set_made(place, None));
+                    self.store.change(|_, index| index.unmake(place, &uid));
                     return Ok(None);
                 };
                 held
@@ -229,7 +238,7 @@ impl CopyWriter {
         if !failed.refused {
             return failed.outcome;
         }
-        // What is accepted without effect says nothing of other writes, and would be repeated without end after a pause.
+        // What has no effect says nothing about other writes, and would be repeated without end after a pause.
         let outcome = if error.category == Category::Ineffective {
             failed.outcome
         } else {

@@ -141,7 +141,13 @@ impl Memory {
 
     /// Records that the list of a watch is complete, of this resourceVersion. Returns what we wrote and no longer exists.
     pub(crate) fn end_list(&self, watch: Option<&Namespace>, version: &str) -> Vec<SecretKey> {
-        self.0.lock().writes(watch).end_list(version)
+        let mut kept = self.0.lock();
+        // The list may include both a write and a deletion after it.
+        let of_watch = |place: &SecretKey| watch.is_none_or(|namespace| place.namespace == *namespace);
+        for (_, ended) in kept.sending.iter_mut().filter(|(place, _)| of_watch(place)) {
+            *ended = true;
+        }
+        kept.writes(watch).end_list(version)
     }
 
     /// Records a Secret that a watch shows. Returns whether it applies regardless of its version: a list may show another
@@ -294,6 +300,13 @@ mod tests {
         assert!(memory.ended(None, &place()));
         assert!(memory.sent(&place()));
         assert!(!memory.sent(&place()), "of the next write");
+
+        // A list may include it.
+        for (watch, known) in [(None, true), (Some("team"), true), (Some("other"), false)] {
+            memory.sending(&place());
+            memory.end_list(watch.map(Namespace::from).as_ref(), "5");
+            assert_eq!(memory.sent(&place()), known, "{watch:?}");
+        }
 
         // It does not apply to what was written after the list began.
         memory.begin_list(None);

@@ -290,7 +290,7 @@ impl Store {
     /// Records that our delete was accepted. Its event may have arrived before its response.
     pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str) {
         let mut index = self.index.lock();
-        index.set_made(place, None);
+        index.unmake(place, uid);
         let Some(known) = index.copy(place).filter(|known| known.version.uid == uid) else { return };
         // The watch does not show the deletion of a Secret without the label.
         if known.is_labelled {

@@ -4,6 +4,7 @@ mod consumer;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -47,7 +48,7 @@ pub struct Monitor {
     pub declared: &'static [Consumer],
     /// Whether the API server has refused to delete an account, or has not served accounts.
     pub is_account_refused: bool,
-    /// The uids of permissions that agents have applied.
+    /// The uids and the paths of permissions that agents have applied.
     pub applied: BTreeSet<String>,
     /// Writes that changed something, except Events and Leases.
     pub writes: u64,
@@ -281,6 +282,13 @@ pub(crate) fn is_kept(path: &str) -> bool {
     let is_condition = path.contains("/managedserviceaccounts/") && path.ends_with("/status");
     ["/clusterprofiles", "/secrets"].iter().any(|plural| path.contains(plural))
         || is_consumers(path) && !is_condition
+}
+
+/// Whether watches show an object after a change. They do not show a Secret without the label of copies: only an attempt
+/// to create it finds out whether it still exists.
+pub(crate) fn is_watched(change: &Change) -> bool {
+    let is_labelled = |object: &Arc<Value>| object["metadata"]["labels"][COPY_LABEL].is_string();
+    change.after.as_ref().is_none_or(|after| after["kind"] != "Secret" || is_labelled(after))
 }
 
 /// Whether a write was refused because its object exists, has changed or is gone.

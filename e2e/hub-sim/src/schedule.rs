@@ -147,6 +147,8 @@ const REFUSED: Duration = Duration::from_mins(11);
 /// How long a process may still write what the outputs do not include, such as a condition on an account: a request
 /// without a response times out after a minute, and the next process waits for the Leases of one that died in turn.
 const LINGER: Duration = Duration::from_secs(100);
+/// How often agents may have work after that.
+const ROUNDS: u32 = 5;
 /// How long no write may follow after that: every watch ends once in that time.
 const REST: Duration = Duration::from_secs(150);
 /// The same for some schedules: every refused write is retried once in that time.
@@ -382,7 +384,7 @@ impl<'a> Run<'a> {
             return;
         }
         // A late event can start work that takes a while, and leads to more work of agents.
-        loop {
+        for round in 0.. {
             sleep(LINGER).await;
             let is_over = !self.schedule.setting.consumers || !self.others.agents();
             if !self.converge().await {
@@ -390,6 +392,10 @@ impl<'a> Run<'a> {
             }
             if is_over {
                 break;
+            }
+            if round == ROUNDS {
+                self.outcome.violations.push("the work of agents does not end".to_owned());
+                return;
             }
         }
         let before = self.world.lock().monitor.writes;
@@ -472,6 +478,7 @@ impl<'a> Run<'a> {
             let state = self.world.lock();
             (state.monitor.made.clone(), state.monitor.declared)
         };
+        let disputed = self.world.lock().monitor.disputed.clone();
         let mut paths = Vec::new();
         for plural in ["clusterprofiles", "secrets"].into_iter().chain(KINDS.map(|(plural, _)| plural)) {
             for object in server.objects_of(plural) {
@@ -492,6 +499,7 @@ impl<'a> Run<'a> {
             monitor.abandoned = made.keys().cloned().collect();
             monitor.made = made;
             monitor.declared = declared;
+            monitor.disputed = disputed;
         }
         fresh.start(0);
         Box::pin(fresh.settle()).await;

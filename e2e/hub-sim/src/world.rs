@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::hub;
 use crate::model::{Answer, Change, Failure, Request, Server};
-use crate::monitor::{Monitor, OwnWrite, ProcessId, is_kept};
+use crate::monitor::{Monitor, OwnWrite, ProcessId, is_kept, is_watched};
 
 /// A handle to a world, which is cheap to clone.
 #[derive(Clone)]
@@ -329,7 +329,8 @@ impl State {
             let is_idle = self.server.idle_writes.len() > idle;
             self.monitor.write(&self.server, process, request, &answer, &changes, is_idle);
             self.monitor.judge_staleness(&self.server, process, request, sent, &answer);
-            let kept = changes.into_iter().next().filter(|_| is_kept(&request.path));
+            let kept =
+                changes.into_iter().next().filter(|change| is_kept(&request.path) && is_watched(change));
             wrote = kept.map(|Change { key, version, .. }| OwnWrite { key, version });
         }
         if self.server.version() != before {

@@ -62,7 +62,8 @@ impl AccessSettings {
     }
 }
 
-/// Whether a change may affect every decision about a namespace. That of a cluster is protected while the cluster exists.
+/// Whether a change may affect every decision about a namespace. The namespace of a cluster is protected while the
+/// cluster exists.
 fn touches_all(touched: &Touched, namespace: &Namespace) -> bool {
     match touched {
         Touched::Nothing => false,

@@ -388,6 +388,13 @@ impl CredentialIndex {
         }
     }
 
+    /// Records that the Secret with this uid, if it is ours, is gone.
+    pub fn unmake(&mut self, key: &SecretKey, uid: &str) {
+        if self.made(key).is_some_and(|made| made.uid == uid) {
+            self.set_made(key, None);
+        }
+    }
+
     /// Whether the profile that owns the copy at a place does not exist any more, so that the copy is
     /// garbage-collected.
     #[must_use]

@@ -7,10 +7,11 @@
 //!   what was written after it began. A write whose response arrived before is in the list, because the API server
 //!   lists nothing older than what it has acknowledged.
 //! - *What does a list delete?* The watch deletes only what it has shown itself. If an object was written here and
-//!   deleted by another client while the watch was down, only the cache knows that it existed. Of what was written after
-//!   the list began, it deletes what its own version includes: no event will show that. What is later has events.
+//!   deleted by another client while the watch was down, only the cache knows that it existed. Of the objects written
+//!   after the list began, it also deletes those that it does not show although its resourceVersion is not older than
+//!   theirs: the watch starts after that version, so no event will show their end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::is_newer;
@@ -22,6 +23,9 @@ pub struct OwnWrites<K> {
     written: HashMap<K, Written>,
     lists: u32,
     listing: bool,
+    /// What the current list has shown so far, in whatever state. Empty during the first list, before which nothing is
+    /// written.
+    listed: HashSet<K>,
 }
 
 #[derive(Debug)]
@@ -30,63 +34,62 @@ struct Written {
     lists: u32,
     /// The resourceVersion of the object.
     version: String,
-    /// Whether the current list shows the object, in whatever state.
-    is_listed: bool,
 }
 
 impl<K> Default for OwnWrites<K> {
     fn default() -> Self {
-        Self { written: HashMap::new(), lists: 0, listing: false }
+        Self { written: HashMap::new(), lists: 0, listing: false, listed: HashSet::new() }
     }
 }
 
 impl<K: Clone + Eq + Hash> OwnWrites<K> {
-    /// The cache has stored the response to an own write, which shows this resourceVersion; or has accepted our delete of
-    /// an object with this one.
+    /// The cache has stored the response to an own write, which shows this resourceVersion; or the API server has accepted
+    /// our delete of an object with this one.
     pub fn wrote(&mut self, key: &K, version: &str) {
-        let written = Written { lists: self.lists, version: version.to_owned(), is_listed: false };
-        self.written.insert(key.clone(), written);
+        self.written.insert(key.clone(), Written { lists: self.lists, version: version.to_owned() });
     }
 
     /// A list begins.
     pub fn begin_list(&mut self) {
         self.lists = self.lists.wrapping_add(1);
         self.listing = true;
+        self.listed.clear();
     }
 
     /// The watch shows an object. Returns whether it replaces the cached one regardless of its version.
     pub fn shown(&mut self, key: &K) -> bool {
-        let counts = self.seen(key, true);
+        if self.listing && self.lists > 1 {
+            self.listed.insert(key.clone());
+        }
+        let counts = self.seen(key);
         self.listing && counts
     }
 
     /// The watch shows that an object was deleted. Returns whether the deletion applies: a list does not show what was
     /// written after it began.
     pub fn ended(&mut self, key: &K) -> bool {
-        self.seen(key, false)
+        self.seen(key)
     }
 
     /// Forgets a key that the watch shows, unless it was written during the current list; returns whether it is
     /// forgotten.
-    fn seen(&mut self, key: &K, is_listed: bool) -> bool {
-        let lists = self.lists;
-        if let Some(later) = self.written.get_mut(key).filter(|it| self.listing && it.lists == lists) {
-            later.is_listed = is_listed;
-            return false;
+    fn seen(&mut self, key: &K) -> bool {
+        let is_later = self.listing && self.written.get(key).is_some_and(|it| it.lists == self.lists);
+        if !is_later {
+            self.written.remove(key);
         }
-        self.written.remove(key);
-        true
+        !is_later
     }
 
     /// The list is complete, and shows the hub at this resourceVersion. Returns the keys that it does not show and does
     /// include: they are deleted.
     pub fn end_list(&mut self, version: &str) -> Vec<K> {
         self.listing = false;
-        let lists = self.lists;
-        let is_gone = |written: &Written| {
-            written.lists != lists || !written.is_listed && !is_newer(&written.version, version)
+        let (lists, listed) = (self.lists, std::mem::take(&mut self.listed));
+        let is_gone = |key: &K, written: &Written| {
+            written.lists != lists || !listed.contains(key) && !is_newer(&written.version, version)
         };
-        self.written.extract_if(|_, written| is_gone(written)).map(|(key, _)| key).collect()
+        self.written.extract_if(|key, written| is_gone(key, written)).map(|(key, _)| key).collect()
     }
 }
 
@@ -136,6 +139,11 @@ mod tests {
     fn what_was_written_during_a_list_that_includes_it_and_does_not_show_it_is_gone() {
         let mut writes = OwnWrites::default();
         writes.begin_list();
+        writes.end_list("1");
+        writes.begin_list();
+        // Before the response to our delete arrives.
+        writes.shown(&"ends later");
+        writes.wrote(&"ends later", "3");
         for (key, version) in [("created", "4"), ("deleted", "5"), ("shown", "4"), ("later", "6")] {
             writes.wrote(&key, version);
         }
@@ -145,7 +153,7 @@ mod tests {
         gone.sort_unstable();
         assert_eq!(gone, ["created", "deleted"]);
         // The others have events.
-        assert!(writes.ended(&"shown") && writes.ended(&"later"));
+        assert!(["shown", "later", "ends later"].iter().all(|key| writes.ended(key)));
         writes.begin_list();
         assert_eq!(writes.end_list("9"), [""; 0]);
     }

@@ -8,7 +8,7 @@ use super::{Monitor, judge_account};
 use crate::consumers::{
     ACCOUNTS, CLUSTER_PERMISSIONS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS, permissions_name,
 };
-use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION};
+use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION, path};
 use crate::model::{Change, Server, Serving, is_terminating, name_of, uid_of};
 
 /// Whether an object has the labels by which processes recognize their own.
@@ -38,7 +38,11 @@ impl Monitor {
         plural: &str,
         change: &Change,
     ) -> Result<(), String> {
-        if let Some(before) = change.before.as_deref().filter(|before| self.two_leaders && !is_marked(before))
+        if let (Some(before), Some(after)) = (change.before.as_deref(), change.after.as_deref())
+            && self.two_leaders
+            && self.made.contains_key(uid_of(before))
+            && !is_marked(before)
+            && is_marked(after)
         {
             self.disputed.insert(uid_of(before).to_owned());
         }
@@ -102,10 +106,11 @@ impl Monitor {
         let other = if plural == WORKS { CLUSTER_PERMISSIONS } else { WORKS };
         let successor = server.object(other, cluster, name_of(object));
         let is_applied = |it: &Value| self.is_ours(it) && self.applied.contains(uid_of(it));
-        // The others can end with their CRD while the request is on its way.
+        // Others that were applied can end with their CRD while the request is on its way.
         let is_served =
             server.kind_of(other).is_some_and(|kind| server.kinds[kind].serving == Serving::Served);
-        if stands && is_served && !successor.is_some_and(|it| is_applied(it)) {
+        let were_applied = self.applied.contains(&path(other, cluster, name_of(object)));
+        if stands && (is_served || !were_applied) && !successor.is_some_and(|it| is_applied(it)) {
             return Err(
                 "permissions are deleted before their account, or before others are applied".to_owned()
             );

@@ -9,7 +9,7 @@ use super::{Index, ObjectTenant, Others, at};
 use crate::consumers::{
     ACCOUNTS, CLUSTER_PERMISSIONS, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS, place,
 };
-use crate::hub::condition;
+use crate::hub::{condition, path};
 use crate::model::{is_terminating, uid_of};
 use crate::oracle::is_of_an_earlier;
 
@@ -76,10 +76,11 @@ impl Others {
     }
 
     fn apply(&self, plural: &str, object: &Value, status: &str) {
-        if status == "True" {
-            self.world.lock().monitor.applied.insert(uid_of(object).to_owned());
-        }
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        if status == "True" {
+            let applied = [uid_of(object).to_owned(), path(plural, text("namespace"), text("name"))];
+            self.world.lock().monitor.applied.extend(applied);
+        }
         let condition = |kind: &str| {
             let mut condition = condition(kind, status, "Simulated");
             condition["observedGeneration"] = object["metadata"]["generation"].clone();
