@@ -287,10 +287,13 @@ impl Store {
         self.memory.gone(place);
     }
 
-    /// Records that our delete was accepted. Its event may have arrived before its response.
-    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str) {
+    /// Records that our delete was accepted. Its event may have arrived before its response. The Secret that we had
+    /// `made` there before is gone, too, even if it was another one: a name has one Secret at a time.
+    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str, made: Option<&str>) {
         let mut index = self.index.lock();
-        index.unmake(place, uid);
+        for gone in [Some(uid), made].into_iter().flatten() {
+            index.unmake(place, gone);
+        }
         let Some(known) = index.copy(place).filter(|known| known.version.uid == uid) else { return };
         // The watch does not show the deletion of a Secret without the label.
         if known.is_labelled {
