@@ -291,8 +291,10 @@ pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap
             }
             outputs.insert(format!("account {cluster}/{}", consumer.account), account["spec"].clone());
             let plural = consumer.permissions.plural();
+            // Permissions that a finalizer keeps end with their account.
             if let Owned::Ours(object) = owned(server, monitor, plural, cluster, &name)
                 && !is_terminating(object)
+                && !object["metadata"]["finalizers"].is_array()
             {
                 outputs.insert(format!("{plural} {cluster}/{name}"), object["spec"].clone());
             }
