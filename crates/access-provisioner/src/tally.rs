@@ -51,6 +51,9 @@ mod tests {
 
     use super::*;
 
+    /// As many entries of others as a profile can have.
+    const MANY: usize = 64;
+
     #[test]
     fn a_profile_counts_by_the_decision_about_its_entry_until_that_changes() {
         let tally = Tally::new("proxy", Metrics::new("0"));
@@ -82,7 +85,4 @@ mod tests {
         tally.set(&keys[0], None);
         assert_shown([("published", 0), ("no_room", 0), ("no_addon", 0), ("contested", 1)]);
     }
-
-    /// As many entries of others as a profile can have.
-    const MANY: usize = 64;
 }

@@ -100,7 +100,8 @@ impl<K: CacheKey> ObjectCache<K> {
         self.writes.entry(watch.clone()).or_default().begin_list();
     }
 
-    /// The list of this resourceVersion is complete: what it lacks is gone, although the watch never showed that.
+    /// The list is complete, at this resourceVersion: what we wrote before it and it does not show is gone, although the
+    /// watch never showed that.
     pub(crate) fn end_list(&mut self, watch: &WatchName, version: &str, is_shown: impl Fn(&K) -> bool) {
         for key in self.writes.entry(watch.clone()).or_default().end_list(version) {
             self.forget(&key);

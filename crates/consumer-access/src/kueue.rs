@@ -139,7 +139,7 @@ impl KueueStore {
         }
     }
 
-    /// The objects of ours.
+    /// Our objects.
     fn existing(&self) -> BTreeSet<KueueKey> {
         let state = self.state.lock();
         state.clusters.ours().chain(state.configs.ours()).cloned().collect()

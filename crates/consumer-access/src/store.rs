@@ -231,7 +231,7 @@ impl Store {
         self.state.lock().cache_mut(kind).begin_list(watch);
     }
 
-    /// A list of this kind is complete, of this resourceVersion.
+    /// A list of this kind is complete, at this resourceVersion.
     pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, version: &str) {
         let mut state = self.state.lock();
         state.cache_mut(kind).end_list(watch, version, |key| watch_of(kind, key) == *watch);

@@ -106,7 +106,7 @@ async fn a_list_ends_the_objects_of_its_own_watch() {
     for account in ["app", "jobs"] {
         store.creating(PERMISSION, &key(account));
     }
-    // The response to a create shows what a list that was complete before it has ended, or does not.
+    // A list of one account ends before the responses arrive: it may include the end of that account's object.
     store.listing(PERMISSION, &watch("app"));
     store.listed(PERMISSION, &watch("app"), "9");
     let created =

@@ -46,7 +46,7 @@ fn store() -> Arc<Store> {
     store.unwrap()
 }
 
-/// What is queued, in order; then nothing is.
+/// What is queued, sorted. Afterwards nothing is queued.
 async fn queued(store: &Store) -> Vec<String> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = {

@@ -33,7 +33,7 @@ fn namespaces(names: &[&str]) -> Touched {
     Touched::Namespaces(names.iter().map(|name| (*name).into()).collect())
 }
 
-/// The accounts that a change concerns where `gone`, which is no cluster any more, has an account of each consumer.
+/// The accounts that a change concerns where `gone`, which is no longer a cluster, has an account of each consumer.
 fn accounts(touched: &Touched) -> Vec<String> {
     let settings = settings();
     let existing = || {

@@ -30,7 +30,7 @@ impl<S> History<S> {
         self.sink.listing();
     }
 
-    /// The list of this resourceVersion is complete.
+    /// The list is complete, at this resourceVersion.
     pub(super) fn end_list<K>(&mut self, version: &str)
     where
         S: Sink<K>,
