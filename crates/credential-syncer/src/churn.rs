@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use hub_api::names::ProfileKey;
 use tokio::time::Instant;
 
 /// The window in which profiles are counted.
@@ -11,7 +12,8 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// a hundred a second.
 const MANY: usize = 5;
 
-/// The recently created and deleted profiles, counted apart: one profile that is replaced again and again is not many.
+/// The recently created and deleted profiles. One that is replaced again and again counts once: a tenant must not delay
+/// what is reported to others.
 #[derive(Debug, Default)]
 pub(crate) struct Churn {
     created: Recent,
@@ -21,19 +23,20 @@ pub(crate) struct Churn {
 #[derive(Debug, Default)]
 struct Recent {
     since: Option<Instant>,
-    now: usize,
-    before: usize,
+    /// The profiles of this window, up to [`MANY`].
+    now: Vec<ProfileKey>,
+    were_many: bool,
 }
 
 impl Churn {
     /// Records a profile that appears.
-    pub(crate) fn created(&mut self, now: Instant) {
-        self.created.add(now);
+    pub(crate) fn created(&mut self, profile: &ProfileKey, now: Instant) {
+        self.created.add(profile, now);
     }
 
     /// Records a profile that disappears.
-    pub(crate) fn deleted(&mut self, now: Instant) {
-        self.deleted.add(now);
+    pub(crate) fn deleted(&mut self, profile: &ProfileKey, now: Instant) {
+        self.deleted.add(profile, now);
     }
 
     /// Whether there have been many of either recently.
@@ -43,14 +46,16 @@ impl Churn {
 }
 
 impl Recent {
-    fn add(&mut self, now: Instant) {
+    fn add(&mut self, profile: &ProfileKey, now: Instant) {
         self.turn(now);
-        self.now += 1;
+        if self.now.len() < MANY && !self.now.contains(profile) {
+            self.now.push(profile.clone());
+        }
     }
 
     fn are_many(&mut self, now: Instant) -> bool {
         self.turn(now);
-        self.now >= MANY || self.before >= MANY
+        self.now.len() >= MANY || self.were_many
     }
 
     fn turn(&mut self, now: Instant) {
@@ -58,8 +63,10 @@ impl Recent {
         match elapsed {
             Some(elapsed) if elapsed < WINDOW => {}
             elapsed => {
-                self.before = if elapsed.is_some_and(|elapsed| elapsed < 2 * WINDOW) { self.now } else { 0 };
-                (self.now, self.since) = (0, Some(now));
+                let is_next = elapsed.is_some_and(|elapsed| elapsed < 2 * WINDOW);
+                self.were_many = is_next && self.now.len() >= MANY;
+                self.now.clear();
+                self.since = Some(now);
             }
         }
     }
@@ -69,19 +76,23 @@ impl Recent {
 mod tests {
     use super::*;
 
+    fn profile(number: usize) -> ProfileKey {
+        ProfileKey { namespace: "team".into(), cluster: format!("c{number}").as_str().into() }
+    }
+
     #[test]
     fn it_is_high_while_many_profiles_come_or_go_and_for_a_while_after() {
         for record in [Churn::created, Churn::deleted] {
             let (start, mut churn) = (Instant::now(), Churn::default());
             assert!(!churn.is_high(start));
+            let mut now = start;
             for step in 0..100 {
-                let now = start + step * Duration::from_millis(100);
-                record(&mut churn, now);
+                now += Duration::from_millis(100);
+                record(&mut churn, &profile(step), now);
                 assert_eq!(churn.is_high(now), step >= 4, "{step}");
             }
-            let last = start + Duration::from_secs(10);
-            assert!(churn.is_high(last + Duration::from_secs(1)));
-            assert!(!churn.is_high(last + 2 * WINDOW));
+            assert!(churn.is_high(now + Duration::from_secs(1)));
+            assert!(!churn.is_high(now + 2 * WINDOW));
         }
     }
 
@@ -90,8 +101,8 @@ mod tests {
         let start = Instant::now();
         let created = |times: &[Duration]| {
             let mut churn = Churn::default();
-            for after in times {
-                churn.created(start + *after);
+            for (number, after) in times.iter().enumerate() {
+                churn.created(&profile(number), start + *after);
             }
             churn
         };
@@ -103,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_is_replaced_now_and_then_does_not_count() {
-        let (start, mut churn) = (Instant::now(), Churn::default());
-        for step in 0..50 {
-            let now = start + step * Duration::from_secs(1);
-            churn.deleted(now);
-            churn.created(now);
+    fn a_profile_that_is_replaced_again_and_again_counts_once() {
+        let (mut now, mut churn) = (Instant::now(), Churn::default());
+        for _ in 0..50 {
+            now += Duration::from_millis(100);
+            churn.deleted(&profile(0), now);
+            churn.created(&profile(0), now);
             assert!(!churn.is_high(now));
         }
     }

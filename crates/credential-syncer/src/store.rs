@@ -191,7 +191,7 @@ impl Store {
         let (is_new, changed) =
             self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
         if is_new {
-            self.churn.lock().created(Instant::now());
+            self.churn.lock().created(key, Instant::now());
         }
         if changed {
             self.profile_changed(key);
@@ -200,7 +200,7 @@ impl Store {
 
     pub(crate) fn delete_profile(&self, key: &ProfileKey) {
         self.change(|_, index| index.delete_profile(key));
-        self.churn.lock().deleted(Instant::now());
+        self.churn.lock().deleted(key, Instant::now());
         self.profile_changed(key);
     }
 
