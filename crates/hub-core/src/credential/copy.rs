@@ -177,7 +177,19 @@ impl ObservedCopy {
     /// Whether it is exactly as we write a copy of this credential, including all labels.
     #[must_use]
     pub fn is_exactly(&self, wanted: &Wanted<'_>) -> bool {
-        self.is(wanted) && !self.is_adorned && !self.immutable
+        self.is(wanted) && self.has_nothing_else()
+    }
+
+    /// Whether it is as we write a copy of this credential for the account, whatever owns it.
+    #[must_use]
+    pub fn is_copy_for(&self, account: &AccountKey, credential: &Credential) -> bool {
+        let is_recorded = self.record.as_ref().is_some_and(|record| record.account == *account);
+        is_recorded && self.holds(credential) && self.has_nothing_else()
+    }
+
+    /// Whether it has nothing that we do not write.
+    fn has_nothing_else(&self) -> bool {
+        !self.is_adorned && !self.immutable
     }
 
     /// Whether it must be replaced by a new object. A token is written only into a Secret that is `known`, by its uid,

@@ -6,6 +6,7 @@ use hub_api::secret::Secret;
 use crate::credential::account::{self, Account, Scope};
 use crate::credential::copy::{ObservedCopy, Patch, Wanted};
 use crate::credential::index::{CredentialIndex, Made, Refused};
+use crate::credential::source::Credential;
 use crate::credential::state::State;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -19,7 +20,7 @@ pub struct CopyPlan {
     pub action: CopyAction,
     /// The account whose token is in the Secret, or will be after the next write.
     pub holder: Option<AccountKey>,
-    /// Whether the existing Secret is exactly the copy of its holder, whoever wrote it: its uid is recorded.
+    /// Whether the existing Secret is exactly as the copy of its holder is written, whoever wrote it: its uid is recorded.
     pub is_exact: bool,
     /// Whether a Secret is not changed because it is not ours.
     pub is_foreign: bool,
@@ -115,14 +116,17 @@ impl Origin {
         if let Some(made) = index.made(place).filter(|made| made.uid == observed.version.uid) {
             return Some(Self { account: made.account.clone(), known: true });
         }
-        let holds_token_of = |key: &AccountKey| {
-            let credential = index.source(key).and_then(|source| source.credential.as_ref().ok());
-            credential.is_some_and(|credential| observed.holds(credential))
-        };
+        let holds_token_of =
+            |key: &AccountKey| credential_of(index, key).is_some_and(|credential| observed.holds(credential));
         let recorded = observed.record.as_ref().map(|record| record.account.clone());
         let account = recorded.or_else(|| index.accounts_named(&place.name).find(holds_token_of))?;
         Some(Self { account, known: false })
     }
+}
+
+/// The credential of an account, if it has a valid one.
+fn credential_of<'a>(index: &'a CredentialIndex, account: &AccountKey) -> Option<&'a Credential> {
+    index.source(account)?.credential.as_deref().ok()
 }
 
 /// Plans the next write that makes the Secret at `place` the right copy, or removes it.
@@ -146,7 +150,10 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
     let mut plan = match (observed, &origin) {
         (None, _) => create(place, &standings, unseen, refused),
         (Some(_), None) => leave_alone(&standings),
-        (Some(copy), Some(origin)) => keep_or_delete(copy, origin, &standings, refused),
+        (Some(copy), Some(origin)) => {
+            let credential = credential_of(index, &origin.account);
+            keep_or_delete(copy, origin, credential, &standings, refused)
+        }
     };
     if !index.permits_copies(&place.namespace) {
         plan.mark_unpermitted();
@@ -223,6 +230,7 @@ fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
 fn keep_or_delete(
     observed: &ObservedCopy,
     origin: &Origin,
+    credential: Option<&Credential>,
     standings: &Standings<'_>,
     refused: Option<Refused>,
 ) -> CopyPlan {
@@ -240,7 +248,11 @@ fn keep_or_delete(
             plan.is_exact = observed.is_exactly(wanted);
             true
         }
-        Some((_, Standing::Refused(_))) => false,
+        // Until it is deleted, a tenant can strip it.
+        Some((account, Standing::Refused(_))) => {
+            plan.is_exact = credential.is_some_and(|it| observed.is_copy_for(account, it));
+            false
+        }
         // The account of a copy is always among those whose standing is known.
         Some((_, Standing::Kept(_))) | None => true,
     };

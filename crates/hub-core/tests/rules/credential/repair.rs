@@ -226,6 +226,25 @@ fn a_secret_that_this_process_made_is_restored_whatever_was_stripped_from_it() {
 }
 
 #[test]
+fn a_copy_that_a_watch_shows_only_after_its_grant_has_ended_is_deleted_whatever_is_stripped_from_it() {
+    let adorned = json!({ "metadata": { "annotations": { "replicator/replicate-to": ".*" } } });
+    let other_token = json!({ "data": { "token": base64("mallory's") } });
+    for (edit, is_ours) in [(json!({}), true), (adorned, false), (other_token, false)] {
+        let mut world = World::settled_scene();
+        world.edit(&scene_place(), &edit);
+        world.leave(&binding("team", "prod"));
+        // As if the response to its creation had been lost.
+        world.restart();
+        let plan = world.plan(&scene_place());
+        assert!(plan.is_removal && plan.is_exact == is_ours, "{edit}: {plan:?}");
+        world.edit(&scene_place(), &stripped());
+        world.lose(&scene_place());
+        world.settle();
+        assert_eq!(world.secret(&scene_place()).is_null(), is_ours, "{edit}");
+    }
+}
+
+#[test]
 fn a_secret_that_was_deleted_by_hand_is_not_mistaken_for_the_next_of_its_name() {
     let mut world = World::settled_scene();
     world.remove(&scene_place());
