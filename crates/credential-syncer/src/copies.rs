@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
-use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
+use hub_core::credential::copy::{self, FIELD_MANAGER, ObservedCopy};
 use hub_core::credential::index::{CredentialIndex, Made, Refused};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::fleet::Fleet;
@@ -51,8 +51,9 @@ impl CopyWriter {
 
     /// Reconciles one copy, one write after the other.
     async fn sync(&self, place: &SecretKey) -> Outcome {
-        // Of a patch, only the next plan shows whether it had an effect.
-        let (mut wrote, mut left, mut unproven) = (false, None, None);
+        // Only the next plan shows whether a patch had an effect.
+        let (mut wrote, mut unproven) = (false, None);
+        let mut before: Option<(Box<copy::Patch>, Option<Version>)> = None;
         for _ in 0..MAX_ROUNDS {
             if let Some(wait) = self.store.memory.wait_for_end(place) {
                 return Outcome::RetryAfter(wait);
@@ -61,9 +62,15 @@ impl CopyWriter {
             let (plan, version) = self.plan(place, matches!(unwatched, Unwatched::Stale));
             let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
             let uid = version.as_ref().map(|version| version.uid.clone());
-            let patches = matches!(plan.action, CopyAction::Patch(_));
-            // After a write by another client, the same patch may be needed again.
-            let is_ineffective = patches && left == version;
+            let patch = match &plan.action {
+                CopyAction::Patch(patch) => Some(patch.clone()),
+                _ => None,
+            };
+            // After a write by another client, the same patch may be needed again; and another one after a rotation.
+            let is_ineffective = match (before.take(), &patch) {
+                (Some((sent, left)), Some(patch)) => left == version && patch.has_content_of(&sent),
+                _ => false,
+            };
             if let Some(what) = unproven.take().filter(|_| !is_ineffective) {
                 self.release(place, what);
             }
@@ -97,16 +104,15 @@ impl CopyWriter {
             }
             let what = plan.refused();
             match self.execute(place, plan).await {
-                // Only after a patch: a create may return the version of another client's Secret.
-                Ok(version) => {
+                Ok(left) => {
                     self.store.copies.written(place, COPIES);
                     self.store.change(|_, index| index.set_refused(place, None));
-                    if patches {
+                    if patch.is_some() {
                         unproven = Some(what);
                     } else {
                         self.release(place, what);
                     }
-                    (wrote, left) = (true, version.filter(|_| patches));
+                    (wrote, before) = (true, patch.map(|patch| (patch, left)));
                 }
                 Err(error) => return self.failed(place, what, uid.as_deref(), &error),
             }
@@ -137,42 +143,31 @@ impl CopyWriter {
         self.plan(place, false);
     }
 
-    /// A write was accepted: retries those that are refused in its namespace, since the cause may have ended.
+    /// Retries the refused writes of the namespace after an accepted one: the cause may have ended.
     fn release(&self, place: &SecretKey, what: Refused) {
         self.store.copies.add_all(self.store.refusals.accepted(&place.namespace, what));
     }
 
-    /// Sends a write; returns the resulting version.
+    /// Sends a write; returns the version that a patch has left.
     async fn execute(&self, place: &SecretKey, plan: CopyPlan) -> Result<Option<Version>, WriteError> {
-        let host = &self.store.host;
-        let api: Api<Secret> = Api::namespaced(host.client.clone(), place.namespace.as_str());
-        let (name, full_name) = (&*place.name, place.to_string());
-        let request = |verb| Request { verb, resource: COPIES, name: &full_name };
-        let secret = match plan.action {
+        let api: Api<Secret> = Api::namespaced(self.store.host.client.clone(), place.namespace.as_str());
+        let (name, mut left) = (&*place.name, None);
+        let shown = match plan.action {
             CopyAction::Nothing => return Ok(None),
             CopyAction::Create(secret) => {
                 let params =
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-                self.store.memory.sending(place);
-                let created = host.writer.send(request("create"), api.create(&params, &secret)).await;
-                let has_ended = self.store.memory.sent(place);
-                match created {
-                    Ok(created) => {
+                match self.send("create", place, api.create(&params, &secret)).await {
+                    Ok((created, has_ended)) => {
                         info!(copy = %place, "created");
                         let uid = created.metadata.uid.clone().unwrap_or_default();
                         let made = plan.holder.map(|account| Made { uid, account });
                         self.store.change(|_, index| index.set_made(place, made));
-                        if has_ended {
-                            host.writer.send(request("get"), api.get(name)).await?
-                        } else {
-                            created
-                        }
+                        (!has_ended).then_some(created)
                     }
                     // Created by an earlier attempt whose response was lost, or without its label, or by another
                     // client: the next plan decides.
-                    Err(error) if error.category == Category::AlreadyExists => {
-                        host.writer.send(request("get"), api.get(name)).await?
-                    }
+                    Err(error) if error.category == Category::AlreadyExists => None,
                     Err(error) => return Err(error),
                 }
             }
@@ -180,43 +175,51 @@ impl CopyWriter {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 let patch = Patch::Merge(&patch);
-                self.store.memory.sending(place);
-                let patched = host.writer.send(request("patch"), api.patch(name, &params, &patch)).await;
-                let has_ended = self.store.memory.sent(place);
-                let patched = patched?;
+                let (patched, has_ended) =
+                    self.send("patch", place, api.patch(name, &params, &patch)).await?;
                 info!(copy = %place, "updated");
-                if has_ended { host.writer.send(request("get"), api.get(name)).await? } else { patched }
+                left = Some(Version::of(&patched.metadata));
+                (!has_ended).then_some(patched)
             }
             CopyAction::Delete(version) => {
                 let params = delete_exactly(&version);
                 let made = self.store.change(|_, index| index.made(place).map(|made| made.uid.clone()));
-                let response = host.writer.send(request("delete"), api.delete(name, &params)).await?;
+                let (response, has_ended) = self.send("delete", place, api.delete(name, &params)).await?;
                 info!(copy = %place, "deleted");
                 // The response contains an object that a finalizer delays.
                 let Some(held) = response.left() else {
                     self.store.mark_deleted(place, &version.uid, made.as_deref());
                     return Ok(None);
                 };
-                held
+                (!has_ended).then_some(held)
             }
             CopyAction::DeleteUnseen(uid) => {
                 let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
                 let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                let held = match host.writer.send(request("delete"), api.delete(name, &params)).await {
-                    Ok(response) => {
+                let held = match self.send("delete", place, api.delete(name, &params)).await {
+                    Ok((response, has_ended)) => {
                         info!(copy = %place, "deleted, without its label");
-                        response.left()
+                        response.left().map(|held| (held, has_ended))
                     }
                     // The Secret has been deleted, and no decision remains.
                     Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => None,
                     Err(error) => return Err(error),
                 };
-                let Some(held) = held else {
+                let Some((held, has_ended)) = held else {
                     self.store.change(|_, index| index.unmake(place, &uid));
                     return Ok(None);
                 };
-                held
+                (!has_ended).then_some(held)
             }
+        };
+        let secret = if let Some(secret) = shown {
+            secret
+        } else {
+            let (secret, has_ended) = self.send("get", place, api.get(name)).await?;
+            if has_ended {
+                return Ok(left);
+            }
+            secret
         };
         let observed = ObservedCopy::read(place, &secret);
         if observed.is_labelled {
@@ -224,17 +227,31 @@ impl CopyWriter {
         } else {
             self.store.memory.met_unwatched(place);
         }
-        let version = observed.version.clone();
         self.store.observe(place, observed);
-        Ok(Some(version))
+        Ok(left)
+    }
+
+    /// Sends a request. Returns also whether the response may show a Secret that has since been deleted or lost its
+    /// label, as the watch shows.
+    async fn send<T>(
+        &self,
+        verb: &'static str,
+        place: &SecretKey,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> Result<(T, bool), WriteError> {
+        let name = place.to_string();
+        self.store.sending(place);
+        let request = Request { verb, resource: COPIES, name: &name };
+        let response = self.store.host.writer.send(request, call).await;
+        let has_ended = self.store.received(place);
+        Ok((response?, has_ended))
     }
 
     /// Decides what follows from a failed write.
     fn failed(&self, place: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) -> Outcome {
         let failed = self.store.copies.failed(place, Some(&place.namespace), error);
         if failed.gone {
-            self.store.forget(place);
-            self.store.change(|_, index| index.set_made(place, None));
+            self.store.missed(place, uid);
         }
         if !failed.refused {
             return failed.outcome;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hub_api::names::{Namespace, SecretKey};
 use hub_core::version::Version;
-use hub_runtime::watch::OwnWrites;
+use hub_runtime::watch::{OwnWrites, is_newer};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -24,15 +24,13 @@ pub(crate) struct Memory(Mutex<Kept>);
 struct Kept {
     /// When the source of a copy changed that is not written yet.
     changed: HashMap<SecretKey, Instant>,
-    /// Places with a write in flight, and whether the watch has shown a deletion there since the write was sent.
-    sending: HashMap<SecretKey, bool>,
     /// Copies that cannot be deleted in namespaces that seem to have been deleted, with the time of the first attempt.
     abandoned: HashMap<SecretKey, Instant>,
     /// Secrets without our label that blocked a write.
     unwatched: HashMap<SecretKey, Met>,
-    /// Copies that we deleted and whose deletion the watch has not shown yet, with uid and time.
-    deleted: HashMap<SecretKey, (String, Instant)>,
-    /// Our writes that the watch has not shown yet, by the namespace of the watch.
+    /// Copies that we deleted and whose deletion the watch has not shown yet, with the deleted version and the time.
+    deleted: HashMap<SecretKey, (Version, Instant)>,
+    /// Our requests without a response, and our writes that the watch has not shown yet, by the namespace of the watch.
     writes: HashMap<Option<Namespace>, OwnWrites<SecretKey>>,
 }
 
@@ -111,27 +109,26 @@ impl Memory {
         self.0.lock().unwatched.remove(place);
     }
 
-    /// Records that we deleted the copy in this version, which this watch will show.
+    /// Records that we deleted the copy in this version. This watch will show its end.
     pub(crate) fn deleted(&self, watch: Option<&Namespace>, place: &SecretKey, version: &Version) {
         let mut kept = self.0.lock();
-        kept.deleted.insert(place.clone(), (version.uid.clone(), Instant::now()));
+        kept.deleted.insert(place.clone(), (version.clone(), Instant::now()));
         kept.writes(watch).wrote(place, &version.resource_version);
     }
 
-    /// Records that we wrote a copy, which this watch will show in this version.
+    /// Records that a write left a copy in this version. This watch will show that.
     pub(crate) fn wrote(&self, watch: Option<&Namespace>, place: &SecretKey, version: &Version) {
         self.0.lock().writes(watch).wrote(place, &version.resource_version);
     }
 
-    /// Records that a write to a place has been sent.
-    pub(crate) fn sending(&self, place: &SecretKey) {
-        self.0.lock().sending.insert(place.clone(), false);
+    /// Records that a request for a Secret has been sent, which this watch shows if it has the label.
+    pub(crate) fn sending(&self, watch: Option<&Namespace>, place: &SecretKey) {
+        self.0.lock().writes(watch).sending(place);
     }
 
-    /// Records the response to a write. Returns whether the watch has shown a deletion in the meantime: the response
-    /// may then show a Secret that has since been deleted or lost its label.
-    pub(crate) fn sent(&self, place: &SecretKey) -> bool {
-        self.0.lock().sending.remove(place).unwrap_or_default()
+    /// Records the response. Returns whether it may show a Secret that has since been deleted or lost its label.
+    pub(crate) fn received(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
+        self.0.lock().writes(watch).received(place)
     }
 
     /// Records that the list of a watch begins.
@@ -139,23 +136,20 @@ impl Memory {
         self.0.lock().writes(watch).begin_list();
     }
 
-    /// Records that the list of a watch is complete, of this resourceVersion. Returns what we wrote and no longer exists.
+    /// Records that the list of a watch is complete, at this resourceVersion. Returns what we wrote and no longer exists.
     pub(crate) fn end_list(&self, watch: Option<&Namespace>, version: &str) -> Vec<SecretKey> {
-        let mut kept = self.0.lock();
-        // The list may include both a write and a deletion after it.
-        let of_watch = |place: &SecretKey| watch.is_none_or(|namespace| place.namespace == *namespace);
-        for (_, ended) in kept.sending.iter_mut().filter(|(place, _)| of_watch(place)) {
-            *ended = true;
-        }
-        kept.writes(watch).end_list(version)
+        self.0.lock().writes(watch).end_list(version)
     }
 
-    /// Records a Secret that a watch shows. Returns whether it applies regardless of its version: a list may show another
-    /// history than before, in which what we deleted exists.
-    pub(crate) fn shown(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
+    /// Records a Secret that a watch shows in this version. Returns whether it applies regardless of its version: a list
+    /// may show another history than before, in which what we deleted exists.
+    pub(crate) fn shown(&self, watch: Option<&Namespace>, place: &SecretKey, version: &Version) -> bool {
         let mut kept = self.0.lock();
         let counts = kept.writes(watch).shown(place);
-        if counts {
+        let is_successor = |(deleted, _): &(Version, Instant)| {
+            deleted.uid != version.uid && is_newer(&version.resource_version, &deleted.resource_version)
+        };
+        if counts || kept.deleted.get(place).is_some_and(is_successor) {
             kept.deleted.remove(place);
         }
         counts
@@ -164,16 +158,12 @@ impl Memory {
     /// Records that a watch shows the deletion of a Secret. Returns whether it applies: a list does not contain what
     /// was written after it began.
     pub(crate) fn ended(&self, watch: Option<&Namespace>, place: &SecretKey) -> bool {
-        let mut kept = self.0.lock();
-        if let Some(ended) = kept.sending.get_mut(place) {
-            *ended = true;
-        }
-        kept.writes(watch).ended(place)
+        self.0.lock().writes(watch).ended(place)
     }
 
     /// Whether we deleted the copy with this uid, and the watch has not shown it.
     pub(crate) fn is_deleted(&self, place: &SecretKey, uid: &str) -> bool {
-        self.0.lock().deleted.get(place).is_some_and(|(deleted, _)| deleted == uid)
+        self.0.lock().deleted.get(place).is_some_and(|(deleted, _)| deleted.uid == uid)
     }
 
     /// How long to wait for the watch to show the deletion of a copy that we deleted: a new copy would be confused with
@@ -274,11 +264,24 @@ mod tests {
     async fn what_we_deleted_exists_if_a_list_shows_it_and_not_if_a_late_event_does() {
         let memory = Memory::default();
         memory.deleted(None, &place(), &version("one", "1"));
-        assert!(!memory.shown(None, &place()));
+        assert!(!memory.shown(None, &place(), &version("one", "1")));
         assert!(memory.is_deleted(&place(), "one"));
         memory.begin_list(None);
-        assert!(memory.shown(None, &place()));
+        assert!(memory.shown(None, &place(), &version("one", "1")));
         assert!(!memory.is_deleted(&place(), "one"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_we_deleted_has_ended_when_its_successor_is_shown_also_by_a_list_that_began_before() {
+        let memory = Memory::default();
+        memory.begin_list(None);
+        memory.deleted(None, &place(), &version("two", "5"));
+        for (shown, exists) in
+            [(version("one", "3"), true), (version("two", "5"), true), (version("three", "7"), false)]
+        {
+            assert!(!memory.shown(None, &place(), &shown), "{shown:?}");
+            assert_eq!(memory.wait_for_end(&place()).is_some(), exists, "{shown:?}");
+        }
     }
 
     #[test]
@@ -292,23 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_the_watch_shows_during_a_write_is_known_when_its_response_arrives() {
+    fn a_response_counts_unless_the_watch_of_its_namespace_may_have_shown_the_end_of_its_secret() {
         let memory = Memory::default();
-        memory.sending(&place());
-        assert!(!memory.sent(&place()));
-        memory.sending(&place());
-        assert!(memory.ended(None, &place()));
-        assert!(memory.sent(&place()));
-        assert!(!memory.sent(&place()), "of the next write");
-
-        // A list may include it.
-        for (watch, known) in [(None, true), (Some("team"), true), (Some("other"), false)] {
-            memory.sending(&place());
-            memory.end_list(watch.map(Namespace::from).as_ref(), "5");
-            assert_eq!(memory.sent(&place()), known, "{watch:?}");
+        let (own, other) = (Namespace::from("team"), Namespace::from("other"));
+        for (watch, has_ended) in [(&own, true), (&other, false)] {
+            memory.sending(Some(&own), &place());
+            memory.ended(Some(watch), &place());
+            assert_eq!(memory.received(Some(&own), &place()), has_ended, "{watch}");
+            memory.sending(Some(&own), &place());
+            memory.end_list(Some(watch), "5");
+            assert_eq!(memory.received(Some(&own), &place()), has_ended, "a list of {watch}");
         }
-
-        // It does not apply to what was written after the list began.
+        // A list does not end what was written after it began.
         memory.begin_list(None);
         memory.wrote(None, &place(), &version("one", "1"));
         assert!(!memory.ended(None, &place()));

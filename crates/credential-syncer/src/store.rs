@@ -75,7 +75,7 @@ impl Store {
         })
     }
 
-    /// Changes the index while the fleet is locked; runs the returned follow-up after both are unlocked.
+    /// Changes the index while the fleet is locked.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&Fleet, &mut CredentialIndex) -> T) -> T {
         let fleet = self.fleet.read();
         change(&fleet, &mut self.index.lock())
@@ -219,7 +219,7 @@ impl Store {
         self.memory.end_of_unwatched(&place);
         let is_news = {
             let mut index = self.index.lock();
-            let replaces = self.memory.shown(self.watch_of(&place), &place);
+            let replaces = self.memory.shown(self.watch_of(&place), &place, &observed.version);
             (replaces || self.is_current(&index, &place, &observed)) && index.apply_copy(&place, observed)
         };
         if is_news {
@@ -235,13 +235,13 @@ impl Store {
     }
 
     fn gone(&self, place: SecretKey) {
-        self.forget(&place);
+        self.forget(&place, None);
         self.host.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
         self.queue_copies(&self.fleet.read(), [place]);
         self.reach_again();
     }
 
-    /// Records that the list of the copies of this resourceVersion is complete: of all, or of one namespace.
+    /// Records that the list of the copies is complete, at this resourceVersion: of all, or of one namespace.
     pub(crate) fn copies_listed(&self, namespace: Option<Namespace>, version: &str) {
         for place in self.memory.end_list(namespace.as_ref(), version) {
             self.gone(place);
@@ -279,16 +279,39 @@ impl Store {
         (self.access != SecretAccess::Cluster).then_some(&place.namespace)
     }
 
-    /// Removes a Secret that is gone.
-    pub(crate) fn forget(&self, place: &SecretKey) {
+    /// Records that a request for a Secret has been sent.
+    pub(crate) fn sending(&self, place: &SecretKey) {
+        self.memory.sending(self.watch_of(place), place);
+    }
+
+    /// Records the response. Returns whether it may show a Secret that has since been deleted or lost its label.
+    pub(crate) fn received(&self, place: &SecretKey) -> bool {
+        self.memory.received(self.watch_of(place), place)
+    }
+
+    /// Removes a Secret that is gone: the one with this uid, or any.
+    fn forget(&self, place: &SecretKey, uid: Option<&str>) {
         // Under the lock, as in `mark_deleted`: it must not wait for a deletion that has been shown.
         let mut index = self.index.lock();
+        if uid.is_some_and(|uid| index.copy(place).is_some_and(|known| known.version.uid != uid)) {
+            return;
+        }
         index.delete_copy(place);
         self.memory.gone(place);
     }
 
-    /// Records that our delete was accepted. Its event may have arrived before its response. The Secret that we had
-    /// `made` there before is gone, too, even if it was another one: a name has one Secret at a time.
+    /// Records that the Secret with this uid is gone, as the response to a write of it shows; or any, as a refused create
+    /// shows.
+    pub(crate) fn missed(&self, place: &SecretKey, uid: Option<&str>) {
+        self.forget(place, uid);
+        self.change(|_, index| match uid {
+            Some(uid) => index.unmake(place, uid),
+            None => index.set_made(place, None),
+        });
+    }
+
+    /// Records that our delete was accepted. Its event may have arrived before its response. An earlier Secret of ours
+    /// there, `made` before the delete was sent, is gone, too: a name has one Secret at a time.
     pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str, made: Option<&str>) {
         let mut index = self.index.lock();
         for gone in [Some(uid), made].into_iter().flatten() {

@@ -214,23 +214,20 @@ impl Profiles {
         let field_manager = Some(FIELD_MANAGER.to_owned());
         let writer = &self.host.writer;
         let params = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
-        let written = match action {
+        let created = match action {
             ProfileAction::Nothing => return Ok(None),
             ProfileAction::Create(object) => {
                 let body = without_status(object, &resource).to_string().into_bytes();
                 let params = PostParams { field_manager, ..PostParams::default() };
                 let creating = send(client, profiles.create(&params, body));
-                match writer.send(request("create"), creating).await {
-                    Ok(created) => {
+                match self.follow(key, writer.send(request("create"), creating)).await {
+                    Ok((created, has_ended)) => {
                         info!(profile = %key, "created");
-                        created
+                        (!has_ended).then_some(created)
                     }
                     // Created by an earlier attempt whose response was lost, or by another client, and not yet in an
                     // event: the next plan decides.
-                    Err(error) if error.category == Category::AlreadyExists => {
-                        let getting = send(client, profiles.get(name, &GetParams::default()));
-                        writer.send(request("get"), getting).await?
-                    }
+                    Err(error) if error.category == Category::AlreadyExists => None,
                     Err(error) => return Err(error),
                 }
             }
@@ -260,8 +257,31 @@ impl Profiles {
                 return Ok(None);
             }
         };
-        self.observe(key, &written);
-        Ok(written.metadata.resource_version)
+        let profile = if let Some(profile) = created {
+            profile
+        } else {
+            let getting = send(client, profiles.get(name, &GetParams::default()));
+            let (profile, has_ended) = self.follow(key, writer.send(request("get"), getting)).await?;
+            if has_ended {
+                return Ok(None);
+            }
+            profile
+        };
+        self.observe(key, &profile);
+        Ok(profile.metadata.resource_version)
+    }
+
+    /// Sends a request. Returns also whether the response may show a profile that has since been deleted, as the watch
+    /// shows.
+    async fn follow<T>(
+        &self,
+        key: &ProfileKey,
+        request: impl Future<Output = Result<T, WriteError>>,
+    ) -> Result<(T, bool), WriteError> {
+        self.writes.lock().sending(key);
+        let response = request.await;
+        let has_ended = self.writes.lock().received(key);
+        Ok((response?, has_ended))
     }
 
     fn failed(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) -> Outcome {

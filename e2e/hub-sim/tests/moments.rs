@@ -500,6 +500,76 @@ async fn a_patch_that_a_webhook_undoes_is_a_finding_and_is_not_repeated_without_
     }
 }
 
+/// A hub with a copy, on which all controllers rest.
+async fn a_copy_at_rest() -> Stage {
+    let stage = Stage::new();
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+    stage.start(Gates::ALL);
+    sleep(10 * SECOND).await;
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_changes_again_while_its_copy_is_patched_is_no_patch_without_effect() {
+    // In some of these moments, the patch is on its way.
+    for milliseconds in 0..20 {
+        let stage = a_copy_at_rest().await;
+        stage.perform([O::Report(0, 0, 1)]);
+        sleep(Duration::from_millis(milliseconds)).await;
+        stage.perform([O::Fail(Fault::Late, 1)]);
+        sleep(SECOND / 20).await;
+        stage.perform([O::Report(0, 0, 2)]);
+        sleep(10 * SECOND).await;
+        assert_eq!(stage.told("WriteRefused"), 0, "{milliseconds} ms");
+        stage.assert_right();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_copy_that_is_released_before_its_delete_is_acknowledged_blocks_no_later_copy() {
+    for milliseconds in 0..20 {
+        let stage = a_copy_at_rest().await;
+        stage.perform([O::Secret(0, 0, 0, SecretTenant::Hold)]);
+        sleep(SECOND).await;
+        stage.perform([O::Unbind(0, 0)]);
+        sleep(Duration::from_millis(milliseconds)).await;
+        stage.perform([O::Fail(Fault::Late, 3)]);
+        sleep(SECOND / 20).await;
+        stage.perform([O::Secret(0, 0, 0, SecretTenant::Release)]);
+        sleep(10 * SECOND).await;
+        stage.perform([O::Bind(0, 0)]);
+        sleep(MINUTE).await;
+        assert!(stage.exists("secrets", "team", "a-c"), "{milliseconds} ms");
+        stage.assert_right();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_is_read_as_another_client_deletes_it_is_created() {
+    for milliseconds in 0..20 {
+        let stage = Stage::new();
+        let user = Actor::new(&stage.world, "user");
+        stage.start(Gates::PROFILES);
+        sleep(10 * SECOND).await;
+        let ours = user.get("clusterprofiles", "team", "a").unwrap();
+        stage.perform([O::Unbind(0, 0)]);
+        sleep(10 * SECOND).await;
+        // When the watch has just shown the binding, the user creates what the process is about to create.
+        stage.perform([O::Lag(5), O::Bind(0, 0)]);
+        sleep(Duration::from_millis(502)).await;
+        let body = json!({ "metadata": { "labels": ours["metadata"]["labels"] }, "spec": ours["spec"] });
+        user.create("clusterprofiles", "ClusterProfile", "team", "a", &body);
+        user.patch_status("clusterprofiles", "team", "a", &ours["status"]);
+        sleep(Duration::from_millis(milliseconds)).await;
+        stage.perform([O::Fail(Fault::Late, 1)]);
+        sleep(SECOND / 20).await;
+        user.delete("clusterprofiles", "team", "a");
+        sleep(MINUTE).await;
+        assert!(stage.exists("clusterprofiles", "team", "a"), "{milliseconds} ms");
+        stage.assert_right();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn objects_of_kueue_that_cannot_be_listed_are_reported_and_a_refused_write_is_reported_as_such() {
     let joins = [O::CreateCluster(2), O::MoveCluster(2, Some(1))];

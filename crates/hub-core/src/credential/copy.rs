@@ -314,6 +314,17 @@ struct PatchedMetadata {
 }
 
 impl Patch {
+    /// Whether it makes the same change as another patch, whatever version either is for.
+    #[must_use]
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        let PatchedMetadata { uid: _, resource_version: _, labels, annotations, owner_references } =
+            &self.metadata;
+        *labels == other.metadata.labels
+            && *annotations == other.metadata.annotations
+            && *owner_references == other.metadata.owner_references
+            && self.data == other.data
+    }
+
     /// Removes all data from a Secret.
     #[must_use]
     pub fn empty(observed: &ObservedCopy) -> Self {

@@ -1,30 +1,34 @@
 //! Objects that this process has written into a cache and its watch has not shown yet.
 //!
-//! A cache that stores the responses to its own writes runs ahead of its watch, which raises two questions:
+//! A cache that stores the responses to its own requests runs ahead of its watch, which raises three questions:
 //!
 //! - *What does a list replace?* Within one history, an event that is older than the response to an own write is stale,
 //!   and resourceVersions tell. A list may belong to another history with older versions: it replaces everything except
 //!   what was written after it began. A write whose response arrived before is in the list, because the API server
 //!   lists nothing older than what it has acknowledged.
 //! - *What does a list delete?* The watch deletes only what it has shown itself. If an object was written here and
-//!   deleted by another client while the watch was down, only the cache knows that it existed. Of the objects written
-//!   after the list began, it also deletes those that it does not show although its resourceVersion is not older than
-//!   theirs: the watch starts after that version, so no event will show their end.
+//!   deleted by another client while the watch was down, only the cache knows that it existed. Of what was written after
+//!   the list began, the list ends an object that it does not show and whose version is not newer than its own: no event
+//!   will show that end.
+//! - *Does a response still count?* It may arrive after the event that shows the end of its object, and no other event
+//!   would remove that from the cache.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::is_newer;
 
-/// The keys of objects that this process wrote and the watch has not shown since. The set is small: events follow
-/// writes.
+/// The keys of objects that this process wrote and the watch has not shown since, and of those that it is writing or
+/// reading. Both sets are small.
 #[derive(Debug)]
 pub struct OwnWrites<K> {
     written: HashMap<K, Written>,
+    /// The requests without a response, and whether the object may have ended since they were sent.
+    sent: HashMap<K, bool>,
     lists: u32,
     listing: bool,
-    /// What the current list has shown so far, in whatever state. Empty during the first list, before which nothing is
-    /// written.
+    /// What the current list has shown so far, in whatever state. Not recorded during the first list, which may be long:
+    /// nothing is written before it is complete.
     listed: HashSet<K>,
 }
 
@@ -38,7 +42,13 @@ struct Written {
 
 impl<K> Default for OwnWrites<K> {
     fn default() -> Self {
-        Self { written: HashMap::new(), lists: 0, listing: false, listed: HashSet::new() }
+        Self {
+            written: HashMap::new(),
+            sent: HashMap::new(),
+            lists: 0,
+            listing: false,
+            listed: HashSet::new(),
+        }
     }
 }
 
@@ -47,6 +57,16 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
     /// our delete of an object with this one.
     pub fn wrote(&mut self, key: &K, version: &str) {
         self.written.insert(key.clone(), Written { lists: self.lists, version: version.to_owned() });
+    }
+
+    /// A request for an object is sent whose response may go into the cache.
+    pub fn sending(&mut self, key: &K) {
+        self.sent.insert(key.clone(), false);
+    }
+
+    /// Its response has arrived. Returns whether it may show an object that has ended since.
+    pub fn received(&mut self, key: &K) -> bool {
+        self.sent.remove(key).unwrap_or_default()
     }
 
     /// A list begins.
@@ -68,6 +88,9 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
     /// The watch shows that an object was deleted. Returns whether the deletion applies: a list does not show what was
     /// written after it began.
     pub fn ended(&mut self, key: &K) -> bool {
+        if let Some(has_ended) = self.sent.get_mut(key) {
+            *has_ended = true;
+        }
         self.seen(key)
     }
 
@@ -81,10 +104,12 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
         !is_later
     }
 
-    /// The list is complete, and shows the hub at this resourceVersion. Returns the keys that it does not show and does
-    /// include: they are deleted.
+    /// The list is complete, and shows the hub at this resourceVersion. Returns the keys whose write it includes and
+    /// whose object it does not show: they are deleted.
     pub fn end_list(&mut self, version: &str) -> Vec<K> {
         self.listing = false;
+        // The list may include both a write and the deletion after it.
+        self.sent.values_mut().for_each(|has_ended| *has_ended = true);
         let (lists, listed) = (self.lists, std::mem::take(&mut self.listed));
         let is_gone = |key: &K, written: &Written| {
             written.lists != lists || !listed.contains(key) && !is_newer(&written.version, version)
@@ -156,6 +181,32 @@ mod tests {
         assert!(["shown", "later", "ends later"].iter().all(|key| writes.ended(key)));
         writes.begin_list();
         assert_eq!(writes.end_list("9"), [""; 0]);
+    }
+
+    #[test]
+    fn the_response_to_a_request_does_not_count_if_an_event_or_a_list_may_have_shown_the_end_of_its_object() {
+        let mut writes = OwnWrites::default();
+        assert!(!writes.received(&"a"));
+        writes.sending(&"a");
+        writes.ended(&"b");
+        assert!(!writes.received(&"a"));
+        writes.ended(&"a");
+        writes.sending(&"a");
+        assert!(!writes.received(&"a"), "ended before it was sent");
+        writes.sending(&"a");
+        writes.ended(&"a");
+        assert!(writes.received(&"a"));
+        assert!(!writes.received(&"a"), "of the next request");
+        writes.sending(&"a");
+        writes.begin_list();
+        writes.end_list("5");
+        assert!(writes.received(&"a"));
+        // Even if the event does not concern the object in the cache, which was written after the list began.
+        writes.begin_list();
+        writes.wrote(&"a", "9");
+        writes.sending(&"a");
+        assert!(!writes.ended(&"a"));
+        assert!(writes.received(&"a"));
     }
 
     #[test]
