@@ -22,8 +22,9 @@ use crate::store::{RightsKey, Store};
 
 /// Number of workers.
 const WORKERS: usize = 4;
-/// What it writes, besides the Roles of consumers.
+/// What it writes.
 const CLUSTER_ROLES: &str = "clusterroles";
+const ROLES: &str = "roles";
 const BINDINGS: &str = "rolebindings";
 
 /// Writes the permissions.
@@ -129,12 +130,17 @@ impl PermissionWriter {
             }
             ConsumerAction::Patch(version, rules) => (version, rules),
         };
+        let key = RightsKey::Consumer(role.clone());
+        if let Some(pause) = self.store.work.pause(&key, ROLES, false) {
+            return Ok(Outcome::RetryAfter(pause));
+        }
         let name = format!("{}/{}", role.namespace, role.name);
         let api: Api<Role> = Api::namespaced(host.client.clone(), role.namespace.as_str());
         let patch = rules_patch(&version, &rules);
-        let request = Request { verb: "patch", resource: "roles", name: &name };
+        let request = Request { verb: "patch", resource: ROLES, name: &name };
         let patched =
             host.writer.send(request, api.patch(&role.name, &PatchParams::default(), &patch)).await?;
+        self.store.work.written(&key, ROLES);
         host.reporter.forget(&role.subject());
         let copies = rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).count();
         info!(role = name, copies, "updated");

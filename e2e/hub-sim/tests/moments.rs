@@ -500,6 +500,25 @@ async fn a_patch_that_a_webhook_undoes_is_a_finding_and_is_not_repeated_without_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_role_of_a_consumer_that_another_client_undoes_is_written_every_two_seconds() {
+    let stage = Stage::with_consumers();
+    stage.start(Gates { consumers: true, ..Gates::ALL });
+    sleep(10 * SECOND).await;
+    let (admin, role) = (Actor::new(&stage.world, "admin"), "/namespaces/team/roles/consumer");
+    let before = stage.requests("PATCH", role);
+    for _ in 0..600 {
+        admin.patch("roles", "team", "consumer", &json!({ "rules": [] }));
+        sleep(SECOND / 10).await;
+    }
+    let patches = stage.requests("PATCH", role) - before;
+    assert!((20..50).contains(&patches), "{patches} in a minute");
+    sleep(10 * SECOND).await;
+    stage.perform([O::Agents]);
+    sleep(MINUTE).await;
+    stage.assert_right();
+}
+
 /// A hub with a copy, on which all controllers rest.
 async fn a_copy_at_rest() -> Stage {
     let stage = Stage::new();
