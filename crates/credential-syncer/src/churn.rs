@@ -12,8 +12,8 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// a hundred a second.
 const MANY: usize = 5;
 
-/// The recently created and deleted profiles. One that is replaced again and again counts once: a tenant must not delay
-/// what is reported to others.
+/// The recently created and deleted profiles. One that is replaced again and again counts once, and thus does not delay
+/// what is reported to other tenants.
 #[derive(Debug, Default)]
 pub(crate) struct Churn {
     created: Recent,

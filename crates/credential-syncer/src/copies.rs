@@ -66,7 +66,7 @@ impl CopyWriter {
                 CopyAction::Patch(patch) => Some(patch.clone()),
                 _ => None,
             };
-            // After a write by another client, the same patch may be needed again; and another one after a rotation.
+            // After a write by another client, the same patch may be needed again, and after a rotation, another one.
             let is_ineffective = match (before.take(), &patch) {
                 (Some((sent, left)), Some(patch)) => left == version && patch.has_content_of(&sent),
                 _ => false,
@@ -215,11 +215,12 @@ impl CopyWriter {
         let secret = if let Some(secret) = shown {
             secret
         } else {
-            let (secret, has_ended) = self.send("get", place, api.get(name)).await?;
-            if has_ended {
-                return Ok(left);
+            match self.send("get", place, api.get(name)).await {
+                Ok((secret, false)) => secret,
+                Ok((_, true)) => return Ok(left),
+                Err(error) if error.category == Category::NotFound => return Ok(left),
+                Err(error) => return Err(error),
             }
-            secret
         };
         let observed = ObservedCopy::read(place, &secret);
         if observed.is_labelled {

@@ -300,8 +300,7 @@ impl Store {
         self.memory.gone(place);
     }
 
-    /// Records that the Secret with this uid is gone, as the response to a write of it shows; or any, as a refused create
-    /// shows.
+    /// Records that the Secret with this uid is gone, as the response to a write of it shows; or any, if its namespace is.
     pub(crate) fn missed(&self, place: &SecretKey, uid: Option<&str>) {
         self.forget(place, uid);
         self.change(|_, index| match uid {

@@ -214,13 +214,14 @@ impl Profiles {
         let field_manager = Some(FIELD_MANAGER.to_owned());
         let writer = &self.host.writer;
         let params = PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
+        // A profile that was created and may have changed since is read.
         let created = match action {
             ProfileAction::Nothing => return Ok(None),
             ProfileAction::Create(object) => {
                 let body = without_status(object, &resource).to_string().into_bytes();
                 let params = PostParams { field_manager, ..PostParams::default() };
                 let creating = send(client, profiles.create(&params, body));
-                match self.follow(key, writer.send(request("create"), creating)).await {
+                match self.await_response(key, writer.send(request("create"), creating)).await {
                     Ok((created, has_ended)) => {
                         info!(profile = %key, "created");
                         (!has_ended).then_some(created)
@@ -261,19 +262,20 @@ impl Profiles {
             profile
         } else {
             let getting = send(client, profiles.get(name, &GetParams::default()));
-            let (profile, has_ended) = self.follow(key, writer.send(request("get"), getting)).await?;
-            if has_ended {
-                return Ok(None);
+            match self.await_response(key, writer.send(request("get"), getting)).await {
+                Ok((profile, false)) => profile,
+                Ok((_, true)) => return Ok(None),
+                Err(error) if error.category == Category::NotFound => return Ok(None),
+                Err(error) => return Err(error),
             }
-            profile
         };
         self.observe(key, &profile);
         Ok(profile.metadata.resource_version)
     }
 
-    /// Sends a request. Returns also whether the response may show a profile that has since been deleted, as the watch
+    /// Sends a request. Returns also whether its response may show a profile that has since been deleted, as the watch
     /// shows.
-    async fn follow<T>(
+    async fn await_response<T>(
         &self,
         key: &ProfileKey,
         request: impl Future<Output = Result<T, WriteError>>,

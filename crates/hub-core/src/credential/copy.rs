@@ -174,22 +174,12 @@ impl ObservedCopy {
             && self.names_a_served_version(wanted)
     }
 
-    /// Whether it is exactly as we write a copy of this credential, including all labels.
+    /// Whether it is exactly as we write a copy of this credential, whatever owns it: a profile may have been replaced or
+    /// deleted since.
     #[must_use]
-    pub fn is_exactly(&self, wanted: &Wanted<'_>) -> bool {
-        self.is(wanted) && self.has_nothing_else()
-    }
-
-    /// Whether it is as we write a copy of this credential for the account, whatever owns it.
-    #[must_use]
-    pub fn is_copy_for(&self, account: &AccountKey, credential: &Credential) -> bool {
+    pub fn is_exactly(&self, account: &AccountKey, credential: &Credential) -> bool {
         let is_recorded = self.record.as_ref().is_some_and(|record| record.account == *account);
-        is_recorded && self.holds(credential) && self.has_nothing_else()
-    }
-
-    /// Whether it has nothing that we do not write.
-    fn has_nothing_else(&self) -> bool {
-        !self.is_adorned && !self.immutable
+        is_recorded && self.holds(credential) && !self.is_adorned && !self.immutable
     }
 
     /// Whether it must be replaced by a new object. A token is written only into a Secret that is `known`, by its uid,

@@ -81,8 +81,8 @@ impl Slot {
     }
 }
 
-/// A Secret that this process created, or that is exactly what it would have created. Labels and managedFields do not
-/// prove this, since a tenant can write and remove them; only the API server sets the uid.
+/// A Secret that this process created, or that is exactly as it creates one. Labels and managedFields do not prove this,
+/// since a tenant can write and remove them; only the API server sets the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Its `metadata.uid`.
@@ -380,8 +380,8 @@ impl CredentialIndex {
         }
     }
 
-    /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly what we
-    /// would have created.
+    /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly as we create
+    /// one.
     pub fn set_made(&mut self, key: &SecretKey, made: Option<Made>) {
         if self.made(key) != made.as_ref() {
             self.change_slot(key, |slot| slot.made = made);

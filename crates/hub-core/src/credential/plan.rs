@@ -234,7 +234,12 @@ fn keep_or_delete(
     standings: &Standings<'_>,
     refused: Option<Refused>,
 ) -> CopyPlan {
-    let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
+    let mut plan = CopyPlan {
+        holder: Some(origin.account.clone()),
+        // Also of a copy that must be deleted: until then, a tenant can strip it.
+        is_exact: credential.is_some_and(|credential| observed.is_exactly(&origin.account, credential)),
+        ..CopyPlan::default()
+    };
     let holder = standings.iter().find(|(key, _)| **key == origin.account);
     let wanted = match holder {
         // A copy is never moved to a profile that is not ours.
@@ -245,14 +250,9 @@ fn keep_or_delete(
         }
         Some((_, Standing::Offered(wanted, obstacle))) => {
             plan.action = difference(observed, wanted, origin.known, *obstacle);
-            plan.is_exact = observed.is_exactly(wanted);
             true
         }
-        // Until it is deleted, a tenant can strip it.
-        Some((account, Standing::Refused(_))) => {
-            plan.is_exact = credential.is_some_and(|it| observed.is_copy_for(account, it));
-            false
-        }
+        Some((_, Standing::Refused(_))) => false,
         // The account of a copy is always among those whose standing is known.
         Some((_, Standing::Kept(_))) | None => true,
     };

@@ -8,18 +8,18 @@
 //!   lists nothing older than what it has acknowledged.
 //! - *What does a list delete?* The watch deletes only what it has shown itself. If an object was written here and
 //!   deleted by another client while the watch was down, only the cache knows that it existed. Of what was written after
-//!   the list began, the list ends an object that it does not show and whose version is not newer than its own: no event
+//!   the list began, the list ends an object that it does not show and whose version is not newer than the list's: no event
 //!   will show that end.
-//! - *Does a response still count?* It may arrive after the event that shows the end of its object, and no other event
-//!   would remove that from the cache.
+//! - *Does a response still count?* It may arrive after an event that shows the end of its object, or a list that shows
+//!   the successor. No other event would correct the cache.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::is_newer;
 
-/// The keys of objects that this process wrote and the watch has not shown since, and of those that it is writing or
-/// reading. Both sets are small.
+/// The keys of objects that this process wrote and the watch has not shown since, and of those with a request under way.
+/// Both sets are small.
 #[derive(Debug)]
 pub struct OwnWrites<K> {
     written: HashMap<K, Written>,
@@ -59,12 +59,12 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
         self.written.insert(key.clone(), Written { lists: self.lists, version: version.to_owned() });
     }
 
-    /// A request for an object is sent whose response may go into the cache.
+    /// A request is sent whose response may go into the cache.
     pub fn sending(&mut self, key: &K) {
         self.sent.insert(key.clone(), false);
     }
 
-    /// Its response has arrived. Returns whether it may show an object that has ended since.
+    /// The request has ended. Returns whether its response may show an object that has ended since.
     pub fn received(&mut self, key: &K) -> bool {
         self.sent.remove(key).unwrap_or_default()
     }
@@ -80,6 +80,7 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
     pub fn shown(&mut self, key: &K) -> bool {
         if self.listing && self.lists > 1 {
             self.listed.insert(key.clone());
+            self.may_have_ended(key);
         }
         let counts = self.seen(key);
         self.listing && counts
@@ -88,10 +89,14 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
     /// The watch shows that an object was deleted. Returns whether the deletion applies: a list does not show what was
     /// written after it began.
     pub fn ended(&mut self, key: &K) -> bool {
+        self.may_have_ended(key);
+        self.seen(key)
+    }
+
+    fn may_have_ended(&mut self, key: &K) {
         if let Some(has_ended) = self.sent.get_mut(key) {
             *has_ended = true;
         }
-        self.seen(key)
     }
 
     /// Forgets a key that the watch shows, unless it was written during the current list; returns whether it is
@@ -201,6 +206,14 @@ mod tests {
         writes.begin_list();
         writes.end_list("5");
         assert!(writes.received(&"a"));
+        writes.sending(&"a");
+        writes.shown(&"a");
+        assert!(!writes.received(&"a"), "an event of a change");
+        writes.begin_list();
+        writes.sending(&"a");
+        writes.shown(&"a");
+        assert!(writes.received(&"a"), "the list may show the successor");
+        writes.end_list("5");
         // Even if the event does not concern the object in the cache, which was written after the list began.
         writes.begin_list();
         writes.wrote(&"a", "9");
