@@ -59,8 +59,8 @@ pub(crate) struct ObjectCache<K> {
 struct Creating {
     /// The uids of the objects that have ended.
     ended: BTreeSet<String>,
-    /// Whether a list has been completed, which lacks what ended before it began.
-    is_listed: bool,
+    /// The resourceVersion of the last list. What it includes and does not show has ended.
+    listed: Option<String>,
 }
 
 impl<K> Default for ObjectCache<K> {
@@ -108,7 +108,7 @@ impl<K: CacheKey> ObjectCache<K> {
         }
         self.listed.insert(watch.clone());
         for (_, creating) in self.creating.iter_mut().filter(|(key, _)| is_shown(key)) {
-            creating.is_listed = true;
+            creating.listed = Some(version.to_owned());
         }
     }
 
@@ -161,7 +161,9 @@ impl<K: CacheKey> ObjectCache<K> {
         let creating = self.creating.remove(key).unwrap_or_default();
         let Some(object) = object else { return false };
         let uid = object.version.uid.clone();
-        if creating.ended.contains(&uid) || creating.is_listed && !self.objects.contains_key(key) {
+        let is_included = |listed: String| !is_newer(&object.version.resource_version, &listed);
+        let is_listed = creating.listed.is_some_and(is_included);
+        if creating.ended.contains(&uid) || is_listed && !self.objects.contains_key(key) {
             return false;
         }
         self.store_written(settings, watch, key, object);
@@ -340,14 +342,19 @@ mod tests {
         cache.ended(&ALL, &key);
         assert!(!cache.created(&settings, &ALL, &key, Some(object("one", "1"))));
         assert!(cache.get(&key).is_none());
-        // The list may be older than the create: the watch shows the object if it exists.
-        cache.creating(&key);
-        cache.begin_list(&ALL);
-        cache.end_list(&ALL, "1", |_| true);
-        assert!(!cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
-        assert!(cache.get(&key).is_none());
+        for listed in ["3", "4"] {
+            cache.creating(&key);
+            cache.begin_list(&ALL);
+            cache.end_list(&ALL, listed, |_| true);
+            assert!(!cache.created(&settings, &ALL, &key, Some(object("two", "3"))));
+            assert!(cache.get(&key).is_none());
+        }
         cache.wrote(&settings, &ALL, &key, object("two", "4"));
         assert!(cache.get(&key).is_none(), "a patch");
+        cache.creating(&key);
+        cache.begin_list(&ALL);
+        cache.end_list(&ALL, "2", |_| true);
+        assert!(cache.created(&settings, &ALL, &key, Some(object("two", "3"))), "the list is older");
     }
 
     #[test]
