@@ -487,7 +487,8 @@ impl<'a> Run<'a> {
                 let is_lost = oracle::is_lost(&self.world.lock().monitor, plural, object);
                 let (namespace, name) = (metadata("namespace"), metadata("name"));
                 if is_lost {
-                    lost.insert(format!("copy {namespace}/{name}"));
+                    let what = if plural == "secrets" { "copy" } else { plural };
+                    lost.insert(format!("{what} {namespace}/{name}"));
                 } else if made.contains_key(metadata("uid")) && !held {
                     paths.push(hub::path(plural, namespace, name));
                 }
@@ -519,7 +520,7 @@ impl<'a> Run<'a> {
                 ));
             }
         }
-        // A copy that no process recognizes blocks its place until it is garbage-collected with its profile.
+        // What no process recognizes blocks its place until it is garbage-collected with its owner.
         for place in again.keys().filter(|place| !seen.contains_key(*place) && !lost.contains(*place)) {
             self.outcome
                 .violations
