@@ -284,6 +284,25 @@ fn two_processes_agree_on_a_copy_whose_permission_has_ended() {
 }
 
 #[test]
+fn two_processes_agree_on_a_copy_whose_permission_has_ended_while_its_grant_is_unknown() {
+    let operations = [
+        (O::CreateSet(0), 0),
+        (O::Bind(0, 0), 0),
+        (O::Start(0), 137),
+        (O::CreateCluster(0), 28),
+        (O::MoveCluster(0, Some(0)), 17),
+        (O::CreateAccount(0, 0), 181),
+        (O::Report(0, 0, 0), 12),
+        // A selector that nobody understands.
+        (O::Select(0, 5), 2),
+        (O::RoleBinding(0, RoleBindingTenant::Unlabel), 152),
+        (O::Start(1), 51),
+    ];
+    let means = Means { granted: true, leases: false };
+    assert_eq!(run_with_pauses(1_211_401, Setting { means, ..Setting::PLAIN }, &operations), [""; 0]);
+}
+
+#[test]
 fn a_permission_that_a_restored_etcd_has_lost_is_created_again() {
     let operations = [
         (O::CreateSet(0), 638),

@@ -48,9 +48,12 @@ impl CopyPlan {
 
     /// Records that the permission for the copy has ended, as a process would see it that starts now: it could not read
     /// the copy.
-    fn mark_unpermitted(&mut self) {
+    fn mark_unpermitted(&mut self, standings: &Standings<'_>) {
         let synced = self.states.iter_mut().filter(|(_, state)| *state == State::Synced);
-        synced.for_each(|(_, state)| *state = State::CopiesUnknown);
+        for (account, state) in synced {
+            let standing = standings.iter().find(|(key, _)| *key == account);
+            *state = standing.map_or(State::CopiesUnknown, |(_, it)| it.without_copy(State::CopiesUnknown));
+        }
     }
 
     /// The kind of the next write, for recording its refusal.
@@ -156,7 +159,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
         }
     };
     if !index.permits_copies(&place.namespace) {
-        plan.mark_unpermitted();
+        plan.mark_unpermitted(&standings);
     }
     plan
 }

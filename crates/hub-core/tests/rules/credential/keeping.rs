@@ -334,6 +334,15 @@ fn a_copy_whose_permission_has_ended_is_reported_as_after_a_restart() {
     assert!(world.index.permit_copies(&scene_place().namespace));
     assert_eq!(world.state(&scene_place(), &kueue()), Some(State::Synced));
 
+    world.arrive(&broken("prod"));
+    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::Synced));
+    world.index.forbid_copies(&scene_place().namespace);
+    assert_eq!(
+        world.state(&scene_place(), &kueue()),
+        Some(State::GrantUnknown),
+        "what was never read is not missed"
+    );
+
     assert!(!world.index.forbid_copies(&"elsewhere".into()), "nothing is reported without a copy");
 }
 
