@@ -183,12 +183,11 @@ impl CopyWriter {
             }
             CopyAction::Delete(version) => {
                 let params = delete_exactly(&version);
-                let made = self.store.change(|_, index| index.made(place).map(|made| made.uid.clone()));
                 let (response, has_ended) = self.send("delete", place, api.delete(name, &params)).await?;
                 info!(copy = %place, "deleted");
                 // The response contains an object that a finalizer delays.
                 let Some(held) = response.left() else {
-                    self.store.mark_deleted(place, &version.uid, made.as_deref());
+                    self.store.mark_deleted(place, &version.uid);
                     return Ok(None);
                 };
                 (!has_ended).then_some(held)

@@ -309,13 +309,10 @@ impl Store {
         });
     }
 
-    /// Records that our delete was accepted. Its event may have arrived before its response. An earlier Secret of ours
-    /// there, `made` before the delete was sent, is gone, too: a name has one Secret at a time.
-    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str, made: Option<&str>) {
+    /// Records that our delete was accepted. Its event may have arrived before its response.
+    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str) {
         let mut index = self.index.lock();
-        for gone in [Some(uid), made].into_iter().flatten() {
-            index.unmake(place, gone);
-        }
+        index.unmake(place, uid);
         let Some(known) = index.copy(place).filter(|known| known.version.uid == uid) else { return };
         // The watch does not show the deletion of a Secret without the label.
         if known.is_labelled {

@@ -443,30 +443,3 @@ fn a_copy_that_is_stripped_while_its_creation_gets_no_response_is_replaced() {
         assert_eq!(shrink::run(&schedule, &Hubs::default()), [""; 0], "seed {seed}");
     }
 }
-
-#[test]
-fn a_secret_that_a_tenant_forges_in_place_of_a_copy_that_ended_with_its_profile_is_deleted_once() {
-    let operations = [
-        (O::CreateSet(0), 0),
-        (O::CreateSet(1), 0),
-        (O::Bind(0, 0), 10),
-        (O::Bind(1, 1), 2),
-        (O::CreateCluster(0), 0),
-        (O::MoveCluster(0, Some(0)), 3),
-        (O::CreateCluster(1), 0),
-        (O::MoveCluster(1, Some(1)), 826),
-        (O::CreateCluster(2), 580),
-        (O::MoveCluster(2, Some(0)), 0),
-        (O::CreateAccount(2, 0), 18),
-        (O::Start(0), 736),
-        (O::Report(2, 0, 0), 2),
-        // The watch shows the end of the copy late.
-        (O::Lag(33), 0),
-        (O::Wait(1760), 0),
-        (O::RemoveCrd(0), 10),
-        (O::Bind(1, 0), 312),
-        (O::Wait(2014), 914),
-        (O::Secret(0, 2, 0, SecretTenant::Forge), 0),
-    ];
-    assert_eq!(run_with_pauses(1721, Setting::PLAIN, &operations), [""; 0]);
-}
