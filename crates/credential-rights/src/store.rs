@@ -25,6 +25,10 @@ use tokio::time::Instant;
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "credential-rights";
+/// The plurals of the written kinds, for logs and metrics.
+pub(crate) const BINDINGS: &str = "rolebindings";
+pub(crate) const CLUSTER_ROLES: &str = "clusterroles";
+pub(crate) const ROLES: &str = "roles";
 
 /// A key of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,10 +90,10 @@ struct RightsState {
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: PermissionSettings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
-        host.metrics.declare_written("rolebindings");
-        host.metrics.declare_written("clusterroles");
+        host.metrics.declare_written(BINDINGS);
+        host.metrics.declare_written(CLUSTER_ROLES);
         if !settings.consumer_roles.is_empty() {
-            host.metrics.declare_written("roles");
+            host.metrics.declare_written(ROLES);
         }
         let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
         Arc::new(Self { host, settings, work, fleet, state: Mutex::default() })

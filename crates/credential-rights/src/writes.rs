@@ -18,14 +18,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::store::{RightsKey, Store};
+use crate::store::{BINDINGS, CLUSTER_ROLES, ROLES, RightsKey, Store};
 
 /// Number of workers.
 const WORKERS: usize = 4;
-/// What it writes.
-const CLUSTER_ROLES: &str = "clusterroles";
-const ROLES: &str = "roles";
-const BINDINGS: &str = "rolebindings";
 
 /// Writes the permissions.
 #[derive(Clone)]

@@ -293,7 +293,7 @@ fn two_processes_agree_on_a_copy_whose_permission_has_ended_while_its_grant_is_u
         (O::MoveCluster(0, Some(0)), 17),
         (O::CreateAccount(0, 0), 181),
         (O::Report(0, 0, 0), 12),
-        // A selector that nobody understands.
+        // The operator in the set's selector does not exist.
         (O::Select(0, 5), 2),
         (O::RoleBinding(0, RoleBindingTenant::Unlabel), 152),
         (O::Start(1), 51),

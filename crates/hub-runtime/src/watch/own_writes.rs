@@ -116,10 +116,10 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
         // The list may include both a write and the deletion after it.
         self.sent.values_mut().for_each(|has_ended| *has_ended = true);
         let (lists, listed) = (self.lists, std::mem::take(&mut self.listed));
-        let is_gone = |key: &K, written: &Written| {
+        let gone = self.written.extract_if(|key, written| {
             written.lists != lists || !listed.contains(key) && !is_newer(&written.version, version)
-        };
-        self.written.extract_if(|key, written| is_gone(key, written)).map(|(key, _)| key).collect()
+        });
+        gone.map(|(key, _)| key).collect()
     }
 }
 
