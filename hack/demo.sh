@@ -36,7 +36,7 @@ and runs the addons as a process.
 To install the chart on your cluster, build the image, push it to a registry that the cluster can pull from, and run:
 
   helm install hub-addons charts/hub-addons --namespace hub-addons --create-namespace \
-    --set image.registry=REGISTRY --set image.digest=sha256:...
+    --set image.registry=registry.example --set image.digest=sha256:...
 EOF
 }
 

@@ -28,8 +28,8 @@ Builds everything that a release publishes into one directory:
 
 Nothing is pushed. To publish the layout:
 
-  skopeo copy --all oci:DIR/oci:hub-addons-VERSION docker://REGISTRY/hub-addons:VERSION
-  helm push DIR/charts/hub-addons-VERSION.tgz oci://REGISTRY/charts
+  skopeo copy --all oci:DIR/oci:hub-addons-VERSION docker://registry.example/hub-addons:VERSION
+  helm push DIR/charts/hub-addons-VERSION.tgz oci://registry.example/charts
 USAGE
 }
 say() { printf 'release: %s\n' "$*" >&2; }

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::support::chart::{NAMESPACE, RELEASE, chart, helm, run};
+use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, run};
 use crate::support::credentials::{copied, name_of, token};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::shown::sees;
@@ -237,8 +237,8 @@ async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
         let values = directory(example).join("values.yaml").display().to_string();
         let into = format!("--namespace={NAMESPACE}");
         let chart = chart().display().to_string();
-        let template =
-            ["template", RELEASE, &chart, &into, "--values", &values, "--show-only=templates/consumers.yaml"];
+        let only = "--show-only=templates/consumers.yaml";
+        let template = ["template", RELEASE, &chart, &into, REGISTRY, "--values", &values, only];
         let ended = run(helm(), None, &template).await;
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let rights = hub.directory().join(format!("{example}.yaml"));

@@ -16,7 +16,7 @@ use local_hub::ocm::{self, Object};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::support::chart::{chart, helm, repository, run};
+use crate::support::chart::{REGISTRY, chart, helm, repository, run};
 use crate::support::{Hub, guides, world};
 
 const GUIDES: [&str; 3] = ["argo-cd.md", "multicluster-runtime.md", "multikueue.md"];
@@ -109,7 +109,8 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             match &*kind {
                 "values of the chart hub-addons" => {
                     let chart = chart().display().to_string();
-                    let ended = run(helm(), None, &["template", "it", &chart, "--values", &file]).await;
+                    let ended =
+                        run(helm(), None, &["template", "it", &chart, REGISTRY, "--values", &file]).await;
                     assert_eq!(ended.code, Some(0), "{guide}: {}", ended.stderr);
                 }
                 "values of the chart argo-cd" => {

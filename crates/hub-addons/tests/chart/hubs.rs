@@ -17,7 +17,8 @@ use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    Attempt, MASTERS, NAMESPACE, RELEASE, chart, helm, in_force, install, repository, run, start_all, user,
+    Attempt, MASTERS, NAMESPACE, REGISTRY, RELEASE, chart, helm, in_force, install, repository, run,
+    start_all, user,
 };
 use crate::support::command::{Ended, hub_addons};
 use crate::support::proxy::{self, Authority, NAME, TEAM};
@@ -31,8 +32,8 @@ const OPENSHIFT: &str = "--api-versions=security.openshift.io/v1";
 /// What the chart renders, as helm's arguments say, without a hub.
 async fn render(arguments: &[&str]) -> Vec<Value> {
     let chart = chart().display().to_string();
-    let fixed =
-        ["template", RELEASE, &chart, "--namespace", NAMESPACE, "--skip-tests", "--kube-version=1.36.3"];
+    let (namespace, version) = (format!("--namespace={NAMESPACE}"), "--kube-version=1.36.3");
+    let fixed = ["template", RELEASE, &chart, &namespace, "--skip-tests", version, REGISTRY];
     let ended = run(helm(), None, &[&fixed, arguments].concat()).await;
     assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
     serde_saphyr::from_multiple(&ended.stdout).unwrap()
@@ -43,7 +44,7 @@ async fn refusal(values: &[&str]) -> String {
     let chart = chart().display().to_string();
     let sets = values.iter().map(|value| format!("--set={value}"));
     let arguments: Vec<String> =
-        ["template", RELEASE, &chart].map(str::to_owned).into_iter().chain(sets).collect();
+        ["template", RELEASE, &chart, REGISTRY].map(str::to_owned).into_iter().chain(sets).collect();
     let ended = run(helm(), None, &arguments).await;
     assert_ne!(ended.code, Some(0), "{values:?} render");
     ended.stderr
@@ -262,6 +263,7 @@ async fn values_that_contradict_each_other_are_explained() {
         (&["consumers.app.access.roles={a}"], "'roles' not allowed"),
         (&["rbac.create=false", &listed], "consumers (app) requires Roles, and rbac.create is false"),
         (&["serviceAccount.create=false", "serviceAccount.annotations.a=b"], "annotate yours"),
+        (&["image.registry="], "set image.registry to its name"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (
             &["leaderElection=false", "replicaCount=1", "updateStrategy.type=RollingUpdate"],
@@ -387,7 +389,9 @@ async fn a_name_may_look_like_a_number() {
     let file = hub.directory().join("values.json");
     fs::write(&file, values.to_string()).unwrap();
     let (chart, file) = (chart().display().to_string(), format!("--values={}", file.display()));
-    let ended = run(helm(), Some(&hub.hub), &["install", number, &chart, "--namespace", number, &file]).await;
+    let ended =
+        run(helm(), Some(&hub.hub), &["install", number, &chart, "--namespace", number, REGISTRY, &file])
+            .await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let role = ("rbac.authorization.k8s.io", "v1", "Role");
     let role = Object::new(role, "roles", Some(number), "1e5:cp-creds:1e5:1e5");
@@ -403,8 +407,8 @@ fn crd() -> Object {
 async fn apply_rendered(hub: &Hub, arguments: &[&str]) {
     world::ensure_namespace(&hub.ocm, NAMESPACE).await;
     let chart = chart().display().to_string();
-    let fixed =
-        ["template", RELEASE, &chart, "--namespace", NAMESPACE, "--skip-tests", "--kube-version=1.36.3"];
+    let (namespace, version) = (format!("--namespace={NAMESPACE}"), "--kube-version=1.36.3");
+    let fixed = ["template", RELEASE, &chart, &namespace, "--skip-tests", version, REGISTRY];
     let ended = run(helm(), None, &[&fixed, arguments].concat()).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let file = hub.directory().join("rendered.yaml");

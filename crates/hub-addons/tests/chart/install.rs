@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::support::chart::{
-    NAMESPACE, RELEASE, chart, helm, helm3, install, install_arguments, install_by, repository, role_binding,
-    run, start_all,
+    NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, install, install_arguments, install_by, repository,
+    role_binding, run, start_all,
 };
 use crate::support::credentials::{copied, token};
 use crate::support::shown::sees;
@@ -265,10 +265,31 @@ async fn notes_warn_of_problems_on_the_hub() {
     assert!(install(&hub, &[PROXY]).await.contains(theirs));
     world::delete(&hub.ocm, &off).await;
 
+    // Access providers lead to cluster-proxy's user server, which its chart does not install by default.
+    let deployment = |name: &str| {
+        let labels = json!({ "app": name });
+        let pod = json!({ "containers": [{ "name": "it", "image": "it" }] });
+        Object::new(("apps", "v1", "Deployment"), "deployments", Some("default"), name).field(
+            "spec",
+            json!({
+                "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": pod },
+            }),
+        )
+    };
+    let (manager, server) = ("cluster-proxy-addon-manager", "cluster-proxy-addon-user");
+    world::create(&hub.ocm, [deployment(manager)]).await;
+    let without = "enableServiceProxy=true and\nuserServer.enabled=true";
+    assert!(install(&hub, &[PROXY]).await.contains(without));
+    world::create(&hub.ocm, [deployment(server)]).await;
+    assert!(!install(&hub, &[PROXY]).await.contains(without));
+    world::delete(&hub.ocm, &deployment(manager)).await;
+
     // The gates of OCM's addons, wherever these are installed.
     for (name, gate, on) in [
         ("cluster-proxy-addon-manager", "ClusterProfileAccessProvider", "T"),
+        ("cluster-proxy-addon-manager", "ClusterProfile", "true"),
         ("managed-serviceaccount-addon-manager", "ClusterProfileCredSyncer", "1"),
+        ("managed-serviceaccount-addon-manager", "ClusterProfile", "True"),
     ] {
         let deployment = |value: &str| {
             let labels = json!({ "app": name });
@@ -292,8 +313,11 @@ async fn notes_warn_of_problems_on_the_hub() {
         assert!(notes.contains(&warning), "{notes}");
         // Under another name, both write access providers of their own.
         let notes = install(&hub, &[PROXY, "accessProvider.name=other"]).await;
-        assert_eq!(notes.contains(&warning), gate != "ClusterProfileAccessProvider", "{notes}");
-        let off = gate.replacen("ClusterProfile", "featureGates.clusterProfile", 1) + "=false";
+        let of_proxy = name == "cluster-proxy-addon-manager";
+        assert_eq!(notes.contains(&warning), !of_proxy, "{notes}");
+        assert!(!notes.contains("own gate ClusterProfile"), "{notes}");
+        let ours = if of_proxy { "AccessProvider" } else { "CredSyncer" };
+        let off = format!("featureGates.clusterProfile{ours}=false");
         let notes = install(&hub, &[PROXY, &off]).await;
         assert!(!notes.contains(&warning), "{notes}");
         world::delete(&hub.ocm, &deployment(on)).await;
@@ -361,7 +385,8 @@ async fn a_misspelt_gate_is_reported_before_anything_is_applied() {
     for helm in [helm(), helm3()] {
         for mode in ["--dry-run=client", "--dry-run=server", "--create-namespace"] {
             let set = "--set=featureGates.ClusterProfileCredSyncer=true";
-            let arguments = ["install", RELEASE, &chart, "--namespace", NAMESPACE, mode, set, "--set", PROXY];
+            let arguments =
+                ["install", RELEASE, &chart, "--namespace", NAMESPACE, mode, REGISTRY, set, "--set", PROXY];
             let told = run(helm, Some(&hub.hub), &arguments).await;
             assert_ne!(told.code, Some(0), "{}", told.stdout);
             let right = "value must be 'write featureGates.clusterProfileCredSyncer'";

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::support::chart::{chart, helm, repository, run};
+use crate::support::chart::{REGISTRY, chart, helm, repository, run};
 use crate::support::command::hub_addons;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use hub_api::crds::{self, Flavour};
@@ -101,8 +101,8 @@ fn template(release: &str, values: &[&str]) -> Vec<String> {
 
 fn template_in(namespace: &str, release: &str, values: &[&str]) -> Vec<String> {
     let chart = chart().display().to_string();
-    let arguments =
-        ["template", release, &chart, "--namespace", namespace, "--skip-tests", "--kube-version=1.36.3"];
+    let fixed = ["--skip-tests", "--kube-version=1.36.3", REGISTRY];
+    let arguments = [&["template", release, &chart, "--namespace", namespace], &fixed[..]].concat();
     let values = values.iter().map(|value| format!("--set={value}"));
     arguments.into_iter().map(str::to_owned).chain(values).collect()
 }
@@ -196,7 +196,8 @@ async fn objects_permissions_and_arguments_are_those_recorded() {
 
 #[tokio::test]
 async fn plain_manifests_are_those_recorded() {
-    let arguments = template_in("hub-addons", "hub-addons", &["crds.enabled=false"]);
+    let arguments =
+        template_in("hub-addons", "hub-addons", &["crds.enabled=false", "image.registry=registry.example"]);
     let ended = run(helm(), None, &arguments).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     // What is applied without helm is not helm's.
@@ -205,6 +206,7 @@ async fn plain_manifests_are_those_recorded() {
         ended.stdout.lines().filter(|line| !of_helm.iter().any(|of| line.trim_start().starts_with(of)));
     let mut text = concat!(
         "# Rendered from charts/hub-addons with its default values; hack/render.sh updates it.\n",
+        "# Replace registry.example by your registry.\n",
         "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: hub-addons\n  labels:\n",
         "    pod-security.kubernetes.io/enforce: restricted\n",
     )

@@ -15,7 +15,7 @@ use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-use crate::support::chart::{NAMESPACE, RELEASE, chart, helm, helm3, run, start_all};
+use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, run, start_all};
 use crate::support::command::Ended;
 use crate::support::credentials::{copied, copy, profile, token};
 use crate::support::shown::sees;
@@ -40,7 +40,8 @@ async fn helm_does(
     arguments: &[&str],
 ) -> Ended {
     let chart = chart.display().to_string();
-    let fixed = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", "--namespace", NAMESPACE];
+    let namespace = format!("--namespace={NAMESPACE}");
+    let fixed = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
     run(program, Some(&hub.hub), &[&fixed, arguments].concat()).await
 }
 

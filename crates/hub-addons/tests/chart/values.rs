@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::support::chart::{chart, helm, helm3, run};
+use crate::support::chart::{REGISTRY, chart, helm, helm3, run};
 use crate::support::command::Ended;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
     let sets = values.iter().map(|value| format!("--set={value}"));
     let chart = chart().display().to_string();
     let arguments: Vec<String> =
-        command.iter().copied().map(str::to_owned).chain([chart]).chain(sets).collect();
+        command.iter().copied().map(str::to_owned).chain([chart, REGISTRY.to_owned()]).chain(sets).collect();
     let Ended { code, stdout, stderr } = run(helm, None, &arguments).await;
     assert_ne!(code, Some(0), "{command:?} takes {values:?}");
     stdout + &stderr

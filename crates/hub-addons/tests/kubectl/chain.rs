@@ -114,8 +114,8 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     application.reaches("two").await;
     let hub = &stage.chain.hub;
     let chart = chart::chart().display().to_string();
-    let arguments =
-        ["template", "it", &chart, "--set=rbac.viewer.create=true", "--show-only=templates/rbac-viewer.yaml"];
+    let only = "--show-only=templates/rbac-viewer.yaml";
+    let arguments = ["template", "it", &chart, chart::REGISTRY, "--set=rbac.viewer.create=true", only];
     let rendered = chart::run(chart::helm(), None, &arguments).await;
     assert_eq!(rendered.code, Some(0), "{}", rendered.stderr);
     let file = hub.directory().join("viewer.yaml");

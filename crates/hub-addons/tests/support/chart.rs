@@ -22,6 +22,8 @@ use super::{Addons, Hub, SOON, proxy};
 pub const RELEASE: &str = "hub-addons";
 /// The namespace of the release.
 pub const NAMESPACE: &str = "addons";
+/// Sets the registry of the image, which the chart requires.
+pub const REGISTRY: &str = "--set=image.registry=registry.example.com";
 /// May do everything that policies allow.
 pub const MASTERS: &[&str] = &["system:masters"];
 
@@ -93,7 +95,7 @@ pub async fn install_by(helm: &Path, hub: &LocalHub, values: &[&str]) -> String 
 pub fn install_arguments(values: &[&str]) -> Vec<String> {
     let chart = chart().display().to_string();
     let namespace = format!("--namespace={NAMESPACE}");
-    let arguments = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace];
+    let arguments = ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
     let values = values.iter().map(|value| format!("--set={value}"));
     arguments.into_iter().map(str::to_owned).chain(values).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::chart::{self, NAMESPACE, RELEASE, helm};
+use crate::support::chart::{self, NAMESPACE, REGISTRY, RELEASE, helm};
 use crate::support::command::Ended;
 
 /// An alert, as its rule is written.
@@ -22,7 +22,8 @@ impl Alert {
 
 async fn template(values: &[&str]) -> Ended {
     let (directory, namespace) = (chart::chart().display().to_string(), format!("--namespace={NAMESPACE}"));
-    let mut arguments = vec!["template".to_owned(), RELEASE.to_owned(), directory, namespace];
+    let mut arguments =
+        vec!["template".to_owned(), RELEASE.to_owned(), directory, namespace, REGISTRY.to_owned()];
     arguments.extend(values.iter().map(|value| format!("--set={value}")));
     chart::run(helm(), None, &arguments).await
 }
