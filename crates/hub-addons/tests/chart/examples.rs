@@ -30,8 +30,9 @@ const EXAMPLES: [(&str, &str, &str); 2] =
 
 /// The names of an example's files.
 fn files(example: &str) -> BTreeSet<String> {
-    let entries = fs::read_dir(directory(example)).unwrap();
-    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    let entries = fs::read_dir(directory(example)).unwrap().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    files.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
 fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {

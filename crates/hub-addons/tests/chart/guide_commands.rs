@@ -23,13 +23,14 @@ const GUIDES: [(&str, &str); 4] = [
     ("deploy/examples/README.md", "deploy/examples"),
 ];
 
-/// The beginnings of commands that other tests run: `field::argocd`, `kubectl::guide`, and, with the values that the
-/// command names, `guides`.
-const ELSEWHERE: [&str; 4] = [
+/// The beginnings of commands that other tests run: `field::argocd`, `kubectl::guide`, and, with the values or the
+/// plugin that the command names, `guides`. Those that begin with `helm upgrade --install` need a registry.
+const ELSEWHERE: [&str; 5] = [
     "argocd cluster list",
     "kubectl clusterprofile explain fleet-operator/cluster1",
     "kubectl clusterprofile test fleet-operator/cluster1",
-    "helm upgrade --install argocd-clusterprofile-controller CHART",
+    "helm upgrade --install argocd-clusterprofile-controller",
+    "helm upgrade --install kueue oci://registry.k8s.io/kueue/charts/kueue",
 ];
 
 /// The components of applications, which guides patch.
@@ -83,6 +84,11 @@ async fn hub() -> Hub {
     let cluster = json!({ "server": "https://proxy/cluster1", "certificate-authority-data": "YW5jaG9ycw==" });
     let provider = json!({ "name": "open-cluster-management", "cluster": cluster });
     world::merge_status(&hub.ocm, &profile, &json!({ "accessProviders": [provider] })).await;
+    // As the addon reports where its accounts are.
+    let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
+    let addon = Object::new(gvk, "managedclusteraddons", Some(CLUSTERS[0]), "managed-serviceaccount");
+    world::create(&hub.ocm, [addon.clone().field("spec", json!({}))]).await;
+    world::merge_status(&hub.ocm, &addon, &json!({ "namespace": "agent" })).await;
     install(&hub, &[]).await;
     hub
 }
@@ -112,7 +118,8 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
                 let patch = reader.directory().join("patch.yaml");
                 fs::write(&patch, &before).unwrap();
                 let own = own.join("\n").replace("PATCH.yaml", patch.to_str().unwrap());
-                let own = own.replace(" NAMESPACE ", &format!(" {NAMESPACE} "));
+                let own =
+                    own.replace(" NAMESPACE ", &format!(" {NAMESPACE} ")).replace("=NAMESPACE:", "=agent:");
                 let output = reader.runs_in(&repository().join(directory), &own).await;
                 let error = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{guide}:\n{own}\n{error}");

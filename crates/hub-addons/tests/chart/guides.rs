@@ -156,6 +156,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                         called(&file["providers"][0]["execConfig"], argo_cd);
                     }
                 }
+                "Kustomization" => kustomized(&hub, &text).await,
                 "Configuration" => {
                     called(&value["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"], None);
                 }
@@ -164,7 +165,64 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 15, "{seen:?}");
+    assert_eq!(seen.len(), 16, "{seen:?}");
+}
+
+/// The component adds the plugin to Kueue's Deployment, and changes nothing else; so does the post-renderer.
+async fn kustomized(hub: &Hub, kustomization: &str) {
+    let directory = hub.directory().join("kustomized");
+    let deployment = |name: &str| {
+        let labels = json!({ "app": name });
+        let pod = json!({ "containers": [{ "name": "manager", "image": name }] });
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": name, "namespace": "kueue-system" },
+            "spec": {
+                "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": pod },
+            },
+        })
+    };
+    let objects = ["kueue-controller-manager", "kueueviz"].map(deployment);
+    let rendered = objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
+    let example = directory.join("multikueue");
+    fs::create_dir_all(&example).unwrap();
+    for file in ["kustomization.yaml", "plugin.yaml"] {
+        fs::copy(repository().join("deploy/examples/multikueue").join(file), example.join(file)).unwrap();
+    }
+    fs::write(directory.join("rendered.yaml"), &rendered).unwrap();
+    // What the guide installs is on the internet.
+    let resource = kustomization.lines().find(|line| line.starts_with("  - https://")).unwrap();
+    let kustomization = kustomization.replace(resource, "  - rendered.yaml");
+    fs::write(directory.join("kustomization.yaml"), kustomization).unwrap();
+    let output = hub.kubectl(&["kustomize", directory.to_str().unwrap()]).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let component = String::from_utf8(output.stdout).unwrap();
+    let shown: Vec<Value> = serde_saphyr::from_multiple(&component).unwrap();
+    let [manager, other] = &shown[..] else { panic!("{component}") };
+    assert_eq!(*other, objects[1]);
+    let pod = &manager["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], "kueue-controller-manager");
+    plugin_in(&json!({
+        "initContainers": pod["initContainers"], "volumes": pod["volumes"],
+        "volumeMounts": pod["containers"][0]["volumeMounts"],
+    }));
+
+    // helm 4 runs it as a plugin.
+    let templates = directory.join("chart/templates");
+    fs::create_dir_all(&templates).unwrap();
+    fs::write(templates.join("all.yaml"), rendered).unwrap();
+    let chart = "apiVersion: v2\nname: kueue\nversion: 0.0.0\n";
+    fs::write(directory.join("chart/Chart.yaml"), chart).unwrap();
+    let reader = guides::Reader::of(hub, &[helm()]);
+    let commands = format!(
+        "helm plugin install deploy/examples/multikueue/post-renderer >&2\n\
+         helm template kueue {} --post-renderer add-cp-creds",
+        directory.join("chart").display()
+    );
+    let output = reader.runs_in(repository(), &commands).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let by_helm: Vec<Value> = serde_saphyr::from_slice_multiple(&output.stdout).unwrap();
+    assert_eq!(by_helm, shown);
 }
 
 /// Files that a guide links to exist.
