@@ -11,6 +11,7 @@
 # program is built. So can a tree of the same minor version that setup-envtest has installed.
 set -euo pipefail
 
+[[ "${1-}" != --download ]] || download=1
 programs=(etcd kube-apiserver kube-controller-manager kubectl)
 
 say() { printf 'control-plane: %s\n' "$*" >&2; }
@@ -65,7 +66,7 @@ if [[ -n "${assets-}" ]]; then
 fi
 
 if is_built; then
-  echo "$target"
+  [[ -n "${download-}" ]] || echo "$target"
   exit
 fi
 
@@ -74,6 +75,11 @@ for tool in go flock; do
     die "building the control plane needs $tool, which is not installed." \
       "Install it, or set KUBEBUILDER_ASSETS to a directory with: ${programs[*]}."
 done
+
+package=. output=control-plane
+[[ -z "${assets-}" ]] || package=k8s.io/kubernetes/cmd/kube-controller-manager output=kube-controller-manager
+(cd "$module" && ../../hack/go-download.sh packages "$package") || die "cannot download Kubernetes $version"
+[[ -z "${download-}" ]] || exit 0
 
 mkdir -p "$cache"
 exec 9>"$target.lock"
@@ -101,12 +107,10 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-package=. output=control-plane
 if [[ -n "${assets-}" ]]; then
-  package=k8s.io/kubernetes/cmd/kube-controller-manager output=kube-controller-manager
   say "building kube-controller-manager $version, once: about 3 minutes on two cores; the rest is in $assets"
 else
-  say "building Kubernetes $version from source, once: about 4 minutes on two cores, plus the download"
+  say "building Kubernetes $version from source, once: about 4 minutes on two cores"
 fi
 start=$SECONDS
 

@@ -4,12 +4,13 @@
 #
 #   helm="$(hack/go-program.sh helm)" && "$helm" version
 #
-# With --source, it prints the directory of the program's module, which also has the manifests of its release.
+# With --source, it prints the directory of the program's module, which also has the manifests of its release. With
+# --download, it downloads what the program is built from, and prints nothing.
 set -euo pipefail
 
 usage() {
   cat >&2 <<'EOF'
-usage: hack/go-program.sh [--source] PROGRAM
+usage: hack/go-program.sh [--source | --download] PROGRAM
 
   argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, krew, kueue, managed-serviceaccount,
   promtool, proxy-agent, proxy-server, registration
@@ -20,7 +21,9 @@ say() { printf 'go-program: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
 wanted=program
-if [ "${1-}" = --source ]; then wanted=source; shift; fi
+case ${1-} in
+  --source | --download) wanted=${1#--}; shift ;;
+esac
 [ $# -eq 1 ] || usage
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 module='' sum=''
@@ -32,7 +35,7 @@ case $1 in
     sum=h1:60yffZy8Mkif5ty13uLxxr5wzu8eY860AkeyaFyp4PY=
     ;;
   # Upstream's programs, with which the suite is used. Built in their own modules, whose go.sum pins what they require;
-  # the checksum of the module itself is that of sum.golang.org.
+  # the checksum of the module itself is that of Go's checksum database.
   argocd)
     package=github.com/argoproj/argo-cd/v3/cmd version=v3.2.0 given=${ARGOCD-}
     sum=h1:m2eGAV+nXQGgzZbH5SyJD5laaPW27mzWXBrgisUHY/0=
@@ -73,8 +76,7 @@ esac
 # fetch: prints the directory of the program's module in Go's module cache, if the content is as expected.
 fetch() {
   local path=${package%%/cmd*} download
-  # Outside every module of this repository, none of which requires these.
-  download=$(cd / && GOWORK=off GOFLAGS='' go mod download -json "$path@$version")
+  download=$("$root/hack/go-download.sh" module "$path@$version") || die "cannot download $path@$version"
   field() { awk -F'"' -v name="$1" '$2 == name { print $4 }' <<<"$download"; }
   [ -z "$sum" ] || [ "$(field Sum)" = "$sum" ] || die "$path@$version has the checksum $(field Sum), expected $sum"
   field Dir
@@ -92,6 +94,19 @@ fi
 cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/go-programs"
 directory="$cache/$1-$version"
 program="$directory/${package##*/}"
+
+# download: gets what the program is built from, and prints the directory in which it is built.
+download() {
+  local directory=$module
+  [ -n "$directory" ] || directory=$(fetch)
+  (cd "$directory" && "$root/hack/go-download.sh" packages "$package") || exit 1
+  echo "$directory"
+}
+
+if [ "$wanted" = download ]; then
+  [ -x "$program" ] || download >/dev/null
+  exit
+fi
 if [ ! -x "$program" ]; then
   for tool in go flock; do
     command -v "$tool" >/dev/null || die "building $1 needs $tool, which is not installed"
@@ -107,17 +122,10 @@ if [ ! -x "$program" ]; then
   rm -rf "$work"
   trap 'rm -rf "$work"' EXIT
   mkdir "$work"
+  sources=$(download)
   (
-    export GOBIN="$work" GOWORK=off GOFLAGS='' CGO_ENABLED=0
-    if [ -n "$module" ]; then
-      cd "$module"
-      go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work" "$package"
-    elif [ -n "$sum" ]; then
-      cd "$(fetch)"
-      go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work" ".${package#"${package%%/cmd*}"}"
-    else
-      go install -trimpath -ldflags "-s -w" "$package@$version"
-    fi
+    cd "$sources"
+    GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work" "$package"
   ) >&2
   rm -rf "$directory"
   mv "$work" "$directory"

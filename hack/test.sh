@@ -62,14 +62,17 @@ if [ "${CI-}" = true ]; then
   export CARGO_INCREMENTAL=0
 fi
 
-skipped=()
+# What happens is recorded in files: each part runs in a shell of its own, and so does what runs beside the parts.
+: >"$work/took"
+: >"$work/skipped"
 say() { printf '\n== %s\n' "$*"; }
+took() { printf '%s|%s\n' "$1" "$2" >>"$work/took"; }
 skip() {
   if [ "${CI-}" = true ]; then
     printf 'FAILED, with CI=true nothing is skipped: %s\n' "$1" >&2
     exit 1
   fi
-  skipped+=("$1")
+  printf '%s\n' "$1" >>"$work/skipped"
   printf 'SKIPPED %s\n' "$1"
 }
 
@@ -84,44 +87,60 @@ wants() {
 
 # --- what runs beside the parts ----------------------------------------------------------------------
 
-declare -A running=() finished=()
-took=()
-
-# begin NAME COMMAND...: runs in the background, with what time others leave. Beside a compiler with a low priority,
-# which is not interrupted for a process that wakes up, tests that mostly wait take twice as long.
+# begin NAME COMMAND...: runs once, in the background, with what time others leave. Beside a compiler with a low
+# priority, which is not interrupted for a process that wakes up, tests that mostly wait take twice as long.
 begin() {
   local name=$1
   shift
-  [ -z "${running[$name]-}${finished[$name]-}" ] || return 0
+  mkdir "$work/$name.begun" 2>/dev/null || return 0
   (
     begun=$SECONDS
-    trap 'echo $((SECONDS - begun)) >"$work/$name.took"' EXIT
+    trap 'echo "$? $((SECONDS - begun))" >"$work/$name.new"; mv "$work/$name.new" "$work/$name.ended"' EXIT
     chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null
     "$@"
   ) >"$work/$name.out" 2>"$work/$name.err" </dev/null &
-  running[$name]=$!
+  echo "$!" >"$work/$name.pid"
 }
 
-# need NAME: waits until that has finished.
+# has_begun NAME: whether that runs, or has run.
+has_begun() { [ -d "$work/$1.begun" ]; }
+
+# need NAME: waits until that has finished, if it has begun.
 need() {
-  local name=$1
-  [ -n "${running[$name]-}" ] || return 0
-  if ! wait "${running[$name]}"; then
-    unset "running[$name]"
+  local name=$1 status seconds
+  has_begun "$name" || return 0
+  # Several parts may wait for it, and only the shell that began it could use `wait`.
+  until [ -e "$work/$name.ended" ]; do sleep 0.2; done
+  read -r status seconds <"$work/$name.ended"
+  if [ "$status" != 0 ]; then
     cat "$work/$name.out" "$work/$name.err" >&2
     echo "FAILED: $name" >&2
     exit 1
   fi
-  unset "running[$name]"
-  finished[$name]=yes
-  took+=("beside: $name|$(cat "$work/$name.took")")
+  if mkdir "$work/$name.counted" 2>/dev/null; then took "beside: $name" "$seconds"; fi
 }
 
+# processes_below PID: all that it has started, directly or not.
+processes_below() {
+  local child
+  for child in $(pgrep -P "$1" || true); do
+    processes_below "$child"
+    echo "$child"
+  done
+}
+
+# Leaves no program running, however the script ends: neither what runs beside the parts nor the hubs of a test.
 stop() {
-  local status=$? pid
+  local status=$? pid file pids=()
   trap - EXIT
-  # Including the processes that they have started.
-  for pid in "${running[@]}"; do pkill -TERM -P "$pid" 2>/dev/null || true; kill "$pid" 2>/dev/null || true; done
+  trap '' INT TERM
+  for pid in $$ $(cat "$work"/*.pid 2>/dev/null); do
+    mapfile -t -O "${#pids[@]}" pids < <(processes_below "$pid")
+    [ "$pid" = $$ ] || pids+=("$pid")
+  done
+  # Test programs do not stop their hubs on SIGTERM, so these are named one by one.
+  [ ${#pids[@]} -eq 0 ] || kill -TERM "${pids[@]}" 2>/dev/null || true
+  for file in "$work"/*.pid; do [ ! -e "$file" ] || wait "$(cat "$file")" 2>/dev/null || true; done
   rm -rf "$work"
   exit "$status"
 }
@@ -363,13 +382,28 @@ check_scripts() {
 
 check_deny() {
   local deny
-  if [ -n "${running[deny]-}" ]; then need deny; fi
+  need deny
   if deny=$(hack/cargo-deny.sh); then
     "$deny" --locked check licenses bans sources
   else
     skip "cargo-deny: it is not installed"
   fi
 }
+
+# Downloads go first, and not beside the tests: at a low priority, a TLS handshake times out.
+say "downloads"
+downloads() {
+  cargo fetch --locked --quiet
+  ! wants api chart field installed installed-all scripts || hack/control-plane.sh --download
+  local program
+  for program in $(! wants chart field installed installed-all scripts || echo helm) \
+    $(! wants chart || echo helm3 promtool krew); do
+    hack/go-program.sh --download "$program"
+  done
+}
+begun=$SECONDS
+downloads
+took downloads $((SECONDS - begun))
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
 ! wants api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
@@ -381,6 +415,7 @@ if wants api chart field unit installed installed-all && HUB_ADDONS_UPSTREAM_CRD
   export HUB_ADDONS_UPSTREAM_CRDS
 fi
 
+failed=()
 for part in "${parts[@]}"; do
   say "$part"
   case $part in
@@ -392,18 +427,41 @@ for part in "${parts[@]}"; do
       ;;
   esac
   begun=$SECONDS
-  "check_$part"
-  took+=("$part|$((SECONDS - begun))")
+  # A part that fails keeps no other from running. It is not run as a condition, which would switch errexit off in it.
+  set +e
+  (
+    set -e
+    trap - EXIT
+    "check_$part"
+  ) &
+  # An interrupted `wait` runs the trap at once.
+  wait $!
+  status=$?
+  set -e
+  if [ "$status" = 0 ]; then
+    took "$part" $((SECONDS - begun))
+  else
+    took "$part: FAILED" $((SECONDS - begun))
+    failed+=("$part")
+  fi
 done
 
 say "result"
 # A test or a measurement without its peer passes and reports this.
 while read -r line; do skip "${line#SKIPPED, }"; done < <(grep -ah '^SKIPPED' "$log" | sort -u)
-for what in "${took[@]}"; do
-  printf '%3d min %02d s  %s\n' $((${what#*|} / 60)) $((${what#*|} % 60)) "${what%|*}"
-done
+while IFS='|' read -r what seconds; do
+  printf '%3d min %02d s  %s\n' $((seconds / 60)) $((seconds % 60)) "$what"
+done <"$work/took"
 printf '%3d min %02d s  in all\n' $((SECONDS / 60)) $((SECONDS % 60))
-for what in "${skipped[@]}"; do echo "skipped: $what"; done
-awk -v skipped=${#skipped[@]} '
+sed 's/^/skipped: /' "$work/skipped"
+awk -v parts=${#failed[@]} -v skipped="$(wc -l <"$work/skipped")" '
   /^test result:/ { passed += $4; failed += $6; ignored += $8 }
-  END { printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored + skipped }' "$log"
+  # A part may fail without a test that does.
+  END {
+    if (failed < parts) failed = parts
+    printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored + skipped
+  }' "$log"
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "FAILED: ${failed[*]}" >&2
+  exit 1
+fi
