@@ -1,11 +1,12 @@
 //! `explain`: the steps from an application to its clusters, with the problems first and each problem once.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use hub_api::names::{AccountName, ClusterName, Namespace};
-use hub_core::explain::{self, Explanation, Finding, Mark, Question, Step};
+use hub_core::explain::{self, Explanation, Finding, Mark, Object, Question, Step};
 
 use crate::args::{ExplainArgs, Output};
 use crate::hub::Hub;
@@ -37,7 +38,7 @@ pub async fn explain(
         }
     }
     Ok(match explanation.mark() {
-        Mark::Ok => Conclusion::Fine,
+        Mark::Info | Mark::Ok => Conclusion::Fine,
         Mark::Problem => Conclusion::Problem,
         Mark::Unknown => Conclusion::Unknown,
     })
@@ -72,6 +73,7 @@ fn print_yaml(explanation: &Explanation, out: &mut impl Write) -> io::Result<()>
 /// The character of a mark, and its style on a terminal with colours.
 pub(crate) fn shown(mark: Mark) -> String {
     let (character, colour) = match mark {
+        Mark::Info => ("-", AnsiColor::Cyan),
         Mark::Ok => ("✓", AnsiColor::Green),
         Mark::Unknown => ("?", AnsiColor::Yellow),
         Mark::Problem => ("✗", AnsiColor::Red),
@@ -108,7 +110,7 @@ fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) ->
         let code = if is_wide { format!("{:24}", finding.code.as_str()) } else { String::new() };
         writeln!(out, "  {} {step:24} {code}{}", shown(finding.mark), finding.message)?;
         writeln!(out, "      {}", fact(finding))?;
-        if finding.mark != Mark::Ok {
+        if finding.mark > Mark::Ok {
             fix(finding, out)?;
         }
     }
@@ -125,9 +127,12 @@ fn fix(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
 
 /// Problems and unknown steps; equal ones are one entry for all their clusters.
 fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
-    let mut groups: BTreeMap<(Step, std::cmp::Reverse<Mark>, &str), Vec<&Finding>> = BTreeMap::new();
+    type Key<'a> = (Step, Reverse<Mark>, &'a str, Option<&'a Object>);
+    let mut groups: BTreeMap<Key<'_>, Vec<&Finding>> = BTreeMap::new();
     for finding in &explanation.findings {
-        let key = (finding.step, std::cmp::Reverse(finding.mark), finding.code.as_str());
+        // What is about the hub as a whole is about different objects.
+        let object = (finding.step == Step::Controllers).then_some(&finding.object);
+        let key = (finding.step, Reverse(finding.mark), finding.code.as_str(), object);
         groups.entry(key).or_default().push(finding);
     }
     for findings in groups.values() {

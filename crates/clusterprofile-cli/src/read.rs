@@ -33,6 +33,7 @@ use hub_core::project::ProjectionSettings;
 use hub_core::trust::{TrustBundle, TrustError};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{DeserializeGuard, GroupVersionKind};
@@ -140,6 +141,7 @@ impl<'a> Reading<'a> {
         };
         let access = AccessIndex::new(&setup.access_provider_name, source, true);
         let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
+        self.missing_namespaces(&mut hub).await?;
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
         self.ocm(&mut hub).await?;
@@ -199,6 +201,17 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
+    /// The namespaces of the question that do not exist. One that the user may not get counts as existing.
+    async fn missing_namespaces(&self, hub: &mut Observed) -> Result<(), HubError> {
+        let api: Api<NamespaceObject> = Api::all(self.client());
+        for namespace in &self.question.namespaces {
+            if matches!(get(&api, namespace.as_str()).await?, Got::Absent) {
+                hub.missing_namespaces.insert(namespace.clone());
+            }
+        }
+        Ok(())
+    }
+
     async fn leases(&self, hub: &mut Observed) -> Result<(), HubError> {
         let api: Api<LeaseObject> = Api::all(self.client());
         let mut leases = BTreeMap::new();
@@ -228,26 +241,30 @@ impl<'a> Reading<'a> {
         let kind = GroupVersionKind::gvk("operator.open-cluster-management.io", "v1", "ClusterManager");
         let managers: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::from_gvk(&kind));
         let deployments: Api<Deployment> = Api::all(self.client());
-        for OcmGate { gate, kind, name, .. } in OCM_GATES {
+        for ocm in OCM_GATES {
+            let OcmGate { controller, kind, object: name, .. } = ocm;
             let enabling = if kind == "Deployment" {
                 let params = ListParams::default().fields(&format!("metadata.name={name}"));
-                let Listing::All(mut found) = list(&deployments, &params).await? else { continue };
-                found.retain(|deployment| enables(deployment, gate));
-                let namespaces = found.into_iter().map(|it| it.namespace().unwrap_or_default());
-                namespaces.map(|namespace| Object::namespaced(kind, &namespace, name)).collect()
+                let Listing::All(found) = list(&deployments, &params).await? else { continue };
+                let enabling = found.iter().filter_map(|deployment| {
+                    let namespace = deployment.namespace().unwrap_or_default();
+                    Some((Object::namespaced(kind, namespace, name), enabled(deployment, &ocm)?))
+                });
+                enabling.collect()
             } else {
-                let is_enabled = match get(&managers, name).await? {
+                let gate = match get(&managers, name).await? {
                     Got::Found(object) => {
                         let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
-                        let mut gates = gates.as_array().into_iter().flatten();
-                        gates.any(|it| it["feature"] == gate && it["mode"] == "Enable")
+                        let gates = gates.as_array().into_iter().flatten();
+                        let enabled = gates.filter(|gate| gate["mode"] == "Enable");
+                        ocm.named(enabled.filter_map(|gate| gate["feature"].as_str()))
                     }
-                    Got::Absent => false,
+                    Got::Absent => None,
                     Got::Refused => continue,
                 };
-                is_enabled.then(|| Object::cluster_scoped(kind, name)).into_iter().collect()
+                gate.map(|gate| (Object::cluster_scoped(kind, name), gate)).into_iter().collect()
             };
-            hub.ocm_gates.insert(gate, enabling);
+            hub.ocm_gates.insert(controller, enabling);
         }
         Ok(())
     }
@@ -466,11 +483,11 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Whether the containers of a Deployment enable a feature gate.
-fn enables(deployment: &Deployment, gate: &str) -> bool {
+/// The name by which the containers of a Deployment enable a feature gate, if they do.
+fn enabled(deployment: &Deployment, gate: &OcmGate) -> Option<&'static str> {
     let containers = deployment.spec.template.spec.containers.iter();
     let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
-    enabled_gates(arguments.map(String::as_str)).any(|it| it == gate)
+    gate.named(enabled_gates(arguments.map(String::as_str)))
 }
 
 fn namespaced<K>(client: Client, namespace: Option<&str>) -> Api<K>

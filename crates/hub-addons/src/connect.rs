@@ -10,10 +10,12 @@ use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::net::TcpStream;
+use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 
 use crate::connections::{Connections, PATIENCE};
@@ -105,6 +107,7 @@ where
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .map_future(move |response| connections.clone().request(response))
@@ -184,6 +187,39 @@ mod tests {
         server.abort();
         let accepted = accepted.load(Ordering::Relaxed);
         assert!((1..=REQUESTS).contains(&accepted), "{accepted} connections for {REQUESTS} requests at once");
+    }
+
+    #[tokio::test]
+    async fn a_client_for_a_command_waits_while_the_storage_of_the_hub_is_initialized() {
+        let respond = async |retries: bool| {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+            config.default_retry = retries;
+            let server = tokio::spawn(async move {
+                let status = br#"{"kind":"Status","status":"Failure","code":429,"message":"storage is (re)initializing"}"#;
+                let refusal = format!(
+                    "HTTP/1.1 429 Too Many Requests\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                    status.len()
+                );
+                let refusal = [refusal.as_bytes(), status].concat();
+                let success = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok".to_vec();
+                for response in [refusal.clone(), refusal, success] {
+                    let Ok((mut connection, _)) = listener.accept().await else { return };
+                    let mut request = Vec::new();
+                    while !request.ends_with(b"\r\n\r\n") {
+                        connection.read_buf(&mut request).await.unwrap();
+                    }
+                    connection.write_all(&response).await.unwrap();
+                }
+            });
+            let request = http::Request::get("/").body(Vec::new()).unwrap();
+            let response = client(config).unwrap().request_text(request).await;
+            server.abort();
+            response
+        };
+        assert_eq!(respond(true).await.unwrap(), "ok");
+        let refused = respond(false).await.unwrap_err();
+        assert!(matches!(refused, kube::Error::Api(status) if status.code == 429), "the queue of a controller retries");
     }
 
     /// The timers of this process's connections between two ports, from the kernel: `02` is keepalive.

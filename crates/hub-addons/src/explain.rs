@@ -41,7 +41,10 @@ pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
 
 /// Carries out a command and prints its result.
 pub async fn run(command: &Command, kubeconfig: Option<&Path>) -> Result<ExitCode, ExplainError> {
-    let client = connect::client(connect::config(kubeconfig).await?)?;
+    let mut config = connect::config(kubeconfig).await?;
+    // As kubectl does, for a person who waits, after a response such as "storage is (re)initializing".
+    config.default_retry = true;
+    let client = connect::client(config)?;
     let hub = Hub::new(client, kubeconfig.map(Path::to_owned));
     // Colours only on a terminal, and not with NO_COLOR.
     let mut out = anstream::AutoStream::auto(io::stdout());

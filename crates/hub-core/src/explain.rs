@@ -39,6 +39,8 @@ use crate::grant::{self, Grant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
+    /// Neither in order nor a problem.
+    Info,
     /// In order.
     Ok,
     /// Unknown: an object that it depends on could not be read.
@@ -266,7 +268,7 @@ impl Explanation {
     /// The worst mark of all steps.
     #[must_use]
     pub fn mark(&self) -> Mark {
-        self.findings.iter().map(|finding| finding.mark).max().unwrap_or(Mark::Ok)
+        self.findings.iter().map(|finding| finding.mark).fold(Mark::Ok, Mark::max)
     }
 }
 
@@ -293,7 +295,7 @@ impl Findings {
     /// Adds a finding with any mark.
     fn add(&mut self, finding: Finding) {
         self.worst = self.worst.max(finding.mark);
-        if self.all || finding.mark != Mark::Ok {
+        if self.all || finding.mark > Mark::Ok {
             self.list.push(finding);
         }
     }
@@ -339,6 +341,13 @@ fn explain_namespace(
     findings: &mut Findings,
     summary: &mut Summary,
 ) {
+    if hub.missing_namespaces.contains(namespace) {
+        findings.add(grants::no_namespace(hub, question, namespace));
+        summary.pairs += question.clusters.len();
+        summary.problem += question.clusters.len();
+        findings.take_worst();
+        return;
+    }
     if !question.is_about_pairs() {
         grants::namespace_steps(hub, namespace, !question.namespaces.is_empty(), findings);
         findings.take_worst();
@@ -364,7 +373,7 @@ fn explain_namespace(
         let pair = Pair { hub, key, is_asked, account: question.account.as_ref(), expects_accounts };
         pair.steps(findings);
         match findings.take_worst() {
-            Mark::Ok => summary.ok += 1,
+            Mark::Info | Mark::Ok => summary.ok += 1,
             Mark::Unknown => summary.unknown += 1,
             Mark::Problem => summary.problem += 1,
         }

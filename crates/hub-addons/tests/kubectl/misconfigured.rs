@@ -56,7 +56,8 @@ async fn each_misconfiguration_has_its_code_and_the_command_that_fixes_it() {
         .await;
     assert_eq!(explain("team/berlin").await.problems(), ["NoProfile"]);
 
-    // A namespace without a binding, and a misspelt one.
+    // A namespace that does not exist, one without a binding, and a misspelt one.
+    assert_eq!(explain("nowhere/berlin").await.problems(), ["NoNamespace"]);
     let ended = explain("empty").await;
     assert_eq!((ended.code, ended.problems()), (Some(1), vec!["NoBinding".to_owned()]));
     let finding = &ended.json()["findings"][0];
@@ -148,7 +149,7 @@ async fn ocms_own_gate_beside_ours_is_found() {
 
     // A gate of an addon is in the arguments of its manager, wherever that is installed.
     let labels = json!({ "app": "manager" });
-    let arguments = json!(["--leader-elect=true", "--feature-gates=ClusterProfileAccessProvider=true"]);
+    let arguments = json!(["--leader-elect=true", "--feature-gates=ClusterProfile=true"]);
     let container = json!({ "name": "manager", "image": "manager", "args": arguments });
     let name = "cluster-proxy-addon-manager";
     let manager = ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some("default"), name).field(

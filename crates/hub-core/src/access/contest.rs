@@ -1,4 +1,5 @@
-//! The provisioner beside cluster-proxy's own controller, which its feature gate `ClusterProfileAccessProvider` starts.
+//! The provisioner beside cluster-proxy's own controller, which its feature gate `ClusterProfile` starts
+//! (until 0.10 `ClusterProfileAccessProvider`).
 //!
 //! Both publish an entry of the same name, and that controller's contains the serving certificate as well. It writes its
 //! entry after every write of a profile, so the provisioner could replace it without end. Therefore the provisioner
@@ -211,8 +212,8 @@ impl AccessIndex {
         self.is_contested().then(|| {
             let message = format!(
                 "cluster-proxy's own controller writes the access provider {DEFAULT_PROVIDER:?} of ClusterProfiles, \
-                 too, and its entries are left as they are: disable the feature gate ClusterProfileAccessProvider of \
-                 cluster-proxy; the access provisioner replaces the entries within 20 minutes after that"
+                 too, and its entries are left as they are: disable the feature gate ClusterProfile of cluster-proxy \
+                 (until 0.10 ClusterProfileAccessProvider); the access provisioner replaces the entries within 20 minutes after that"
             );
             Note::new(Reason::AccessProviderContested, message)
         })

@@ -19,7 +19,7 @@ pub enum Code {
     NotReadable,
     /// The controller leads.
     ControllerLeads,
-    /// The controller has no Lease.
+    /// The controller has no Lease, or none of them has.
     ControllerNotFound,
     /// No process holds the Lease of the controller.
     ControllerNotLeading,
@@ -27,6 +27,8 @@ pub enum Code {
     OcmGateEnabled,
     /// Another field manager overwrites the profile.
     OtherWriter,
+    /// The namespace does not exist.
+    NoNamespace,
     /// The namespace has no ManagedClusterSetBinding.
     NoBinding,
     /// The bindings of the namespace are in effect and grant no cluster.
@@ -104,6 +106,7 @@ impl Code {
             Self::ControllerNotLeading,
             Self::OcmGateEnabled,
             Self::OtherWriter,
+            Self::NoNamespace,
             Self::NoBinding,
             Self::NothingSelected,
             Self::ProfileUpToDate,
@@ -146,6 +149,7 @@ impl Code {
             Self::ControllerNotLeading => "ControllerNotLeading",
             Self::OcmGateEnabled => "OcmGateEnabled",
             Self::OtherWriter => "OtherWriter",
+            Self::NoNamespace => "NoNamespace",
             Self::NoBinding => "NoBinding",
             Self::NothingSelected => "NothingSelected",
             Self::Grant(verdict) => verdict_code(verdict),
@@ -217,12 +221,13 @@ impl fmt::Display for Code {
         f.write_str(match self {
             Self::NotReadable => "you are not allowed to read it, or the hub does not serve it",
             Self::ControllerLeads => "the controller holds its Lease",
-            Self::ControllerNotFound => "the controller does not run: it has no Lease",
-            Self::ControllerNotLeading => "no process leads as this controller, so no changes are written",
+            Self::ControllerNotFound => "no controller of the hub addons runs: none has a Lease",
+            Self::ControllerNotLeading => "no process leads as this controller, so it writes no changes",
             Self::OcmGateEnabled => {
                 "OCM's own controller is enabled beside that of hub-addons: both write the same objects"
             }
             Self::OtherWriter => "another program overwrites what the profile projector writes",
+            Self::NoNamespace => "the namespace does not exist",
             Self::NoBinding => "the namespace has no ManagedClusterSetBinding",
             Self::NothingSelected => "the bindings of the namespace grant no cluster",
             Self::Grant(verdict) => return verdict.fmt(f),
@@ -279,7 +284,7 @@ fn withheld_text(why: Withheld) -> &'static str {
         Withheld::NoRoom => "other access providers fill the list of the profile",
         Withheld::Contested => {
             "cluster-proxy's own controller has written the access provider: disable its feature gate \
-             ClusterProfileAccessProvider; the access provisioner replaces the entry within 20 minutes after that"
+             ClusterProfile (until 0.10 ClusterProfileAccessProvider); the access provisioner replaces the entry within 20 minutes after that"
         }
     }
 }

@@ -19,62 +19,116 @@ pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
 
 /// The steps about the hub as a whole. A controller without a Lease is a problem if it has a pending write.
 pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
-    for controller in [PROJECTOR, PROVISIONER, SYNCER] {
-        let name = format!("hub-addons-{controller}");
-        let object = |namespace: Option<&str>| Object {
-            kind: "Lease",
-            namespace: namespace.map(str::to_owned),
-            name: name.clone(),
-        };
-        let step = |mark, code, namespace| Finding::new(Step::Controllers, mark, code, object(namespace));
-        match hub.leading(controller) {
-            Leading::Unknown => findings.add(
-                step(Mark::Unknown, Code::NotReadable, None)
-                    .field("spec.holderIdentity", "")
-                    .fix(format!("kubectl auth can-i list leases/{name} --all-namespaces")),
-            ),
-            Leading::NoLease if needed.contains(controller) => findings.add(
-                step(Mark::Problem, Code::ControllerNotFound, None).field("metadata.name", "not found").fix(
-                    "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons",
-                ),
-            ),
-            Leading::NoLease => findings
-                .ok(|| step(Mark::Ok, Code::ControllerNotFound, None).field("metadata.name", "not found")),
-            Leading::Nobody(lease) | Leading::Expired(lease) => {
-                let value = match (&lease.holder, lease.renewed) {
-                    (Some(holder), Some(time)) => format!("{holder}, renewed {time:.0}"),
-                    (Some(holder), None) => format!("{holder}, never renewed"),
-                    (None, _) => "none".to_owned(),
-                };
-                let fix = format!(
-                    "kubectl get pods --namespace {} --selector app.kubernetes.io/name=hub-addons",
-                    lease.namespace
-                );
-                findings.add(
-                    step(Mark::Problem, Code::ControllerNotLeading, Some(&lease.namespace))
-                        .field("spec.holderIdentity", value)
-                        .fix(fix),
-                );
-            }
-            Leading::Leads(lease) => findings.ok(|| {
-                step(Mark::Ok, Code::ControllerLeads, Some(&lease.namespace))
-                    .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
-            }),
-        }
+    if [PROJECTOR, PROVISIONER, SYNCER].into_iter().all(|it| matches!(hub.leading(it), Leading::NoLease)) {
+        none_leads(hub, needed, findings);
+        return;
     }
+    for controller in [PROJECTOR, PROVISIONER, SYNCER] {
+        lease_step(hub, controller, needed.contains(controller), findings);
+    }
+    gate_steps(hub, findings);
+}
+
+/// None has a Lease: they do not run, or run without leader election. What one of them has written shows the latter.
+fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
+    let step = |mark| {
+        Finding::new(Step::Controllers, mark, Code::ControllerNotFound, lease_object("*", None))
+            .field("metadata.name", "not found")
+    };
+    let manager = hub.settings.manager.as_str();
+    if needed.is_empty() && hub.profiles.values().any(|profile| profile.observed.manager == manager) {
+        findings.add(
+            step(Mark::Info)
+                .message("no controller has a Lease: they do not run, or run without leader election"),
+        );
+    } else {
+        findings.add(step(Mark::Problem).fix(DEPLOYMENTS));
+    }
+}
+
+const DEPLOYMENTS: &str =
+    "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons";
+
+fn lease_object(controller: &str, namespace: Option<&str>) -> Object {
+    Object {
+        kind: "Lease",
+        namespace: namespace.map(str::to_owned),
+        name: format!("hub-addons-{controller}"),
+    }
+}
+
+/// The name of a controller in texts.
+fn title(controller: &str) -> &str {
+    match controller {
+        PROJECTOR => "profile projector",
+        PROVISIONER => "access provisioner",
+        SYNCER => "credential syncer",
+        other => other,
+    }
+}
+
+fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut Findings) {
+    let title = title(controller);
+    let step = |mark, code, namespace| {
+        Finding::new(Step::Controllers, mark, code, lease_object(controller, namespace))
+    };
+    match hub.leading(controller) {
+        Leading::Unknown => findings.add(
+            step(Mark::Unknown, Code::NotReadable, None).field("spec.holderIdentity", "").fix(format!(
+                "kubectl auth can-i list leases/hub-addons-{controller} --all-namespaces"
+            )),
+        ),
+        Leading::NoLease if is_needed => findings.add(
+            step(Mark::Problem, Code::ControllerNotFound, None)
+                .field("metadata.name", "not found")
+                .message(format!("the {title} does not run: it has no Lease"))
+                .fix(DEPLOYMENTS),
+        ),
+        Leading::NoLease => findings.add(
+            step(Mark::Info, Code::ControllerNotFound, None)
+                .field("metadata.name", "not found")
+                .message(format!("the {title} has no Lease: it does not run, and nothing needs it")),
+        ),
+        Leading::Nobody(lease) | Leading::Expired(lease) => {
+            let value = match (&lease.holder, lease.renewed) {
+                (Some(holder), Some(time)) => format!("{holder}, renewed {time:.0}"),
+                (Some(holder), None) => format!("{holder}, never renewed"),
+                (None, _) => "none".to_owned(),
+            };
+            let fix = format!(
+                "kubectl get pods --namespace {} --selector app.kubernetes.io/name=hub-addons",
+                lease.namespace
+            );
+            findings.add(
+                step(Mark::Problem, Code::ControllerNotLeading, Some(&lease.namespace))
+                    .field("spec.holderIdentity", value)
+                    .message(format!("no process leads as the {title}, so it writes no changes"))
+                    .fix(fix),
+            );
+        }
+        Leading::Leads(lease) => findings.ok(|| {
+            step(Mark::Ok, Code::ControllerLeads, Some(&lease.namespace))
+                .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
+                .message(format!("the {title} holds its Lease"))
+        }),
+    }
+}
+
+/// Whether OCM's own controllers write what controllers of ours that run write.
+fn gate_steps(hub: &Observed, findings: &mut Findings) {
     for ocm in OCM_GATES {
         // Under another name, both write access providers of their own.
         let is_apart = ocm.controller == PROVISIONER && hub.access.provider() != DEFAULT_PROVIDER;
         if is_apart || matches!(hub.leading(ocm.controller), Leading::Unknown | Leading::NoLease) {
             continue;
         }
-        let OcmGate { gate, kind, name, field, .. } = ocm;
-        let Some(enabling) = hub.ocm_gates.get(gate) else {
+        let OcmGate { names, kind, object: name, field, .. } = ocm;
+        let Some(enabling) = hub.ocm_gates.get(ocm.controller) else {
             let object = Object::cluster_scoped(kind, name);
             let verb = if kind == "Deployment" { "list" } else { "get" };
             findings.add(
                 Finding::new(Step::Controllers, Mark::Unknown, Code::NotReadable, object)
-                    .field(field, gate)
+                    .field(field, names.join(" or "))
                     .fix(format!(
                         "kubectl auth can-i {verb} {}s/{name} --all-namespaces",
                         kind.to_lowercase()
@@ -82,13 +136,13 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
             );
             continue;
         };
-        for object in enabling {
+        for (object, gate) in enabling {
             let namespace = object.namespace.iter().map(|namespace| format!("--namespace {namespace} "));
             let namespace: String = namespace.collect();
             let fix = format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
             findings.add(
                 Finding::new(Step::Controllers, Mark::Problem, Code::OcmGateEnabled, object.clone())
-                    .field(field, gate)
+                    .field(field, *gate)
                     .fix(fix),
             );
         }

@@ -6,7 +6,7 @@ use hub_api::labels;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 
 use super::observed::Observed;
-use super::{Code, Finding, Findings, Mark, Object, Pair, Step, nearest};
+use super::{Code, Finding, Findings, Mark, Object, Pair, Question, Step, nearest};
 use crate::fleet::{BoundSource, ObservedBinding, ObservedCluster};
 use crate::grant::{self, Doubt, Grant, Refusal, Verdict};
 use crate::selector::ClusterSelector;
@@ -187,6 +187,25 @@ fn bindings_unread(namespace: &Namespace) -> Finding {
     Finding::new(Step::Binding, Mark::Unknown, Code::NotReadable, object)
         .in_namespace(namespace)
         .fix(format!("kubectl auth can-i list managedclustersetbindings --namespace {namespace}"))
+}
+
+/// A namespace of the question that does not exist.
+pub(super) fn no_namespace(hub: &Observed, question: &Question, namespace: &Namespace) -> Finding {
+    let finding = Finding::new(
+        Step::Binding,
+        Mark::Problem,
+        Code::NoNamespace,
+        Object::cluster_scoped("Namespace", namespace),
+    );
+    let finding = finding.in_namespace(namespace).field("metadata.name", "not found");
+    let known = hub.fleet.namespaces().map(Namespace::as_str);
+    let Some(other) = nearest(namespace.as_str(), known) else {
+        return finding.fix(format!("kubectl create namespace {namespace}"));
+    };
+    let cluster = question.clusters.first().map(|cluster| format!("/{cluster}")).unwrap_or_default();
+    finding
+        .message(format!("{}; did you mean the namespace {other}?", Code::NoNamespace))
+        .fix(format!("kubectl clusterprofile explain {other}{cluster}"))
 }
 
 fn no_binding(hub: &Observed, namespace: &Namespace, cluster: Option<&ObservedCluster>) -> Finding {

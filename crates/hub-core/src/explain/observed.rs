@@ -1,6 +1,6 @@
 //! The objects of a hub that were read to explain it, and those that could not be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use jiff::Timestamp;
@@ -31,6 +31,8 @@ pub struct Observed {
     pub now: Timestamp,
     /// The settings of profiles.
     pub settings: ProjectionSettings,
+    /// The namespaces in the question that do not exist.
+    pub missing_namespaces: BTreeSet<Namespace>,
     /// Its clusters, sets and bindings.
     pub fleet: Fleet,
     /// Whether every ManagedCluster is in the fleet.
@@ -53,8 +55,9 @@ pub struct Observed {
     pub credentials: CredentialIndex,
     /// The Leases of the controllers by the controllers' names; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// The objects that enable the feature gates of OCM, by gate; a gate that cannot be read is missing.
-    pub ocm_gates: BTreeMap<&'static str, Vec<Object>>,
+    /// The objects that enable a feature gate of OCM and the name by which they do, by the controller of ours that
+    /// writes the same objects; what cannot be read is missing.
+    pub ocm_gates: BTreeMap<&'static str, Vec<(Object, &'static str)>>,
     /// The readers of Secrets, by namespace.
     pub readers: BTreeMap<Namespace, Readers>,
     /// The objects that grant permissions on a cluster to its accounts.
@@ -76,6 +79,7 @@ impl Observed {
         Self {
             now,
             settings,
+            missing_namespaces: BTreeSet::new(),
             fleet,
             knows_clusters: false,
             knows_sets: false,
@@ -123,8 +127,7 @@ impl Observed {
 
     /// Whether the feature gate of OCM beside this controller of ours is known to be off.
     pub(super) fn is_ocm_off(&self, controller: &str) -> bool {
-        let gate = OCM_GATES.iter().find(|gate| gate.controller == controller);
-        gate.and_then(|gate| self.ocm_gates.get(gate.gate)).is_some_and(Vec::is_empty)
+        self.ocm_gates.get(controller).is_some_and(Vec::is_empty)
     }
 
     /// Whether everything is known that grants clusters to a namespace.
@@ -145,14 +148,14 @@ impl Observed {
 /// A feature gate of OCM whose controller writes the same objects as one of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OcmGate {
-    /// Its name.
-    pub gate: &'static str,
+    /// Its names: the current one, then those of earlier releases.
+    pub names: &'static [&'static str],
     /// The name of our controller.
     pub controller: &'static str,
     /// The kind of the object that enables it.
     pub kind: &'static str,
     /// The name of that object.
-    pub name: &'static str,
+    pub object: &'static str,
     /// The field of that object.
     pub field: &'static str,
 }
@@ -160,30 +163,39 @@ pub struct OcmGate {
 /// The arguments of a Deployment.
 const ARGUMENTS: &str = "spec.template.spec.containers[].args";
 
-/// The feature gates of OCM's registration controller, of cluster-proxy and of managed-serviceaccount.
+/// The feature gates of OCM's registration controller, of cluster-proxy, which renamed its own in 0.11, and of
+/// managed-serviceaccount, which renamed its own after 0.10.
 pub const OCM_GATES: [OcmGate; 3] = [
     OcmGate {
-        gate: "ClusterProfile",
+        names: &["ClusterProfile"],
         controller: PROJECTOR,
         kind: "ClusterManager",
-        name: "cluster-manager",
+        object: "cluster-manager",
         field: "spec.registrationConfiguration.featureGates",
     },
     OcmGate {
-        gate: "ClusterProfileAccessProvider",
+        names: &["ClusterProfile", "ClusterProfileAccessProvider"],
         controller: PROVISIONER,
         kind: "Deployment",
-        name: "cluster-proxy-addon-manager",
+        object: "cluster-proxy-addon-manager",
         field: ARGUMENTS,
     },
     OcmGate {
-        gate: "ClusterProfileCredSyncer",
+        names: &["ClusterProfile", "ClusterProfileCredSyncer"],
         controller: SYNCER,
         kind: "Deployment",
-        name: "managed-serviceaccount-addon-manager",
+        object: "managed-serviceaccount-addon-manager",
         field: ARGUMENTS,
     },
 ];
+
+impl OcmGate {
+    /// The name of the gate among these, if it is one.
+    #[must_use]
+    pub fn named<'a>(&self, mut gates: impl Iterator<Item = &'a str>) -> Option<&'static str> {
+        gates.find_map(|gate| self.names.iter().find(|name| **name == gate).copied())
+    }
+}
 
 /// The feature gates that the arguments of a program enable, with the values that Go's `strconv.ParseBool` accepts.
 pub fn enabled_gates<'a>(arguments: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {

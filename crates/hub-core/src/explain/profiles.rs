@@ -281,12 +281,12 @@ impl Pair<'_> {
                 Object::namespaced("ManagedClusterAddOn", cluster, access::CLUSTER_PROXY),
                 "kubectl auth can-i list managedclusteraddons --all-namespaces".to_owned(),
             ),
+            // Without its user server, which is off by default, cluster-proxy's chart creates no such Secret.
             Withheld::NoTrustAnchor => (
                 Object::cluster_scoped("Secret", access::SERVING_CERT_SECRET),
-                format!(
-                    "kubectl get secrets --all-namespaces --field-selector metadata.name={}",
-                    access::SERVING_CERT_SECRET
-                ),
+                "helm upgrade cluster-proxy ocm/cluster-proxy --namespace open-cluster-management-addon \
+                 --reset-then-reuse-values --set enableServiceProxy=true --set userServer.enabled=true"
+                    .to_owned(),
             ),
             Withheld::InvalidClusterName | Withheld::NoCluster | Withheld::NoEndpoint => (
                 Object::cluster_scoped("ManagedCluster", cluster),

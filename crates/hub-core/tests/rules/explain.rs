@@ -64,22 +64,20 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         let mut hub = Scene::in_order().observed();
         hub.leases.as_mut().unwrap().retain(|name, _| controllers.contains(&name.as_str()));
         let object = Object::namespaced("Deployment", "ocm", "manager");
-        hub.ocm_gates.insert(gate, vec![object]);
+        hub.ocm_gates.insert(gate, vec![(object, "ClusterProfile")]);
         let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
-        let problems = findings.filter(|finding| finding.mark != Mark::Ok);
+        let problems = findings.filter(|finding| finding.mark > Mark::Ok);
         problems.map(|finding| (finding.code.as_str().to_owned(), finding.fix.unwrap())).collect::<Vec<_>>()
     };
-    let gates = OCM_GATES.map(|ocm| ocm.gate);
     assert_eq!(OCM_GATES.map(|ocm| ocm.controller), CONTROLLERS);
     let enabled =
         [("OcmGateEnabled".to_owned(), "kubectl --namespace ocm edit deployment manager".to_owned())];
-    for (controller, gate) in CONTROLLERS.into_iter().zip(gates) {
-        assert_eq!(beside(&CONTROLLERS, gate), enabled, "{gate}");
-        assert_eq!(beside(&[controller], gate), enabled, "{gate}");
+    for controller in CONTROLLERS {
+        assert_eq!(beside(&CONTROLLERS, controller), enabled, "{controller}");
+        assert_eq!(beside(&[controller], controller), enabled, "{controller}");
         let others: Vec<_> = CONTROLLERS.into_iter().filter(|other| *other != controller).collect();
-        assert_eq!(beside(&others, gate), [], "{gate}");
+        assert_eq!(beside(&others, controller), [], "{controller}");
     }
-    assert_eq!(beside(&CONTROLLERS, "DefaultClusterSet"), []);
     let written = json!({ "metadata": { "managedFields": [
         managed("hub-addons", "2026-05-01T11:00:00Z"), managed("registration", "2026-05-01T11:30:00Z"),
     ] } });
@@ -90,6 +88,98 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         managed("registration", "2026-05-01T11:00:00Z"), managed("hub-addons", "2026-05-01T11:30:00Z"),
     ] } });
     assert_eq!(trouble(Scene::in_order().profile(&written)), []);
+}
+
+#[test]
+fn a_controller_that_does_not_run_has_no_check_mark_and_its_line_names_it() {
+    let controllers = |scene: Scene, question: &Question| {
+        let findings = explain(&scene.observed(), question).findings.into_iter();
+        let about = findings.filter(|finding| finding.step == Step::Controllers);
+        about.map(|finding| (finding.mark, finding.message)).collect::<Vec<_>>()
+    };
+    let no_syncer = Scene::in_order().observing(|hub| {
+        hub.leases.as_mut().unwrap().remove("credential-syncer");
+    });
+    let lines = controllers(no_syncer, &one("team", "c1"));
+    assert_eq!(lines.iter().map(|(mark, _)| *mark).collect::<Vec<_>>(), [Mark::Ok, Mark::Ok, Mark::Info]);
+    for ((_, text), title) in lines.iter().zip(["profile projector", "access provisioner", "credential syncer"]) {
+        assert!(text.starts_with(&format!("the {title} ")), "{text}");
+    }
+    // None runs: one line, before all others, also where there is nothing to write.
+    let none = || Scene::in_order().observing(|hub| hub.leases = Some(BTreeMap::new()));
+    let lines = controllers(none(), &one("team", "c1"));
+    assert!(matches!(&*lines, [(Mark::Info, _)]), "the profile shows that they have run: {lines:?}");
+    for question in [Question::default(), one("team", "c1")] {
+        let mut hub = none().observed();
+        hub.profiles.clear();
+        let findings = explain(&hub, &question).findings;
+        assert_eq!(findings[0].message, "no controller of the hub addons runs: none has a Lease");
+        assert_eq!(findings[0].mark, Mark::Problem);
+    }
+    let empty = none().observing(|hub| {
+        (hub.fleet, hub.profiles) = (fleet([]), BTreeMap::new());
+    });
+    let lines = controllers(empty, &Question::default());
+    assert!(matches!(&*lines, [(Mark::Problem, _)]), "{lines:?}");
+}
+
+#[test]
+fn a_namespace_that_does_not_exist_is_called_that_and_nothing_else_is_said_about_it() {
+    let missing = |namespace: &str, question: &Question| {
+        let mut hub = Scene::in_order().observed();
+        hub.missing_namespaces.insert(namespace.into());
+        let explanation = explain(&hub, question);
+        let findings = explanation.findings.into_iter().filter(|it| it.step != Step::Controllers);
+        let about = findings.map(|it| (it.code.as_str().to_owned(), it.message, it.fix.unwrap()));
+        (explanation.summary.problem, about.collect::<Vec<_>>())
+    };
+    let code = "NoNamespace".to_owned();
+    let (problems, about) = missing("teams", &one("teams", "c1"));
+    let text = "the namespace does not exist; did you mean the namespace team?".to_owned();
+    let fix = "kubectl clusterprofile explain team/c1".to_owned();
+    assert_eq!((problems, about), (1, vec![(code.clone(), text, fix)]));
+    let whole = Question { namespaces: vec!["elsewhere".into()], ..Question::default() };
+    let (problems, about) = missing("elsewhere", &whole);
+    let text = "the namespace does not exist".to_owned();
+    assert_eq!((problems, about), (0, vec![(code, text, "kubectl create namespace elsewhere".to_owned())]));
+}
+
+#[test]
+fn each_name_that_a_gate_of_ocm_has_had_counts() {
+    let names = |controller: &str| OCM_GATES.into_iter().find(|gate| gate.controller == controller).unwrap();
+    for (controller, on, off) in [
+        ("profile-projector", &["ClusterProfile"][..], &["ClusterProfileAccessProvider"][..]),
+        (
+            "access-provisioner",
+            &["ClusterProfile", "ClusterProfileAccessProvider"],
+            &["ClusterProfileCredSyncer", "DefaultClusterSet"],
+        ),
+        (
+            "credential-syncer",
+            &["ClusterProfile", "ClusterProfileCredSyncer"],
+            &["ClusterProfileAccessProvider", "EphemeralIdentity"],
+        ),
+    ] {
+        let gate = names(controller);
+        for name in on {
+            assert_eq!(gate.named(["Other", name].into_iter()), Some(*name), "{controller}");
+        }
+        assert_eq!(gate.named(off.iter().copied()), None, "{controller}");
+    }
+}
+
+#[test]
+fn the_fix_for_a_missing_trust_anchor_switches_the_user_server_on() {
+    let scene = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
+    let scene = scene.observing(|hub| {
+        hub.access.set_anchors(hub.access.place(), Err(hub_core::trust::TrustError::NoCertificate));
+    });
+    let findings = scene.explained().findings.into_iter();
+    let fix: Vec<_> = findings.filter(|it| it.code.as_str() == "NoTrustAnchor").filter_map(|it| it.fix).collect();
+    let [fix] = &*fix else { panic!("{fix:?}") };
+    for value in ["enableServiceProxy=true", "userServer.enabled=true"] {
+        assert!(fix.contains(value), "{fix}");
+    }
 }
 
 #[test]
@@ -113,7 +203,7 @@ fn the_gates_of_a_program_are_those_that_its_arguments_enable() {
 fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
     let unread = || Scene::in_order().observing(|hub| hub.ocm_gates.clear());
     let unknown = |scene: Scene| {
-        let findings = scene.explained().findings.into_iter().filter(|finding| finding.mark != Mark::Ok);
+        let findings = scene.explained().findings.into_iter().filter(|finding| finding.mark > Mark::Ok);
         let shown =
             findings.map(|it| (it.code.as_str().to_owned(), it.mark, it.object.name, it.fix.unwrap()));
         shown.collect::<Vec<_>>()
@@ -147,7 +237,7 @@ fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
 fn an_entry_of_ocms_controller_is_contested_unless_its_gate_is_off() {
     const SERVED: &str =
         concat!(include_str!("certificates/rsa-leaf.crt"), include_str!("certificates/rsa-root.crt"));
-    const GATE: &str = "ClusterProfileAccessProvider";
+    const PROVISIONER: &str = "access-provisioner";
     let server = "https://cluster-proxy-addon-user.proxy:9092/c1".to_owned();
     let entry = access::entry("open-cluster-management", &"c1".into(), server, SERVED);
     let theirs = || {
@@ -162,12 +252,12 @@ fn an_entry_of_ocms_controller_is_contested_unless_its_gate_is_off() {
     assert_eq!(outdated.trouble(), [step("AccessOutdated")]);
     let texts: Vec<_> = outdated.explained().findings.into_iter().map(|it| it.message).collect();
     assert!(texts.iter().any(|text| text.contains("within 20 minutes")), "{texts:?}");
-    let unread = theirs().observing(|hub| drop(hub.ocm_gates.remove(GATE)));
+    let unread = theirs().observing(|hub| drop(hub.ocm_gates.remove(PROVISIONER)));
     let unknown = (Step::Controllers, "NotReadable".to_owned(), Mark::Unknown);
     assert_eq!(unread.trouble(), [unknown, step("AccessProviderContested")]);
     let on = theirs().observing(|hub| {
         let object = Object::namespaced("Deployment", "ocm", "cluster-proxy-addon-manager");
-        hub.ocm_gates.insert(GATE, vec![object]);
+        hub.ocm_gates.insert(PROVISIONER, vec![(object, "ClusterProfile")]);
     });
     let enabled = (Step::Controllers, "OcmGateEnabled".to_owned(), Mark::Problem);
     assert_eq!(on.trouble(), [enabled, step("AccessProviderContested")]);

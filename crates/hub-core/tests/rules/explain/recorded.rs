@@ -54,6 +54,7 @@ fn asked(question: &Question) -> String {
 
 fn finding_text(finding: &Finding) -> String {
     let mark = match finding.mark {
+        Mark::Info => "info",
         Mark::Ok => "ok",
         Mark::Unknown => "unknown",
         Mark::Problem => "problem",

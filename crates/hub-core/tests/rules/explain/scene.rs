@@ -101,7 +101,7 @@ impl Scene {
         hub.bindings_of.add(None);
         hub.profiles_of.add(None);
         hub.leases = Some(CONTROLLERS.map(|name| (name.to_owned(), lease(Some("pod-1"), NOON))).into());
-        hub.ocm_gates = OCM_GATES.map(|ocm| (ocm.gate, Vec::new())).into();
+        hub.ocm_gates = OCM_GATES.map(|ocm| (ocm.controller, Vec::new())).into();
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
         hub.apply_profile(pair, &metadata, &profile);
         hub.readers.insert("team".into(), readers("c1-kueue"));
@@ -120,7 +120,7 @@ impl Scene {
     /// Step and code of what is not in order.
     pub fn trouble(&self) -> Vec<(Step, String, Mark)> {
         let findings = self.explained().findings.into_iter();
-        let wrong = findings.filter(|finding| finding.mark != Mark::Ok);
+        let wrong = findings.filter(|finding| finding.mark > Mark::Ok);
         wrong.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
     }
 }

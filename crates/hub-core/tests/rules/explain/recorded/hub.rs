@@ -21,7 +21,7 @@ fn replace(hub: &mut Observed, lease: Lease) {
 
 fn ocm_gate(hub: &mut Observed) {
     let object = Object::cluster_scoped("ClusterManager", "cluster-manager");
-    hub.ocm_gates.insert("ClusterProfile", vec![object]);
+    hub.ocm_gates.insert("profile-projector", vec![(object, "ClusterProfile")]);
 }
 
 /// A profile that another field manager has written last, in these fields.
