@@ -104,6 +104,16 @@ remove_from_cluster() {
   done
 }
 
+# The profiles of the demo also appear in namespaces that other people have bound to sets.
+warn_of_bound_namespaces() {
+  local bound
+  bound=$(kubectl get managedclustersetbindings --all-namespaces \
+    -o jsonpath='{range .items[*]}{.metadata.namespace}{"\n"}{end}' 2>/dev/null | sort -u | tr '\n' ' ') || true
+  [ -z "$bound" ] || printf '\nWARNING: this cluster has namespaces that are bound to sets: %s
+While the demo runs, they also have ClusterProfiles of the cluster manager "%s". Programs that
+read every ClusterProfile there will see them.\n' "$bound" "$manager"
+}
+
 remove() {
   kubectl delete --ignore-not-found --timeout=60s "$@" || echo "demo: could not delete: $*" >&2
 }
@@ -158,6 +168,7 @@ if [ -n "$kubeconfig" ]; then
     PATH=$PATH:$bin
   fi
   prefix=demo- manager=hub-addons-demo
+  warn_of_bound_namespaces
   if [ -z "$yes" ]; then
     [ -t 0 ] || fail "this would write to the cluster of $kubeconfig: confirm with --yes"
     printf '\nThe demo will write to %s.\nContinue? [y/N] ' "$(kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}')"
@@ -302,9 +313,35 @@ show_profiles() {
   kubectl get clusterprofiles --all-namespaces -l "x-k8s.io/cluster-manager=$manager" -o custom-columns='NAMESPACE:.metadata.namespace,CLUSTER:.metadata.name,SET:.metadata.labels.multicluster\.x-k8s\.io/clusterset,HEALTHY:.status.conditions[?(@.type=="ControlPlaneHealthy")].status,VERSION:.status.version.kubernetes,SERVER:.status.accessProviders[0].cluster.server'
 }
 
+# why NAMESPACE/CLUSTER: every step, of which none is a problem here. It gets the settings of the controllers.
 why() {
-  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${compute_bound[@]}" --all \
-    --namespace "${prefix}argocd" --namespace "${prefix}kueue" || true
+  local settings=("${compute_bound[@]}" --cluster-manager-name "$manager")
+  if [ -n "$field" ]; then
+    settings+=(--cluster-proxy-require-addon=false)
+  else
+    settings+=(--access-provider-server "$proxy/{cluster}")
+  fi
+  printf '\n$ hub-addons explain %s\n' "$1"
+  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" "$1" ||
+    fail "explain has found a problem or has failed: its exit status is $?"
+}
+
+# differences BEFORE AFTER: the lines of two tables, marked with - and + where they differ, in common columns.
+differences() {
+  { diff --ignore-space-change -U 100 "$1" "$2" || [ $? -eq 1 ]; } | tail -n +4 | awk '
+    {
+      mark[NR] = substr($0, 1, 1)
+      $0 = line[NR] = substr($0, 2)
+      for (column = 1; column <= NF; column++) if (length($column) > width[column]) width[column] = length($column)
+    }
+    END {
+      for (number = 1; number <= NR; number++) {
+        $0 = line[number]
+        text = mark[number] " "
+        for (column = 1; column < NF; column++) text = text sprintf("%-" (width[column] + 3) "s", $column)
+        print text $NF
+      }
+    }'
 }
 
 a=${prefix}argocd/$prefix k=${prefix}kueue/$prefix
@@ -313,7 +350,7 @@ until_seen "${a}berlin" "${a}paris" "${a}tokyo" "${k}lab" "${k}paris"
 say "Which application sees which clusters"
 show_profiles | tee "$work/before"
 say "… and why"
-why
+why "${a}berlin"
 say "What an application sees of one of them"
 run kubectl get clusterprofile --namespace "${prefix}argocd" "${prefix}berlin" -o yaml
 
@@ -327,9 +364,9 @@ kubectl wait clusterprofile --namespace "${prefix}argocd" "${prefix}tokyo" --tim
 
 say "The difference"
 show_profiles >"$work/after"
-diff --ignore-space-change -U 100 "$work/before" "$work/after" | tail -n +4 || true
+differences "$work/before" "$work/after"
 say "… and why"
-why
+why "${a}lab"
 
 if [ -n "$kubeconfig" ]; then
   say "The part about credentials is left out, so that no token of your cluster is used"

@@ -377,7 +377,20 @@ check_scripts() {
   if grep -q '^So the chart is not installed' "$work/demo"; then
     skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$work/demo" | head -n 1)"
   fi
-  echo "the demo runs"
+  hack/demo/check.sh "$work/demo"
+  # On the cluster of a user, too: a plain one, without Open Cluster Management.
+  (
+    mkfifo "$work/alive"
+    "$target/debug/local-hub" up --dir "$work/plain" --no-crds --workloads --until-stdin-closes <"$work/alive" >"$work/plain.log" 2>&1 &
+    exec 3>"$work/alive"
+    until [ -e "$work/plain/ready" ]; do kill -0 $! || { cat "$work/plain.log"; exit 1; }; sleep 0.2; done
+    # shellcheck source=/dev/null
+    . "$work/plain/ready"
+    PATH=$PATH:$LOCAL_HUB_BIN
+    DEMO_IS_TESTED=1 hack/demo.sh --kubeconfig "$KUBECONFIG" --yes >"$work/demo-plain" 2>&1 3>&- || { cat "$work/demo-plain"; exit 1; }
+  )
+  hack/demo/check.sh "$work/demo-plain"
+  echo "the demo runs, on its own hub and on a plain one"
 }
 
 check_deny() {

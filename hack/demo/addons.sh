@@ -48,7 +48,11 @@ build_addons() {
   local profile=(--profile quick)
   hub_addons=$target/hub-addons cp_creds=$target/cp-creds
   if [ -n "$kubeconfig" ]; then
-    cargo build --locked --package hub-addons
+    if [ -n "${DEMO_IS_TESTED-}" ]; then
+      cargo test --locked --workspace --no-run --test kubectl
+    else
+      cargo build --locked --package hub-addons
+    fi
     return
   fi
   if [ -n "${DEMO_IS_TESTED-}" ]; then
