@@ -313,7 +313,7 @@ show_profiles() {
   kubectl get clusterprofiles --all-namespaces -l "x-k8s.io/cluster-manager=$manager" -o custom-columns='NAMESPACE:.metadata.namespace,CLUSTER:.metadata.name,SET:.metadata.labels.multicluster\.x-k8s\.io/clusterset,HEALTHY:.status.conditions[?(@.type=="ControlPlaneHealthy")].status,VERSION:.status.version.kubernetes,SERVER:.status.accessProviders[0].cluster.server'
 }
 
-# why NAMESPACE/CLUSTER: every step, of which none is a problem here. It gets the settings of the controllers.
+# why NAMESPACE: every step, of which none is a problem here. explain gets the settings of the controllers.
 why() {
   local settings=("${compute_bound[@]}" --cluster-manager-name "$manager")
   if [ -n "$field" ]; then
@@ -321,8 +321,8 @@ why() {
   else
     settings+=(--access-provider-server "$proxy/{cluster}")
   fi
-  printf '\n$ hub-addons explain %s\n' "$1"
-  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" "$1" ||
+  printf '\n$ hub-addons explain --all %s\n' "$1"
+  "$hub_addons" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" --all "$1" ||
     fail "explain has found a problem or has failed: its exit status is $?"
 }
 
@@ -350,7 +350,7 @@ until_seen "${a}berlin" "${a}paris" "${a}tokyo" "${k}lab" "${k}paris"
 say "Which application sees which clusters"
 show_profiles | tee "$work/before"
 say "… and why"
-why "${a}berlin"
+why "${prefix}kueue"
 say "What an application sees of one of them"
 run kubectl get clusterprofile --namespace "${prefix}argocd" "${prefix}berlin" -o yaml
 
@@ -366,7 +366,7 @@ say "The difference"
 show_profiles >"$work/after"
 differences "$work/before" "$work/after"
 say "… and why"
-why "${a}lab"
+why "${prefix}argocd"
 
 if [ -n "$kubeconfig" ]; then
   say "The part about credentials is left out, so that no token of your cluster is used"
