@@ -193,7 +193,8 @@ mod tests {
     async fn a_client_for_a_command_waits_while_the_storage_of_the_hub_is_initialized() {
         let respond = async |retries: bool| {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let mut config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+            let mut config =
+                Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
             config.default_retry = retries;
             let server = tokio::spawn(async move {
                 let status = br#"{"kind":"Status","status":"Failure","code":429,"message":"storage is (re)initializing"}"#;
@@ -219,7 +220,10 @@ mod tests {
         };
         assert_eq!(respond(true).await.unwrap(), "ok");
         let refused = respond(false).await.unwrap_err();
-        assert!(matches!(refused, kube::Error::Api(status) if status.code == 429), "the queue of a controller retries");
+        assert!(
+            matches!(refused, kube::Error::Api(status) if status.code == 429),
+            "the queue of a controller retries"
+        );
     }
 
     /// The timers of this process's connections between two ports, from the kernel: `02` is keepalive.

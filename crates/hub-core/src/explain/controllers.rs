@@ -74,9 +74,9 @@ fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut 
     };
     match hub.leading(controller) {
         Leading::Unknown => findings.add(
-            step(Mark::Unknown, Code::NotReadable, None).field("spec.holderIdentity", "").fix(format!(
-                "kubectl auth can-i list leases/hub-addons-{controller} --all-namespaces"
-            )),
+            step(Mark::Unknown, Code::NotReadable, None)
+                .field("spec.holderIdentity", "")
+                .fix(format!("kubectl auth can-i list leases/hub-addons-{controller} --all-namespaces")),
         ),
         Leading::NoLease if is_needed => findings.add(
             step(Mark::Problem, Code::ControllerNotFound, None)

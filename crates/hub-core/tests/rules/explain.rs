@@ -102,7 +102,9 @@ fn a_controller_that_does_not_run_has_no_check_mark_and_its_line_names_it() {
     });
     let lines = controllers(no_syncer, &one("team", "c1"));
     assert_eq!(lines.iter().map(|(mark, _)| *mark).collect::<Vec<_>>(), [Mark::Ok, Mark::Ok, Mark::Info]);
-    for ((_, text), title) in lines.iter().zip(["profile projector", "access provisioner", "credential syncer"]) {
+    for ((_, text), title) in
+        lines.iter().zip(["profile projector", "access provisioner", "credential syncer"])
+    {
         assert!(text.starts_with(&format!("the {title} ")), "{text}");
     }
     // None runs: one line, before all others, also where there is nothing to write.
@@ -175,7 +177,8 @@ fn the_fix_for_a_missing_trust_anchor_switches_the_user_server_on() {
         hub.access.set_anchors(hub.access.place(), Err(hub_core::trust::TrustError::NoCertificate));
     });
     let findings = scene.explained().findings.into_iter();
-    let fix: Vec<_> = findings.filter(|it| it.code.as_str() == "NoTrustAnchor").filter_map(|it| it.fix).collect();
+    let fix: Vec<_> =
+        findings.filter(|it| it.code.as_str() == "NoTrustAnchor").filter_map(|it| it.fix).collect();
     let [fix] = &*fix else { panic!("{fix:?}") };
     for value in ["enableServiceProxy=true", "userServer.enabled=true"] {
         assert!(fix.contains(value), "{fix}");
