@@ -26,22 +26,41 @@ namespace="{{ $root.Release.Namespace }}",job=~"{{ $job }}({{ join "|" $names }}
 {{- include "hub-addons.series" (list $root $names) -}}
 {{- end }}
 
-{{/* The targets of both monitors: every replica, with the name of its component's Service as job. */}}
+{{/*
+The targets of both monitors: every replica, with the name of its component's Service as job. Takes a list of the root
+and the values of the monitor.
+*/}}
 {{- define "hub-addons.endpoint" -}}
+{{- $root := index . 0 -}}
+{{- $monitor := index . 1 -}}
 port: metrics
 path: /metrics
-{{- with .Values.metrics.secure }}
+{{- with $monitor.scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
+{{- if $monitor.honorLabels }}
+honorLabels: true
+{{- end }}
+{{- with $monitor.authorization.credentials }}
+authorization:
+  credentials:
+    name: "{{ .name }}"
+    key: "{{ .key }}"
+{{- end }}
+{{- with $root.Values.metrics.secure }}
 {{- if .enabled }}
 scheme: https
+{{- if not $monitor.authorization.credentials }}
 # Prometheus' own token, which the hub reviews.
 bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+{{- end }}
 tlsConfig:
   {{- if .certificateSecret }}
   ca:
     secret:
       name: "{{ .certificateSecret }}"
       key: ca.crt
-  serverName: "{{ include "hub-addons.fullname" $ }}.{{ $.Release.Namespace }}.svc"
+  serverName: "{{ include "hub-addons.fullname" $root }}.{{ $root.Release.Namespace }}.svc"
   {{- else }}
   # Each Pod has its own self-signed certificate.
   insecureSkipVerify: true
@@ -51,5 +70,5 @@ tlsConfig:
 relabelings:
   - sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
     targetLabel: job
-    replacement: "{{ include "hub-addons.fullname" . }}-$1"
+    replacement: "{{ include "hub-addons.fullname" $root }}-$1"
 {{- end }}

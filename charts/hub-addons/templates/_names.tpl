@@ -36,9 +36,18 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{- define "hub-addons.registry" -}}
+{{ default (dig "imageRegistry" "" (default dict .Values.global)) .Values.image.registry }}
+{{- end }}
+
+{{/* The Secrets for pulling the image, as a JSON list. */}}
+{{- define "hub-addons.pullSecrets" -}}
+{{ default (dig "imagePullSecrets" list (default dict .Values.global)) .Values.imagePullSecrets | toJson }}
+{{- end }}
+
 {{- define "hub-addons.image" -}}
 {{- $image := .Values.image -}}
-{{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- with include "hub-addons.registry" . }}{{ trimSuffix "/" . }}/{{ end -}}
 {{ $image.repository }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end }}
 {{- end }}

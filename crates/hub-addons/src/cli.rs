@@ -84,7 +84,7 @@ pub struct OnHub<A: Args> {
 
 /// What to explain.
 ///
-/// With --expect-deployments or --expect-leases nothing is explained: the exit status is 1 if what is expected does not
+/// With --expect-deployments, --expect-leases or --expect-withdrawn nothing is explained: the exit status is 1 if what is expected does not
 /// work.
 #[derive(Debug, Default, Args)]
 pub struct ExplainArgs {
@@ -113,13 +113,17 @@ pub struct WorkingArgs {
     /// Leases that must be held and renewed by a controller, as NAMESPACE/NAME,NAMESPACE/NAME
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub expect_leases: Vec<ObjectName>,
+
+    /// Namespace of an installation, of whose consumer access nothing must be left
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    pub expect_withdrawn: Option<String>,
 }
 
 impl WorkingArgs {
     /// Whether nothing has to work.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.expect_deployments.is_empty() && self.expect_leases.is_empty()
+        self.expect_deployments.is_empty() && self.expect_leases.is_empty() && self.expect_withdrawn.is_none()
     }
 }
 

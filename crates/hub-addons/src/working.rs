@@ -1,4 +1,4 @@
-//! Checks the installation, for `hub-addons explain` with `--expect-…`, as `helm test` runs it.
+//! Checks the installation, for `hub-addons explain` with `--expect-…`, as `helm test` and `helm uninstall` run it.
 //!
 //! A lease is fresh if its holder renews it while this runs: only our own clock is used.
 
@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::workloads::Deployment;
+use hub_core::consumer_access::{COMPONENT, INSTALLATION};
 use hub_runtime::error::summary;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
@@ -19,6 +21,51 @@ use crate::cli::{ObjectName, WorkingArgs};
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Interval between two reads of a lease.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How many of the objects that are left are named.
+const SHOWN: usize = 5;
+
+/// A kind of objects.
+struct Kind {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+}
+
+/// What consumer access creates on the hub.
+const EQUIPMENT: [Kind; 5] = [
+    Kind {
+        group: "authentication.open-cluster-management.io",
+        version: "v1beta1",
+        kind: "ManagedServiceAccount",
+        plural: "managedserviceaccounts",
+    },
+    Kind {
+        group: "work.open-cluster-management.io",
+        version: "v1",
+        kind: "ManifestWork",
+        plural: "manifestworks",
+    },
+    Kind {
+        group: "rbac.open-cluster-management.io",
+        version: "v1alpha1",
+        kind: "ClusterPermission",
+        plural: "clusterpermissions",
+    },
+    Kind {
+        group: "kueue.x-k8s.io",
+        version: "v1beta2",
+        kind: "MultiKueueCluster",
+        plural: "multikueueclusters",
+    },
+    Kind {
+        group: "kueue.x-k8s.io",
+        version: "v1beta2",
+        kind: "MultiKueueConfig",
+        plural: "multikueueconfigs",
+    },
+];
 
 /// The result of one expectation.
 struct Expectation {
@@ -65,6 +112,12 @@ impl fmt::Display for Expectations {
 /// Checks the expectations; by default there are none.
 pub async fn look(client: &Client, args: &WorkingArgs) -> Expectations {
     let mut report = Expectations::default();
+    if let Some(installation) = &args.expect_withdrawn {
+        for kind in EQUIPMENT {
+            let result = withdrawn(client, &kind, installation).await;
+            report.0.push(Expectation { what: kind.plural.to_owned(), result });
+        }
+    }
     if args.expect_leases.is_empty() && args.expect_deployments.is_empty() {
         return report;
     }
@@ -80,6 +133,32 @@ pub async fn look(client: &Client, args: &WorkingArgs) -> Expectations {
     });
     report.0.extend(futures::future::join_all(leases).await);
     report
+}
+
+async fn withdrawn(client: &Client, kind: &Kind, installation: &str) -> Result<String, String> {
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(kind.group, kind.version, kind.kind),
+        kind.plural,
+    );
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let (component, controller) = COMPONENT;
+    let labels = format!("{component}={controller},{INSTALLATION}={installation}");
+    match api.list_metadata(&ListParams::default().labels(&labels)).await {
+        Ok(list) if list.items.is_empty() => Ok("none is left".to_owned()),
+        Ok(list) => {
+            let name = |object: &PartialObjectMeta<DynamicObject>| {
+                object.namespace().into_iter().chain([object.name_any()]).collect::<Vec<_>>().join("/")
+            };
+            let shown = list.items.iter().take(SHOWN).map(name).collect::<Vec<_>>().join(", ");
+            let more = if list.items.len() > SHOWN { ", …" } else { "" };
+            Err(format!(
+                "{} are left ({shown}{more}): set consumerAccess.withdraw=true, wait until none is left, and uninstall again",
+                list.items.len()
+            ))
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok("not served by the hub".to_owned()),
+        Err(error) => Err(summary(&error)),
+    }
 }
 
 async fn served(client: &Client) -> Result<String, String> {

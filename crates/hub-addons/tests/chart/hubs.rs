@@ -39,6 +39,23 @@ async fn render(arguments: &[&str]) -> Vec<Value> {
     serde_saphyr::from_multiple(&ended.stdout).unwrap()
 }
 
+#[tokio::test]
+async fn a_parent_chart_sets_the_registry_for_all_of_its_charts() {
+    let global =
+        "--set=image.registry=,global.imageRegistry=mirror.example,global.imagePullSecrets[0].name=pull";
+    for (more, image, secret) in [
+        ("--set=global.other=1", "mirror.example/hub-addons", "pull"),
+        ("--set=image.registry=own.example,imagePullSecrets[0].name=own", "own.example/hub-addons", "own"),
+    ] {
+        for pod in pods(&render(&[global, more]).await) {
+            for container in with_containers(pod).into_iter().skip(1) {
+                assert!(container["image"].as_str().unwrap().starts_with(image), "{container}");
+            }
+            assert_eq!(pod["imagePullSecrets"], json!([{ "name": secret }]));
+        }
+    }
+}
+
 /// What the chart says of values that contradict each other.
 async fn refusal(values: &[&str]) -> String {
     let chart = chart().display().to_string();
@@ -150,17 +167,43 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
         "--set=monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true",
         "--set=monitoring.prometheusRule.runbookUrl=https://wiki.example/hub",
         "--set=networkPolicy.dnsPorts={53}",
+        "--set=deploymentAnnotations.reload=auto,commonAnnotations.note=ours,runtimeClassName=kata",
+        "--set-string=dnsConfig.options[0].name=ndots,dnsConfig.options[0].value=1",
+        "--set=podDisruptionBudget.minAvailable=1",
+        "--set=monitoring.serviceMonitor.namespace=monitoring,monitoring.serviceMonitor.scrapeTimeout=10s",
+        "--set=monitoring.serviceMonitor.honorLabels=true",
+        "--set=monitoring.serviceMonitor.authorization.credentials.name=scraper",
+        "--set=monitoring.serviceMonitor.authorization.credentials.key=token",
+        "--set=monitoring.dashboard.enabled=true,monitoring.dashboard.annotations.grafana_folder=Hub",
+        "--set=extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap",
+        "--set=extraObjects[0].metadata.name=extra-{{ .Release.Name }}",
     ])
     .await;
+    let extra =
+        of_kind(&objects, "ConfigMap").into_iter().find(|it| it["metadata"]["name"] == "extra-hub-addons");
+    assert!(extra.is_some());
+    let dashboard = of_kind(&objects, "ConfigMap").into_iter().find(|it| it["data"].is_object()).unwrap();
+    assert_eq!(dashboard["metadata"]["annotations"], json!({ "grafana_folder": "Hub", "note": "ours" }));
+    let views =
+        |it: &&&Value| it["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true";
+    let roles = of_kind(&objects, "ClusterRole");
+    let [view] = roles.iter().filter(views).collect::<Vec<_>>()[..] else { panic!("{roles:?}") };
+    let read = json!({
+        "apiGroups": ["multicluster.x-k8s.io"], "resources": ["clusterprofiles"], "verbs": ["get", "list", "watch"],
+    });
+    assert_eq!(view["rules"], json!([read]));
     for deployment in of_kind(&objects, "Deployment") {
         let strategy = &deployment["spec"]["strategy"];
         assert_eq!(*strategy, json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0 } }));
+        assert_eq!(deployment["metadata"]["annotations"], json!({ "reload": "auto", "note": "ours" }));
     }
     for pod in pods(&objects) {
         let container = &pod["containers"][0];
         assert_eq!(container["startupProbe"]["failureThreshold"], 90);
         assert_eq!(container["startupProbe"]["httpGet"]["path"], "/livez");
         assert_eq!(pod["securityContext"]["fsGroupChangePolicy"], "OnRootMismatch");
+        assert_eq!(pod["runtimeClassName"], "kata");
+        assert_eq!(pod["dnsConfig"], json!({ "options": [{ "name": "ndots", "value": "1" }] }));
         let volumes: Vec<_> = pod["volumes"]
             .as_array()
             .unwrap()
@@ -181,8 +224,19 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
     }
     for budget in of_kind(&objects, "PodDisruptionBudget") {
         assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+        assert_eq!(
+            (&budget["spec"]["minAvailable"], &budget["spec"]["maxUnavailable"]),
+            (&json!(1), &json!(null))
+        );
     }
-    let endpoint = &of_kind(&objects, "ServiceMonitor")[0]["spec"]["endpoints"][0];
+    // OpenShift's user-workload monitoring refuses what names a file of Prometheus.
+    let monitor = of_kind(&objects, "ServiceMonitor")[0];
+    assert_eq!(monitor["metadata"]["namespace"], "monitoring");
+    assert_eq!(monitor["spec"]["namespaceSelector"], json!({ "matchNames": [NAMESPACE] }));
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(endpoint["authorization"]["credentials"], json!({ "name": "scraper", "key": "token" }));
+    assert!(!endpoint.to_string().contains("File"), "{endpoint}");
+    assert_eq!((&endpoint["scrapeTimeout"], &endpoint["honorLabels"]), (&json!("10s"), &json!(true)));
     assert_eq!(
         (&endpoint["scheme"], &endpoint["tlsConfig"]["serverName"]),
         (&json!("https"), &json!("hub-addons.addons.svc"))

@@ -23,6 +23,7 @@ mod render;
 mod rights;
 mod scraping;
 mod tools;
+mod uninstall;
 mod upgrade;
 mod values;
 mod works;

@@ -24,6 +24,15 @@ use serde_json::{Value, json};
 const ALERTS: &str = "monitoring.prometheusRule.enabled=true";
 /// Every gate is on.
 const ALL: &[&str] = &[ALERTS, "featureGates.clusterProfileDirectAccessProvider=true"];
+/// The same, and a consumer whose access is maintained.
+const WITH_CONSUMER: &[&str] = &[
+    ALERTS,
+    "featureGates.clusterProfileDirectAccessProvider=true",
+    "consumers.app.namespace=team",
+    "consumers.app.serviceAccountName=app",
+    "consumers.app.managedServiceAccount=app",
+    "consumers.app.access.rotation.enabled=true",
+];
 /// Labels that scraping gives a series.
 const GIVEN: [&str; 3] = ["namespace", "job", "pod"];
 
@@ -46,7 +55,9 @@ fn gates() -> impl Iterator<Item = BTreeMap<&'static str, bool>> {
 
 #[tokio::test]
 async fn the_rules_are_what_prometheus_takes() {
-    for values in [ALL, &[ALERTS, "profiles.split=true"], &[ALERTS, "credentials.secretAccess=cluster"]] {
+    for values in
+        [ALL, WITH_CONSUMER, &[ALERTS, "profiles.split=true"], &[ALERTS, "credentials.secretAccess=cluster"]]
+    {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("rules.yaml");
         fs::write(&file, rules(&rendered::groups(values).await)).unwrap();
@@ -58,14 +69,14 @@ async fn the_rules_are_what_prometheus_takes() {
 async fn each_alert_fires_when_it_should_and_not_otherwise() {
     let played = include_str!("monitoring/alerts.yaml");
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("rules.yaml"), rules(&rendered::groups(ALL).await)).unwrap();
+    fs::write(directory.path().join("rules.yaml"), rules(&rendered::groups(WITH_CONSUMER).await)).unwrap();
     let tests = directory.path().join("alerts.yaml");
     fs::write(&tests, played).unwrap();
     promtool(&["test", "rules", tests.to_str().unwrap()]).await;
 
     // The test of an alert has its name.
     let played: Value = serde_saphyr::from_str(played).unwrap();
-    for alert in alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>() {
+    for alert in alerts(WITH_CONSUMER).await.iter().map(Alert::name).collect::<BTreeSet<_>>() {
         let tests = played["tests"].as_array().unwrap().iter();
         let tests = tests.filter(|test| test["name"].as_str().unwrap().split(',').next() == Some(&alert));
         let expectations = tests.flat_map(|test| test["promql_expr_test"].as_array().unwrap());
@@ -127,6 +138,26 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
 }
 
 #[tokio::test]
+async fn alerts_about_consumers_are_there_with_a_consumer_and_look_where_its_controllers_run() {
+    let without = alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>();
+    let with = alerts(WITH_CONSUMER).await;
+    let looks = |alert: &Alert| {
+        let selectors = Expression::parse(alert.expression()).selectors;
+        selectors.iter().flat_map(|it| it.values_of("job")).map(|it| it.to_string()).collect::<Vec<_>>()
+    };
+    let added: BTreeMap<_, _> =
+        with.iter().filter(|it| !without.contains(&it.name())).map(|it| (it.name(), looks(it))).collect();
+    let of = |alert: &str, component: &str| (alert.to_owned(), vec![format!("hub-addons-{component}")]);
+    let expected = [
+        of("HubAddonsConsumerRole", "profiles"),
+        of("HubAddonsForeignAccount", "consumers"),
+        of("HubAddonsMultiKueueConfigFull", "consumers"),
+        of("HubAddonsPermissionsNotApplied", "consumers"),
+    ];
+    assert_eq!(added, expected.into());
+}
+
+#[tokio::test]
 async fn without_leader_election_there_is_no_alert_for_a_missing_leader() {
     let names = |alerts: Vec<Alert>| alerts.iter().map(Alert::name).collect::<BTreeSet<_>>();
     let with = names(alerts(ALL).await);
@@ -138,7 +169,7 @@ async fn without_leader_election_there_is_no_alert_for_a_missing_leader() {
 async fn each_alert_says_what_to_do_here_and_in_the_runbook() {
     let runbook = fs::read_to_string(chart::chart().join("RUNBOOK.md")).unwrap();
     let headings: BTreeSet<_> = runbook.lines().filter_map(|line| line.strip_prefix("### ")).collect();
-    let alerts = alerts(ALL).await;
+    let alerts = alerts(WITH_CONSUMER).await;
     for alert in &alerts {
         let annotation = |name: &str| alert.0["annotations"][name].as_str().unwrap_or_default().to_owned();
         assert!(annotation("summary").len() > 10, "{}", alert.name());
@@ -160,7 +191,7 @@ async fn each_alert_says_what_to_do_here_and_in_the_runbook() {
 #[tokio::test]
 async fn alerts_and_panels_are_about_series_that_the_program_has() {
     let mut expressions: Vec<_> =
-        alerts(ALL).await.iter().map(|alert| Expression::parse(alert.expression())).collect();
+        alerts(WITH_CONSUMER).await.iter().map(|alert| Expression::parse(alert.expression())).collect();
     expressions
         .extend(rendered::panels(&rendered::dashboard().await).iter().map(|text| Expression::parse(text)));
     let wanted: BTreeSet<_> = expressions.iter().flat_map(Expression::own_metrics).collect();

@@ -89,7 +89,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["replicaCount=-1"], "/replicaCount"),
         (&["log.format=xml"], "'text', 'json'"),
         (&["log.levle=debug"], "'levle' not allowed"),
-        (&["podDisruptionBudget.minAvailable=1"], "'minAvailable' not allowed"),
+        (&["podDisruptionBudget.minAvailabl=1"], "'minAvailabl' not allowed"),
         (&["podLabels.a=b c"], "/podLabels/a"),
         (&["extraArgs={debug}"], "/extraArgs/0"),
         (&["extraEnv[0].value=a"], "missing property 'name'"),
@@ -146,6 +146,7 @@ fn the_schema_closes_every_object() {
         "/definitions/kubernetesObjects/items",
         "/properties/affinity",
         "/properties/extraEnv/items/properties/valueFrom",
+        "/properties/extraObjects/items/anyOf",
         "/properties/extraVolumes/items",
         "/properties/global",
     ];

@@ -1,0 +1,92 @@
+//! `helm uninstall`: its hook fails while accounts of consumers are left. No Job runs here, so this test runs its
+//! container.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use local_hub::ocm::{self, Object};
+use local_hub::{LocalHub, eventually};
+use serde_json::json;
+
+use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run};
+use crate::support::command::{Ended, hub_addons};
+use crate::support::world::{self, get};
+use crate::support::{Hub, SOON};
+
+const HOOK: &str = "hub-addons-uninstall";
+const CONSUMER: [&str; 4] = [
+    "consumers.app.namespace=team",
+    "consumers.app.serviceAccountName=app",
+    "consumers.app.managedServiceAccount=app",
+    "consumers.app.access.rotation.enabled=true",
+];
+
+/// Runs `helm uninstall` and the container of its Job.
+async fn uninstall(hub: &Hub) -> (Ended, Ended) {
+    let jobs: Api<Job> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
+    let before = jobs.get_opt(HOOK).await.unwrap().and_then(|job| job.metadata.uid);
+    let node = async {
+        let job = eventually("the Job is made", SOON, async || {
+            jobs.get_opt(HOOK).await.unwrap().filter(|job| job.metadata.uid != before)
+        })
+        .await;
+        let pod = job.spec.unwrap().template.spec.unwrap();
+        assert_eq!(pod.service_account_name.as_deref(), Some(HOOK));
+        let account = hub.service_account(NAMESPACE, HOOK).await.unwrap();
+        let kubeconfig = format!("--kubeconfig={}", account.kubeconfig().display());
+        let arguments = pod.containers[0].args.iter().flatten().map(String::as_str);
+        let ended = hub_addons(&arguments.chain([&*kubeconfig]).collect::<Vec<_>>(), &[]).await;
+        let now = "2026-11-23T00:00:00Z";
+        let condition =
+            |name: &str| json!({ "type": name, "status": "True", "lastTransitionTime": now, "reason": "It" });
+        let status = if ended.code == Some(0) {
+            let conditions = [condition("SuccessCriteriaMet"), condition("Complete")];
+            json!({ "conditions": conditions, "succeeded": 1, "startTime": now, "completionTime": now })
+        } else {
+            let conditions = [condition("FailureTarget"), condition("Failed")];
+            json!({ "conditions": conditions, "failed": 1, "startTime": now })
+        };
+        let status = Patch::Merge(json!({ "status": status }));
+        jobs.patch_status(HOOK, &PatchParams::default(), &status).await.unwrap();
+        ended
+    };
+    let arguments = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--timeout=60s"];
+    tokio::join!(run(helm(), Some(&hub.hub), &arguments), node)
+}
+
+#[tokio::test]
+async fn an_uninstallation_stops_while_consumers_have_access_to_clusters() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    world::create(&hub.ocm, ["team", "c1"].map(ocm::namespace)).await;
+    install(&hub, &CONSUMER).await;
+    let mark = |object: Object, installation: &str| {
+        object
+            .label("app.kubernetes.io/component", "consumer-access")
+            .label("hub-addons/installation", installation)
+    };
+    let (left, other) =
+        (ocm::managed_service_account("c1", "app"), ocm::managed_service_account("c1", "other"));
+    // With the policy, nobody but the chart's own account may set the labels.
+    let values = [&CONSUMER[..], &["policies.protectConsumerAccess.enabled=false"]].concat();
+    install(&hub, &values).await;
+    eventually("the account is there", SOON, async || mark(left.clone(), NAMESPACE).create(&hub.ocm).await)
+        .await;
+    world::create(&hub.ocm, [mark(other, "elsewhere")]).await;
+
+    let (helm, command) = uninstall(&hub).await;
+    assert_eq!((helm.code == Some(0), command.code), (false, Some(1)), "{}", command.stdout);
+    let told = "1 are left (c1/app): set consumerAccess.withdraw=true";
+    assert!(command.stdout.contains(told), "{}", command.stdout);
+    let deployment =
+        Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "hub-addons-consumers");
+    assert!(get(&hub.ocm, &deployment).await.is_some(), "the controller that withdraws still runs");
+
+    world::delete(&hub.ocm, &left).await;
+    let (helm, command) = uninstall(&hub).await;
+    assert_eq!((helm.code, command.code), (Some(0), Some(0)), "{}{}", helm.stderr, command.stdout);
+    assert!(get(&hub.ocm, &deployment).await.is_none());
+    let role = Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, HOOK);
+    assert!(get(&hub.ocm, &role).await.is_none(), "the hook leaves nothing");
+}
