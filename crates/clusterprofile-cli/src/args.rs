@@ -51,50 +51,92 @@ impl Command {
     ///
     /// The command names another namespace.
     pub fn in_namespace(&mut self, namespace: &str) -> Result<(), String> {
-        let named = match self {
-            Self::List(args) if args.all_namespaces => Some("--all-namespaces"),
-            Self::List(args) => match args.namespace.as_deref().or(args.in_namespace.as_deref()) {
-                None => {
-                    args.in_namespace = Some(namespace.to_owned());
-                    None
+        let place = match self {
+            Self::List(args) if args.all_namespaces => {
+                return Err(contradiction("--all-namespaces", namespace));
+            }
+            Self::List(args) => &mut args.place,
+            Self::Test(args) => &mut args.place,
+            Self::Kubeconfig(args) => &mut args.place,
+            Self::Explain(args) => {
+                if let Some(other) = args.namespace.iter().find(|named| *named != namespace) {
+                    return Err(contradiction(other, namespace));
                 }
-                named => named,
-            },
-            Self::Explain(args) => match &args.target {
-                None if args.namespace.is_empty() => {
-                    args.namespace.push(namespace.to_owned());
-                    None
-                }
-                None => args.namespace.iter().map(String::as_str).find(|named| *named != namespace),
-                Some(target) => Some(target.namespace.as_str()),
-            },
-            Self::Test(args) => Some(args.target.namespace.as_str()),
-            Self::Kubeconfig(args) => Some(args.namespace.as_str()),
+                args.namespace = vec![namespace.to_owned()];
+                return self.check();
+            }
         };
-        same_namespace(named, Some(namespace))
+        if let Some(other) = place.namespace.as_ref().filter(|named| *named != namespace) {
+            return Err(contradiction(other, namespace));
+        }
+        place.namespace = Some(namespace.to_owned());
+        self.check()
     }
 
-    /// Checks that the namespaces of the command are one.
+    /// Checks that the arguments name one namespace.
     ///
     /// # Errors
     ///
-    /// They are not.
+    /// They do not.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
-            Self::List(_) | Self::Explain(_) => Ok(()),
-            Self::Test(args) => same_namespace(Some(&args.target.namespace), args.in_namespace.as_deref()),
-            Self::Kubeconfig(args) => same_namespace(Some(&args.namespace), args.in_namespace.as_deref()),
+            Self::List(args) => args.place.read().map(drop),
+            Self::Explain(args) => args.places().map(drop),
+            Self::Test(args) => args.place.read().map(drop),
+            Self::Kubeconfig(args) => args.place.read().map(drop),
         }
     }
 }
 
-fn same_namespace(named: Option<&str>, option: Option<&str>) -> Result<(), String> {
-    match (named, option) {
-        (Some(named), Some(option)) if named != option => {
-            Err(format!("the command names {named}, and --namespace is {option}: choose one"))
-        }
-        _ => Ok(()),
+fn contradiction(named: &str, option: &str) -> String {
+    format!("the command names {named}, and --namespace is {option}: choose one")
+}
+
+/// A namespace and a cluster in it, in each of the forms that people type.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct PlaceArgs {
+    /// The namespace and the cluster; with --namespace, the cluster alone
+    #[arg(value_name = "NAMESPACE[/CLUSTER]", num_args = 0..=2, value_parser = name)]
+    pub names: Vec<String>,
+
+    /// The namespace; by default that of the context
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
+    pub namespace: Option<String>,
+}
+
+impl PlaceArgs {
+    /// The namespace and the cluster, as far as they are named.
+    pub(crate) fn read(&self) -> Result<(Option<String>, Option<String>), String> {
+        place(&self.names, self.namespace.as_deref())
     }
+
+    /// The namespace, which is by default that of the context, and the cluster.
+    pub(crate) fn target(&self, default: &str) -> Result<Target, String> {
+        let (namespace, cluster) = self.read()?;
+        Ok(Target { namespace: namespace.unwrap_or_else(|| default.to_owned()), cluster })
+    }
+}
+
+/// Reads `NAMESPACE`, `NAMESPACE/CLUSTER` and `NAMESPACE CLUSTER`; with the option for the namespace also `CLUSTER`.
+fn place(names: &[String], option: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
+    let (first, cluster) = match names {
+        [] => (None, None),
+        [one] => match one.split_once('/') {
+            Some((first, cluster)) => (Some(first), Some(cluster)),
+            None if option.is_some() => (None, Some(one.as_str())),
+            None => (Some(one.as_str()), None),
+        },
+        [first, cluster, ..] => (Some(first.as_str()), Some(cluster.as_str())),
+    };
+    let first = first.map(namespace).transpose()?;
+    if let Some((first, option)) = first.as_deref().zip(option)
+        && first != option
+    {
+        return Err(contradiction(first, option));
+    }
+    let cluster = cluster.map(self::cluster).transpose()?;
+    Ok((option.map(str::to_owned).or(first), cluster))
 }
 
 /// The output format.
@@ -109,6 +151,22 @@ pub enum Output {
     Json,
     /// For programs and people.
     Yaml,
+}
+
+/// The output format of `list`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ListOutput {
+    /// For people.
+    #[default]
+    Table,
+    /// For people with wide terminals.
+    Wide,
+    /// For programs.
+    Json,
+    /// For programs and people.
+    Yaml,
+    /// The resource and the name of each ClusterProfile.
+    Name,
 }
 
 /// The settings of the controllers, where they differ from the defaults.
@@ -166,21 +224,25 @@ impl Default for SetupArgs {
 /// The arguments of `list`.
 #[derive(Debug, Default, Args)]
 pub struct ListArgs {
-    /// The namespace; by default that of the context
-    #[arg(value_parser = namespace)]
-    pub namespace: Option<String>,
-
-    /// The namespace, as an option like that of kubectl
-    #[arg(long = "namespace", short = 'n', value_name = "NAMESPACE", conflicts_with = "namespace", value_parser = namespace)]
-    pub in_namespace: Option<String>,
+    /// The namespace and the cluster
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Every namespace
-    #[arg(long, short = 'A', conflicts_with_all = ["namespace", "in_namespace"])]
+    #[arg(long, short = 'A', conflicts_with_all = ["names", "namespace"])]
     pub all_namespaces: bool,
+
+    /// Only ClusterProfiles with these labels, as a=b,c!=d
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub selector: Option<String>,
+
+    /// Do not print the headings of the columns
+    #[arg(long)]
+    pub no_headers: bool,
 
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: ListOutput,
 
     /// Print changes as they happen, until interrupted
     #[arg(long, short)]
@@ -191,16 +253,17 @@ pub struct ListArgs {
 #[derive(Debug, Default, Args)]
 #[group(skip)]
 pub struct ExplainArgs {
-    /// A namespace, or a namespace and a cluster; by default every namespace that has a binding or a profile
-    #[arg(value_name = "NAMESPACE[/CLUSTER]")]
-    pub target: Option<Target>,
+    /// A namespace, or a namespace and a cluster; by default every namespace that has a binding or a profile. With
+    /// --namespace, the cluster alone
+    #[arg(value_name = "NAMESPACE[/CLUSTER]", num_args = 0..=2, value_parser = name)]
+    pub names: Vec<String>,
 
     /// Only this namespace; can be repeated
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace, conflicts_with = "target")]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub namespace: Vec<String>,
 
     /// Only this managed cluster; can be repeated
-    #[arg(long, short = 'c', value_name = "CLUSTER", value_parser = cluster, conflicts_with = "target")]
+    #[arg(long, short = 'c', value_name = "CLUSTER", value_parser = cluster)]
     pub managed_cluster: Vec<String>,
 
     /// Only this ManagedServiceAccount
@@ -220,13 +283,30 @@ pub struct ExplainArgs {
     pub setup: SetupArgs,
 }
 
+impl ExplainArgs {
+    /// The namespaces and clusters that are named.
+    pub(crate) fn places(&self) -> Result<(Vec<String>, Vec<String>), String> {
+        let mut clusters = self.managed_cluster.clone();
+        if self.namespace.is_empty() {
+            let (namespace, cluster) = place(&self.names, None)?;
+            clusters.extend(cluster);
+            return Ok((namespace.into_iter().collect(), clusters));
+        }
+        for (number, namespace) in self.namespace.iter().enumerate() {
+            let (_, cluster) = place(&self.names, Some(namespace))?;
+            clusters.extend(cluster.filter(|_| number == 0));
+        }
+        Ok((self.namespace.clone(), clusters))
+    }
+}
+
 /// How an application reaches its clusters: by which access provider, and by which exec plugin for which account.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[group(skip)]
 pub struct ReachArgs {
-    /// The ManagedServiceAccount whose token is used
+    /// The ManagedServiceAccount whose token is used; by default the only one of which the namespace has a copy
     #[arg(long, value_name = "NAME")]
-    pub account: String,
+    pub account: Option<String>,
 
     /// Name of the access provider in ClusterProfiles
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
@@ -241,16 +321,23 @@ pub struct ReachArgs {
     pub hub_kubeconfig: Option<PathBuf>,
 }
 
+impl ReachArgs {
+    /// The account, which is set before a command runs.
+    pub(crate) fn account(&self) -> &str {
+        self.account.as_deref().unwrap_or_default()
+    }
+}
+
 /// The arguments of `test`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct TestArgs {
     /// The namespace of the application, and the cluster
-    #[arg(value_name = "NAMESPACE/CLUSTER")]
-    pub target: Target,
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
-    /// The namespace, as an option like that of kubectl: must be that of the target
-    #[arg(long = "namespace", short = 'n', value_name = "NAMESPACE", value_parser = namespace)]
-    pub in_namespace: Option<String>,
+    /// What these name, which is set before the command runs
+    #[arg(skip)]
+    pub(crate) target: Target,
 
     /// How to reach a cluster
     #[command(flatten)]
@@ -279,7 +366,7 @@ impl TestArgs {
 }
 
 /// The Pod of `test --in-cluster`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "With --in-cluster")]
 #[group(skip)]
 pub struct PodArgs {
@@ -334,18 +421,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The arguments of `kubeconfig`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct KubeconfigArgs {
-    /// The namespace that can see the clusters
-    #[arg(value_parser = namespace)]
-    pub namespace: String,
+    /// The namespace that can see the clusters, and perhaps one of these
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
-    /// The namespace, as an option like that of kubectl: must be the same
-    #[arg(long = "namespace", short = 'n', value_name = "NAMESPACE", value_parser = namespace)]
-    pub in_namespace: Option<String>,
-
-    /// Only this cluster
-    pub cluster: Option<String>,
+    /// What these name, which is set before the command runs
+    #[arg(skip)]
+    pub(crate) target: Target,
 
     /// How to reach a cluster
     #[command(flatten)]
@@ -361,7 +445,7 @@ pub struct KubeconfigArgs {
 }
 
 /// A namespace, and optionally a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
     /// The namespace.
     pub namespace: String,
@@ -378,18 +462,15 @@ impl fmt::Display for Target {
     }
 }
 
-impl FromStr for Target {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, cluster) = match text.split_once('/') {
-            Some((name, cluster)) => (name, Some(cluster)),
-            None => (text, None),
-        };
-        if cluster.is_some_and(|cluster| !is_dns_subdomain(cluster)) {
-            return Err(format!("expected NAMESPACE/CLUSTER, got {text:?}"));
-        }
-        Ok(Self { namespace: namespace(name)?, cluster: cluster.map(str::to_owned) })
+/// A positional argument, in which only names can be.
+fn name(text: &str) -> Result<String, String> {
+    let (first, cluster) = text.split_once('/').unwrap_or((text, "cluster"));
+    if is_dns_subdomain(first) && is_dns_subdomain(cluster) {
+        Ok(text.to_owned())
+    } else if text.contains('/') {
+        Err(format!("expected NAMESPACE/CLUSTER, got {text:?}"))
+    } else {
+        Err(format!("{text:?} is not a valid namespace or ManagedCluster"))
     }
 }
 

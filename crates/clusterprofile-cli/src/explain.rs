@@ -22,7 +22,7 @@ pub async fn explain(
     args: &ExplainArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let question = question(args);
+    let question = question(args).map_err(CommandError::Arguments)?;
     let observed = Reading::new(hub, &question).observe(&args.setup).await?;
     let explanation = explain::explain(&observed, &question);
     match args.output {
@@ -44,20 +44,16 @@ pub async fn explain(
     })
 }
 
-fn question(args: &ExplainArgs) -> Question {
-    let (mut namespaces, mut clusters) = (args.namespace.clone(), args.managed_cluster.clone());
-    if let Some(target) = &args.target {
-        namespaces.push(target.namespace.clone());
-        clusters.extend(target.cluster.clone());
-    }
+fn question(args: &ExplainArgs) -> Result<Question, String> {
+    let (namespaces, clusters) = args.places()?;
     // For one cluster in one namespace, prints every step.
     let is_one = namespaces.len() == 1 && clusters.len() == 1;
-    Question {
+    Ok(Question {
         namespaces: namespaces.iter().map(|it| Namespace::from(it.as_str())).collect(),
         clusters: clusters.iter().map(|it| ClusterName::from(it.as_str())).collect(),
         account: args.account.as_deref().map(AccountName::from),
         all: args.all || is_one,
-    }
+    })
 }
 
 fn print_json(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {

@@ -22,8 +22,13 @@ pub async fn kubeconfig(
     args: &KubeconfigArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let providers =
-        providers(hub, &args.namespace, args.cluster.as_deref(), &args.reach.access_provider_name).await?;
+    let providers = providers(
+        hub,
+        &args.target.namespace,
+        args.target.cluster.as_deref(),
+        &args.reach.access_provider_name,
+    )
+    .await?;
     let mut forwards: Vec<String> = Vec::new();
     let mut entries = Vec::new();
     for (name, mut cluster) in providers {
@@ -106,7 +111,7 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
 fn config(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Value {
     let clusters: Vec<_> =
         entries.iter().map(|(name, cluster)| json!({ "name": name, "cluster": stanza(cluster) })).collect();
-    let user = &args.reach.account;
+    let user = args.reach.account();
     let contexts: Vec<_> = entries
         .iter()
         .map(|(name, _)| json!({ "name": name, "context": { "cluster": name, "user": user } }))
@@ -136,14 +141,14 @@ fn stanza(cluster: &Cluster) -> Value {
 /// The user entry that runs the exec plugin. The plugin reads the copy of the token on the hub, so it needs the hub's
 /// kubeconfig and not this one.
 fn exec(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs) -> Value {
-    let mut env = vec![json!({ "name": "NAMESPACE", "value": args.namespace })];
+    let mut env = vec![json!({ "name": "NAMESPACE", "value": args.target.namespace })];
     if let Some(path) = hub_kubeconfig.map(absolute) {
         env.push(json!({ "name": "KUBECONFIG", "value": path.display().to_string() }));
     }
     json!({
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": args.reach.plugin,
-        "args": [format!("--managed-serviceaccount={}", args.reach.account)],
+        "args": [format!("--managed-serviceaccount={}", args.reach.account())],
         "env": env,
         "provideClusterInfo": true,
         "interactiveMode": "Never",

@@ -4,6 +4,7 @@
 //! The commands read the hub and write nothing, except `test --in-cluster`, which creates a Pod and deletes it. They
 //! use the decisions of the controllers ([`hub_core::explain`]), and never print a token.
 
+mod account;
 pub mod args;
 mod explain;
 mod hub;
@@ -75,7 +76,23 @@ pub async fn run(
     match command {
         args::Command::List(args) => list(hub, args, out).await,
         args::Command::Explain(args) => explain(hub, args, out).await,
-        args::Command::Test(args) => test(hub, args, out).await,
-        args::Command::Kubeconfig(args) => kubeconfig(hub, args, out).await,
+        args::Command::Test(args) => {
+            let mut args = args.clone();
+            args.target = args.place.target(&hub.namespace).map_err(CommandError::Arguments)?;
+            if args.target.cluster.is_none() {
+                let namespace = &args.target.namespace;
+                return Err(CommandError::Arguments(format!(
+                    "expected NAMESPACE/CLUSTER, got {namespace:?}"
+                )));
+            }
+            account::complete(hub, &args.target, &mut args.reach).await?;
+            test(hub, &args, out).await
+        }
+        args::Command::Kubeconfig(args) => {
+            let mut args = args.clone();
+            args.target = args.place.target(&hub.namespace).map_err(CommandError::Arguments)?;
+            account::complete(hub, &args.target, &mut args.reach).await?;
+            kubeconfig(hub, &args, out).await
+        }
     }
 }

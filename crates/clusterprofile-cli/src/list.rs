@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::{ListArgs, Output};
+use crate::args::{ListArgs, ListOutput};
 use crate::hub::{Hub, HubError};
 use crate::requests::{self, Listing};
 use crate::{CommandError, Conclusion, table};
@@ -80,8 +80,9 @@ struct AccountRow {
 /// Lists the clusters of the namespaces in the arguments.
 pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
     let version = requests::served_version(&hub.client).await?;
-    let namespace = args.namespace.as_ref().or(args.in_namespace.as_ref()).unwrap_or(&hub.namespace);
-    let namespace = (!args.all_namespaces).then_some(namespace.as_str());
+    let target = args.place.target(&hub.namespace).map_err(CommandError::Arguments)?;
+    let namespace = (!args.all_namespaces).then_some(target.namespace.as_str());
+    let name = target.cluster.map(|cluster| format!("metadata.name={cluster}"));
     let profiles = profiles(hub, version, namespace);
     let credentials = Credentials::read(hub, namespace).await?;
     let failed = |source| HubError {
@@ -89,7 +90,11 @@ pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Co
         resource: "clusterprofiles.multicluster.x-k8s.io".to_owned(),
         source,
     };
-    let mut page = ListParams::default().limit(500);
+    let mut page = ListParams {
+        label_selector: args.selector.clone(),
+        field_selector: name.clone(),
+        ..ListParams::default().limit(500)
+    };
     let mut rows = Vec::new();
     let resource_version = loop {
         let list = profiles.list(&page).await.map_err(failed)?;
@@ -101,7 +106,12 @@ pub async fn list(hub: &Hub, args: &ListArgs, out: &mut impl Write) -> Result<Co
     };
     print(&rows, args, namespace, out)?;
     if args.watch {
-        watch(&profiles, &resource_version, &credentials, args, out).await?;
+        let params = WatchParams {
+            label_selector: args.selector.clone(),
+            field_selector: name,
+            ..WatchParams::default()
+        };
+        watch(&profiles, &params, &resource_version, &credentials, args, out).await?;
     }
     Ok(Conclusion::Fine)
 }
@@ -116,6 +126,7 @@ fn profiles(hub: &Hub, version: ProfileVersion, namespace: Option<&str>) -> Api<
 /// Prints changes until the hub ends the watch with an error that a retry does not resolve.
 async fn watch(
     profiles: &Api<DynamicObject>,
+    params: &WatchParams,
     from: &str,
     credentials: &Credentials,
     args: &ListArgs,
@@ -128,7 +139,7 @@ async fn watch(
     };
     let mut version = from.to_owned();
     loop {
-        let stream = profiles.watch(&WatchParams::default(), &version).await.map_err(failed)?;
+        let stream = profiles.watch(params, &version).await.map_err(failed)?;
         let mut stream = stream.boxed();
         while let Some(event) = stream.try_next().await.map_err(failed)? {
             let (object, gone) = match event {
@@ -143,12 +154,13 @@ async fn watch(
             version = object.resource_version().unwrap_or_default();
             let row = Row::read(&object, credentials);
             match args.output {
-                Output::Json | Output::Yaml => {
+                ListOutput::Json | ListOutput::Yaml => {
                     serde_json::to_writer(&mut *out, &row).map_err(io::Error::from)?;
                     writeln!(out)?;
                 }
-                Output::Table | Output::Wide => {
-                    let mut cells = row.cells(args.output == Output::Wide);
+                ListOutput::Name => writeln!(out, "{}", row.resource())?,
+                ListOutput::Table | ListOutput::Wide => {
+                    let mut cells = row.cells(args.output == ListOutput::Wide);
                     cells.push(if gone { "deleted".to_owned() } else { String::new() });
                     table::print(&[cells], out)?;
                 }
@@ -166,32 +178,37 @@ fn print(
 ) -> Result<(), CommandError> {
     let items = serde_json::json!({ "items": rows });
     match args.output {
-        Output::Json if args.watch => {
+        ListOutput::Json if args.watch => {
             for row in rows {
                 serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
                 writeln!(out)?;
             }
         }
-        Output::Json => {
+        ListOutput::Json => {
             serde_json::to_writer_pretty(&mut *out, &items).map_err(io::Error::from)?;
             writeln!(out)?;
         }
-        Output::Yaml => {
+        ListOutput::Yaml => {
             let text = serde_saphyr::to_string(&items).map_err(io::Error::other)?;
             out.write_all(text.as_bytes())?;
         }
-        Output::Table | Output::Wide if rows.is_empty() => {
+        ListOutput::Name => {
+            for row in rows {
+                writeln!(out, "{}", row.resource())?;
+            }
+        }
+        ListOutput::Table | ListOutput::Wide if rows.is_empty() => {
             let place =
                 namespace.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
             let target = namespace.unwrap_or_default();
             writeln!(
-                out,
+                io::stderr(),
                 "No ClusterProfiles found in {place}. To find out why: kubectl clusterprofile explain {target}"
             )?;
         }
-        Output::Table | Output::Wide => {
-            let is_wide = args.output == Output::Wide;
-            let mut all = vec![heads(is_wide)];
+        ListOutput::Table | ListOutput::Wide => {
+            let is_wide = args.output == ListOutput::Wide;
+            let mut all = if args.no_headers { Vec::new() } else { vec![heads(is_wide)] };
             all.extend(rows.iter().map(|row| row.cells(is_wide)));
             table::print(&all, out)?;
         }
@@ -237,6 +254,11 @@ impl Row {
             age: created.map(|time| credentials.now.as_second() - time.as_second()),
             namespace,
         }
+    }
+
+    /// The profile as kubectl names objects.
+    fn resource(&self) -> String {
+        format!("clusterprofile.multicluster.x-k8s.io/{}", self.name)
     }
 
     fn cells(&self, is_wide: bool) -> Vec<String> {

@@ -94,12 +94,7 @@ impl Way {
 
 /// Connects to a cluster and prints the hops.
 pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Conclusion, CommandError> {
-    let Some(cluster) = &args.target.cluster else {
-        return Err(CommandError::NotFound(format!(
-            "expected NAMESPACE/CLUSTER, got {:?}",
-            args.target.namespace
-        )));
-    };
+    let cluster = args.target.cluster.as_deref().unwrap_or_default();
     let stanza = match &args.in_pod {
         Some(stanza) => stanza.0.clone(),
         None => published(hub, args, cluster).await?,
@@ -213,7 +208,7 @@ async fn credential(
     });
     let mut command = tokio::process::Command::new(&args.reach.plugin);
     command
-        .arg(format!("--managed-serviceaccount={}", args.reach.account))
+        .arg(format!("--managed-serviceaccount={}", args.reach.account()))
         .env("KUBERNETES_EXEC_INFO", info.to_string())
         .env("NAMESPACE", &args.target.namespace)
         .stdin(Stdio::null())

@@ -282,35 +282,41 @@ mod tests {
         }
     }
 
+    /// The namespaces of a command by its options.
+    fn namespaces(command: OnHub) -> Vec<String> {
+        let place = match command {
+            OnHub::List(args) => args.place,
+            OnHub::Explain(args) => return args.namespace,
+            OnHub::Test(args) => args.place,
+            OnHub::Kubeconfig(args) => args.place,
+        };
+        place.namespace.into_iter().collect()
+    }
+
     #[test]
-    fn a_namespace_before_the_command_is_that_of_the_command_and_contradicts_no_other() {
-        for (arguments, expected) in [
-            ("-n x list", &["x"][..]),
-            ("list -n x", &["x"]),
-            ("-n x list x", &["x"]),
-            ("-n x list -n x", &["x"]),
-            ("-n x explain", &["x"]),
-            ("explain -n x -n y", &["x", "y"]),
-            ("-n x explain -n x", &["x"]),
-        ] {
-            let Command::Hub(command) = read(arguments).unwrap().command else { unreachable!() };
-            let namespaces = match *command {
-                OnHub::List(args) => args.namespace.or(args.in_namespace).into_iter().collect(),
-                OnHub::Explain(args) => args.namespace,
-                OnHub::Test(_) | OnHub::Kubeconfig(_) => unreachable!(),
-            };
-            assert_eq!(namespaces, expected, "{arguments}");
+    fn the_namespace_has_one_meaning_before_and_after_every_command() {
+        for command in ["list", "explain", "test", "kubeconfig"] {
+            for (before, after) in [
+                ("-n x", ""),
+                ("", " -n x"),
+                ("-n x", " -n x"),
+                ("-n x", " berlin"),
+                ("", " -n x berlin"),
+                ("-n x", " x/berlin"),
+                ("-n x", " x berlin"),
+            ] {
+                let arguments = format!("{before} {command}{after}");
+                let Command::Hub(read) = read(arguments.trim()).unwrap().command else { unreachable!() };
+                assert_eq!(namespaces(*read), ["x"], "{arguments}");
+            }
+            for after in ["-n y", "y/berlin", "y berlin"] {
+                let error = read(&format!("-n x {command} {after}")).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{command} {after}: {error}");
+            }
         }
-        for arguments in [
-            "-n x list -n y",
-            "-n x list y",
-            "-n x list -A",
-            "-n x explain -n y",
-            "-n x explain -n x -n y",
-            "-n x explain y/berlin",
-            "-n x kubeconfig y --account app",
-            "-n x test y/berlin --account app",
-        ] {
+        let Command::Hub(command) = read("explain -n x -n y").unwrap().command else { unreachable!() };
+        assert_eq!(namespaces(*command), ["x", "y"]);
+        for arguments in ["-n x list -A", "-n x explain -n x -n y"] {
             let error = read(arguments).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{arguments}: {error}");
         }
@@ -327,6 +333,8 @@ mod tests {
             "explain -n ''",
             "explain --managed-cluster a/b",
             "explain --managed-cluster ''",
+            "test x/../y",
+            "list x ..",
         ] {
             let error = read(arguments).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ValueValidation, "{arguments}: {error}");

@@ -177,7 +177,7 @@ async fn image(hub: &Hub) -> Result<String, PodError> {
 async fn service_account(hub: &Hub, args: &TestArgs) -> Result<String, PodError> {
     let namespace = Namespace::from(args.target.namespace.as_str());
     let cluster = args.target.cluster.as_deref().unwrap_or_default();
-    let account = AccountKey { cluster: cluster.into(), account: args.reach.account.as_str().into() };
+    let account = AccountKey { cluster: cluster.into(), account: args.reach.account().into() };
     let copy = account.copy_name();
     let params = ListParams::default();
     let (roles, role_bindings) = (
@@ -217,7 +217,7 @@ fn planned(args: &TestArgs, stanza: &Cluster, name: &str, image: &str, service_a
         "/hub-addons".to_owned(),
         "test".to_owned(),
         args.target.to_string(),
-        format!("--account={}", args.reach.account),
+        format!("--account={}", args.reach.account()),
         format!("--plugin={plugin}"),
         format!("--in-pod={}", serde_json::to_string(stanza).unwrap_or_default()),
     ];

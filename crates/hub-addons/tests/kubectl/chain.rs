@@ -229,7 +229,7 @@ async fn every_command_ends_with_the_status_that_the_reference_lists() {
         (vec!["test", "statuses/gone", &account], 2),
         ([&["kubeconfig", "statuses"], &reaching[..]].concat(), 0),
         (vec!["kubeconfig", "gone", &account], 2),
-        (vec!["kubeconfig", "statuses"], 2),
+        (vec!["kubeconfig", "statuses"], 0),
     ] {
         eventually(&format!("{arguments:?} ends with {code}"), SOON, async || {
             let ended = run(&kubectl, &arguments).await;

@@ -108,14 +108,34 @@ async fn the_namespace_is_an_option_of_every_command_and_contradicts_none() {
     let account = "--account=app";
     ends(&kubectl, team, &["list"], 0, "berlin").await;
     ends(&kubectl, &["-n", "team"], &["list"], 0, "berlin").await;
-    ends(&kubectl, &["-n", "other"], &["list", "team"], 2, "").await;
+    ends(&kubectl, &[], &["list", "team/berlin", "--no-headers"], 0, "team").await;
+    ends(
+        &kubectl,
+        &["-n", "team"],
+        &["list", "berlin", "--output=name"],
+        0,
+        "clusterprofile.multicluster.x-k8s.io/berlin",
+    )
+    .await;
+    ends(
+        &kubectl,
+        team,
+        &["list", "--selector=x-k8s.io/cluster-manager=nobody"],
+        0,
+        "No ClusterProfiles found",
+    )
+    .await;
+    ends(&kubectl, &["-n", "other"], &["list", "team/berlin"], 2, "choose one").await;
     ends(&kubectl, team, &["explain", "--managed-cluster=berlin"], 1, "team/berlin").await;
-    ends(&kubectl, team, &["explain", "other"], 2, "").await;
+    ends(&kubectl, team, &["explain", "berlin"], 1, "team/berlin").await;
+    ends(&kubectl, team, &["explain", "other/berlin"], 2, "choose one").await;
     ends(&kubectl, &["--namespace=te/am"], &["list"], 2, "not a valid namespace").await;
-    ends(&kubectl, team, &["kubeconfig", "team", account], 0, "proxy.addons.svc").await;
-    ends(&kubectl, team, &["kubeconfig", "other", account], 2, "choose one").await;
+    ends(&kubectl, team, &["kubeconfig", "berlin", account], 0, "proxy.addons.svc").await;
+    ends(&kubectl, team, &["kubeconfig", "other/berlin", account], 2, "choose one").await;
     ends(&kubectl, team, &["test", "other/berlin", account], 2, "choose one").await;
-    ends(&kubectl, team, &["test", "team/berlin", account], 1, "name resolution").await;
+    ends(&kubectl, team, &["test", "berlin", account], 1, "name resolution").await;
+    ends(&kubectl, &[], &["test", "team", "berlin", account], 1, "name resolution").await;
+    ends(&kubectl, team, &["test", "berlin"], 2, "no copy of a token").await;
 }
 
 #[tokio::test]

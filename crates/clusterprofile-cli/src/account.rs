@@ -1,0 +1,82 @@
+//! The account whose token is used if the command names none: the only one of which the namespace has a copy. Reads the
+//! metadata of the copies.
+
+use std::collections::BTreeSet;
+
+use hub_api::labels;
+use hub_api::names::is_dns_subdomain;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use crate::CommandError;
+use crate::args::{ReachArgs, Target};
+use crate::hub::Hub;
+use crate::requests::{self, Listing};
+
+/// Sets the account of the arguments, if they have none.
+pub(crate) async fn complete(hub: &Hub, target: &Target, reach: &mut ReachArgs) -> Result<(), CommandError> {
+    if reach.account.is_some() {
+        return Ok(());
+    }
+    let secrets: Api<Secret> = Api::namespaced(hub.client.clone(), &target.namespace);
+    let copies = ListParams::default().labels(labels::SYNCED_FROM);
+    let Listing::All(copies) = requests::list_metadata(&secrets, &copies).await? else {
+        return Err(CommandError::Arguments(format!(
+            "you are not allowed to list Secrets in namespace {}: name the account with --account",
+            target.namespace
+        )));
+    };
+    let annotations = copies.iter().map(ResourceExt::annotations);
+    let pairs =
+        annotations.filter_map(|it| it.get(labels::SYNCED_CLUSTER).zip(it.get(labels::SYNCED_ACCOUNT)));
+    reach.account = Some(only(target, pairs.map(|(cluster, account)| (cluster.as_str(), account.as_str())))?);
+    Ok(())
+}
+
+/// The only account among the clusters and accounts of copies.
+fn only<'a>(
+    target: &Target,
+    copies: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<String, CommandError> {
+    let of_target = |cluster: &str| target.cluster.as_deref().is_none_or(|it| it == cluster);
+    // Tenants can write these annotations.
+    let copies = copies.filter(|(cluster, account)| of_target(cluster) && is_dns_subdomain(account));
+    let accounts: BTreeSet<&str> = copies.map(|(_, account)| account).collect();
+    let mut names = accounts.iter();
+    match (names.next(), names.next()) {
+        (Some(name), None) => Ok((*name).to_owned()),
+        (None, _) => Err(CommandError::NotFound(format!(
+            "there is no copy of a token for {target}; to find out why: kubectl clusterprofile explain {target}"
+        ))),
+        _ => {
+            let names: Vec<_> = accounts.into_iter().collect();
+            Err(CommandError::Arguments(format!(
+                "{target} has tokens of several accounts: choose one with --account ({})",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_is_optional_where_the_namespace_has_one_for_the_cluster() {
+        let chosen = |cluster: Option<&str>, copies: &[(&'static str, &'static str)]| {
+            let target = Target { namespace: "team".to_owned(), cluster: cluster.map(str::to_owned) };
+            only(&target, copies.iter().copied()).map_err(|error| error.to_string())
+        };
+        let both = [("berlin", "app"), ("paris", "app")];
+        assert_eq!(chosen(None, &both), Ok("app".to_owned()));
+        let mixed = [("berlin", "app"), ("paris", "other")];
+        assert_eq!(chosen(Some("paris"), &mixed), Ok("other".to_owned()));
+        let several = chosen(None, &mixed).unwrap_err();
+        assert!(several.ends_with("(app, other)"), "{several}");
+        let none = chosen(Some("tokyo"), &mixed).unwrap_err();
+        assert!(none.ends_with("kubectl clusterprofile explain team/tokyo"), "{none}");
+        chosen(None, &[("berlin", "--server=https://evil")]).unwrap_err();
+    }
+}
