@@ -378,6 +378,7 @@ check_scripts() {
     skip "the demo's installation of the chart: $(grep -m 1 -B 1 '^So the chart' "$work/demo" | head -n 1)"
   fi
   hack/demo/check.sh "$work/demo"
+  hack/demo/picture.sh "$work/demo" >/dev/null
   # On the cluster of a user, too: a plain one, without Open Cluster Management.
   (
     mkfifo "$work/alive"

@@ -6,8 +6,15 @@
 set -euo pipefail
 
 awk '
-  BEGIN { columns = 104; limit = 16 }
-  { gsub(/\033\[[0-9;]*m/, ""); gsub(/\/[^ ]*\/tmp\.[A-Za-z0-9]+\/|\/tmp\/tmp\.[A-Za-z0-9]+\//, "") }
+  # As many lines of a part as a person reads, which is the first cluster of those that are explained.
+  BEGIN { columns = 104; limit = 17 }
+  # Without the paths and the name of the machine.
+  {
+    gsub(/\033\[[0-9;]*m/, "")
+    gsub(/\/[^ ]*tmp\.[A-Za-z0-9]+\//, "")
+    sub(/executable \/[^ ]*\//, "executable ")
+    sub(/holderIdentity: [^_ ]*_/, "holderIdentity: demo_")
+  }
   /^== / {
     part = ""
     if (/Which application sees which clusters/) part = "list"
@@ -17,7 +24,7 @@ awk '
     next
   }
   part == "" || !NF { next }
-  ++in_part[part] <= limit + (part == "why" ? 8 : 0) { add($0) }
+  ++in_part[part] <= limit { add($0) }
   function add(text) {
     if (length(text) > columns) text = substr(text, 1, columns - 1) "…"
     line[++lines] = text
