@@ -141,7 +141,6 @@ impl<'a> Reading<'a> {
         };
         let access = AccessIndex::new(&setup.access_provider_name, source, true);
         let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
-        self.missing_namespaces(&mut hub).await?;
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
         self.ocm(&mut hub).await?;
@@ -149,6 +148,7 @@ impl<'a> Reading<'a> {
             self.proxy(&mut hub).await?;
         }
         self.profiles(&mut hub).await?;
+        self.missing_namespaces(&mut hub).await?;
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;
         self.permissions(&mut hub).await?;
@@ -201,10 +201,15 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The namespaces of the question that do not exist. One that the user may not get counts as existing.
+    /// The namespaces of the question that do not exist. One in which an object was read exists, and one that the user
+    /// may not get counts as existing.
     async fn missing_namespaces(&self, hub: &mut Observed) -> Result<(), HubError> {
         let api: Api<NamespaceObject> = Api::all(self.client());
         for namespace in &self.question.namespaces {
+            let has_bindings = hub.fleet.bindings_in(namespace).next().is_some();
+            if has_bindings || hub.profiles.keys().any(|key| key.namespace == *namespace) {
+                continue;
+            }
             if matches!(get(&api, namespace.as_str()).await?, Got::Absent) {
                 hub.missing_namespaces.insert(namespace.clone());
             }
