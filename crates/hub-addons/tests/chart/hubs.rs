@@ -155,6 +155,23 @@ async fn accounts_and_permissions_can_be_others_work() {
     }
 }
 
+/// What is rendered beside the release's own objects.
+fn additions(objects: &[Value]) {
+    let extra =
+        of_kind(objects, "ConfigMap").into_iter().find(|it| it["metadata"]["name"] == "extra-hub-addons");
+    assert!(extra.is_some());
+    let dashboard = of_kind(objects, "ConfigMap").into_iter().find(|it| it["data"].is_object()).unwrap();
+    assert_eq!(dashboard["metadata"]["annotations"], json!({ "grafana_folder": "Hub", "note": "ours" }));
+    let views =
+        |it: &&&Value| it["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true";
+    let roles = of_kind(objects, "ClusterRole");
+    let [view] = roles.iter().filter(views).collect::<Vec<_>>()[..] else { panic!("{roles:?}") };
+    let read = json!({
+        "apiGroups": ["multicluster.x-k8s.io"], "resources": ["clusterprofiles"], "verbs": ["get", "list", "watch"],
+    });
+    assert_eq!(view["rules"], json!([read]));
+}
+
 #[tokio::test]
 async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
     let objects = render(&[
@@ -179,19 +196,7 @@ async fn what_people_expect_of_a_chart_arrives_where_it_belongs() {
         "--set=extraObjects[0].metadata.name=extra-{{ .Release.Name }}",
     ])
     .await;
-    let extra =
-        of_kind(&objects, "ConfigMap").into_iter().find(|it| it["metadata"]["name"] == "extra-hub-addons");
-    assert!(extra.is_some());
-    let dashboard = of_kind(&objects, "ConfigMap").into_iter().find(|it| it["data"].is_object()).unwrap();
-    assert_eq!(dashboard["metadata"]["annotations"], json!({ "grafana_folder": "Hub", "note": "ours" }));
-    let views =
-        |it: &&&Value| it["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true";
-    let roles = of_kind(&objects, "ClusterRole");
-    let [view] = roles.iter().filter(views).collect::<Vec<_>>()[..] else { panic!("{roles:?}") };
-    let read = json!({
-        "apiGroups": ["multicluster.x-k8s.io"], "resources": ["clusterprofiles"], "verbs": ["get", "list", "watch"],
-    });
-    assert_eq!(view["rules"], json!([read]));
+    additions(&objects);
     for deployment in of_kind(&objects, "Deployment") {
         let strategy = &deployment["spec"]["strategy"];
         assert_eq!(*strategy, json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0 } }));

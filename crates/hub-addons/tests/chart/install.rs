@@ -233,6 +233,16 @@ async fn plain_manifests_can_be_applied_as_they_are() {
     assert!(all > 20 && lines.lines().all(|line| line.ends_with(" created")), "{lines}");
 }
 
+/// A Deployment of OCM's, with an argument.
+fn deployment(namespace: &str, name: &str, argument: &str) -> Object {
+    let labels = json!({ "app": name });
+    let pod =
+        json!({ "containers": [{ "name": "it", "image": "it", "args": ["/it", "controller", argument] }] });
+    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
+    Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+        .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
+}
+
 #[tokio::test]
 async fn notes_warn_of_problems_on_the_hub() {
     let hub = hub().await;
@@ -243,46 +253,24 @@ async fn notes_warn_of_problems_on_the_hub() {
 
     world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
     ocm::namespace("open-cluster-management-hub").create(&hub.ocm).await.unwrap();
-    let deployment = |gates: &str| {
-        let labels = json!({ "app": "registration" });
-        let container = json!({
-            "name": "registration", "image": "registration", "args": ["/registration", "controller", gates],
-        });
-        let gvk = ("apps", "v1", "Deployment");
-        Object::new(gvk, "deployments", Some("open-cluster-management-hub"), "registration").field(
-            "spec",
-            json!({
-                "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
-            }),
-        )
-    };
-    let off = deployment("--feature-gates=ClusterProfile=false,MyClusterProfile=true");
+    let registration = |gates: &str| deployment("open-cluster-management-hub", "registration", gates);
+    let off = registration("--feature-gates=ClusterProfile=false,MyClusterProfile=true");
     off.create(&hub.ocm).await.unwrap();
     let notes = install(&hub, &[PROXY]).await;
     assert!(!notes.contains("WARNING"), "{notes}");
-    deployment("--feature-gates=Other=true,ClusterProfile=true").update(&hub.ocm).await.unwrap();
+    registration("--feature-gates=Other=true,ClusterProfile=true").update(&hub.ocm).await.unwrap();
     assert!(install(&hub, &[PROXY]).await.contains(theirs));
     world::delete(&hub.ocm, &off).await;
 
     // Access providers lead to cluster-proxy's user server, which its chart does not install by default.
-    let deployment = |name: &str| {
-        let labels = json!({ "app": name });
-        let pod = json!({ "containers": [{ "name": "it", "image": "it" }] });
-        Object::new(("apps", "v1", "Deployment"), "deployments", Some("default"), name).field(
-            "spec",
-            json!({
-                "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": pod },
-            }),
-        )
-    };
+    let of_proxy = |name: &str| deployment("default", name, "--leader-elect");
     let (manager, server) = ("cluster-proxy-addon-manager", "cluster-proxy-addon-user");
-    world::create(&hub.ocm, [deployment(manager)]).await;
+    world::create(&hub.ocm, [of_proxy(manager)]).await;
     let without = "enableServiceProxy=true and\nuserServer.enabled=true";
     assert!(install(&hub, &[PROXY]).await.contains(without));
-    world::create(&hub.ocm, [deployment(server)]).await;
+    world::create(&hub.ocm, [of_proxy(server)]).await;
     assert!(!install(&hub, &[PROXY]).await.contains(without));
-    world::delete(&hub.ocm, &deployment(manager)).await;
+    world::delete(&hub.ocm, &of_proxy(manager)).await;
 
     // The gates of OCM's addons, wherever these are installed.
     for (name, gate, on) in [
@@ -291,23 +279,13 @@ async fn notes_warn_of_problems_on_the_hub() {
         ("managed-serviceaccount-addon-manager", "ClusterProfileCredSyncer", "1"),
         ("managed-serviceaccount-addon-manager", "ClusterProfile", "True"),
     ] {
-        let deployment = |value: &str| {
-            let labels = json!({ "app": name });
-            let argument = format!("--feature-gates=Other=true,{gate}={value}");
-            let container = json!({ "name": "manager", "image": "manager", "args": [argument] });
-            Object::new(("apps", "v1", "Deployment"), "deployments", Some("default"), name).field(
-                "spec",
-                json!({
-                    "selector": { "matchLabels": labels },
-                    "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
-                }),
-            )
-        };
+        let with_gate =
+            |value: &str| deployment("default", name, &format!("--feature-gates=Other=true,{gate}={value}"));
         let warning = format!("WARNING: the gate {gate} of ");
-        deployment("0").create(&hub.ocm).await.unwrap();
+        with_gate("0").create(&hub.ocm).await.unwrap();
         let notes = install(&hub, &[PROXY]).await;
         assert!(!notes.contains("WARNING"), "{notes}");
-        deployment(on).update(&hub.ocm).await.unwrap();
+        with_gate(on).update(&hub.ocm).await.unwrap();
         let notes = install(&hub, &[PROXY]).await;
         assert_eq!(notes.matches("WARNING").count(), 1, "{notes}");
         assert!(notes.contains(&warning), "{notes}");
@@ -320,7 +298,7 @@ async fn notes_warn_of_problems_on_the_hub() {
         let off = format!("featureGates.clusterProfile{ours}=false");
         let notes = install(&hub, &[PROXY, &off]).await;
         assert!(!notes.contains(&warning), "{notes}");
-        world::delete(&hub.ocm, &deployment(on)).await;
+        world::delete(&hub.ocm, &with_gate(on)).await;
     }
 
     // The same with the operator's configuration.

@@ -143,7 +143,7 @@ async fn alerts_about_consumers_are_there_with_a_consumer_and_look_where_its_con
     let with = alerts(WITH_CONSUMER).await;
     let looks = |alert: &Alert| {
         let selectors = Expression::parse(alert.expression()).selectors;
-        selectors.iter().flat_map(|it| it.values_of("job")).map(|it| it.to_string()).collect::<Vec<_>>()
+        selectors.iter().flat_map(|it| it.values_of("job")).cloned().collect::<Vec<_>>()
     };
     let added: BTreeMap<_, _> =
         with.iter().filter(|it| !without.contains(&it.name())).map(|it| (it.name(), looks(it))).collect();
