@@ -106,7 +106,8 @@ pub struct StatusShare {
     pub properties: Field<Vec<Property>>,
     /// Conditions by type; conditions of other types are kept.
     pub conditions: Vec<Condition>,
-    /// Access providers by name; `None` withdraws one. Providers with other names are preserved.
+    /// Access providers by name; `None` withdraws one. Providers with other names are preserved. The deprecated
+    /// `status.credentialProviders` has none with these names.
     pub access_providers: BTreeMap<String, Option<AccessProvider>>,
 }
 
@@ -487,6 +488,9 @@ fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Va
 
     if !share.access_providers.is_empty() {
         list("accessProviders", &|shown| Providers::of(shown, share).wanted);
+        // Upstream's library reads the deprecated field where accessProviders lacks the name: it never has one of ours.
+        let none = share.access_providers.keys().map(|name| (name, None)).collect();
+        list("credentialProviders", &|shown| with_entries(shown, "name", &none));
     }
 
     (!patch.is_empty()).then(|| json!({ "status": patch }))

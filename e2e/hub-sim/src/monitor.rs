@@ -384,7 +384,7 @@ fn judge_profile(before: Option<&Value>, after: Option<&Value>) -> Result<(), St
             metadata["ownerReferences"].clone(),
             of_others(&object["status"]["conditions"], "type", &["ControlPlaneHealthy", "Joined"]),
             of_others(&object["status"]["accessProviders"], "name", &[MANAGER]),
-            object["status"]["credentialProviders"].clone(),
+            of_others(&object["status"]["credentialProviders"], "name", &[MANAGER]),
         )
     };
     if kept(before) == kept(after) {

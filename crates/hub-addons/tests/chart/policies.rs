@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 const NAMESPACES: &str = "system:serviceaccount:kube-system:namespace-controller";
+const REGISTRATION: &str = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa";
 const LABEL: &str = "x-k8s.io/cluster-manager";
 
 /// Who tries what, and what of the refusal's words is expected; nothing where it is let through.
@@ -139,6 +140,12 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
     let only_conditions =
         Some("of the conditions, this component may only write ControlPlaneHealthy, Joined");
     let others = Some("must not change annotations, finalizers and owners of a profile");
+    let only_removes = Some("from credentialProviders, this component may only remove");
+    let deprecated =
+        |entries: &[&Value]| PatchStatus(ours.clone(), json!({ "credentialProviders": entries }));
+    // As a cluster manager published them before.
+    let registration = hub.client_like(REGISTRATION, MASTERS).await.unwrap();
+    merge_status(&registration, &ours, &json!({ "credentialProviders": [lure, foreign] })).await;
     judged(
         &hub,
         [
@@ -171,6 +178,12 @@ async fn the_writer_of_profiles_is_held_to_ours(flavour: Flavour) {
             (publish(&[&foreign, &more]), only_providers),
             (publish(&[&provider("theirs", "https://b.example")]), only_providers),
             (PatchStatus(theirs.clone(), json!({ "version": { "kubernetes": "v2" } })), is_ours),
+            // The field that upstream's library still reads.
+            (deprecated(&[&foreign]), None),
+            (deprecated(&[&our, &foreign]), only_removes),
+            (deprecated(&[&lure, &foreign, &more]), only_removes),
+            (deprecated(&[&lure]), only_removes),
+            (PatchStatus(ours.clone(), json!({ "credentialProviders": null })), only_removes),
         ]
         .into_iter()
         .map(|(attempt, expected)| ("profiles", attempt, expected))
@@ -530,7 +543,7 @@ async fn no_other_user_claims_our_names(flavour: Flavour) {
     let orphaned = json!({ "metadata": { "ownerReferences": null } });
     let and_theirs = json!({ "conditions": [health(), condition("Theirs")] });
     let more = json!({ "accessProviders": [our, provider("more", "https://a.example")] });
-    let registration = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa";
+    let deprecated_alone = json!({ "accessProviders": null, "credentialProviders": [lure] });
     let claims = Some("only the cluster manager open-cluster-management may create profiles that name it");
     let labelled =
         Some("only profiles whose spec names the cluster manager open-cluster-management may have its label");
@@ -547,6 +560,11 @@ async fn no_other_user_claims_our_names(flavour: Flavour) {
             ("eve", Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), changes),
             ("eve", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), publishes),
             ("eve", PatchStatus(theirs.clone(), json!({ "accessProviders": [lure] })), publishes),
+            // Upstream's library reads the deprecated field where accessProviders lacks the name.
+            ("eve", PatchStatus(theirs.clone(), json!({ "credentialProviders": [lure] })), publishes),
+            ("eve", PatchStatus(ours.clone(), json!({ "credentialProviders": [lure, foreign] })), publishes),
+            ("eve", PatchStatus(ours.clone(), deprecated_alone), publishes),
+            ("eve", PatchStatus(theirs.clone(), json!({ "credentialProviders": [foreign] })), None),
             // The syncer is not a cluster manager, and neither is a user with only the permission.
             ("credentials", Create(credentials::profile("default", "c2")), claims),
             // Unrelated objects can be changed by any user whom RBAC permits.
@@ -561,8 +579,8 @@ async fn no_other_user_claims_our_names(flavour: Flavour) {
             (NAMESPACES, Delete(ours.clone()), None),
             (COLLECTOR, Patch(ours.clone(), orphaned), None),
             // Cluster managers may.
-            (registration, Create(credentials::profile("default", "c2")), None),
-            (registration, Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
+            (REGISTRATION, Create(credentials::profile("default", "c2")), None),
+            (REGISTRATION, Patch(ours.clone(), json!({ "spec": { "displayName": "another" } })), None),
             ("mallory", Create(credentials::profile("default", "c2")), None),
             ("mallory", PatchStatus(ours.clone(), json!({ "accessProviders": [lure, foreign] })), None),
         ],

@@ -102,6 +102,25 @@ fn what_strangers_wrote_is_still_there_after_everything_of_ours_was_repaired() {
 }
 
 #[test]
+fn the_deprecated_list_has_no_entry_under_our_name() {
+    let old = provider("old", "https://old");
+    let lure = provider("ours", "https://eve.example");
+    let status = json!({ "credentialProviders": [lure, old, lure] });
+    for server in [Some("https://proxy/c1"), None] {
+        let shared = with(settled(), &json!({ "status": status }));
+        let left = provisioned(shared, provisioner("ours", server));
+        assert_eq!(left.object.unwrap()["status"]["credentialProviders"], json!([old]), "{server:?}");
+        assert_eq!(left.writes.len(), 1);
+        // The owner of another name leaves it.
+        let shared = with(settled(), &json!({ "status": { "credentialProviders": [lure] } }));
+        let left = provisioned(shared, provisioner("another", server)).object.unwrap();
+        assert_eq!(left["status"]["credentialProviders"], json!([lure]));
+    }
+    let projected = projected(Some(with(settled(), &json!({ "status": status }))));
+    assert_eq!(projected.writes, [], "what no owner decides stays");
+}
+
+#[test]
 fn a_version_that_is_withdrawn_leaves_the_versions_of_others() {
     let silent = with(member("c1", "prod"), &json!({ "status": { "version": null } }));
     let fleet = fleet([silent, exclusive("prod"), binding("team", "prod")]);
