@@ -59,5 +59,5 @@ pub fn in_one_line(error: &dyn std::error::Error) -> String {
         line.push_str(&error.to_string());
         cause = error.source();
     }
-    line.replace(char::is_control, " ")
+    object_names::visible(&line)
 }

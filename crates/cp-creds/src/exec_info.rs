@@ -83,6 +83,9 @@ pub enum ExecInfoError {
         /// The expected server.
         expected: String,
     },
+    /// Whoever is on the way could read the token.
+    #[error("spec.cluster of KUBERNETES_EXEC_INFO leads the token to {0}: the server must be an https URL that is verified")]
+    NotProtected(&'static str),
     /// The caller would send the token through a proxy, or verify another name.
     #[error("spec.cluster.{0} of KUBERNETES_EXEC_INFO is set, which --server does not allow")]
     Detour(&'static str),
@@ -120,6 +123,20 @@ impl ExecInfo {
         self.version
     }
 
+    /// Checks that the caller verifies the server to which it sends the token, as far as the request names one.
+    pub fn check_protected(&self) -> Result<(), ExecInfoError> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let server = cluster.server.as_ref().and_then(Value::as_str).unwrap_or_default();
+        // client-go also accepts a host without a scheme, and then uses https if there is a CA.
+        if server.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://")) {
+            return Err(ExecInfoError::NotProtected("an http URL"));
+        }
+        if is_set(cluster.insecure_skip_tls_verify.as_ref()) {
+            return Err(ExecInfoError::NotProtected("a server without verification (insecure-skip-tls-verify)"));
+        }
+        Ok(())
+    }
+
     /// Checks that the caller sends the token to this server, directly and under its own name: a writer of the
     /// ClusterProfile's access provider could redirect it.
     pub fn check_server(&self, expected: &str) -> Result<(), ExecInfoError> {
@@ -131,16 +148,12 @@ impl ExecInfo {
                 expected: expected.to_owned(),
             });
         }
-        let is_set = |field: &Option<Value>| {
-            !matches!(field, None | Some(Value::Null | Value::Bool(false)))
-                && field.as_ref().and_then(Value::as_str) != Some("")
-        };
         let detours = [
             ("proxy-url", &cluster.proxy_url),
             ("tls-server-name", &cluster.tls_server_name),
             ("insecure-skip-tls-verify", &cluster.insecure_skip_tls_verify),
         ];
-        match detours.into_iter().find(|(_, field)| is_set(field)) {
+        match detours.into_iter().find(|(_, field)| is_set(field.as_ref())) {
             Some((field, _)) => Err(ExecInfoError::Detour(field)),
             None => Ok(()),
         }
@@ -156,6 +169,10 @@ impl ExecInfo {
             Some(_) => Err(ExecInfoError::ClusterNameNotText),
         }
     }
+}
+
+fn is_set(field: Option<&Value>) -> bool {
+    !matches!(field, None | Some(Value::Null | Value::Bool(false))) && field.and_then(Value::as_str) != Some("")
 }
 
 #[derive(Deserialize)]
@@ -286,6 +303,30 @@ mod tests {
             ExecInfo::parse(&with_spec("{}")).unwrap().check_server(server),
             Err(ExecInfoError::NoCluster)
         );
+    }
+
+    #[test]
+    fn a_token_is_never_for_a_server_that_the_caller_does_not_verify() {
+        let check = |cluster: Value| {
+            let text = with_spec(&json!({ "cluster": cluster }).to_string());
+            ExecInfo::parse(&text).unwrap().check_protected()
+        };
+        for cluster in [
+            json!(null),
+            json!({}),
+            json!({ "server": "https://proxy:9092/c1" }),
+            json!({ "server": "https://c1", "proxy-url": "http://proxy", "tls-server-name": "c1" }),
+            json!({ "server": "https://c1", "insecure-skip-tls-verify": false }),
+        ] {
+            assert_eq!(check(cluster.clone()), Ok(()), "{cluster}");
+        }
+        for cluster in [
+            json!({ "server": "http://proxy:9092/c1" }),
+            json!({ "server": "HTTP://proxy:9092/c1" }),
+            json!({ "server": "https://c1", "insecure-skip-tls-verify": true }),
+        ] {
+            assert!(matches!(check(cluster.clone()), Err(ExecInfoError::NotProtected(_))), "{cluster}");
+        }
     }
 
     #[test]

@@ -91,6 +91,9 @@ fn question(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiVe
         (None, Some(info)) => ClusterName::parse(info.cluster_name()?)?,
         (None, None) => return Err(ExecInfoError::NotCalledAsPlugin.into()),
     };
+    if let Some(info) = &info {
+        info.check_protected()?;
+    }
     if let Some(template) = &arguments.server {
         let info = info.as_ref().ok_or(ExecInfoError::NotCalledAsPlugin)?;
         info.check_server(&template.replace(cli::CLUSTER, cluster.as_str()))?;

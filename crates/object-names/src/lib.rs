@@ -1,8 +1,12 @@
-//! Which names, label keys and label values an API server accepts.
+//! Which names, label keys and label values an API server accepts, and how text of others is shown.
 //!
-//! These are the rules of `k8s.io/apimachinery/pkg/util/validation`
+//! The first are the rules of `k8s.io/apimachinery/pkg/util/validation`
 //! (<https://github.com/kubernetes/apimachinery/blob/master/pkg/util/validation/validation.go>), by which every API
 //! server validates objects. All lengths are in bytes.
+
+mod terminal;
+
+pub use crate::terminal::{is_hidden, visible};
 
 /// Longest DNS-1123 label, such as the name of a namespace (`DNS1123LabelMaxLength`).
 pub const DNS_LABEL_MAX_LENGTH: usize = 63;

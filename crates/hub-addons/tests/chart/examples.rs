@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, run};
+use crate::support::chart::{NAMESPACE, REGISTRY, RELEASE, chart, helm, repository, run};
 use crate::support::credentials::{copied, name_of, token};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::shown::sees;
@@ -172,6 +172,28 @@ fn the_plugin_is_called_as_it_takes_it_and_from_where_it_is() {
             }
         }
     }
+}
+
+/// A client that passes no cluster, and so needs `--cluster-name`, passes no server either.
+#[test]
+fn every_call_of_the_plugin_in_a_document_binds_the_token_to_its_server() {
+    let mut files = vec![repository().join("README.md"), repository().join("crates/cp-creds/src/help.txt")];
+    for directory in ["docs", "deploy/examples/argocd", "deploy/examples/multikueue"] {
+        let entries = fs::read_dir(repository().join(directory)).unwrap();
+        files.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
+    }
+    let mut calls = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let (_, text) = text.split_once("MultiKueue (").filter(|_| file.ends_with("help.txt")).unwrap_or(("", &text));
+        for (at, _) in text.match_indices("--managed-serviceaccount=") {
+            let call = text[at..].chars().take(260).collect::<String>();
+            calls += 1;
+            let is_bound = ["--server=https://", "--cluster-name="].iter().any(|flag| call.contains(flag));
+            assert!(is_bound, "{}: {call}", file.display());
+        }
+    }
+    assert!(calls >= 10, "{calls}");
 }
 
 #[test]

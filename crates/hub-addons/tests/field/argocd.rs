@@ -34,6 +34,10 @@ fn of_the_example() -> Value {
     examples::documents("argocd", "providers.yaml").remove(0)
 }
 
+/// The flag of the example that binds tokens to the proxy.
+const SERVER: &str =
+    "--server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}";
+
 /// The plugin's configuration in such a ConfigMap, for the account and the namespace of an application.
 fn exec_config(config_map: &Value, application: &Application) -> Value {
     let file = config_map["data"]["providers.json"].as_str().unwrap();
@@ -55,7 +59,9 @@ fn cluster_secret(profile: &Value, exec: &Value) -> Object {
     let metadata = &profile["metadata"];
     let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
     let cluster = &provider(profile, NAME)["cluster"];
-    let exec = exec.to_string().replace("{{ .ClusterProfileName }}", &name);
+    // The proxy of the test stands elsewhere.
+    let server = format!("--server={}{{cluster}}", text(&cluster["server"]).strip_suffix(&name).unwrap());
+    let exec = exec.to_string().replace("{{ .ClusterProfileName }}", &name).replace(SERVER, &server);
     let mut exec: Value = serde_json::from_str(&exec).unwrap();
     // The controller does not copy it.
     exec.as_object_mut().unwrap().remove("interactiveMode");
@@ -132,7 +138,12 @@ async fn argo_cd_reads_the_secret_of_the_guide_and_ignores_the_fields_of_later_v
     let made = async |config_map: &Value, more: Option<&str>| {
         let mut exec = exec_config(config_map, &application);
         exec["env"] = environment.clone();
-        exec["args"].as_array_mut().unwrap().extend(more.map(Value::from));
+        if let Some(more) = more {
+            let arguments = exec["args"].as_array_mut().unwrap();
+            // It does not pass the server either.
+            arguments.retain(|it| *it != SERVER);
+            arguments.push(more.into());
+        }
         let secret = cluster_secret(&shown(&stage, &application, "one").await, &exec);
         let (content, file) = kubeconfig(&stage, &application, secret).await;
         let made = content["users"][0]["user"]["exec"].clone();

@@ -161,7 +161,7 @@ async fn install(hub: &LocalHub) {
     let mut arguments = chart::install_arguments(&[
         &format!("image.registry={registry},image.repository={repository},image.tag={tag}"),
         "replicaCount=1,computeBound=true",
-        "accessProvider.source=static,accessProvider.static.server=https://proxy.example:9092/{cluster}",
+        "accessProvider.source=static,accessProvider.static.server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}",
         // A certificate that every namespace has.
         &format!(
             "accessProvider.static.ca.namespace={APPLICATION},accessProvider.static.ca.name=kube-root-ca.crt"

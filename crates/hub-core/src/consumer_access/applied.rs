@@ -6,6 +6,7 @@
 //! has each of them
 //! (<https://github.com/open-cluster-management-io/cluster-permission/blob/main/controllers/clusterpermission_status_controller.go>).
 
+use object_names::visible;
 use serde_json::Value;
 
 /// The condition of a ManifestWork.
@@ -95,5 +96,5 @@ fn condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
 /// A message of the agent in one line. Its content is that of the managed cluster, which must not fill logs and Events.
 fn shortened(message: &str) -> String {
     const MOST: usize = 256;
-    message.chars().take(MOST).map(|char| if char.is_control() { ' ' } else { char }).collect()
+    visible(&message.chars().take(MOST).collect::<String>())
 }
