@@ -90,7 +90,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         serve_metrics(address, metrics.clone()).await?;
     }
     if let Some(address) = &args.health_probe_bind_address.0 {
-        serve_probes(address, health.clone()).await?;
+        serve_probes(address, health.clone(), metrics.clone()).await?;
     }
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let hub = config.cluster_url.clone();

@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
+use crate::serving;
 
 /// The state that the probes report.
 #[derive(Clone, Default)]
@@ -214,14 +215,14 @@ impl FromStr for BindAddress {
 }
 
 /// Serves the probes until the process ends.
-pub async fn serve_probes(address: &BindAddress, health: Health) -> Result<(), BindError> {
+pub async fn serve_probes(address: &BindAddress, health: Health, metrics: Metrics) -> Result<(), BindError> {
     let livez = {
         let health = health.clone();
         move || async move { probe(health.live()) }
     };
     let readyz = move || async move { probe(health.ready()) };
     let router = Router::new().route("/livez", get(livez)).route("/readyz", get(readyz));
-    serve("probes", address, router).await
+    serve("probes", address, router, metrics).await
 }
 
 /// The media type of the metrics.
@@ -229,16 +230,22 @@ pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0
 
 /// Serves the metrics until the process ends.
 pub async fn serve_metrics(address: &BindAddress, metrics: Metrics) -> Result<(), BindError> {
+    let counts = metrics.clone();
     let text = move || async move { ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.text()) };
-    serve("metrics", address, Router::new().route("/metrics", get(text))).await
+    serve("metrics", address, Router::new().route("/metrics", get(text)), counts).await
 }
 
-async fn serve(what: &str, address: &BindAddress, router: Router) -> Result<(), BindError> {
+async fn serve(
+    what: &'static str,
+    address: &BindAddress,
+    router: Router,
+    metrics: Metrics,
+) -> Result<(), BindError> {
     let listener = address.bind().await?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving {what}");
     }
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    tokio::spawn(serving::serve(what, listener, router, metrics, async |stream| Ok(stream)));
     Ok(())
 }
 

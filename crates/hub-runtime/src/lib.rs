@@ -34,6 +34,7 @@ mod refusals;
 pub mod report;
 pub mod secure_metrics;
 pub mod served;
+mod serving;
 mod suspended;
 pub mod tasks;
 pub mod watch;

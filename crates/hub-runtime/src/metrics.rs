@@ -31,6 +31,7 @@ pub struct Metrics {
     writes: Family<Labels<3>, Counter>,
     write_seconds: Family<Labels<2>, Histogram, fn() -> Histogram>,
     conflicts: Family<Labels<1>, Counter>,
+    connections_refused: Family<Labels<2>, Counter>,
     watch_errors: Family<Labels<2>, Counter>,
     watch_synced: Family<Labels<1>, Gauge>,
     findings: Family<Labels<1>, Gauge>,
@@ -59,6 +60,7 @@ impl Metrics {
             writes: Family::default(),
             write_seconds: Family::new_with_constructor(|| Histogram::new(WRITE_SECONDS)),
             conflicts: Family::default(),
+            connections_refused: Family::default(),
             watch_errors: Family::default(),
             watch_synced: Family::default(),
             findings: Family::default(),
@@ -104,6 +106,11 @@ impl Metrics {
             "conflicts",
             "Writes that failed with a conflict, by resource",
             self.conflicts.clone(),
+        );
+        registry.register(
+            "connections_refused",
+            "Connections that were closed without a response, by server and reason",
+            self.connections_refused.clone(),
         );
         registry.register(
             "watch_errors",
@@ -211,6 +218,11 @@ impl Metrics {
         if result == Err(Category::Conflict) {
             self.conflicts.get_or_create(&[("resource", resource)]).inc();
         }
+    }
+
+    /// Counts a connection to one of the process's servers that got no response.
+    pub(crate) fn connection_refused(&self, server: &'static str, reason: &'static str) {
+        self.connections_refused.get_or_create(&[("server", server), ("reason", reason)]).inc();
     }
 
     /// Counts a failed list or watch.

@@ -9,7 +9,6 @@
 //!   nothing. A token is never logged, and only its SHA-256 digest is cached.
 
 mod certificate;
-mod listener;
 mod reviews;
 
 use std::path::PathBuf;
@@ -21,13 +20,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kube::Client;
+use tokio_rustls::TlsAcceptor;
 
 pub use self::certificate::CertificateError;
 use self::certificate::Certificates;
-use self::listener::TlsListener;
 use self::reviews::{Answer, Reviews};
 use crate::health::{BindAddress, BindError, OPEN_METRICS};
 use crate::metrics::Metrics;
+use crate::serving;
 
 /// The path that a client needs permission to get.
 const PATH: &str = "/metrics";
@@ -62,10 +62,18 @@ pub async fn serve_secure_metrics(
     if let Ok(address) = tcp.local_addr() {
         tracing::info!(%address, "serving metrics");
     }
+    let counts = metrics.clone();
     let served = Arc::new(Served { metrics, reviews: Reviews::new(client, PATH) });
     let router = Router::new().route(PATH, get(respond)).with_state(served);
-    let listener = TlsListener::start(tcp, certificates);
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    let certificates = Arc::new(certificates);
+    tokio::spawn(serving::serve("metrics", tcp, router, counts, move |stream| {
+        let certificates = Arc::clone(&certificates);
+        async move {
+            // Files are read.
+            let config = tokio::task::spawn_blocking(move || certificates.config()).await?;
+            TlsAcceptor::from(config).accept(stream).await
+        }
+    }));
     Ok(())
 }
 
@@ -83,6 +91,9 @@ async fn respond(State(served): State<Arc<Served>>, headers: HeaderMap) -> Respo
         Answer::Allowed => ([(header::CONTENT_TYPE, OPEN_METRICS)], served.metrics.text()).into_response(),
         Answer::Unauthenticated => (StatusCode::UNAUTHORIZED, "the token is not valid\n").into_response(),
         Answer::Forbidden => (StatusCode::FORBIDDEN, "no permission to get /metrics\n").into_response(),
+        Answer::Busy => {
+            (StatusCode::TOO_MANY_REQUESTS, "too many tokens that are not valid; try again\n").into_response()
+        }
         Answer::Unknown => {
             (StatusCode::SERVICE_UNAVAILABLE, "the hub cannot review the token\n").into_response()
         }
@@ -111,13 +122,47 @@ mod tests {
             if token == "outage" {
                 return Ok(http::Response::builder().status(503).body(Body::empty()).unwrap());
             }
-            json!({ "authenticated": token != "expired", "user": { "username": token } })
+            json!({ "authenticated": token != "expired" && !token.starts_with("invalid"), "user": { "username": token } })
         } else {
             let gets = json!({ "path": "/metrics", "verb": "get" });
             json!({ "allowed": spec["user"] == "scraper" && spec["nonResourceAttributes"] == gets })
         };
         review["status"] = status;
         Ok(http::Response::new(Body::from(review.to_string().into_bytes())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn invalid_tokens_cost_few_reviews_and_take_none_from_a_known_scraper() {
+        let reviewed = Arc::new(parking_lot::Mutex::new(0));
+        let hub = {
+            let reviewed = Arc::clone(&reviewed);
+            tower::service_fn(move |request: http::Request<Body>| {
+                *reviewed.lock() += u32::from(request.uri().path().ends_with("tokenreviews"));
+                review(request)
+            })
+        };
+        let reviews = Reviews::new(Client::new(hub, "default"), PATH);
+        assert_eq!(reviews.of("scraper").await, Answer::Allowed);
+        let count = || std::mem::take(&mut *reviewed.lock());
+        count();
+        // Ten seconds with a thousand invalid tokens in each.
+        let mut busy = 0;
+        for second in 0..10 {
+            for number in 0..1000 {
+                let answer = reviews.of(&format!("invalid {second} {number}")).await;
+                busy += u32::from(answer == Answer::Busy);
+            }
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+        let cost = count();
+        assert!((10..=60).contains(&cost) && busy + cost == 10_000, "{cost} reviews, {busy} refused");
+        // The scraper's permission has to be reviewed again, and is.
+        tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+        let mut number = 0;
+        while reviews.of(&format!("invalid more {number}")).await != Answer::Busy {
+            number += 1;
+        }
+        assert_eq!(reviews.of("scraper").await, Answer::Allowed);
     }
 
     #[tokio::test]

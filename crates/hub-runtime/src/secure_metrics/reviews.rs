@@ -21,6 +21,11 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
 /// How long a refusal is cached.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// How long a token that was permitted is known afterwards.
+const KNOWN_FOR: Duration = Duration::from_hours(1);
+/// How many tokens that are not valid are reviewed at once, and after that, how often one is.
+const INVALID_AT_ONCE: u32 = 10;
+const INVALID_EVERY: Duration = Duration::from_millis(250);
 /// How many tokens are cached: there are few scrapers, but anyone can send tokens.
 const REMEMBERED: usize = 128;
 
@@ -33,6 +38,8 @@ pub(super) enum Answer {
     Unauthenticated,
     /// The user is not permitted to get the path.
     Forbidden,
+    /// Too many tokens were not valid, so this one is not reviewed.
+    Busy,
     /// The hub is unreachable, or refuses the reviews.
     Unknown,
 }
@@ -51,10 +58,21 @@ impl Reviews {
 
     pub(super) async fn of(&self, token: &str) -> Answer {
         let digest: [u8; 32] = Sha256::digest(token).into();
-        if let Some(answer) = self.known.lock().get(&digest, Instant::now()) {
-            return answer;
+        let now = Instant::now();
+        {
+            let mut known = self.known.lock();
+            if let Some(answer) = known.get(&digest, now) {
+                return answer;
+            }
+            // A review of a token that was valid is never refused.
+            if !known.was_allowed(&digest) && !known.budget.take(now) {
+                return Answer::Busy;
+            }
         }
         let answer = self.ask(token).await;
+        if !matches!(answer, Answer::Unauthenticated | Answer::Unknown) {
+            self.known.lock().budget.give_back();
+        }
         self.known.lock().insert(digest, answer, Instant::now());
         answer
     }
@@ -107,25 +125,67 @@ fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
 
 /// Cached results by the digest of the token, with their expiry.
 #[derive(Default)]
-struct ReviewCache(HashMap<[u8; 32], (Answer, Instant)>);
+struct ReviewCache {
+    results: HashMap<[u8; 32], (Answer, Instant)>,
+    budget: Budget,
+}
+
+/// The reviews that are left for tokens that are not known to be valid.
+struct Budget {
+    left: u32,
+    /// When the last of them was added.
+    since: Option<Instant>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { left: INVALID_AT_ONCE, since: None }
+    }
+}
+
+impl Budget {
+    /// Takes one, if there is one.
+    fn take(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let whole = u32::try_from(now.duration_since(since).as_millis() / INVALID_EVERY.as_millis()).unwrap_or(u32::MAX);
+        if whole > 0 {
+            self.left = self.left.saturating_add(whole).min(INVALID_AT_ONCE);
+            self.since = Some(now);
+        }
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
+
+    /// The token was valid.
+    fn give_back(&mut self) {
+        self.left = self.left.saturating_add(1).min(INVALID_AT_ONCE);
+    }
+}
 
 impl ReviewCache {
     fn get(&self, digest: &[u8; 32], now: Instant) -> Option<Answer> {
-        self.0.get(digest).filter(|(_, until)| now < *until).map(|(answer, _)| *answer)
+        self.results.get(digest).filter(|(_, until)| now < *until).map(|(answer, _)| *answer)
+    }
+
+    fn was_allowed(&self, digest: &[u8; 32]) -> bool {
+        self.results.get(digest).is_some_and(|(answer, _)| *answer == Answer::Allowed)
     }
 
     fn insert(&mut self, digest: [u8; 32], answer: Answer, now: Instant) {
         let period = match answer {
             Answer::Allowed => ALLOWED_FOR,
             Answer::Unauthenticated | Answer::Forbidden => REFUSED_FOR,
-            Answer::Unknown => return,
+            Answer::Busy | Answer::Unknown => return,
         };
-        if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, (_, until)| now < *until);
+        if self.results.len() >= REMEMBERED {
+            // A permission is kept longer than it counts, so that it can be reviewed again.
+            let kept = |answer: Answer| if answer == Answer::Allowed { KNOWN_FOR } else { Duration::ZERO };
+            self.results.retain(|_, (answer, until)| now < *until + kept(*answer));
         }
         // When the cache is full, only permissions are added.
-        if self.0.len() < REMEMBERED || answer == Answer::Allowed {
-            self.0.insert(digest, (answer, now + period));
+        if self.results.len() < REMEMBERED || answer == Answer::Allowed {
+            self.results.insert(digest, (answer, now + period));
         }
     }
 }
@@ -153,10 +213,10 @@ mod tests {
         for name in 0..=200 {
             known.insert([name; 32], Answer::Unauthenticated, now);
         }
-        assert_eq!(known.0.len(), REMEMBERED);
+        assert_eq!(known.results.len(), REMEMBERED);
         known.insert([255; 32], Answer::Allowed, now);
         assert_eq!(known.get(&[255; 32], now), Some(Answer::Allowed));
         known.insert([1; 32], Answer::Forbidden, now + REFUSED_FOR);
-        assert_eq!(known.0.len(), 2);
+        assert_eq!(known.results.len(), 2);
     }
 }
