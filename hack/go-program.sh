@@ -28,8 +28,14 @@ esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 module='' sum=''
 case $1 in
-  helm) package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-} ;;
-  helm3) package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-} ;;
+  helm)
+    package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-}
+    sum=h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=
+    ;;
+  helm3)
+    package=helm.sh/helm/v3/cmd/helm version=v3.22.0 given=${HELM3-}
+    sum=h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=
+    ;;
   krew)
     package=sigs.k8s.io/krew/cmd/krew version=v0.5.0 given=${KREW-}
     sum=h1:60yffZy8Mkif5ty13uLxxr5wzu8eY860AkeyaFyp4PY=

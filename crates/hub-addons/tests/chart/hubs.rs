@@ -302,6 +302,8 @@ async fn values_that_contradict_each_other_are_explained() {
         (&[&*too_long][..], "/consumers/app/managedServiceAccount"),
         (&[&long, by_permission], "/consumers/app/managedServiceAccount"),
         (&[&*access], "names the ClusterRole view, which consumerAccess.allowedClusterRoles does not list"),
+        (&["policies.enabled=false"], "credential rights needs policies.enabled"),
+        (&["policies.validationActions={Warn,Audit}"], "credential rights needs policies.enabled"),
         (&[&bare, "policies.enabled=false"], "needs policies.enabled"),
         (&[&bare, "policies.validationActions={Audit}"], "needs policies.enabled"),
         (&["consumerAccess.enabled=true", "policies.enabled=false"], "needs policies.enabled"),

@@ -158,7 +158,7 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
     let before = users().await;
     for values in [
         &[PROXY, "credentials.secretAccess=cluster"][..],
-        &[PROXY, "profiles.split=true", "policies.enabled=false"],
+        &[PROXY, "profiles.split=true", "policies.enabled=false", "credentials.acceptUnpinnedRights=true"],
         &[PROXY, "featureGates.clusterProfileCredSyncer=false"],
         &[PROXY],
     ] {
@@ -323,8 +323,10 @@ async fn notes_warn_of_problems_on_the_hub() {
     manager.create(&hub.ocm).await.unwrap();
     let notes = install(&hub, &[PROXY, "computeBound=true"]).await;
     assert!(notes.contains(theirs) && notes.contains("computeBound is on"), "{notes}");
-    let notes = install(&hub, &[PROXY, "featureGates.clusterProfile=false", "policies.enabled=false"]).await;
+    let unpinned = ["policies.enabled=false", "credentials.acceptUnpinnedRights=true"];
+    let notes = install(&hub, &[&[PROXY, "featureGates.clusterProfile=false"], &unpinned[..]].concat()).await;
     assert!(!notes.contains(theirs) && notes.contains("the admission policies are off"), "{notes}");
+    assert!(notes.contains("credential rights can give itself every Secret"), "{notes}");
 }
 
 #[tokio::test]

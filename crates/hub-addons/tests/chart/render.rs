@@ -414,6 +414,31 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
 }
 
 #[tokio::test]
+async fn the_viewer_lists_no_object_that_can_contain_a_secret() {
+    let consumer = "consumers.app.namespace=app,consumers.app.serviceAccountName=app,consumers.app.managedServiceAccount=app,\
+         consumers.app.follow=true,consumers.app.access.clusterRoles[0].name=view,consumerAccess.allowedClusterRoles={view}";
+    let mut works = Vec::new();
+    for values in [&["rbac.viewer.create=true"][..], &["rbac.viewer.create=true", consumer]] {
+        let objects = render("hub-addons", values).await;
+        let roles = of_kind(&objects, "ClusterRole");
+        let role = roles.into_iter().find(|role| name(role) == "hub-addons-viewer").unwrap();
+        for rule in role["rules"].as_array().unwrap() {
+            let resources: Vec<_> = rule["resources"].as_array().unwrap().iter().map(Value::to_string).collect();
+            let has = |resource: &str| resources.contains(&format!("{resource:?}"));
+            let verbs = rule["verbs"].as_array().unwrap();
+            assert!(verbs.iter().all(|verb| *verb == "get" || *verb == "list" || *verb == "watch"), "{rule}");
+            assert!(!has("secrets") && !has("*") && !has("configmaps") && !has("pods"), "{rule}");
+            if has("manifestworks") {
+                works.push((verbs.clone(), rule["resourceNames"].clone()));
+            }
+            // Deployments can contain secrets in their environment.
+            assert!(!has("deployments") || rule["resourceNames"].is_array(), "{rule}");
+        }
+    }
+    assert_eq!(works, [(vec![json!("get")], json!(["hub-addons-consumer-app"]))]);
+}
+
+#[tokio::test]
 async fn values_for_one_object_are_on_that_object_only() {
     let values = [
         "replicaCount=3",
@@ -426,6 +451,7 @@ async fn values_for_one_object_are_on_that_object_only() {
         "networkPolicy.apiServerCidrs={10.0.0.0/8}",
         "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
         "policies.validationActions={Warn,Audit}",
+        "credentials.acceptUnpinnedRights=true",
         "policies.protectedNamespaces={vault}",
     ];
     let objects = render("hub-addons", &values).await;
