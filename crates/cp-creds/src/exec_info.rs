@@ -84,7 +84,9 @@ pub enum ExecInfoError {
         expected: String,
     },
     /// Whoever is on the way could read the token.
-    #[error("spec.cluster of KUBERNETES_EXEC_INFO leads the token to {0}: the server must be an https URL that is verified")]
+    #[error(
+        "spec.cluster of KUBERNETES_EXEC_INFO leads the token to {0}: the server must be an https URL that is verified"
+    )]
     NotProtected(&'static str),
     /// The caller would send the token through a proxy, or verify another name.
     #[error("spec.cluster.{0} of KUBERNETES_EXEC_INFO is set, which --server does not allow")]
@@ -132,7 +134,9 @@ impl ExecInfo {
             return Err(ExecInfoError::NotProtected("an http URL"));
         }
         if is_set(cluster.insecure_skip_tls_verify.as_ref()) {
-            return Err(ExecInfoError::NotProtected("a server without verification (insecure-skip-tls-verify)"));
+            return Err(ExecInfoError::NotProtected(
+                "a server without verification (insecure-skip-tls-verify)",
+            ));
         }
         Ok(())
     }
@@ -172,7 +176,8 @@ impl ExecInfo {
 }
 
 fn is_set(field: Option<&Value>) -> bool {
-    !matches!(field, None | Some(Value::Null | Value::Bool(false))) && field.and_then(Value::as_str) != Some("")
+    !matches!(field, None | Some(Value::Null | Value::Bool(false)))
+        && field.and_then(Value::as_str) != Some("")
 }
 
 #[derive(Deserialize)]

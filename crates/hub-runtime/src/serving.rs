@@ -63,7 +63,10 @@ pub(crate) async fn serve<C, F, I>(
 }
 
 /// Serves one request, or returns why there is none.
-async fn respond<I>(connected: impl Future<Output = io::Result<I>>, router: Router) -> Result<(), &'static str>
+async fn respond<I>(
+    connected: impl Future<Output = io::Result<I>>,
+    router: Router,
+) -> Result<(), &'static str>
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

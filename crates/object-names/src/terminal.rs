@@ -27,8 +27,8 @@ mod tests {
             assert_eq!(visible(text), text);
         }
         for hidden in [
-            '\0', '\n', '\r', '\t', '\u{1b}', '\u{7f}', '\u{85}', '\u{9b}', '\u{9d}', '\u{200e}', '\u{200b}', '\u{2028}',
-            '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{61c}', '\u{feff}',
+            '\0', '\n', '\r', '\t', '\u{1b}', '\u{7f}', '\u{85}', '\u{9b}', '\u{9d}', '\u{200e}', '\u{200b}',
+            '\u{2028}', '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{61c}', '\u{feff}',
         ] {
             assert_eq!(visible(&format!("a{hidden}[31mb")), "a\u{fffd}[31mb", "{hidden:?}");
         }

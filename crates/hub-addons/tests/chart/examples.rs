@@ -185,7 +185,8 @@ fn every_call_of_the_plugin_in_a_document_binds_the_token_to_its_server() {
     let mut calls = 0;
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let (_, text) = text.split_once("MultiKueue (").filter(|_| file.ends_with("help.txt")).unwrap_or(("", &text));
+        let (_, text) =
+            text.split_once("MultiKueue (").filter(|_| file.ends_with("help.txt")).unwrap_or(("", &text));
         for (at, _) in text.match_indices("--managed-serviceaccount=") {
             let call = text[at..].chars().take(260).collect::<String>();
             calls += 1;

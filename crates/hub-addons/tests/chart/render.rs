@@ -423,7 +423,8 @@ async fn the_viewer_lists_no_object_that_can_contain_a_secret() {
         let roles = of_kind(&objects, "ClusterRole");
         let role = roles.into_iter().find(|role| name(role) == "hub-addons-viewer").unwrap();
         for rule in role["rules"].as_array().unwrap() {
-            let resources: Vec<_> = rule["resources"].as_array().unwrap().iter().map(Value::to_string).collect();
+            let resources: Vec<_> =
+                rule["resources"].as_array().unwrap().iter().map(Value::to_string).collect();
             let has = |resource: &str| resources.contains(&format!("{resource:?}"));
             let verbs = rule["verbs"].as_array().unwrap();
             assert!(verbs.iter().all(|verb| *verb == "get" || *verb == "list" || *verb == "watch"), "{rule}");

@@ -35,8 +35,7 @@ fn of_the_example() -> Value {
 }
 
 /// The flag of the example that binds tokens to the proxy.
-const SERVER: &str =
-    "--server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}";
+const SERVER: &str = "--server=https://cluster-proxy-addon-user.open-cluster-management-addon:9092/{cluster}";
 
 /// The plugin's configuration in such a ConfigMap, for the account and the namespace of an application.
 fn exec_config(config_map: &Value, application: &Application) -> Value {

@@ -147,7 +147,8 @@ impl Budget {
     /// Takes one, if there is one.
     fn take(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        let whole = u32::try_from(now.duration_since(since).as_millis() / INVALID_EVERY.as_millis()).unwrap_or(u32::MAX);
+        let whole = u32::try_from(now.duration_since(since).as_millis() / INVALID_EVERY.as_millis())
+            .unwrap_or(u32::MAX);
         if whole > 0 {
             self.left = self.left.saturating_add(whole).min(INVALID_AT_ONCE);
             self.since = Some(now);
