@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::monitor::Counts;
 use crate::operation::Operation;
-use crate::world::Fault;
+use crate::world::{FailureMode, Fault};
 
 /// The counted effects of faults, in addition to each [`Fault`].
 const EFFECTS: [&str; 23] = [
@@ -37,6 +37,7 @@ const EFFECTS: [&str; 23] = [
 #[must_use]
 pub fn missing(operations: &BTreeMap<String, u64>, counts: &Counts) -> Vec<String> {
     let kinds = Operation::kinds().into_iter().filter(|kind| !operations.contains_key(kind));
-    let effects = EFFECTS.into_iter().chain(Fault::ALL.map(Fault::name));
+    let effects =
+        EFFECTS.into_iter().chain(Fault::ALL.map(Fault::name)).chain(FailureMode::ALL.map(FailureMode::name));
     kinds.chain(effects.filter(|effect| !counts.contains_key(*effect)).map(str::to_owned)).collect()
 }

@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use crate::actor::Actor;
 use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
 use crate::model::Backup;
-use crate::world::{Fault, World};
+use crate::world::{FailureMode, Fault, World};
 
 pub(crate) use self::consumer::applied;
 pub use self::fault::crash_point;
-use self::fault::{MORTAL, PERMISSIONS};
+use self::fault::{BREAKABLE, MORTAL, PERMISSIONS};
 
 /// An index into one of the lists of [`crate::hub`].
 pub type Index = u8;
@@ -85,6 +85,8 @@ pub enum Operation {
     /// A permission is missing.
     Forbid(u8),
     Permit,
+    /// One verb on one kind fails in a namespace, until faults end.
+    Break(Index, Index, FailureMode),
     RemoveCrd(u8),
     RestoreCrds,
     /// v1alpha2 of ClusterProfile is served, or is no longer served, on a hub whose CRD has it.
@@ -170,6 +172,10 @@ impl Operation {
                 let (method, plural) = at(&PERMISSIONS, index);
                 format!("{kind} {method} {plural}")
             }
+            Self::Break(index, ..) => {
+                let (method, plural) = at(&BREAKABLE, index);
+                format!("{kind} {method} {plural}")
+            }
             Self::Fail(fault, _) => format!("{kind} {fault:?}"),
             _ => kind.to_owned(),
         }
@@ -193,6 +199,7 @@ impl Operation {
                 | Self::Restore(_)
                 | Self::Refuse(..)
                 | Self::Forbid(_)
+                | Self::Break(..)
                 | Self::RemoveCrd(_)
                 | Self::ServeLater(_)
                 | Self::RoleBinding(..)

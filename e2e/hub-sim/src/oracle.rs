@@ -5,6 +5,7 @@ mod consumer;
 mod outputs;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -350,6 +351,24 @@ fn check_condition(server: &Server, monitor: &Monitor, cluster: &str, account: &
         return Err(format!("has a condition, and none of its copies is missing: {shown}"));
     }
     Ok(())
+}
+
+/// The copies in a namespace that are missing or differ, and whose account has no condition that says so.
+#[must_use]
+pub fn unreported(server: &Server, monitor: &Monitor, namespace: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in copy_names().iter().filter(|_| is_open(server, namespace)) {
+        let Err(why) = check_copy(server, monitor, namespace, name) else { continue };
+        let offering: Vec<_> = accounts_of(name)
+            .filter(|(cluster, account)| offers(server, namespace, cluster, account) == Some(true))
+            .filter_map(|(cluster, account)| server.object("managedserviceaccounts", cluster, account))
+            .collect();
+        let is_reported = |account: &&Arc<Value>| condition(account, CONDITION_SYNCED)["status"] == "False";
+        if !offering.is_empty() && !offering.iter().any(is_reported) {
+            found.push(format!("copy {namespace}/{name} {why}, and its account has no condition"));
+        }
+    }
+    found
 }
 
 /// Whether an object of ours is one that no process can recognize.

@@ -71,6 +71,62 @@ pub struct Network {
     pub compacts_between_pages: bool,
     /// Requests for which the permission is missing, by method and plural.
     pub forbidden: Vec<(&'static str, &'static str)>,
+    /// The failures that concern some requests alone, and last.
+    pub partial: Vec<PartialFailure>,
+}
+
+/// A failure of one verb on one kind, in one namespace or in all, that lasts until it is mended: a webhook that does not
+/// respond, a policy, a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartialFailure {
+    /// The method of the requests.
+    pub method: &'static str,
+    /// The plural of the kind.
+    pub plural: &'static str,
+    /// The namespace, unless it is all of them.
+    pub namespace: Option<&'static str>,
+    /// How the requests fail.
+    pub mode: FailureMode,
+}
+
+/// How the requests of a [`PartialFailure`] fail. The server executes none of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureMode {
+    /// 500: the webhook cannot be called.
+    Internal,
+    /// No response before the client's timeout: the webhook hangs.
+    Timeout,
+    /// 403: a webhook or a policy denies the request.
+    Denied,
+    /// 403: a quota is exceeded.
+    Quota,
+}
+
+impl FailureMode {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Internal, Self::Timeout, Self::Denied, Self::Quota];
+
+    /// The name of the mode, as counters use it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Internal => "lasting failure: 500",
+            Self::Timeout => "lasting failure: no response",
+            Self::Denied => "lasting failure: denied",
+            Self::Quota => "lasting failure: quota",
+        }
+    }
+}
+
+impl PartialFailure {
+    fn concerns(&self, request: &Request) -> bool {
+        let parts: Vec<&str> = request.path.split('/').collect();
+        let at = parts.iter().position(|part| *part == "namespaces").filter(|at| parts.len() > at + 2);
+        let namespace = at.map(|at| parts[at + 1]);
+        request.method == self.method
+            && parts.contains(&self.plural)
+            && self.namespace.is_none_or(|it| namespace == Some(it))
+    }
 }
 
 /// How a request fails.
@@ -309,6 +365,9 @@ impl State {
         if let Some(refused) = self.forbidden(request) {
             return self.failed(refused);
         }
+        if let Some(fate) = self.partial_failure(request) {
+            return fate;
+        }
         let crash = request.is_write().then(|| self.crash_now(process)).flatten();
         if crash == Some(false) {
             self.monitor.count("crashes before a write");
@@ -367,6 +426,20 @@ impl State {
         }
         self.monitor.count(fault.name());
         Some(fault)
+    }
+
+    fn partial_failure(&mut self, request: &Request) -> Option<Fate> {
+        let failure = *self.network.partial.iter().find(|it| it.concerns(request))?;
+        self.monitor.count(failure.mode.name());
+        let denied = |why| Failure::forbidden(failure.plural, "", why);
+        Some(match failure.mode {
+            FailureMode::Internal => self.failed(Failure::internal()),
+            FailureMode::Timeout => Fate::Silence,
+            FailureMode::Denied => self.failed(denied("admission webhook \"simulated\" denied the request")),
+            FailureMode::Quota => {
+                self.failed(denied("exceeded quota: objects, requested: 1, used: 5, limited: 5"))
+            }
+        })
     }
 
     fn forbidden(&self, request: &Request) -> Option<Failure> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Operation, Others, at};
-use crate::hub::NAMESPACES;
+use crate::hub::{CLUSTERS, NAMESPACES};
 use crate::model::{Refusal, Server};
-use crate::world::CrashPoint;
+use crate::world::{CrashPoint, FailureMode, PartialFailure};
 
 /// The CRDs that can disappear.
 pub(super) const MORTAL: [&str; 4] =
@@ -32,6 +32,26 @@ pub(super) const PERMISSIONS: [(&str, &str); 16] = [
     ("GET", "clusterpermissions"),
     ("PATCH", "multikueueconfigs"),
 ];
+
+/// What can fail in one namespace for a long time, by method and plural. The last ones concern consumers.
+pub(super) const BREAKABLE: [(&str, &str); 14] = [
+    ("POST", "clusterprofiles"),
+    ("PATCH", "clusterprofiles"),
+    ("DELETE", "clusterprofiles"),
+    ("POST", "secrets"),
+    ("PATCH", "secrets"),
+    ("DELETE", "secrets"),
+    ("POST", "rolebindings"),
+    ("POST", "events"),
+    ("PATCH", "managedserviceaccounts"),
+    ("GET", "manifestworks"),
+    ("GET", "clusterpermissions"),
+    ("POST", "managedserviceaccounts"),
+    ("POST", "manifestworks"),
+    ("DELETE", "manifestworks"),
+];
+/// How many of them concern no consumer.
+pub(super) const BREAKABLE_ALWAYS: u8 = 9;
 
 /// Shortest time for which an API server is down while its etcd is restored: it must be stopped before and started
 /// after that. Without such a pause, no client could tell the new history from the old one once it is as long.
@@ -60,6 +80,7 @@ impl Others {
                 let forbidden = at(&PERMISSIONS, index);
                 self.world.lock().network.forbidden.push(forbidden);
             }
+            O::Break(index, place, mode) => self.fail_partially(at(&BREAKABLE, index), place, mode),
             O::Permit => self.world.lock().network.forbidden.clear(),
             O::ServeLater(served) => {
                 self.world.change(|server| server.serve_version("clusterprofiles", "v1alpha2", served));
@@ -80,6 +101,25 @@ impl Others {
                 server.collect();
             }),
             _ => {}
+        }
+    }
+
+    fn fail_partially(&self, (method, plural): (&'static str, &'static str), place: u8, mode: FailureMode) {
+        // A quota concerns creates alone, and lists are not admitted.
+        let mode = match (method, mode) {
+            ("GET", FailureMode::Denied | FailureMode::Quota) => FailureMode::Internal,
+            ("POST", mode) => mode,
+            (_, FailureMode::Quota) => FailureMode::Denied,
+            (_, mode) => mode,
+        };
+        let namespace = match plural {
+            _ if method == "GET" => None,
+            "managedserviceaccounts" | "manifestworks" => Some(at(&CLUSTERS, place)),
+            _ => Some(at(&NAMESPACES, place)),
+        };
+        self.world.lock().network.partial.push(PartialFailure { method, plural, namespace, mode });
+        if method == "GET" {
+            self.world.disconnect();
         }
     }
 
@@ -106,6 +146,12 @@ impl Others {
     /// Ends all faults: no request is refused, lost or delayed any more, and every kind is served. Only the restart of
     /// an API server whose etcd was restored takes its time.
     pub fn end_faults(&self) {
+        self.end_passing_faults();
+        self.world.lock().network.partial.clear();
+    }
+
+    /// Ends all faults but the failures that concern some requests alone.
+    pub fn end_passing_faults(&self) {
         {
             let mut state = self.world.lock();
             state.network.failing = None;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
+use super::fault::{BREAKABLE, BREAKABLE_ALWAYS};
 use super::{
     ObjectTenant as T, Operation as O, ProfileTenant as P, RoleBindingTenant as R, SecretTenant as S,
 };
-use crate::world::Fault;
+use crate::world::{FailureMode, Fault};
 
 /// The weight of an operation, and how to generate it.
 type Draw = (u16, fn(&mut Rng) -> O);
@@ -77,6 +78,17 @@ const CONSUMER_FAULTS: &[Draw] = &[
     (5, |rng| O::Forbid(rng.u8(8..16))),
 ];
 
+/// The failures that last.
+const LASTING: &[Draw] = &[(1, |rng| partial_failure(rng, BREAKABLE_ALWAYS))];
+
+/// The failures that last where consumers are declared.
+const CONSUMER_LASTING: &[Draw] =
+    &[(1, |rng| partial_failure(rng, u8::try_from(BREAKABLE.len()).unwrap_or(u8::MAX)))];
+
+fn partial_failure(rng: &mut Rng, most: u8) -> O {
+    O::Break(rng.u8(..most), rng.u8(..), FailureMode::ALL[rng.usize(..FailureMode::ALL.len())])
+}
+
 fn cluster(rng: &mut Rng) -> u8 {
     rng.u8(..3)
 }
@@ -137,11 +149,17 @@ impl O {
         draw(rng, from)
     }
 
+    /// A random failure that lasts.
+    #[must_use]
+    pub fn random_lasting(rng: &mut Rng, consumers: bool) -> Self {
+        draw(rng, &[if consumers { CONSUMER_LASTING } else { LASTING }])
+    }
+
     /// The kinds of operations that can be generated.
     #[must_use]
     pub fn kinds() -> BTreeSet<String> {
         let mut rng = Rng::with_seed(0);
-        let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS].into_iter().flatten();
+        let all = [DEEDS, FAULTS, CONSUMERS, CONSUMER_FAULTS, CONSUMER_LASTING].into_iter().flatten();
         all.flat_map(|(_, draw)| (0..300).map(|_| draw(&mut rng).name()).collect::<Vec<_>>()).collect()
     }
 }
