@@ -104,6 +104,7 @@ pub struct ExplainArgs {
 /// The expectations.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Expectations (exit status 1 if one is not met)")]
+#[expect(clippy::struct_field_names, reason = "they are the names of flags")]
 pub struct WorkingArgs {
     /// Deployments that must have an available replica, as NAMESPACE/NAME,NAMESPACE/NAME; also expects that the hub
     /// serves ClusterProfiles

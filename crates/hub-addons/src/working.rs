@@ -29,7 +29,7 @@ const SHOWN: usize = 5;
 struct Kind {
     group: &'static str,
     version: &'static str,
-    kind: &'static str,
+    name: &'static str,
     plural: &'static str,
 }
 
@@ -38,31 +38,31 @@ const EQUIPMENT: [Kind; 5] = [
     Kind {
         group: "authentication.open-cluster-management.io",
         version: "v1beta1",
-        kind: "ManagedServiceAccount",
+        name: "ManagedServiceAccount",
         plural: "managedserviceaccounts",
     },
     Kind {
         group: "work.open-cluster-management.io",
         version: "v1",
-        kind: "ManifestWork",
+        name: "ManifestWork",
         plural: "manifestworks",
     },
     Kind {
         group: "rbac.open-cluster-management.io",
         version: "v1alpha1",
-        kind: "ClusterPermission",
+        name: "ClusterPermission",
         plural: "clusterpermissions",
     },
     Kind {
         group: "kueue.x-k8s.io",
         version: "v1beta2",
-        kind: "MultiKueueCluster",
+        name: "MultiKueueCluster",
         plural: "multikueueclusters",
     },
     Kind {
         group: "kueue.x-k8s.io",
         version: "v1beta2",
-        kind: "MultiKueueConfig",
+        name: "MultiKueueConfig",
         plural: "multikueueconfigs",
     },
 ];
@@ -137,7 +137,7 @@ pub async fn look(client: &Client, args: &WorkingArgs) -> Expectations {
 
 async fn withdrawn(client: &Client, kind: &Kind, installation: &str) -> Result<String, String> {
     let resource = ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk(kind.group, kind.version, kind.kind),
+        &GroupVersionKind::gvk(kind.group, kind.version, kind.name),
         kind.plural,
     );
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
