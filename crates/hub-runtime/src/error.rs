@@ -80,7 +80,7 @@ pub enum Category {
     Internal,
     /// Another process leads, so nothing was sent.
     NotLeader,
-    /// The gate is closed, so nothing was sent.
+    /// The circuit breaker is open, so nothing was sent.
     Held,
     /// The write was accepted without effect.
     Ineffective,

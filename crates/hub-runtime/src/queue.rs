@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff;
-use crate::limit::WriteLimit;
+use crate::flow::workers::{Busy, Occupation, SlowNamespaces};
+use crate::flow::write_limit::WriteLimit;
 use crate::ready::Ready;
-use crate::workers::{Busy, Occupation, SlowNamespaces};
 
 /// First delay after a failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use hub_api::names::ProfileKey;
 use hub_core::priority::Priority;
-use hub_runtime::limit::WriteLimit;
+use hub_runtime::flow::write_limit::WriteLimit;
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -17,7 +17,7 @@ const THROTTLED_WAIT: Duration = Duration::from_secs(1);
 pub enum NextStep {
     /// No error: the plan was stale. Plan again.
     Replan,
-    /// Nothing was sent, since the gate is closed. The key keeps its position.
+    /// Nothing was sent, since the circuit breaker is open. The key keeps its position.
     Hold,
     /// The object is gone. Forget it, and plan again.
     Forget,
