@@ -1,10 +1,9 @@
 //! One breaker for every write of the process: it opens while the API server is failing.
 //!
-//! Each write reports its result here. A 429, a 503 or a failed connection opens the breaker; so do timeouts and internal
-//! errors, once requests in two namespaces failed that way without a success in between, because in one namespace a
-//! webhook may be the cause. While the breaker is open, two writes a second pass as probes, and none before the
-//! `Retry-After` of the API server; every other key keeps its position in its queue. The first response that is not one
-//! of these failures opens the breaker.
+//! Each write reports its result here. A 429, a 503 or a failed connection opens the breaker. Timeouts and internal errors
+//! neither open nor close it: a webhook may be the cause, and concern one namespace, resource and verb alone. While the
+//! breaker is open, two writes a second pass as probes, and none before the `Retry-After` of the API server; every other
+//! key keeps its position in its queue. The first response that is none of these failures closes the breaker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +35,6 @@ pub struct CircuitBreaker {
 struct BreakerState {
     outage: Option<Outage>,
     last_success: Option<Instant>,
-    /// The namespace of a failure that may be limited to it, since the last success.
-    suspect: Option<String>,
     last_logged_end: Option<Instant>,
 }
 
@@ -110,21 +107,15 @@ impl CircuitBreaker {
     }
 
     /// Records the result of a write sent at `sent`.
-    pub(crate) fn observe(&self, sent: Instant, namespace: Option<&str>, result: Result<(), &WriteError>) {
+    pub(crate) fn observe(&self, sent: Instant, result: Result<(), &WriteError>) {
         let Err(error) = result else { return self.succeeded() };
         let mut state = self.state.lock();
         let is_outdated = state.last_success.is_some_and(|success| success >= sent);
         let opens = match error.category {
             Category::Throttled => true,
             Category::Unavailable => !is_outdated,
-            Category::Timeout | Category::Internal => {
-                let namespace = namespace.unwrap_or_default();
-                let differs = state.suspect.as_deref().is_some_and(|suspect| suspect != namespace);
-                if !is_outdated && !differs {
-                    state.suspect = Some(namespace.to_owned());
-                }
-                !is_outdated && differs
-            }
+            // It may concern one namespace, resource and verb alone.
+            Category::Timeout | Category::Internal => return,
             _ => {
                 drop(state);
                 return self.succeeded();
@@ -157,7 +148,6 @@ impl CircuitBreaker {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.last_success = Some(now);
-        state.suspect = None;
         let Some(outage) = state.outage.take() else { return };
         if outage.is_logged {
             info!(lasted = ?(now - outage.since), "the API server accepts writes again");
@@ -165,6 +155,13 @@ impl CircuitBreaker {
         }
         self.metrics.outage(false);
         self.changed.notify_waiters();
+    }
+}
+
+impl Pass {
+    /// Whether the breaker was open when the worker was admitted.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.probe.is_some()
     }
 }
 
@@ -192,23 +189,23 @@ mod tests {
         CircuitBreaker::new(Metrics::new("0"))
     }
 
-    fn fail(breaker: &CircuitBreaker, namespace: &str, category: Category, retry_after: Option<u64>) {
+    fn fail(breaker: &CircuitBreaker, category: Category, retry_after: Option<u64>) {
         let mut error = WriteError::new("create", "things", "name", category, "text");
         error.retry_after = retry_after.map(Duration::from_secs);
-        breaker.observe(Instant::now(), Some(namespace), Err(&error));
+        breaker.observe(Instant::now(), Err(&error));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_open_breaker_lets_two_probes_a_second_through() {
         let breaker = breaker();
-        fail(&breaker, "a", Category::Unavailable, None);
+        fail(&breaker, Category::Unavailable, None);
         assert!(!breaker.lets_through());
         let begin = Instant::now();
         for _ in 0..10 {
             let _pass = breaker.admit().await;
             assert!(breaker.lets_through());
             assert!(!breaker.lets_through(), "one write for one pass");
-            fail(&breaker, "a", Category::Unavailable, None);
+            fail(&breaker, Category::Unavailable, None);
         }
         assert!(begin.elapsed() >= PROBE_INTERVAL * 10);
     }
@@ -216,7 +213,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pass_that_was_not_used_is_the_next_workers() {
         let breaker = breaker();
-        fail(&breaker, "a", Category::Unavailable, None);
+        fail(&breaker, Category::Unavailable, None);
         drop(breaker.admit().await);
         let begin = Instant::now();
         let _pass = breaker.admit().await;
@@ -227,7 +224,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_had_nothing_to_write_takes_no_pass_from_another() {
         let breaker = breaker();
-        fail(&breaker, "a", Category::Unavailable, None);
+        fail(&breaker, Category::Unavailable, None);
         let (unused, pass) = (breaker.admit().await, breaker.admit().await);
         drop(unused);
         assert!(breaker.lets_through());
@@ -238,12 +235,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retry_after_is_honoured_and_the_first_success_closes_it() {
         let breaker = breaker();
-        fail(&breaker, "a", Category::Throttled, Some(7));
+        fail(&breaker, Category::Throttled, Some(7));
         let begin = Instant::now();
         let _pass = breaker.admit().await;
         assert!(begin.elapsed() >= Duration::from_secs(7));
         assert!(breaker.metrics.text().contains("hub_addons_api_server_outage 1"));
-        breaker.observe(Instant::now(), Some("a"), Ok(()));
+        breaker.observe(Instant::now(), Ok(()));
         assert!(!breaker.is_open());
         assert!(breaker.metrics.text().contains("hub_addons_api_server_outage 0"));
     }
@@ -251,9 +248,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_longest_retry_after_counts() {
         let breaker = breaker();
-        fail(&breaker, "a", Category::Throttled, Some(2));
-        fail(&breaker, "a", Category::Throttled, Some(7));
-        fail(&breaker, "a", Category::Throttled, Some(3));
+        fail(&breaker, Category::Throttled, Some(2));
+        fail(&breaker, Category::Throttled, Some(7));
+        fail(&breaker, Category::Throttled, Some(3));
         let begin = Instant::now();
         let _pass = breaker.admit().await;
         assert_eq!(begin.elapsed(), Duration::from_secs(7));
@@ -264,21 +261,21 @@ mod tests {
         let breaker = breaker();
         for (wait, is_logged) in [(0, true), (59, false), (1, true)] {
             tokio::time::advance(Duration::from_secs(wait)).await;
-            fail(&breaker, "a", Category::Throttled, None);
+            fail(&breaker, Category::Throttled, None);
             let outage = breaker.state.lock().outage.as_ref().map(|outage| outage.is_logged);
             assert_eq!(outage, Some(is_logged), "after {wait} seconds");
-            breaker.observe(Instant::now(), None, Ok(()));
+            breaker.observe(Instant::now(), Ok(()));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_namespace_alone_fails_with_does_not_open_the_breaker() {
+    async fn what_may_concern_some_namespaces_alone_neither_opens_nor_closes_the_breaker() {
         for category in [Category::Timeout, Category::Internal] {
             let breaker = breaker();
-            fail(&breaker, "a", category, None);
-            fail(&breaker, "a", category, None);
-            assert!(!breaker.is_open());
-            fail(&breaker, "b", category, None);
+            (0..10).for_each(|_| fail(&breaker, category, None));
+            assert!(!breaker.is_open(), "{category:?}");
+            fail(&breaker, Category::Unavailable, None);
+            fail(&breaker, category, None);
             assert!(breaker.is_open(), "{category:?}");
         }
     }
@@ -288,15 +285,9 @@ mod tests {
         let breaker = breaker();
         let sent = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
-        breaker.observe(sent, None, Ok(()));
+        breaker.observe(sent, Ok(()));
         let error = WriteError::new("create", "things", "name", Category::Unavailable, "text");
-        breaker.observe(sent, None, Err(&error));
-        assert!(!breaker.is_open());
-        // Nor does it count as the failure of a first namespace.
-        let error = WriteError::new("create", "things", "name", Category::Timeout, "text");
-        breaker.observe(sent, Some("a"), Err(&error));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        fail(&breaker, "b", Category::Timeout, None);
+        breaker.observe(sent, Err(&error));
         assert!(!breaker.is_open());
     }
 }

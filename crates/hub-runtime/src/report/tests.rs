@@ -120,14 +120,14 @@ async fn an_event_waits_until_the_api_server_accepts_writes_again() {
     let requests = Arc::new(AtomicUsize::new(0));
     let breaker = CircuitBreaker::new(Metrics::new("0"));
     let failed = WriteError::new("create", "things", "name", Category::Unavailable, "text");
-    breaker.observe(Instant::now(), None, Err(&failed));
+    breaker.observe(Instant::now(), Err(&failed));
     let reporter = reporter();
     report(&reporter, Some(Reason::InvalidSelector));
     let publisher = publisher(counting(&requests), &reporter, Fence::open(), breaker.clone());
     let publishing = tokio::spawn(publisher.run());
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(requests.load(Ordering::Relaxed), 0);
-    breaker.observe(Instant::now(), None, Ok(()));
+    breaker.observe(Instant::now(), Ok(()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(requests.load(Ordering::Relaxed), 1);
     assert_eq!(due(&reporter, Instant::now()), None, "it is published");
