@@ -210,10 +210,11 @@ impl AccessWriter {
 /// What follows for a key after an attempt with these failures: the next one is that of the failure that is retried first.
 fn soonest(failures: impl Iterator<Item = Outcome>) -> Outcome {
     let order = |outcome: &Outcome| match outcome {
-        Outcome::Retry | Outcome::Held => (0, Duration::ZERO),
-        Outcome::RetryNotBefore(wait) | Outcome::RetryAfter(wait) => (1, *wait),
-        Outcome::Refused => (2, Duration::ZERO),
-        Outcome::Done => (3, Duration::ZERO),
+        Outcome::RetryWithin(most) => (0, *most),
+        Outcome::Retry | Outcome::Held => (1, Duration::ZERO),
+        Outcome::RetryNotBefore(wait) | Outcome::RetryAfter(wait) => (2, *wait),
+        Outcome::Refused => (3, Duration::ZERO),
+        Outcome::Done => (4, Duration::ZERO),
     };
     failures.min_by_key(order).unwrap_or(Outcome::Done)
 }

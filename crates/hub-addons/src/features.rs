@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use hub_runtime::gates::{self, FeatureGate, GateError};
+use hub_runtime::feature_gates::{self, FeatureGate, GateError};
 
 /// The known gates. Those of the first version are on by default, later ones off.
 const GATES: [FeatureGate; 6] = [
@@ -23,7 +23,7 @@ impl FromStr for FeatureGates {
     type Err = GateError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        gates::parse(text, &GATES).map(Self)
+        feature_gates::parse(text, &GATES).map(Self)
     }
 }
 

@@ -21,6 +21,8 @@ pub struct WriteError {
     pub text: String,
     /// The `Retry-After` of the API server, if any.
     pub retry_after: Option<Duration>,
+    /// How long the request took.
+    pub took: Duration,
 }
 
 impl WriteError {
@@ -34,7 +36,7 @@ impl WriteError {
         text: impl Into<String>,
     ) -> Self {
         let (name, text) = (name.into(), text.into());
-        Self { category, verb, resource, name, text, retry_after: None }
+        Self { category, verb, resource, name, text, retry_after: None, took: Duration::ZERO }
     }
 
     /// A patch that the API server accepted without effect.
@@ -80,7 +82,7 @@ pub enum Category {
     Internal,
     /// Another process leads, so nothing was sent.
     NotLeader,
-    /// The gate is closed, so nothing was sent.
+    /// The circuit breaker is open, so nothing was sent.
     Held,
     /// The write was accepted without effect.
     Ineffective,

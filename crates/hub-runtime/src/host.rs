@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use tokio::task::AbortHandle;
 use tracing::{Instrument as _, Span, info_span};
 
+use crate::flow::write_limit::WriteLimit;
 use crate::health::{Health, Need, SyncState};
 use crate::lease::Fence;
-use crate::limit::WriteLimit;
 use crate::metrics::Metrics;
 use crate::report::{Clock, Publisher, Reporter};
 use crate::served::{self, ServedVersion};
@@ -59,7 +59,7 @@ impl Host {
             controller: "hub-addons",
             reporter: reporter.clone(),
             fence,
-            gate: writer.gate().clone(),
+            breaker: writer.breaker().clone(),
             clock: Arc::clone(&clock),
         };
         let tasks = Tasks::new(health.clone());

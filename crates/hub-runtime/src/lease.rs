@@ -421,7 +421,7 @@ enum Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::WriteLimit;
+    use crate::flow::write_limit::WriteLimit;
     use crate::write::{Request, Writer};
 
     fn fence(claims: &[Option<u64>], suspended: fn() -> Duration) -> Fence {

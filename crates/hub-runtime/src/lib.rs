@@ -4,7 +4,7 @@
 //!   clusters, sets and bindings with it, and [`profiles`] the cache of ClusterProfiles;
 //! - [`queue`] orders the keys to reconcile by priority, and [`work`] runs workers on it;
 //! - [`mod@write`] sends writes: only while the process holds the [`lease`], with a timeout, counted, and only probes
-//!   while the [`gate`] is closed; [`next_step`] decides what follows from a failed write;
+//!   while the circuit breaker is open; [`flow`] contains everything that can delay a key;
 //! - [`served`] knows which version of ClusterProfile the hub serves;
 //! - [`report`] publishes Events, [`metrics`] and [`health`] serve metrics and probes, [`secure_metrics`] serves
 //!   metrics to authorized clients;
@@ -13,24 +13,19 @@
 mod backoff;
 pub mod controller;
 pub mod error;
+pub mod feature_gates;
 pub mod fleet_cache;
-pub mod gate;
-pub mod gates;
+pub mod flow;
 pub mod health;
 pub mod host;
 mod keys;
 pub mod lease;
-pub mod limit;
 pub mod metrics;
-pub mod next_step;
-mod pace;
-mod pauses;
 pub mod process;
 mod profile_cache;
 pub mod profiles;
 pub mod queue;
 mod ready;
-mod refusals;
 pub mod report;
 pub mod secure_metrics;
 pub mod served;
@@ -39,5 +34,4 @@ mod suspended;
 pub mod tasks;
 pub mod watch;
 pub mod work;
-mod workers;
 pub mod write;

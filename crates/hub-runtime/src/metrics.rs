@@ -302,7 +302,7 @@ impl Metrics {
         *self.token_expiry.lock() = at;
     }
 
-    /// Sets whether the gate for writes is closed.
+    /// Sets whether the circuit breaker is open.
     pub fn outage(&self, is_out: bool) {
         self.api_server_outage.set(i64::from(is_out));
     }

@@ -17,10 +17,10 @@ use tracing::{info, warn};
 
 use crate::controller::Controller;
 use crate::fleet_cache::FleetCache;
+use crate::flow::write_limit::WriteLimit;
 use crate::health::Health;
 use crate::host::{Host, Watches};
 use crate::lease::{Candidate, Fence, Leases};
-use crate::limit::WriteLimit;
 use crate::metrics::Metrics;
 use crate::profiles::Profiles;
 use crate::report::Clock;

@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff;
-use crate::limit::WriteLimit;
+use crate::flow::workers::{Busy, Occupation, SlowNamespaces};
+use crate::flow::write_limit::WriteLimit;
 use crate::ready::Ready;
-use crate::workers::{Busy, Occupation, SlowNamespaces};
 
 /// First delay after a failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// Longest delay between two attempts.
-const RETRY_MAX: Duration = Duration::from_mins(2);
+const RETRY_MAX: Duration = Duration::from_secs(15);
 /// First delay after a refusal: a permission or policy that has just changed takes effect a moment later.
 const REFUSED_MIN: Duration = Duration::from_secs(2);
 /// Longest delay between two refused attempts.
@@ -41,6 +41,8 @@ pub enum Outcome {
     Refused,
     /// The attempt failed: retry with backoff, after this delay at the earliest.
     RetryNotBefore(Duration),
+    /// The attempt failed: retry with backoff, but after this delay at the latest.
+    RetryWithin(Duration),
     /// Nothing was attempted: the key goes to the end of its lane.
     Held,
     /// Retry after this delay, unless something changes.
@@ -64,6 +66,8 @@ struct QueueState<K> {
     limit: WriteLimit,
     ready: Ready<K>,
     running: HashMap<K, Running>,
+    /// The lane from which the next key is taken first.
+    turn: usize,
     slow: SlowNamespaces,
     waiting: BTreeSet<(Instant, K)>,
     due: HashMap<K, (Instant, Priority)>,
@@ -88,6 +92,7 @@ impl<K: Key> Queue<K> {
             limit: WriteLimit::default(),
             ready: Ready::default(),
             running: HashMap::new(),
+            turn: 0,
             slow: SlowNamespaces::default(),
             waiting: BTreeSet::new(),
             due: HashMap::new(),
@@ -147,10 +152,23 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`].
-    pub fn take(&self) -> Option<K> {
+    /// Records that a request for a key begins, or has ended.
+    pub fn request(&self, key: &K, has_ended: bool) {
+        let (mut state, now) = (self.lock(), Instant::now());
+        let state = &mut *state;
+        let Some(Running { busy, .. }) = state.running.get_mut(key) else { return };
+        if has_ended {
+            state.slow.finished(busy, now);
+        }
+        busy.since = now;
+    }
+
+    /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`]. As a probe, the
+    /// priorities take turns, so that keys that always fail do not keep the others waiting.
+    pub fn take(&self, is_probe: bool) -> Option<K> {
         let mut state = self.lock();
         let now = Instant::now();
+        state.turn = if is_probe { state.turn + 1 } else { 0 };
         let key = if state.closed { None } else { state.take(now) };
         if !state.ready.is_empty() {
             self.wake.notify_one();
@@ -180,6 +198,9 @@ impl<K: Key> Queue<K> {
                 Outcome::Retry => Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX)),
                 Outcome::RetryNotBefore(least) => {
                     Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).max(least))
+                }
+                Outcome::RetryWithin(most) => {
+                    Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).min(most))
                 }
                 Outcome::Refused => Some(wait(&mut state.refused, &key, REFUSED_MIN, REFUSED_MAX)),
                 Outcome::RetryAfter(delay) => Some(delay),
@@ -261,7 +282,7 @@ impl<K: Key> QueueState<K> {
         let busy = self.running.values().map(|running| &running.busy);
         let occupation = Occupation::new(self.workers, &self.slow, busy, now);
         let is_limited = self.limit.reached_until(now).is_some();
-        let next = self.ready.peek(|priority, namespace| {
+        let next = self.ready.peek(self.turn, |priority, namespace| {
             (!is_limited || priority == Priority::End) && occupation.admits(priority, namespace)
         });
         next.map(|(key, priority)| (key.clone(), priority))
@@ -304,7 +325,7 @@ mod tests {
     impl<K: Key> Queue<K> {
         async fn next(&self) -> Option<K> {
             while self.ready().await {
-                if let Some(key) = self.take() {
+                if let Some(key) = self.take(false) {
                     return Some(key);
                 }
             }
@@ -399,7 +420,7 @@ mod tests {
         let queue = Queue::new(100);
         (0..7).for_each(|key| queue.add(key, Priority::Update));
         for outcome in [Some(Outcome::Retry), Some(Outcome::Retry), Some(Outcome::Retry), None, None] {
-            let key = queue.take().unwrap();
+            let key = queue.take(false).unwrap();
             if let Some(outcome) = outcome {
                 queue.finish(key, outcome);
             }

@@ -67,9 +67,15 @@ impl<K: Clone + Eq + Hash> Ready<K> {
         true
     }
 
-    /// The next key whose priority and namespace are admitted.
-    pub(crate) fn peek(&self, admits: impl Fn(Priority, &Namespace) -> bool) -> Option<(&K, Priority)> {
-        Priority::ALL.into_iter().zip(&self.lanes).find_map(|(priority, lane)| {
+    /// The next key whose priority and namespace are admitted: of the most urgent priority on turn 0, and on the next
+    /// turns of the others first.
+    pub(crate) fn peek(
+        &self,
+        turn: usize,
+        admits: impl Fn(Priority, &Namespace) -> bool,
+    ) -> Option<(&K, Priority)> {
+        let lanes = Priority::ALL.into_iter().zip(&self.lanes).cycle();
+        lanes.skip(turn % Priority::ALL.len()).take(Priority::ALL.len()).find_map(|(priority, lane)| {
             let namespace = lane.turns.values().find(|namespace| admits(priority, namespace))?;
             lane.namespaces.get(namespace)?.keys.values().next().map(|key| (key, priority))
         })
@@ -110,7 +116,7 @@ mod tests {
 
     fn order(ready: &mut Ready<&'static str>) -> Vec<&'static str> {
         std::iter::from_fn(|| {
-            let key = *ready.peek(|_, _| true)?.0;
+            let key = *ready.peek(0, |_, _| true)?.0;
             ready.remove(&key);
             Some(key)
         })
@@ -149,7 +155,7 @@ mod tests {
         let mut ready = Ready::default();
         add(&mut ready, "a1", Priority::End);
         add(&mut ready, "b1", Priority::Update);
-        let next = ready.peek(|_, namespace| namespace.as_str() != "a");
+        let next = ready.peek(0, |_, namespace| namespace.as_str() != "a");
         assert_eq!(next, Some((&"b1", Priority::Update)));
     }
 }

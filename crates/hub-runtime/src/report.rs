@@ -34,7 +34,7 @@ use tracing::{debug, warn};
 
 use crate::backoff;
 use crate::error::{Category, summary};
-use crate::gate::Gate;
+use crate::flow::circuit_breaker::CircuitBreaker;
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 use crate::served::ServedVersion;
@@ -209,12 +209,12 @@ pub(crate) struct Publisher {
     pub(crate) controller: &'static str,
     pub(crate) reporter: Reporter,
     pub(crate) fence: Fence,
-    pub(crate) gate: Gate,
+    pub(crate) breaker: CircuitBreaker,
     pub(crate) clock: Clock,
 }
 
 impl Publisher {
-    /// Publishes Events for as long as the process runs, while it leads and the gate is open.
+    /// Publishes Events for as long as the process runs, while it leads and the breaker is closed.
     pub(crate) async fn run(self) {
         let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
         let instance = instance.unwrap_or_else(|| self.controller.to_owned());
@@ -224,7 +224,7 @@ impl Publisher {
         loop {
             let id = self.reporter.next().await;
             pace.wait().await;
-            self.gate.opened().await;
+            self.breaker.closed().await;
             let Some(remaining) = self.fence.remaining() else {
                 sleep(FENCED_WAIT).await;
                 continue;

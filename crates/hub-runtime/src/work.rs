@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::error::{Category, WriteError};
+use crate::flow::key_rate_limit::KeyRateLimit;
+use crate::flow::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
+use crate::flow::refusals::{Cause, LASTING, ProbeState, Refusals};
+use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
-use crate::next_step::NextStep;
-use crate::pace::Pace;
-use crate::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
 use crate::queue::{Key, Outcome, Queue};
-use crate::refusals::{Cause, ProbeState, Refusals};
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
@@ -27,7 +27,7 @@ pub struct Work<K> {
     queue: Queue<K>,
     host: Arc<Host>,
     pauses: Mutex<Pauses>,
-    pace: Mutex<Pace<K>>,
+    key_rate_limit: Mutex<KeyRateLimit<K>>,
     refusals: Mutex<Refusals<K>>,
     measuring: Mutex<()>,
 }
@@ -39,7 +39,7 @@ pub struct Failed {
     pub outcome: Outcome,
     /// Whether the object is gone, so that the controller must forget it.
     pub gone: bool,
-    /// Whether the write was refused, so that the controller must report it.
+    /// Whether the write was refused, or has failed for some time, so that the controller must report it.
     pub refused: bool,
 }
 
@@ -55,7 +55,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             queue,
             host,
             pauses: Mutex::default(),
-            pace: Mutex::default(),
+            key_rate_limit: Mutex::default(),
             refusals: Mutex::default(),
             measuring: Mutex::default(),
         })
@@ -99,9 +99,9 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             let (this, reconcile, stop) = (Arc::clone(self), reconcile.clone(), stop.clone());
             tasks.spawn(async move {
                 while this.queue.ready().await {
-                    let gate = this.host.writer.gate();
-                    let Some(_pass) = stop.run_until_cancelled(gate.admit()).await else { return };
-                    let Some(key) = this.queue.take() else { continue };
+                    let breaker = this.host.writer.breaker();
+                    let Some(pass) = stop.run_until_cancelled(breaker.admit()).await else { return };
+                    let Some(key) = this.queue.take(pass.is_probe()) else { continue };
                     let span = info_span!("reconcile", controller = this.controller, %key);
                     let outcome = reconcile(key.clone()).instrument(span).await;
                     if outcome == Outcome::Done {
@@ -160,10 +160,23 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 let outcome = self.wait_for_probes(key, namespace, error).unwrap_or(outcome);
                 Failed { refused: true, ..plain(outcome) }
             }
-            // The gate has logged one line for all of them.
-            NextStep::TryAgain(_) if self.host.writer.gate().is_closed() => {
+            // The breaker has logged one line for all of them.
+            NextStep::TryAgain(_) if self.host.writer.breaker().is_open() => {
                 debug!(%key, %error, "the API server is failing");
                 plain(Outcome::Held)
+            }
+            NextStep::ReportIfLasting(outcome) => {
+                let sent = Instant::now().checked_sub(error.took).unwrap_or_else(Instant::now);
+                let refused = self.refusals.lock().is_lasting(key, sent);
+                // Before it lasts, what does not probe is retried once.
+                let outcome = match self.wait_for_probes(key, namespace, error) {
+                    Some(_) if !refused => Outcome::RetryAfter(LASTING),
+                    parked => parked.unwrap_or(outcome),
+                };
+                if !refused {
+                    warn!(%key, category = error.category.as_str(), "{error}; retrying");
+                }
+                Failed { refused, ..plain(outcome) }
             }
             NextStep::TryAgain(outcome) => {
                 warn!(%key, category = error.category.as_str(), "{error}; retrying");
@@ -172,7 +185,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
     }
 
-    /// How long a refused key waits for others with the same cause, unless it is a probe.
+    /// How long a failing key waits for others with the same cause, unless it is a probe.
     fn wait_for_probes(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Option<Outcome> {
         let (place, released) = self.refusals.lock().refused(key, &Cause::new(namespace, error));
         self.add_all(released);
@@ -188,7 +201,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         let now = Instant::now();
         let namespace = creates.then(|| key.namespace());
         let left = self.pauses.lock().wait(resource, namespace.as_ref(), now);
-        left.max(self.pace.lock().wait(key, now))
+        let left = left.max(self.key_rate_limit.lock().wait(key, now));
+        if left.is_none() {
+            self.queue.request(key, false);
+        }
+        left
     }
 
     /// Ends the pause of a namespace, since it may have been recreated.
@@ -198,7 +215,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
 
     /// The API server accepted a write of a resource for `key`: it serves the kind.
     pub fn written(&self, key: &K, resource: &'static str) {
-        self.pace.lock().wrote(key.clone(), Instant::now());
+        self.queue.request(key, true);
+        self.key_rate_limit.lock().wrote(key.clone(), Instant::now());
         if self.pauses.lock().resume_kind(resource) {
             info!(controller = self.controller, "the hub serves {resource} again, resuming writes");
         }

@@ -1,5 +1,5 @@
-//! Sends every write to the API server: only while this process leads, with a timeout, counted, and through a gate that
-//! closes while the API server is failing.
+//! Sends every write to the API server: only while this process leads, with a timeout, counted, and through a circuit breaker that
+//! opens while the API server is failing.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Category, WriteError, retry_after, summary};
-use crate::gate::Gate;
+use crate::flow::circuit_breaker::CircuitBreaker;
+use crate::flow::write_limit::WriteLimit;
 use crate::lease::Fence;
-use crate::limit::WriteLimit;
 use crate::metrics::Metrics;
 
 /// Timeout of one write. kube's client has none.
@@ -28,17 +28,11 @@ pub struct Request<'a> {
     pub name: &'a str,
 }
 
-impl<'a> Request<'a> {
-    fn namespace(self) -> Option<&'a str> {
-        self.name.split_once('/').map(|(namespace, _)| namespace)
-    }
-}
-
 /// Sends writes.
 #[derive(Clone)]
 pub struct Writer {
     fence: Fence,
-    gate: Gate,
+    breaker: CircuitBreaker,
     limit: WriteLimit,
     metrics: Metrics,
 }
@@ -47,7 +41,7 @@ impl Writer {
     /// A writer that is allowed to write while `fence` is open.
     #[must_use]
     pub fn new(fence: Fence, limit: WriteLimit, metrics: Metrics) -> Self {
-        Self { fence, gate: Gate::new(metrics.clone()), limit, metrics }
+        Self { fence, breaker: CircuitBreaker::new(metrics.clone()), limit, metrics }
     }
 
     /// The limit that its writes count for.
@@ -56,10 +50,10 @@ impl Writer {
         &self.limit
     }
 
-    /// The gate for all writes.
+    /// The circuit breaker of all writes.
     #[must_use]
-    pub fn gate(&self) -> &Gate {
-        &self.gate
+    pub fn breaker(&self) -> &CircuitBreaker {
+        &self.breaker
     }
 
     /// Sends one request. Its timeout is ten seconds, or less if the claim expires earlier, so that no write is in
@@ -75,7 +69,7 @@ impl Writer {
         let Some(remaining) = self.fence.remaining() else {
             return Err(failed(Category::NotLeader, "this process does not lead"));
         };
-        if !self.gate.lets_through() {
+        if !self.breaker.lets_through() {
             return Err(failed(Category::Held, "not sent: the API server is failing"));
         }
         self.limit.count();
@@ -88,9 +82,10 @@ impl Writer {
             }),
             Err(_) => Err(failed(Category::Timeout, "timed out")),
         };
+        let result = result.map_err(|error| WriteError { took: begin.elapsed(), ..error });
         let outcome = result.as_ref().map(|_| ()).map_err(|error| error.category);
         self.metrics.write(request.resource, request.verb, outcome, begin.elapsed());
-        self.gate.observe(begin, request.namespace(), result.as_ref().map(|_| ()));
+        self.breaker.observe(begin, result.as_ref().map(|_| ()));
         result
     }
 }
@@ -121,12 +116,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_that_block_in_two_namespaces_close_the_gate_and_those_in_one_do_not() {
+    async fn calls_that_block_do_not_open_the_breaker_in_however_many_namespaces() {
         let writer = Writer::new(Fence::open(), WriteLimit::default(), Metrics::new("0"));
-        for (name, closes) in [("ns/c", false), ("ns/d", false), ("other/c", true)] {
+        for name in ["ns/c", "ns/d", "other/c", "third/c"] {
             let blocks = std::future::pending::<Result<(), _>>();
-            writer.send(Request { name, ..REQUEST }, blocks).await.unwrap_err();
-            assert_eq!(writer.gate().is_closed(), closes, "{name}");
+            let error = writer.send(Request { name, ..REQUEST }, blocks).await.unwrap_err();
+            assert_eq!(error.took, WRITE_TIMEOUT);
+            assert!(!writer.breaker().is_open(), "{name}");
         }
     }
 

@@ -94,9 +94,9 @@ fn counting(requests: &Arc<AtomicUsize>) -> Client {
     )
 }
 
-fn publisher(client: Client, reporter: &Reporter, fence: Fence, gate: Gate) -> Publisher {
+fn publisher(client: Client, reporter: &Reporter, fence: Fence, breaker: CircuitBreaker) -> Publisher {
     let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-    Publisher { client, controller: "hub-addons", reporter: reporter.clone(), fence, gate, clock }
+    Publisher { client, controller: "hub-addons", reporter: reporter.clone(), fence, breaker, clock }
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ async fn without_the_lease_no_event_is_published_and_none_is_lost() {
     leases.add("projector");
     let reporter = reporter();
     report(&reporter, Some(Reason::InvalidSelector));
-    let publisher = publisher(client, &reporter, leases.fence(), Gate::new(metrics));
+    let publisher = publisher(client, &reporter, leases.fence(), CircuitBreaker::new(metrics));
     assert!(timeout(Duration::from_mins(10), publisher.run()).await.is_err());
     assert_eq!(requests.load(Ordering::Relaxed), 0);
     assert!(due(&reporter, Instant::now()).is_some());
@@ -118,16 +118,16 @@ async fn without_the_lease_no_event_is_published_and_none_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn an_event_waits_until_the_api_server_accepts_writes_again() {
     let requests = Arc::new(AtomicUsize::new(0));
-    let gate = Gate::new(Metrics::new("0"));
+    let breaker = CircuitBreaker::new(Metrics::new("0"));
     let failed = WriteError::new("create", "things", "name", Category::Unavailable, "text");
-    gate.observe(Instant::now(), None, Err(&failed));
+    breaker.observe(Instant::now(), Err(&failed));
     let reporter = reporter();
     report(&reporter, Some(Reason::InvalidSelector));
-    let publisher = publisher(counting(&requests), &reporter, Fence::open(), gate.clone());
+    let publisher = publisher(counting(&requests), &reporter, Fence::open(), breaker.clone());
     let publishing = tokio::spawn(publisher.run());
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(requests.load(Ordering::Relaxed), 0);
-    gate.observe(Instant::now(), None, Ok(()));
+    breaker.observe(Instant::now(), Ok(()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(requests.load(Ordering::Relaxed), 1);
     assert_eq!(due(&reporter, Instant::now()), None, "it is published");

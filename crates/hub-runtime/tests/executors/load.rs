@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use hub_api::names::ProfileKey;
 use hub_core::priority::Priority;
-use hub_runtime::limit::WriteLimit;
+use hub_runtime::flow::write_limit::WriteLimit;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -170,5 +170,56 @@ async fn of_many_keys_that_are_refused_alike_a_few_probe_and_the_first_success_r
     let allowed = Instant::now();
     eventually("all are created", || created(&api, keys("app", 1_000))).await;
     assert!(allowed.elapsed() < Duration::from_mins(4), "{:?}", allowed.elapsed());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn creates_that_fail_in_many_namespaces_delay_no_write_in_another() {
+    let api = Api::default();
+    let failing: Vec<_> = (0..100).map(|number| format!("failing-{number}")).collect();
+    api.refuse(|method, path| {
+        (*method == Method::POST && path.contains("/failing-")).then(|| (500, failure(500, "InternalError")))
+    });
+    let broken = failing.iter().flat_map(|namespace| keys(namespace, 5));
+    let running = Running::start(&api, None, &[projector(broken.chain(keys("app", 5)))]);
+    eventually("the healthy profiles exist", || created(&api, keys("app", 5))).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    for minor in 0..10 {
+        let begin = Instant::now();
+        running.wishes.lock().unwrap().version = Some(format!("v1.{minor}.0"));
+        let before = api.requests("PATCH").len();
+        keys("app", 5).for_each(|key| running.shared.profiles.enqueue(key, Priority::Update));
+        eventually("they are written", || api.requests("PATCH").len() == before + 5).await;
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        tokio::time::sleep(Duration::from_secs(7)).await;
+    }
+    assert!(running.shared.host.metrics.text().contains("hub_addons_api_server_outage 0"));
+    assert!(running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"}"));
+    api.allow();
+    let all = || failing.iter().flat_map(|namespace| keys(namespace, 5));
+    let allowed = Instant::now();
+    eventually("all are created", || created(&api, all())).await;
+    assert!(allowed.elapsed() < Duration::from_secs(35), "{:?}", allowed.elapsed());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_fails_is_retried_every_five_seconds_and_reported_once_it_lasts() {
+    let api = Api::default();
+    let running = Running::start(&api, None, &[projector(keys("app", 1))]);
+    eventually("the profile exists", || created(&api, keys("app", 1))).await;
+    api.refuse(|method, _| (*method == Method::DELETE).then(|| (500, failure(500, "InternalError"))));
+    running.wishes.lock().unwrap().profiles.clear();
+    keys("app", 1).for_each(|key| running.shared.profiles.enqueue(key, Priority::End));
+    let refused = || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
+    let begin = Instant::now();
+    eventually("it is reported", refused).await;
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    api.allow();
+    let allowed = Instant::now();
+    eventually("it is deleted", || !created(&api, keys("app", 1))).await;
+    assert!(allowed.elapsed() <= Duration::from_secs(6), "{:?}", allowed.elapsed());
+    eventually("the finding is over", || !refused()).await;
     running.stop().await.unwrap();
 }

@@ -16,20 +16,20 @@ const BURST: u32 = 10;
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// The keys with recent writes.
-pub(crate) struct Pace<K> {
+pub(crate) struct KeyRateLimit<K> {
     /// For each key the time at which it has again all writes of a burst.
     rested: HashMap<K, Instant>,
     /// The number of keys at which those that have rested are forgotten.
     forget_at: usize,
 }
 
-impl<K> Default for Pace<K> {
+impl<K> Default for KeyRateLimit<K> {
     fn default() -> Self {
         Self { rested: HashMap::new(), forget_at: 0 }
     }
 }
 
-impl<K: Eq + Hash> Pace<K> {
+impl<K: Eq + Hash> KeyRateLimit<K> {
     /// Counts a write that the API server has accepted.
     pub(crate) fn wrote(&mut self, key: K, now: Instant) {
         if self.rested.len() >= self.forget_at {
@@ -53,27 +53,27 @@ mod tests {
 
     #[test]
     fn a_key_that_is_written_again_and_again_is_written_every_two_seconds() {
-        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let (mut limit, begin) = (KeyRateLimit::default(), Instant::now());
         let mut now = begin;
         for _ in 0..40 {
-            now += pace.wait(&"key", now).unwrap_or_default();
-            pace.wrote("key", now);
+            now += limit.wait(&"key", now).unwrap_or_default();
+            limit.wrote("key", now);
         }
         assert_eq!(now - begin, INTERVAL * 30);
-        assert_eq!(pace.wait(&"another", now), None);
+        assert_eq!(limit.wait(&"another", now), None);
     }
 
     #[test]
     fn a_key_that_rests_has_a_burst_again_and_takes_no_memory() {
-        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let (mut limit, begin) = (KeyRateLimit::default(), Instant::now());
         for key in 0..1000 {
-            pace.wrote(key, begin);
+            limit.wrote(key, begin);
         }
-        (0..30).for_each(|_| pace.wrote(1, begin));
+        (0..30).for_each(|_| limit.wrote(1, begin));
         let later = begin + INTERVAL;
-        pace.forget_at = 0;
-        pace.wrote(0, later);
-        assert_eq!((pace.rested.len(), pace.wait(&0, later)), (2, None));
-        assert!(pace.wait(&1, later).is_some(), "this one has not rested");
+        limit.forget_at = 0;
+        limit.wrote(0, later);
+        assert_eq!((limit.rested.len(), limit.wait(&0, later)), (2, None));
+        assert!(limit.wait(&1, later).is_some(), "this one has not rested");
     }
 }

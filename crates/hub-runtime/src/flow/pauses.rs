@@ -35,8 +35,9 @@ impl Pauses {
 
     /// Pauses creates in a namespace; returns whether this is new.
     pub(crate) fn pause_namespace(&mut self, namespace: &Namespace, now: Instant) -> bool {
-        let before = self.namespaces.insert(namespace.clone(), now + NAMESPACE_PAUSE);
-        before.is_none_or(|before| before <= now)
+        // Most namespaces that are going do not return.
+        self.namespaces.retain(|_, until| *until > now);
+        self.namespaces.insert(namespace.clone(), now + NAMESPACE_PAUSE).is_none()
     }
 
     /// Ends the pause of a namespace.
@@ -71,6 +72,16 @@ mod tests {
         assert!(!pauses.pause_kind("clusterpermissions", now + KIND_PAUSE), "it is logged once");
         assert!(pauses.resume_kind("clusterpermissions"));
         assert_eq!(pauses.wait("clusterpermissions", None, now + KIND_PAUSE), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_pause_that_has_ended() {
+        let (mut pauses, now) = (Pauses::default(), Instant::now());
+        for number in 0..100 {
+            pauses.pause_namespace(&format!("n{number}").as_str().into(), now);
+        }
+        pauses.pause_namespace(&"another".into(), now + NAMESPACE_PAUSE);
+        assert_eq!(pauses.namespaces.len(), 1);
     }
 
     #[test]

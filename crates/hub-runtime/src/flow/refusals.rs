@@ -1,11 +1,13 @@
-//! Keys whose writes the API server refuses for the same reason: a few of them probe, and the first success releases
-//! the others.
+//! Keys whose writes fail for the same reason: a few of them probe, and the first success releases the others. A failure
+//! that may end by itself is reported once it lasts.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
 use hub_api::names::Namespace;
+
+use tokio::time::Instant;
 
 use crate::error::{Category, WriteError};
 
@@ -16,7 +18,10 @@ const PARKED_MIN: Duration = Duration::from_mins(1);
 /// What each parked key adds to that delay, so that one cause leads to at most two requests a second.
 const PARKED_SHARE: Duration = Duration::from_millis(500);
 
-/// Why a write is refused, as far as many keys can share the cause.
+/// How long a write must have failed before that is reported. A refusal is reported at once.
+pub(crate) const LASTING: Duration = Duration::from_secs(3);
+
+/// Why a write fails, as far as many keys can share the cause.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Cause {
     namespace: Option<Namespace>,
@@ -28,14 +33,18 @@ pub(crate) struct Cause {
 impl Cause {
     pub(crate) fn new(namespace: Option<&Namespace>, error: &WriteError) -> Self {
         let WriteError { verb, resource, category, .. } = *error;
+        // A webhook that does not respond leads to one or the other.
+        let category = if category == Category::Timeout { Category::Internal } else { category };
         Self { namespace: namespace.cloned(), verb, resource, category }
     }
 }
 
-/// The currently refused keys.
+/// The currently failing keys.
 pub(crate) struct Refusals<K> {
     causes: HashMap<K, Cause>,
     groups: HashMap<Cause, Group<K>>,
+    /// Since when keys have failed without a success.
+    since: HashMap<K, Instant>,
 }
 
 /// The keys with one cause.
@@ -44,7 +53,7 @@ struct Group<K> {
     parked: HashSet<K>,
 }
 
-/// What follows for a refused key.
+/// What follows for a failing key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ProbeState {
     /// It is retried with its own backoff.
@@ -55,7 +64,7 @@ pub(crate) enum ProbeState {
 
 impl<K> Default for Refusals<K> {
     fn default() -> Self {
-        Self { causes: HashMap::new(), groups: HashMap::new() }
+        Self { causes: HashMap::new(), groups: HashMap::new(), since: HashMap::new() }
     }
 }
 
@@ -81,8 +90,14 @@ impl<K: Clone + Eq + Hash> Refusals<K> {
         (ProbeState::Parked(PARKED_MIN.max(share)), released)
     }
 
+    /// A write of a key failed that was sent at this time. Returns whether its writes have failed for some time.
+    pub(crate) fn is_lasting(&mut self, key: &K, sent: Instant) -> bool {
+        self.since.entry(key.clone()).or_insert(sent).elapsed() >= LASTING
+    }
+
     /// A key succeeded. Returns the keys to retry now, because their cause may have gone.
     pub(crate) fn done(&mut self, key: &K) -> Vec<K> {
+        self.since.remove(key);
         self.leave(key, true)
     }
 
@@ -146,5 +161,22 @@ mod tests {
         released.sort_unstable();
         assert_eq!(released, [3, 4]);
         assert_eq!(refusals.groups.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_lasting_some_seconds_after_the_first_request_until_a_success() {
+        let mut refusals = Refusals::default();
+        let sent = Instant::now();
+        assert!(!refusals.is_lasting(&1, sent));
+        tokio::time::advance(LASTING).await;
+        assert!(refusals.is_lasting(&1, Instant::now()));
+        assert!(refusals.is_lasting(&2, sent), "a request that hangs counts from its begin");
+        refusals.done(&1);
+        assert!(!refusals.is_lasting(&1, Instant::now()));
+    }
+
+    #[test]
+    fn a_webhook_that_times_out_or_fails_is_one_cause() {
+        assert_eq!(cause(Category::Timeout), cause(Category::Internal));
     }
 }

@@ -1,10 +1,9 @@
-//! One gate for every write of the process: it closes while the API server is failing.
+//! One breaker for every write of the process: it opens while the API server is failing.
 //!
-//! Each write reports its result here. A 429, a 503 or a failed connection closes the gate; so do timeouts and internal
-//! errors, once requests in two namespaces failed that way without a success in between, because in one namespace a
-//! webhook may be the cause. While the gate is closed, two writes a second pass as probes, and none before the
-//! `Retry-After` of the API server; every other key keeps its position in its queue. The first response that is not one
-//! of these failures opens the gate.
+//! Each write reports its result here. A 429, a 503 or a failed connection opens the breaker. Timeouts and internal errors
+//! neither open nor close it: a webhook may be the cause, and concern one namespace, resource and verb alone. While the
+//! breaker is open, two writes a second pass as probes, and none before the `Retry-After` of the API server; every other
+//! key keeps its position in its queue. The first response that is none of these failures closes the breaker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +23,18 @@ const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
 /// How long the API server must have recovered before another outage is logged: under load it has many short ones.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The gate. Cheap to clone; clones share it.
+/// The breaker. Cheap to clone; clones share it.
 #[derive(Clone)]
-pub struct Gate {
-    state: Arc<Mutex<GateState>>,
+pub struct CircuitBreaker {
+    state: Arc<Mutex<BreakerState>>,
     changed: Arc<Notify>,
     metrics: Metrics,
 }
 
 #[derive(Default)]
-struct GateState {
+struct BreakerState {
     outage: Option<Outage>,
     last_success: Option<Instant>,
-    /// The namespace of a failure that may be limited to it, since the last success.
-    suspect: Option<String>,
     last_logged_end: Option<Instant>,
 }
 
@@ -52,24 +49,24 @@ struct Outage {
     is_logged: bool,
 }
 
-/// Permission for a worker to take a key. While the gate is closed, one write of the worker passes as a probe.
+/// Permission for a worker to take a key. While the breaker is open, one write of the worker passes as a probe.
 pub struct Pass {
-    /// The closed gate, and since when it is closed.
-    probe: Option<(Gate, Instant)>,
+    /// The open breaker, and since when it is open.
+    probe: Option<(CircuitBreaker, Instant)>,
 }
 
-impl Gate {
+impl CircuitBreaker {
     pub(crate) fn new(metrics: Metrics) -> Self {
         Self { state: Arc::default(), changed: Arc::default(), metrics }
     }
 
-    /// Whether the gate is closed.
+    /// Whether the breaker is open.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.state.lock().outage.is_some()
     }
 
-    /// Waits until a worker may take a key: immediately while the gate is open, else until the next probe is due.
+    /// Waits until a worker may take a key: immediately while the breaker is closed, else until the next probe is due.
     pub async fn admit(&self) -> Pass {
         loop {
             let changed = self.changed.notified();
@@ -89,18 +86,18 @@ impl Gate {
         }
     }
 
-    /// Waits until the gate is open.
-    pub async fn opened(&self) {
+    /// Waits until the breaker is closed.
+    pub async fn closed(&self) {
         loop {
             let changed = self.changed.notified();
-            if !self.is_closed() {
+            if !self.is_open() {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Whether a write may be sent now. While the gate is closed, this uses up a pass.
+    /// Whether a write may be sent now. While the breaker is open, this uses up a pass.
     pub(crate) fn lets_through(&self) -> bool {
         let mut state = self.state.lock();
         let Some(outage) = &mut state.outage else { return true };
@@ -110,32 +107,26 @@ impl Gate {
     }
 
     /// Records the result of a write sent at `sent`.
-    pub(crate) fn observe(&self, sent: Instant, namespace: Option<&str>, result: Result<(), &WriteError>) {
+    pub(crate) fn observe(&self, sent: Instant, result: Result<(), &WriteError>) {
         let Err(error) = result else { return self.succeeded() };
         let mut state = self.state.lock();
         let is_outdated = state.last_success.is_some_and(|success| success >= sent);
-        let closes = match error.category {
+        let opens = match error.category {
             Category::Throttled => true,
             Category::Unavailable => !is_outdated,
-            Category::Timeout | Category::Internal => {
-                let namespace = namespace.unwrap_or_default();
-                let differs = state.suspect.as_deref().is_some_and(|suspect| suspect != namespace);
-                if !is_outdated && !differs {
-                    state.suspect = Some(namespace.to_owned());
-                }
-                !is_outdated && differs
-            }
+            // It may concern one namespace, resource and verb alone.
+            Category::Timeout | Category::Internal => return,
             _ => {
                 drop(state);
                 return self.succeeded();
             }
         };
-        if state.outage.is_some() || closes {
-            self.close(&mut state, error);
+        if state.outage.is_some() || opens {
+            self.open(&mut state, error);
         }
     }
 
-    fn close(&self, state: &mut GateState, error: &WriteError) {
+    fn open(&self, state: &mut BreakerState, error: &WriteError) {
         let now = Instant::now();
         let wait = error.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         if let Some(outage) = &mut state.outage {
@@ -157,7 +148,6 @@ impl Gate {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.last_success = Some(now);
-        state.suspect = None;
         let Some(outage) = state.outage.take() else { return };
         if outage.is_logged {
             info!(lasted = ?(now - outage.since), "the API server accepts writes again");
@@ -168,18 +158,25 @@ impl Gate {
     }
 }
 
+impl Pass {
+    /// Whether the breaker was open when the worker was admitted.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.probe.is_some()
+    }
+}
+
 impl Drop for Pass {
     fn drop(&mut self) {
-        let Some((gate, since)) = &self.probe else { return };
-        let mut state = gate.state.lock();
-        // If the gate was open in between, the passes of the previous outage no longer count.
+        let Some((breaker, since)) = &self.probe else { return };
+        let mut state = breaker.state.lock();
+        // If the breaker was closed in between, the passes of the previous outage no longer count.
         let Some(outage) = state.outage.as_mut().filter(|outage| outage.since == *since) else { return };
         outage.held = outage.held.saturating_sub(1);
         if outage.unused > outage.held {
             // There was nothing to write: the next worker may probe immediately.
             outage.unused = outage.held;
             outage.next_probe = outage.not_before.max(Instant::now());
-            gate.changed.notify_waiters();
+            breaker.changed.notify_waiters();
         }
     }
 }
@@ -188,115 +185,109 @@ impl Drop for Pass {
 mod tests {
     use super::*;
 
-    fn gate() -> Gate {
-        Gate::new(Metrics::new("0"))
+    fn breaker() -> CircuitBreaker {
+        CircuitBreaker::new(Metrics::new("0"))
     }
 
-    fn fail(gate: &Gate, namespace: &str, category: Category, retry_after: Option<u64>) {
+    fn fail(breaker: &CircuitBreaker, category: Category, retry_after: Option<u64>) {
         let mut error = WriteError::new("create", "things", "name", category, "text");
         error.retry_after = retry_after.map(Duration::from_secs);
-        gate.observe(Instant::now(), Some(namespace), Err(&error));
+        breaker.observe(Instant::now(), Err(&error));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_closed_gate_lets_two_probes_a_second_through() {
-        let gate = gate();
-        fail(&gate, "a", Category::Unavailable, None);
-        assert!(!gate.lets_through());
+    async fn an_open_breaker_lets_two_probes_a_second_through() {
+        let breaker = breaker();
+        fail(&breaker, Category::Unavailable, None);
+        assert!(!breaker.lets_through());
         let begin = Instant::now();
         for _ in 0..10 {
-            let _pass = gate.admit().await;
-            assert!(gate.lets_through());
-            assert!(!gate.lets_through(), "one write for one pass");
-            fail(&gate, "a", Category::Unavailable, None);
+            let _pass = breaker.admit().await;
+            assert!(breaker.lets_through());
+            assert!(!breaker.lets_through(), "one write for one pass");
+            fail(&breaker, Category::Unavailable, None);
         }
         assert!(begin.elapsed() >= PROBE_INTERVAL * 10);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pass_that_was_not_used_is_the_next_workers() {
-        let gate = gate();
-        fail(&gate, "a", Category::Unavailable, None);
-        drop(gate.admit().await);
+        let breaker = breaker();
+        fail(&breaker, Category::Unavailable, None);
+        drop(breaker.admit().await);
         let begin = Instant::now();
-        let _pass = gate.admit().await;
+        let _pass = breaker.admit().await;
         assert_eq!(begin.elapsed(), Duration::ZERO);
-        assert!(gate.lets_through());
+        assert!(breaker.lets_through());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_had_nothing_to_write_takes_no_pass_from_another() {
-        let gate = gate();
-        fail(&gate, "a", Category::Unavailable, None);
-        let (unused, pass) = (gate.admit().await, gate.admit().await);
+        let breaker = breaker();
+        fail(&breaker, Category::Unavailable, None);
+        let (unused, pass) = (breaker.admit().await, breaker.admit().await);
         drop(unused);
-        assert!(gate.lets_through());
+        assert!(breaker.lets_through());
         drop(pass);
-        assert!(!gate.lets_through());
+        assert!(!breaker.lets_through());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_after_is_honoured_and_the_first_success_opens() {
-        let gate = gate();
-        fail(&gate, "a", Category::Throttled, Some(7));
+    async fn retry_after_is_honoured_and_the_first_success_closes_it() {
+        let breaker = breaker();
+        fail(&breaker, Category::Throttled, Some(7));
         let begin = Instant::now();
-        let _pass = gate.admit().await;
+        let _pass = breaker.admit().await;
         assert!(begin.elapsed() >= Duration::from_secs(7));
-        assert!(gate.metrics.text().contains("hub_addons_api_server_outage 1"));
-        gate.observe(Instant::now(), Some("a"), Ok(()));
-        assert!(!gate.is_closed());
-        assert!(gate.metrics.text().contains("hub_addons_api_server_outage 0"));
+        assert!(breaker.metrics.text().contains("hub_addons_api_server_outage 1"));
+        breaker.observe(Instant::now(), Ok(()));
+        assert!(!breaker.is_open());
+        assert!(breaker.metrics.text().contains("hub_addons_api_server_outage 0"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_retry_after_counts() {
-        let gate = gate();
-        fail(&gate, "a", Category::Throttled, Some(2));
-        fail(&gate, "a", Category::Throttled, Some(7));
-        fail(&gate, "a", Category::Throttled, Some(3));
+        let breaker = breaker();
+        fail(&breaker, Category::Throttled, Some(2));
+        fail(&breaker, Category::Throttled, Some(7));
+        fail(&breaker, Category::Throttled, Some(3));
         let begin = Instant::now();
-        let _pass = gate.admit().await;
+        let _pass = breaker.admit().await;
         assert_eq!(begin.elapsed(), Duration::from_secs(7));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_soon_after_another_is_not_logged() {
-        let gate = gate();
+        let breaker = breaker();
         for (wait, is_logged) in [(0, true), (59, false), (1, true)] {
             tokio::time::advance(Duration::from_secs(wait)).await;
-            fail(&gate, "a", Category::Throttled, None);
-            let outage = gate.state.lock().outage.as_ref().map(|outage| outage.is_logged);
+            fail(&breaker, Category::Throttled, None);
+            let outage = breaker.state.lock().outage.as_ref().map(|outage| outage.is_logged);
             assert_eq!(outage, Some(is_logged), "after {wait} seconds");
-            gate.observe(Instant::now(), None, Ok(()));
+            breaker.observe(Instant::now(), Ok(()));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_namespace_alone_fails_with_does_not_close_the_gate() {
+    async fn what_may_concern_some_namespaces_alone_neither_opens_nor_closes_the_breaker() {
         for category in [Category::Timeout, Category::Internal] {
-            let gate = gate();
-            fail(&gate, "a", category, None);
-            fail(&gate, "a", category, None);
-            assert!(!gate.is_closed());
-            fail(&gate, "b", category, None);
-            assert!(gate.is_closed(), "{category:?}");
+            let breaker = breaker();
+            (0..10).for_each(|_| fail(&breaker, category, None));
+            assert!(!breaker.is_open(), "{category:?}");
+            fail(&breaker, Category::Unavailable, None);
+            fail(&breaker, category, None);
+            assert!(breaker.is_open(), "{category:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_of_a_write_that_is_older_than_a_success_is_not_news() {
-        let gate = gate();
+        let breaker = breaker();
         let sent = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
-        gate.observe(sent, None, Ok(()));
+        breaker.observe(sent, Ok(()));
         let error = WriteError::new("create", "things", "name", Category::Unavailable, "text");
-        gate.observe(sent, None, Err(&error));
-        assert!(!gate.is_closed());
-        // Nor does it count as the failure of a first namespace.
-        let error = WriteError::new("create", "things", "name", Category::Timeout, "text");
-        gate.observe(sent, Some("a"), Err(&error));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        fail(&gate, "b", Category::Timeout, None);
-        assert!(!gate.is_closed());
+        breaker.observe(sent, Err(&error));
+        assert!(!breaker.is_open());
     }
 }
