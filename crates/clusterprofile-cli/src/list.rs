@@ -370,6 +370,7 @@ impl Credentials {
                 let here = |account: &&AccountRow| match &account.scope {
                     Scope::EveryGrantedNamespace => true,
                     Scope::Only { namespaces, .. } => namespaces.iter().any(|it| it.as_str() == namespace),
+                    Scope::TooLong => false,
                 };
                 accounts.into_iter().flatten().filter(here).map(|account| account.name.clone()).collect()
             }

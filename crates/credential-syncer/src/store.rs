@@ -3,7 +3,7 @@
 //! If both are locked, the fleet is locked before the index, since controllers are called with the locked fleet when it
 //! changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
@@ -22,6 +22,7 @@ use hub_runtime::watch::is_newer;
 use hub_runtime::work::Work;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use crate::churn::Churn;
@@ -33,6 +34,9 @@ use crate::tally::Tally;
 /// The plurals of the written kinds, also the names of their loops in logs and metrics.
 pub(crate) const COPIES: &str = "secrets";
 pub(crate) const ACCOUNTS: &str = "managedserviceaccounts";
+
+/// How many keys are queued before other tasks run: some milliseconds of work.
+const AT_ONCE: usize = 256;
 
 /// The syncer's state: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
@@ -51,7 +55,18 @@ pub(crate) struct Store {
     index: Mutex<CredentialIndex>,
     /// The namespaces with a permission for copies.
     granted: Mutex<BTreeSet<Namespace>>,
+    /// The namespaces whose watch may have to begin or end.
+    unfollowed: Mutex<BTreeSet<Namespace>>,
     reach: Notify,
+    everything: Notify,
+}
+
+/// What has changed about the Secrets to watch.
+pub(crate) struct ReachChange {
+    /// All names by which tokens are watched, if they have changed.
+    pub(crate) names: Option<BTreeSet<AccountName>>,
+    /// Namespaces, with whether copies there are watched.
+    pub(crate) namespaces: BTreeMap<Namespace, bool>,
 }
 
 impl Store {
@@ -70,7 +85,9 @@ impl Store {
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
             granted: Mutex::default(),
+            unfollowed: Mutex::default(),
             reach: Notify::new(),
+            everything: Notify::new(),
             host,
         })
     }
@@ -81,14 +98,33 @@ impl Store {
         change(&fleet, &mut self.index.lock())
     }
 
-    /// More is known now, so that absences count: queues everything.
+    /// More is known now, so that absences count: [`Self::queue`] queues everything.
     pub(crate) fn queue_everything(&self) {
         if self.host.is_working() {
+            self.change(|fleet, index| index.reach_all(fleet));
             self.reach_again();
-            let (places, accounts) =
-                self.change(|fleet, index| (index.places(fleet), index.accounts().collect::<Vec<_>>()));
-            self.queue_copies(&self.fleet.read(), places);
-            self.accounts.add_all(accounts);
+            self.everything.notify_one();
+        }
+    }
+
+    /// Queues everything whenever it must be, and lets other tasks run in between: a hub has tens of thousands of copies.
+    pub(crate) async fn queue(&self) {
+        loop {
+            self.everything.notified().await;
+            let namespaces = self.change(|fleet, index| index.namespaces(fleet));
+            for namespace in namespaces {
+                let places: Vec<_> =
+                    self.change(|fleet, index| index.places_in(fleet, &namespace)).into_iter().collect();
+                for places in places.chunks(AT_ONCE) {
+                    self.queue_copies(&self.fleet.read(), places.iter().cloned());
+                    yield_now().await;
+                }
+            }
+            let accounts: Vec<_> = self.change(|_, index| index.accounts().collect());
+            for accounts in accounts.chunks(AT_ONCE) {
+                self.accounts.add_all(accounts.iter().cloned());
+                yield_now().await;
+            }
         }
     }
 
@@ -99,8 +135,8 @@ impl Store {
                 self.copies.resume(namespace);
             }
         }
-        self.reach_again();
         let (places, accounts) = self.index.lock().concerned(fleet, touched);
+        self.reach_again();
         self.queue_copies(fleet, places);
         self.queue_copies(fleet, self.tally.concerned(touched));
         self.accounts.add_all(accounts);
@@ -120,9 +156,19 @@ impl Store {
         }
     }
 
+    /// Records an account. Nothing is kept of one that does not opt in, unless it has our condition or a copy is left to
+    /// report on: whoever may write in the namespace of a cluster can create many.
     pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
+        let is_kept = account.asks || account.has_our_condition() || self.index.lock().has_copy_of(&key);
+        if !is_kept {
+            if self.index.lock().account(&key).is_some() {
+                self.delete_account(key);
+            }
+            return;
+        }
         let places = self.change(|fleet, index| {
             let changed = index.apply_account(key.clone(), account);
+            self.follow_account(fleet, index, &key);
             if changed { index.places_of(fleet, &key) } else { Vec::new() }
         });
         self.account_changed(key, places);
@@ -142,9 +188,17 @@ impl Store {
     pub(crate) fn delete_account(&self, key: AccountKey) {
         let places = self.change(|fleet, index| {
             index.delete_account(&key);
+            self.follow_account(fleet, index, &key);
             index.places_of(fleet, &key)
         });
         self.account_changed(key, places);
+    }
+
+    /// Before the process works, the reach is unknown, and afterwards complete.
+    fn follow_account(&self, fleet: &Fleet, index: &mut CredentialIndex, key: &AccountKey) {
+        if self.host.is_working() {
+            index.reach_cluster(fleet, &key.cluster);
+        }
     }
 
     fn account_changed(&self, key: AccountKey, places: Vec<SecretKey>) {
@@ -182,8 +236,16 @@ impl Store {
 
     /// Records that the list of the sources is complete: of all, or of one name.
     pub(crate) fn sources_listed(&self, account: Option<AccountName>) {
-        if self.change(|_, index| index.sources_listed(account)) {
-            self.queue_everything();
+        let (is_new, knows_accounts) =
+            self.change(|_, index| (index.sources_listed(account.clone()), index.knows_accounts()));
+        match account {
+            _ if !is_new => {}
+            // Reports of accounts follow from their copies.
+            Some(account) if knows_accounts => {
+                let places = self.change(|fleet, index| index.places_named(fleet, &account));
+                self.queue_copies(&self.fleet.read(), places);
+            }
+            Some(_) | None => self.queue_everything(),
         }
     }
 
@@ -237,8 +299,8 @@ impl Store {
     fn gone(&self, place: SecretKey) {
         self.forget(&place, None);
         self.host.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
+        self.follow_namespace(&place.namespace);
         self.queue_copies(&self.fleet.read(), [place]);
-        self.reach_again();
     }
 
     /// Records that the list of the copies is complete, at this resourceVersion: of all, or of one namespace.
@@ -246,8 +308,15 @@ impl Store {
         for place in self.memory.end_list(namespace.as_ref(), version) {
             self.gone(place);
         }
-        if self.change(|_, index| index.copies_listed(namespace)) {
-            self.queue_everything();
+        if !self.change(|_, index| index.copies_listed(namespace.clone())) {
+            return;
+        }
+        match namespace {
+            Some(namespace) => {
+                let places = self.change(|fleet, index| index.places_in(fleet, &namespace));
+                self.queue_copies(&self.fleet.read(), places);
+            }
+            None => self.queue_everything(),
         }
     }
 
@@ -328,8 +397,8 @@ impl Store {
         if self.change(|_, index| index.permit_copies(&namespace)) {
             self.permission_changed(&namespace);
         }
-        if self.granted.lock().insert(namespace) {
-            self.reach_again();
+        if self.granted.lock().insert(namespace.clone()) {
+            self.follow_namespace(&namespace);
         }
     }
 
@@ -339,7 +408,7 @@ impl Store {
         if self.change(|_, index| index.forbid_copies(namespace)) {
             self.permission_changed(namespace);
         }
-        self.reach_again();
+        self.follow_namespace(namespace);
     }
 
     /// Queues the copies in a namespace, and the accounts that report on them.
@@ -350,19 +419,26 @@ impl Store {
         self.accounts.add_all(accounts);
     }
 
-    /// The names by which tokens are watched, and the namespaces in which copies are watched: those with a permission,
-    /// and those watched so far that still have copies.
-    pub(crate) fn reach<'a>(
-        &self,
-        watched: impl Iterator<Item = &'a Namespace>,
-    ) -> (BTreeSet<AccountName>, BTreeSet<Namespace>) {
-        let fleet = self.fleet.read();
+    /// What has changed since the last call about the names by which tokens are watched, and about the namespaces in
+    /// which copies are watched: those with a permission, and those watched so far that still have copies.
+    pub(crate) fn reach(&self, is_watched: impl Fn(&Namespace) -> bool) -> ReachChange {
         let mut index = self.index.lock();
-        // Until the last copy is gone, its deletion must be observed.
-        let left = watched.filter(|namespace| index.has_copies(namespace)).cloned();
-        let mut namespaces = self.granted.lock().clone();
-        namespaces.extend(left);
-        (index.token_names(&fleet), namespaces)
+        let names = index.changed_token_names().map(|changed| changed.names.clone());
+        let granted = self.granted.lock();
+        let mut unfollowed = self.unfollowed.lock();
+        let mut namespaces = BTreeMap::new();
+        let mut leaving = BTreeSet::new();
+        for namespace in std::mem::take(&mut *unfollowed) {
+            let is_granted = granted.contains(&namespace);
+            // Until the last copy is gone, its deletion must be observed.
+            let is_leaving = !is_granted && is_watched(&namespace) && index.has_copies(&namespace);
+            if is_leaving {
+                leaving.insert(namespace.clone());
+            }
+            namespaces.insert(namespace, is_granted || is_leaving);
+        }
+        *unfollowed = leaving;
+        ReachChange { names, namespaces }
     }
 
     /// Whether a namespace seems to have been deleted, as far as a copy there shows: both its profile and the
@@ -380,12 +456,20 @@ impl Store {
             index.set_made(place, None);
         });
         self.memory.gone(place);
-        self.reach_again();
+        self.follow_namespace(&place.namespace);
     }
 
     /// Waits until [`Self::reach`] may have changed.
     pub(crate) async fn reach_changed(&self) {
         self.reach.notified().await;
+    }
+
+    /// Notifies that the copies in a namespace may have to be watched, or no longer.
+    fn follow_namespace(&self, namespace: &Namespace) {
+        if self.access != SecretAccess::Cluster {
+            self.unfollowed.lock().insert(namespace.clone());
+            self.reach_again();
+        }
     }
 
     /// Notifies that the Secrets to watch may have changed.

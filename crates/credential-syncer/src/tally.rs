@@ -1,8 +1,10 @@
 //! Counts copies and the reasons why others are missing, and finds the earliest expiry.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use hub_api::names::{AccountKey, SecretKey};
+use hub_api::names::{AccountKey, Namespace, SecretKey};
+use hub_api::text::Text;
+use hub_core::credential::places::Places;
 use hub_core::credential::state::State;
 use hub_core::fleet::Touched;
 use hub_runtime::metrics::Metrics;
@@ -17,7 +19,7 @@ pub(crate) struct Tally {
 
 #[derive(Default)]
 struct Counted {
-    places: HashMap<SecretKey, CountedPlace>,
+    places: Places<CountedPlace>,
     /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
 }
@@ -38,12 +40,18 @@ impl Tally {
     /// known only here.
     pub(crate) fn concerned(&self, touched: &Touched) -> Vec<SecretKey> {
         let counted = self.counted.lock();
-        let concerns = |(key, place): &(&SecretKey, &CountedPlace)| match touched {
-            Touched::Nothing => false,
-            Touched::Cluster(cluster) => place.states.iter().any(|(account, _)| account.cluster == *cluster),
-            Touched::Namespaces(namespaces) => namespaces.contains(&key.namespace),
-        };
-        counted.places.iter().filter(concerns).map(|(key, _)| key.clone()).collect()
+        match touched {
+            Touched::Nothing => Vec::new(),
+            Touched::Cluster(cluster) => counted.places.of_cluster(cluster).collect(),
+            Touched::Namespaces(namespaces) => {
+                let place = |namespace: &Namespace, name: &Text| SecretKey {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                };
+                let names = |it| counted.places.in_namespace(it).map(move |(name, _)| place(it, name));
+                namespaces.iter().flat_map(names).collect()
+            }
+        }
     }
 
     /// Records the states of the copies with one name in a namespace; returns the accounts whose state has changed.
@@ -83,7 +91,10 @@ impl Tally {
 impl Counted {
     fn keep(&mut self, place: &SecretKey, now: CountedPlace) {
         if now != CountedPlace::default() {
-            self.places.insert(place.clone(), now);
+            self.places.change(place, |known| {
+                *known = now;
+                true
+            });
         }
     }
 

@@ -16,7 +16,7 @@ use hub_runtime::watch::{LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::settings::SecretAccess;
-use crate::store::Store;
+use crate::store::{ReachChange, Store};
 
 /// Watches the sources of copies. An addon that is not installed must not delay other controllers of the process, so
 /// the kinds of managed-serviceaccount are optional: until they are listed, copies are kept.
@@ -28,6 +28,8 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.spawn("the versions of clusterprofiles", async move {
         served.follow(|| this.queue_everything()).await;
     });
+    let this = Arc::clone(store);
+    watches.spawn("the queue of all copies", async move { this.queue().await });
     match &store.access {
         SecretAccess::Cluster => {
             watches.watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
@@ -58,9 +60,21 @@ async fn follow(store: Arc<Store>, watches: Watches) {
     let mut copies_in = BTreeMap::<Namespace, HeldWatch>::new();
     loop {
         store.reach_changed().await;
-        let (accounts, namespaces) = store.reach(copies_in.keys());
-        tokens_of.retain(|account, _| accounts.contains(account));
-        for account in accounts {
+        let ReachChange { names, namespaces } = store.reach(|namespace| copies_in.contains_key(namespace));
+        let watches_before = tokens_of.len() + copies_in.len();
+        if let Some(names) = &names {
+            tokens_of.retain(|account, _| names.contains(account));
+        }
+        copies_in.retain(|namespace, _| namespaces.get(namespace) != Some(&false));
+        if tokens_of.len() + copies_in.len() < watches_before {
+            store.change(|_, index| {
+                index.keep_listed(
+                    |account| tokens_of.contains_key(account),
+                    |namespace| copies_in.contains_key(namespace),
+                );
+            });
+        }
+        for account in names.into_iter().flatten() {
             tokens_of.entry(account).or_insert_with_key(|account| {
                 // What an earlier watch has shown does not count for this one.
                 store.change(|_, index| index.forget_sources(account));
@@ -68,20 +82,13 @@ async fn follow(store: Arc<Store>, watches: Watches) {
                 watches.watch_while_held(None, tokens().named(account.as_str()).late(), sink)
             });
         }
-        copies_in.retain(|namespace, _| namespaces.contains(namespace));
-        for namespace in namespaces {
+        for (namespace, _) in namespaces.into_iter().filter(|(_, is_watched)| *is_watched) {
             copies_in.entry(namespace).or_insert_with_key(|namespace| {
                 store.change(|_, index| index.forget_copies(namespace));
                 let sink = CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
                 watches.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
             });
         }
-        store.change(|_, index| {
-            index.keep_listed(
-                |account| tokens_of.contains_key(account),
-                |namespace| copies_in.contains_key(namespace),
-            );
-        });
     }
 }
 

@@ -86,8 +86,13 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
 /// A client with this configuration.
 ///
 /// It consists of the layers of kube's own client, whose connector has no keepalive and cannot be replaced.
-pub fn client(config: Config) -> Result<Client, ConnectError> {
-    layered(config, connector(), Connections::new(PATIENCE)).map_err(ConnectError::Client)
+/// An exec plugin in the kubeconfig runs now for the first token, as long as it likes. It has a thread of its own, so that
+/// probes get a response meanwhile; kube runs it for later tokens in the same way.
+pub async fn client(config: Config) -> Result<Client, ConnectError> {
+    let client = move || layered(config, connector(), Connections::new(PATIENCE));
+    let built = tokio::task::spawn_blocking(client).await;
+    let built = built.unwrap_or_else(|error| Err(kube::Error::Service(error.into())));
+    built.map_err(ConnectError::Client)
 }
 
 fn layered<C>(config: Config, tcp: C, connections: Connections) -> kube::Result<Client>
@@ -214,7 +219,7 @@ mod tests {
                 }
             });
             let request = http::Request::get("/").body(Vec::new()).unwrap();
-            let response = client(config).unwrap().request_text(request).await;
+            let response = client(config).await.unwrap().request_text(request).await;
             server.abort();
             response
         };
@@ -224,6 +229,25 @@ mod tests {
             matches!(refused, kube::Error::Api(status) if status.code == 429),
             "the queue of a controller retries"
         );
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_while_an_exec_plugin_gets_the_first_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("released");
+        let response = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}"#;
+        // It gives up after some time, so that the test fails instead of waiting for ever.
+        let script = format!(
+            "for i in $(seq 600); do [ -e \"$0\" ] && echo '{response}' && exit; sleep 0.05; done; exit 1"
+        );
+        let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        config.auth_info = serde_json::from_value(serde_json::json!({ "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script, path],
+        } }))
+        .unwrap();
+        let release = async { std::fs::write(&path, "").unwrap() };
+        let (client, ()) = tokio::join!(client(config), release);
+        assert!(client.is_ok());
     }
 
     /// The timers of this process's connections between two ports, from the kernel: `02` is keepalive.

@@ -40,7 +40,7 @@ pub enum CrdsError {
 pub async fn crds(args: &CrdsArgs) -> Result<String, CrdsError> {
     let profile = crds::cluster_profile(args.cluster_profile_lists.into());
     if args.create_missing {
-        let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?)?;
+        let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
         return create_missing(client, &profile).await;
     }
     crds::all().into_iter().try_fold(String::new(), |text, crd| {

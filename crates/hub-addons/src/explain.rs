@@ -29,7 +29,7 @@ pub async fn explain(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
     if args.working.is_empty() {
         return run(&Command::Explain(args.explain), args.kubeconfig.as_deref()).await;
     }
-    let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?)?;
+    let client = connect::client(connect::config(args.kubeconfig.as_deref()).await?).await?;
     let report = working::look(&client, &args.working).await;
     write!(io::stdout().lock(), "{report}").map_err(CommandError::Print)?;
     if report.works() {
@@ -44,7 +44,7 @@ pub async fn run(command: &Command, kubeconfig: Option<&Path>) -> Result<ExitCod
     let mut config = connect::config(kubeconfig).await?;
     // As kubectl does, for a person who waits, after a response such as "storage is (re)initializing".
     config.default_retry = true;
-    let client = connect::client(config)?;
+    let client = connect::client(config).await?;
     let hub = Hub::new(client, kubeconfig.map(Path::to_owned));
     // Colours only on a terminal, and not with NO_COLOR.
     let mut out = anstream::AutoStream::auto(io::stdout());

@@ -97,7 +97,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
     let access_settings = args.consumer_access(namespace).filter(|_| is_on(consumer_access::GATE));
     let candidate = Candidate { namespace: namespace.clone(), identity: identity() };
-    let client = connect::client(config)?;
+    let client = connect::client(config).await?;
     if let Some(address) =
         args.metrics.metrics_bind_address.0.as_ref().filter(|_| args.metrics.metrics_secure)
     {

@@ -38,7 +38,10 @@ pub fn concerned(fleet: &Fleet, touched: &Touched, profiles: &impl KnownProfiles
         Touched::Namespaces(namespaces) => {
             let keys = namespaces.iter().flat_map(|namespace| {
                 let key = |cluster| ProfileKey { namespace: namespace.clone(), cluster };
-                let possible = fleet.cluster_names().cloned().map(key).filter(may_have_to_exist);
+                let granted = grant::clusters_of(fleet, namespace);
+                let others = fleet.cluster_names().filter(|cluster| !granted.contains(cluster));
+                let pending = others.cloned().map(key).filter(|key| profiles.is_pending(key));
+                let possible = granted.iter().map(|cluster| key((*cluster).clone())).chain(pending);
                 possible.chain(profiles.clusters_in(namespace).into_iter().map(key)).collect::<Vec<_>>()
             });
             keys.collect()

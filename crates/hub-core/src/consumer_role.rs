@@ -185,6 +185,7 @@ impl ConsumerRole {
         let is_offered = match scope {
             Scope::EveryGrantedNamespace => !settings.require_namespaces,
             Scope::Only { namespaces, .. } => namespaces.contains(&self.namespace),
+            Scope::TooLong => false,
         };
         let is_protected = || settings.protected.protection(fleet, &self.namespace).is_some();
         if !is_offered || !account::can_have_copies(key) || is_protected() {

@@ -17,6 +17,7 @@ use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
+use crate::candidates::Candidates;
 use crate::note::{Note, Reason};
 use crate::selector::ClusterSelector;
 
@@ -231,6 +232,7 @@ pub struct Fleet {
     clusters: BTreeMap<ClusterName, ObservedCluster>,
     sets: BTreeMap<ClusterSetName, ObservedClusterSet>,
     bindings: BTreeMap<Namespace, BTreeMap<ClusterSetName, ObservedBinding>>,
+    candidates: Candidates,
 }
 
 impl Fleet {
@@ -281,21 +283,37 @@ impl Fleet {
         self.bindings.keys()
     }
 
+    /// The clusters that bindings of a namespace may grant, at least: as far as names and selectors show. A cluster that
+    /// several bindings select occurs several times.
+    pub(crate) fn candidates_in(&self, namespace: &Namespace) -> impl Iterator<Item = &ClusterName> {
+        self.bindings_in(namespace).flat_map(|(name, _)| {
+            let members = self.set(name).map(|set| self.candidates.members(name, set, &self.clusters));
+            members.into_iter().flatten()
+        })
+    }
+
+    /// The namespaces that may be granted a cluster, at least: as far as names and selectors show. A namespace in which
+    /// several bindings select the cluster occurs several times.
+    pub(crate) fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
+        let selecting = self.cluster(cluster).map(|cluster| self.candidates.selecting(cluster, &self.sets));
+        selecting.into_iter().flatten().flat_map(|set| self.candidates.bound(set))
+    }
+
     /// Adds or replaces a ManagedCluster.
     pub fn apply_cluster(&mut self, name: ClusterName, cluster: ObservedCluster) -> Touched {
         if self.clusters.get(&name) == Some(&cluster) {
             return Touched::Nothing;
         }
-        self.clusters.insert(name.clone(), cluster);
+        let before = self.clusters.insert(name.clone(), cluster);
+        self.candidates.cluster_changed(&name, before.as_ref(), self.clusters.get(&name), &self.sets);
         Touched::Cluster(name)
     }
 
     /// Removes a ManagedCluster.
     pub fn delete_cluster(&mut self, name: &ClusterName) -> Touched {
-        match self.clusters.remove(name) {
-            Some(_) => Touched::Cluster(name.clone()),
-            None => Touched::Nothing,
-        }
+        let Some(before) = self.clusters.remove(name) else { return Touched::Nothing };
+        self.candidates.cluster_changed(name, Some(&before), None, &self.sets);
+        Touched::Cluster(name.clone())
     }
 
     /// Adds or replaces a ManagedClusterSet.
@@ -304,16 +322,18 @@ impl Fleet {
             return Touched::Nothing;
         }
         let touched = self.namespaces_bound_to(&name);
+        self.candidates.set_changed(&name, Some(&set), &self.clusters);
         self.sets.insert(name, set);
         touched
     }
 
     /// Removes a ManagedClusterSet.
     pub fn delete_set(&mut self, name: &ClusterSetName) -> Touched {
-        match self.sets.remove(name) {
-            Some(_) => self.namespaces_bound_to(name),
-            None => Touched::Nothing,
+        if self.sets.remove(name).is_none() {
+            return Touched::Nothing;
         }
+        self.candidates.set_changed(name, None, &self.clusters);
+        self.namespaces_bound_to(name)
     }
 
     /// Adds or replaces a ManagedClusterSetBinding.
@@ -327,6 +347,7 @@ impl Fleet {
         if bindings.get(&name) == Some(&binding) {
             return Touched::Nothing;
         }
+        self.candidates.bind(&namespace, &name);
         bindings.insert(name, binding);
         Touched::Namespaces(BTreeSet::from([namespace]))
     }
@@ -340,12 +361,12 @@ impl Fleet {
         if bindings.is_empty() {
             self.bindings.remove(namespace);
         }
+        self.candidates.unbind(namespace, name);
         Touched::Namespaces(BTreeSet::from([namespace.clone()]))
     }
 
     fn namespaces_bound_to(&self, set: &ClusterSetName) -> Touched {
-        let bound = self.bindings.iter().filter(|(_, bindings)| bindings.contains_key(set));
-        let namespaces: BTreeSet<_> = bound.map(|(namespace, _)| namespace.clone()).collect();
+        let namespaces: BTreeSet<_> = self.candidates.bound(set).cloned().collect();
         if namespaces.is_empty() { Touched::Nothing } else { Touched::Namespaces(namespaces) }
     }
 }

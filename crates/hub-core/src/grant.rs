@@ -8,9 +8,10 @@
 //! deleted because of it. It is unknown only where it matters: a cluster that another binding grants is granted, and
 //! one that a readable part excludes is refused.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use hub_api::names::{ClusterSetName, Namespace, ProfileKey};
+use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
 
@@ -101,6 +102,31 @@ pub fn decide(fleet: &Fleet, key: &ProfileKey) -> Grant {
         (Grant::Unknown, _) | (_, Verdict::Doubtful(_)) => Grant::Unknown,
         (Grant::Refused, Verdict::Refused(_)) => Grant::Refused,
     })
+}
+
+/// Whether `namespace` is granted `cluster`, or may be.
+#[must_use]
+pub fn is_possible(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) -> bool {
+    let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+    decide(fleet, &key) != Grant::Refused
+}
+
+/// The namespaces that are granted a cluster, or may be. Visits no others.
+#[must_use]
+pub fn namespaces_of<'a>(fleet: &'a Fleet, cluster: &ClusterName) -> BTreeSet<&'a Namespace> {
+    fleet.candidates_for(cluster).filter(|namespace| is_possible(fleet, namespace, cluster)).collect()
+}
+
+/// The clusters that are granted to a namespace, or may be. Visits no others.
+#[must_use]
+pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a ClusterName> {
+    fleet.candidates_in(namespace).filter(|cluster| is_possible(fleet, namespace, cluster)).collect()
+}
+
+/// Whether any namespace is granted a cluster, or may be.
+#[must_use]
+pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {
+    fleet.candidates_for(cluster).any(|namespace| is_possible(fleet, namespace, cluster))
 }
 
 /// The decision of each binding of the namespace about the cluster.

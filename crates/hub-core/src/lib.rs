@@ -21,6 +21,7 @@
 //!     see or reach a cluster.
 
 pub mod access;
+mod candidates;
 pub mod concerned;
 pub mod consumer_access;
 pub mod consumer_role;

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, AccountName, ClusterName, ProfileKey};
+use hub_api::names::{AccountKey, AccountName, ClusterName};
 
 use crate::fleet::Fleet;
-use crate::grant::{self, Grant};
+use crate::grant;
 
 /// The maximum number of names per cluster.
 pub const MAX_OF_A_CLUSTER: usize = 50;
@@ -28,30 +28,33 @@ pub struct TokenNames {
 /// The names of these accounts, which opt in to copies and are sorted.
 #[must_use]
 pub fn token_names<'a>(fleet: &Fleet, accounts: impl IntoIterator<Item = &'a AccountKey>) -> TokenNames {
+    let mut granted = BTreeMap::<&ClusterName, bool>::new();
+    within_limits(accounts.into_iter().filter_map(|AccountKey { cluster, account }| {
+        let is_granted = granted.entry(cluster).or_insert_with(|| grant::is_anywhere(fleet, cluster));
+        is_granted.then_some((cluster, account))
+    }))
+}
+
+/// The names of these accounts of granted clusters, in order.
+pub(crate) fn within_limits<'a>(
+    accounts: impl Iterator<Item = (&'a ClusterName, &'a AccountName)>,
+) -> TokenNames {
     let mut result = TokenNames::default();
-    let mut granted: BTreeMap<&ClusterName, (bool, usize)> = BTreeMap::new();
-    for key in accounts {
-        let (is_granted, count) =
-            granted.entry(&key.cluster).or_insert_with(|| (may_be_granted(fleet, &key.cluster), 0));
-        if !*is_granted || result.names.contains(&key.account) {
+    let mut counts = BTreeMap::<&ClusterName, usize>::new();
+    for (cluster, account) in accounts {
+        if result.names.contains(account) {
             continue;
         }
+        let count = counts.entry(cluster).or_default();
         if *count < MAX_OF_A_CLUSTER && result.names.len() < MAX {
             *count += 1;
-            result.names.insert(key.account.clone());
+            result.names.insert(account.clone());
         } else {
-            result.left_out.insert(key.clone());
+            let left_out = AccountKey { cluster: cluster.clone(), account: account.clone() };
+            result.left_out.insert(left_out);
         }
     }
     // A name that another cluster has contributed is watched for all clusters.
     result.left_out.retain(|key| !result.names.contains(&key.account));
     result
-}
-
-/// Whether a cluster is granted, or may be granted, to any namespace.
-fn may_be_granted(fleet: &Fleet, cluster: &ClusterName) -> bool {
-    fleet.namespaces().any(|namespace| {
-        let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
-        grant::decide(fleet, &key) != Grant::Refused
-    })
 }

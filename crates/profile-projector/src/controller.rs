@@ -9,6 +9,7 @@ use hub_core::profile::{ObservedProfile, Share};
 use hub_core::project::{self, ProjectionSettings};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::process::Shared;
+use tokio::task::yield_now;
 
 /// The feature gate that starts the projector.
 pub const GATE: &str = "ClusterProfile";
@@ -41,23 +42,34 @@ impl Controller for Projector {
     }
 
     fn begin(&self) {
-        let fleet = self.shared.fleet.read();
-        let everywhere = Touched::Namespaces(fleet.namespaces().cloned().collect());
-        self.fleet_changed(&fleet, &everywhere);
+        // Other tasks run in between: a hub has tens of thousands of profiles.
+        let shared = self.shared.clone();
+        let namespaces: Vec<_> = shared.fleet.read().namespaces().cloned().collect();
+        self.shared.host.spawn_once("the first queue of profiles", async move {
+            for namespace in namespaces {
+                queue(&shared, &shared.fleet.read(), &Touched::Namespaces([namespace].into()));
+                yield_now().await;
+            }
+        });
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let profiles = &self.shared.profiles;
-        if let Touched::Namespaces(namespaces) = touched {
-            for namespace in namespaces {
-                profiles.resume(namespace);
-            }
+        queue(&self.shared, fleet, touched);
+    }
+}
+
+/// Queues the profiles that a change affects.
+fn queue(shared: &Shared, fleet: &Fleet, touched: &Touched) {
+    let profiles = &shared.profiles;
+    if let Touched::Namespaces(namespaces) = touched {
+        for namespace in namespaces {
+            profiles.resume(namespace);
         }
-        for key in concerned(fleet, touched, &**profiles) {
-            let exists = profiles.exists(&key);
-            let priority = Priority::of_profile(grant::decide(fleet, &key), exists);
-            profiles.enqueue(key, priority);
-        }
+    }
+    for key in concerned(fleet, touched, &**profiles) {
+        let exists = profiles.exists(&key);
+        let priority = Priority::of_profile(grant::decide(fleet, &key), exists);
+        profiles.enqueue(key, priority);
     }
 }
 

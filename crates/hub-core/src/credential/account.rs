@@ -15,6 +15,12 @@ use crate::consumer_access::COMPONENT;
 /// condition is absent: it would cost a write for every account of a hub.
 pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
 
+/// The maximum length of the annotation [`labels::SYNC_TO_NAMESPACES`], in bytes: some 250 of the longest names. Whoever
+/// may write in the namespace of a cluster chooses it, and a process keeps it for every account.
+pub const MAX_ANNOTATION: usize = 16 << 10;
+/// The maximum length of `status.conditions` as JSON text, in bytes. A condition's message has at most half of it.
+pub const MAX_CONDITIONS: usize = 64 << 10;
+
 /// A ManagedServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
@@ -63,6 +69,8 @@ pub enum Scope {
         /// Entries of the annotation that are not valid namespace names.
         invalid: BTreeSet<String>,
     },
+    /// No namespace: the annotation is longer than [`MAX_ANNOTATION`].
+    TooLong,
 }
 
 impl Scope {
@@ -77,6 +85,9 @@ impl Scope {
     #[must_use]
     pub fn read(annotation: Option<&str>) -> Self {
         let Some(annotation) = annotation else { return Self::EveryGrantedNamespace };
+        if annotation.len() > MAX_ANNOTATION {
+            return Self::TooLong;
+        }
         let entries = annotation.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         let (names, invalid): (Vec<&str>, Vec<&str>) = entries.partition(|entry| is_dns_label(entry));
         Self::Only {
@@ -93,11 +104,16 @@ impl Account {
         let status = account.status.as_ref();
         let token_secret = status.and_then(|status| status.token_secret_ref.as_ref());
         let conditions = status.map(|status| Value::from(status.conditions.clone()));
-        let state = AccountState {
-            token_secret: token_secret.map(|it| it.name.clone()).filter(|name| !name.is_empty()),
-            conditions: conditions.unwrap_or_default().to_string().into(),
+        let conditions = conditions.unwrap_or_default().to_string();
+        let name = token_secret.map(|it| it.name.clone()).filter(|name| !name.is_empty());
+        let state = if conditions.len() > MAX_CONDITIONS {
+            Err(format!("status.conditions are longer than {MAX_CONDITIONS} bytes"))
+        } else if name.as_ref().is_some_and(|name| !is_dns_subdomain(name)) {
+            Err("status.tokenSecretRef.name is not the name of a Secret".to_owned())
+        } else {
+            Ok(AccountState { token_secret: name, conditions: conditions.into() })
         };
-        Self::from_metadata(&account.metadata, Ok(state))
+        Self::from_metadata(&account.metadata, state)
     }
 
     /// A ManagedServiceAccount of which only the metadata is readable.
@@ -122,6 +138,13 @@ impl Account {
         }
     }
 
+    /// Whether its status has our condition.
+    #[must_use]
+    pub fn has_our_condition(&self) -> bool {
+        let is_ours = |condition: &Value| condition["type"] == CONDITION_SYNCED;
+        self.state.as_ref().is_ok_and(|state| state.conditions().iter().any(is_ours))
+    }
+
     /// Whether two readings differ only in the version and the messages of conditions: then no copy has to change.
     #[must_use]
     pub fn asks_the_same_as(&self, other: &Self) -> bool {
@@ -141,6 +164,8 @@ pub fn can_have_copies(key: &AccountKey) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -159,5 +184,23 @@ mod tests {
             };
             assert_eq!(Scope::read(Some(annotation)), only, "{annotation:?}");
         }
+        let most = format!("a,{}", "b".repeat(MAX_ANNOTATION - 2));
+        assert!(matches!(Scope::read(Some(&most)), Scope::Only { .. }));
+        assert_eq!(Scope::read(Some(&format!("{most},"))), Scope::TooLong);
+    }
+
+    #[test]
+    fn a_status_that_is_too_large_to_keep_is_unreadable_and_not_kept() {
+        let account = |status: Value| {
+            Account::read(
+                &serde_json::from_value(json!({ "metadata": {}, "spec": {}, "status": status })).unwrap(),
+            )
+        };
+        let conditions = |length| json!({ "conditions": [{ "type": "A", "message": "x".repeat(length) }] });
+        assert!(account(conditions(MAX_CONDITIONS / 2)).state.is_ok());
+        let refused = account(conditions(MAX_CONDITIONS)).state.unwrap_err();
+        assert!(refused.len() < 100, "{refused}");
+        let name = json!({ "tokenSecretRef": { "name": "x".repeat(1000), "lastRefreshTimestamp": "2026-01-01T00:00:00Z" } });
+        assert!(account(name).state.is_err());
     }
 }

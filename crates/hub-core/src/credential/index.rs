@@ -1,7 +1,6 @@
 //! The index of accounts, their tokens, the copies and the profiles that own them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels;
@@ -12,11 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::credential::account::Account;
 use crate::credential::copy::ObservedCopy;
+use crate::credential::places::Places;
+use crate::credential::reach::Reach;
 use crate::credential::source::TokenSource;
 use crate::fleet::{Fleet, Touched};
-use crate::grant::{self, Grant};
+use crate::grant;
 use crate::protected::ProtectedNamespaces;
-use crate::token_names::{TokenNames, token_names};
+use crate::token_names::TokenNames;
 
 /// Settings of the syncer.
 #[derive(Debug, Clone, Default)]
@@ -100,16 +101,24 @@ pub enum Refused {
     Delete,
 }
 
+type Accounts = BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>;
+
+/// The accounts of a cluster that opt in.
+fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
+    let accounts = accounts.get(cluster).into_iter().flatten();
+    accounts.filter(|(_, account)| account.asks).map(|(name, _)| name.clone()).collect()
+}
+
 /// The index. The [`Fleet`] has what decisions read of clusters, sets and bindings.
 #[derive(Debug, Default)]
 pub struct CredentialIndex {
     pub(super) settings: SyncSettings,
-    accounts: BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>,
+    accounts: Accounts,
     all_accounts: bool,
     sources: BTreeMap<AccountKey, TokenSource>,
     listed_sources: Listed<AccountName>,
-    left_out: BTreeSet<AccountKey>,
-    copies: BTreeMap<Namespace, BTreeMap<Text, Box<Slot>>>,
+    reach: Reach,
+    copies: Places<Box<Slot>>,
     listed_copies: Listed<Namespace>,
     /// The namespaces with copies where the permission for them has ended.
     unpermitted: BTreeSet<Namespace>,
@@ -223,7 +232,7 @@ impl CredentialIndex {
         self.unpermitted.retain(&copies);
         if let Listed::Of(these) = &mut self.listed_copies {
             these.retain(&copies);
-            let unwatched: Vec<_> = self.copies.keys().filter(|it| !copies(it)).cloned().collect();
+            let unwatched: Vec<_> = self.copies.namespaces().filter(|it| !copies(it)).cloned().collect();
             for namespace in &unwatched {
                 self.forget_observed(namespace);
             }
@@ -238,14 +247,10 @@ impl CredentialIndex {
 
     /// What this process created stays known: it may have to be deleted.
     fn forget_observed(&mut self, namespace: &Namespace) {
-        if let Some(slots) = self.copies.get_mut(namespace) {
-            slots.retain(|_, slot| {
-                slot.observed = None;
-                !slot.is_empty()
-            });
-            if slots.is_empty() {
-                self.copies.remove(namespace);
-            }
+        let place = |name: &Text| SecretKey { namespace: namespace.clone(), name: name.clone() };
+        let places: Vec<_> = self.copies.in_namespace(namespace).map(|(name, _)| place(name)).collect();
+        for place in places {
+            self.change_slot(&place, |slot| slot.observed = None);
         }
     }
 
@@ -273,19 +278,25 @@ impl CredentialIndex {
     /// Whether any copy is known in a namespace.
     #[must_use]
     pub fn has_copies(&self, namespace: &Namespace) -> bool {
-        let slots = self.copies.get(namespace);
-        slots.is_some_and(|slots| slots.values().any(|slot| slot.observed.is_some() || slot.made.is_some()))
+        let mut slots = self.copies.in_namespace(namespace);
+        slots.any(|(_, slot)| slot.observed.is_some() || slot.made.is_some())
     }
 
     /// The Secrets at the places of copies in a namespace, by name.
     pub fn copies_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &ObservedCopy)> {
-        let slots = self.copies.get(namespace).into_iter().flatten();
+        let slots = self.copies.in_namespace(namespace);
         slots.filter_map(|(name, slot)| Some((name, slot.observed.as_ref()?)))
+    }
+
+    /// Whether any Secret is known at a place of copies of an account.
+    #[must_use]
+    pub fn has_copy_of(&self, account: &AccountKey) -> bool {
+        self.copies.namespaces_with(&account.copy_name()).next().is_some()
     }
 
     /// The namespaces with Secrets at the places of copies.
     pub fn namespaces_of_copies(&self) -> impl Iterator<Item = &Namespace> {
-        self.copies.keys()
+        self.copies.namespaces()
     }
 
     /// The token of an account, as its agent reported it.
@@ -294,19 +305,32 @@ impl CredentialIndex {
         self.sources.get(key)
     }
 
-    /// The names by which tokens are watched, if not all are; records the accounts that are left out.
-    pub fn token_names(&mut self, fleet: &Fleet) -> BTreeSet<AccountName> {
-        let asks = |key: &AccountKey| self.account(key).is_some_and(|account| account.asks);
-        let asking: Vec<_> = self.accounts().filter(asks).collect();
-        let TokenNames { names, left_out } = token_names(fleet, &asking);
-        self.left_out = left_out;
-        names
+    /// The names by which tokens are watched, if not all are, and if they have changed since the last call.
+    pub fn changed_token_names(&mut self) -> Option<&TokenNames> {
+        self.reach.changed_names()
+    }
+
+    /// Updates the reach of every cluster with accounts.
+    pub fn reach_all(&mut self, fleet: &Fleet) {
+        let clusters: Vec<_> = self.accounts.keys().cloned().collect();
+        clusters.iter().for_each(|cluster| self.reach_cluster(fleet, cluster));
+    }
+
+    /// Updates the reach of a cluster, whose accounts or grants have changed.
+    pub fn reach_cluster(&mut self, fleet: &Fleet, cluster: &ClusterName) {
+        let accounts = asking(&self.accounts, cluster);
+        let namespaces = if accounts.is_empty() {
+            BTreeSet::new()
+        } else {
+            grant::namespaces_of(fleet, cluster).into_iter().cloned().collect()
+        };
+        self.reach.set_cluster(cluster, accounts, namespaces);
     }
 
     /// Whether tokens of this account's name are not watched because there are too many names.
     #[must_use]
     pub fn is_left_out(&self, key: &AccountKey) -> bool {
-        self.left_out.contains(key)
+        self.reach.is_left_out(key)
     }
 
     /// The account of that name.
@@ -357,27 +381,24 @@ impl CredentialIndex {
     /// The namespaces in which the API server refuses to delete the copy of an account.
     pub fn undeletable(&self, account: &AccountKey) -> impl Iterator<Item = &Namespace> {
         let name = account.copy_name();
-        let is_refused = move |slots: &BTreeMap<Text, Box<Slot>>| {
-            slots.get(&*name).is_some_and(|slot| slot.refused == Some(Refused::Delete))
-        };
-        self.copies.iter().filter(move |(_, slots)| is_refused(slots)).map(|(namespace, _)| namespace)
+        let namespaces = self.copies.namespaces_with(&name);
+        let name = Text::from(name);
+        namespaces.filter(move |namespace| {
+            let place = SecretKey { namespace: (*namespace).clone(), name: name.clone() };
+            self.refused(&place) == Some(Refused::Delete)
+        })
     }
 
     fn slot(&self, key: &SecretKey) -> Option<&Slot> {
-        self.copies.get(&key.namespace)?.get(&key.name).map(Box::as_ref)
+        self.copies.get(key).map(Box::as_ref)
     }
 
     /// Updates what is known about a place, and forgets the place if nothing is.
     fn change_slot(&mut self, key: &SecretKey, change: impl FnOnce(&mut Slot)) {
-        let slots = self.copies.entry(key.namespace.clone()).or_default();
-        let slot = slots.entry(key.name.clone()).or_default();
-        change(slot);
-        if slot.is_empty() {
-            slots.remove(&key.name);
-            if slots.is_empty() {
-                self.copies.remove(&key.namespace);
-            }
-        }
+        self.copies.change(key, |slot| {
+            change(slot);
+            !slot.is_empty()
+        });
     }
 
     /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly as we create
@@ -498,9 +519,8 @@ impl CredentialIndex {
     pub fn places_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
         let name = Text::from(key.copy_name());
         let place = |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
-        let granted = fleet.namespaces().filter(|namespace| is_granted(fleet, namespace, &key.cluster));
-        let there = self.copies.iter().filter(|(_, copies)| copies.contains_key(&name));
-        granted.chain(there.map(|(namespace, _)| namespace)).map(place).collect()
+        let granted = grant::namespaces_of(fleet, &key.cluster);
+        granted.into_iter().chain(self.copies.namespaces_with(&name)).map(place).collect()
     }
 
     /// The places, existing or wanted, of the accounts of a cluster in a namespace; and possibly some of another
@@ -508,70 +528,92 @@ impl CredentialIndex {
     #[must_use]
     pub fn places_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
         let place = |name: Text| SecretKey { namespace: key.namespace.clone(), name };
-        let mut places = BTreeSet::new();
-        let is_granted = |cluster: &ClusterName| is_granted(fleet, &key.namespace, cluster);
+        let is_granted = |cluster: &ClusterName| grant::is_possible(fleet, &key.namespace, cluster);
         let itself = is_granted(&key.cluster);
-        for account in self.accounts.get(&key.cluster).into_iter().flat_map(BTreeMap::keys) {
-            let named = AccountKey { cluster: key.cluster.clone(), account: account.clone() };
-            let name = named.copy_name();
-            // A cluster that is no longer granted makes room for another cluster's account with the same copy name.
-            if itself || self.accounts_named(&name).any(|other| is_granted(&other.cluster)) {
-                places.insert(place(name.into()));
-            }
-        }
-        if let Some(copies) = self.copies.get(&key.namespace) {
-            let prefix = format!("{}-", key.cluster);
-            let from = copies.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
-            let there = from.take_while(|(name, _)| name.starts_with(&prefix));
-            places.extend(there.map(|(name, _)| place(name.clone())));
-        }
-        places
+        let names = self.accounts_of(&key.cluster).map(|account| account.copy_name());
+        // A cluster that is no longer granted makes room for another cluster's account with the same copy name.
+        let wanted =
+            names.filter(|name| itself || self.accounts_named(name).any(|other| is_granted(&other.cluster)));
+        let there = self.copies.of_cluster_in(&key.namespace, &key.cluster).cloned();
+        wanted.map(Text::from).chain(there).map(place).collect()
     }
 
-    /// The copies that a change of the fleet affects, and the accounts whose report may change.
-    #[must_use]
-    pub fn concerned(&self, fleet: &Fleet, touched: &Touched) -> (BTreeSet<SecretKey>, Vec<AccountKey>) {
+    /// The copies that a change of the fleet affects, and the accounts whose report may change. Updates the reach.
+    pub fn concerned(
+        &mut self,
+        fleet: &Fleet,
+        touched: &Touched,
+    ) -> (BTreeSet<SecretKey>, BTreeSet<AccountKey>) {
         match touched {
-            Touched::Nothing => (BTreeSet::new(), Vec::new()),
+            Touched::Nothing => (BTreeSet::new(), BTreeSet::new()),
             Touched::Cluster(cluster) => {
+                self.reach_cluster(fleet, cluster);
                 // The namespace of a cluster is protected as long as the cluster exists.
-                let own = self.places_in(fleet, &Namespace::from(cluster.as_str()));
-                let at = |namespace: &Namespace| {
-                    self.places_at(
-                        fleet,
-                        &ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() },
-                    )
-                };
-                let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.keys()).collect();
-                let key =
-                    |account: &AccountName| AccountKey { cluster: cluster.clone(), account: account.clone() };
-                let accounts = self.accounts_on(cluster).map(|(account, _)| key(account)).collect();
-                (namespaces.into_iter().flat_map(at).chain(own).collect(), accounts)
+                let mut places = self.places_in(fleet, &Namespace::from(cluster.as_str()));
+                places.extend(self.copies.of_cluster(cluster));
+                for account in self.accounts_of(cluster) {
+                    let name = account.copy_name();
+                    let namespaces = self.accounts_named(&name).map(|it| it.cluster);
+                    let namespaces = namespaces.flat_map(|it| grant::namespaces_of(fleet, &it));
+                    let name = Text::from(name.as_str());
+                    let place = |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };
+                    places.extend(namespaces.map(place));
+                }
+                (places, self.accounts_of(cluster).collect())
             }
-            Touched::Namespaces(namespaces) => (
-                namespaces.iter().flat_map(|it| self.places_in(fleet, it)).collect(),
-                self.accounts().collect(),
-            ),
+            Touched::Namespaces(namespaces) => {
+                let places = namespaces.iter().flat_map(|it| self.places_in(fleet, it)).collect();
+                let mut clusters = BTreeSet::new();
+                for namespace in namespaces {
+                    let granted = grant::clusters_of(fleet, namespace);
+                    let before: Vec<_> = self.reach.clusters_in(namespace).cloned().collect();
+                    let with_accounts = granted.iter().filter(|it| self.accounts.contains_key(**it));
+                    let concerned: BTreeSet<_> =
+                        with_accounts.map(|it| (*it).clone()).chain(before).collect();
+                    for cluster in &concerned {
+                        let is_granted = granted.contains(cluster);
+                        let accounts = || asking(&self.accounts, cluster);
+                        self.reach.set_granted(cluster, namespace, is_granted, accounts);
+                    }
+                    clusters.extend(concerned);
+                }
+                (places, clusters.iter().flat_map(|cluster| self.accounts_of(cluster)).collect())
+            }
         }
     }
 
     /// Every place, existing or wanted.
     #[must_use]
     pub fn places(&self, fleet: &Fleet) -> BTreeSet<SecretKey> {
-        let namespaces: BTreeSet<_> = fleet.namespaces().chain(self.copies.keys()).collect();
-        namespaces.into_iter().flat_map(|namespace| self.places_in(fleet, namespace)).collect()
+        self.namespaces(fleet).iter().flat_map(|namespace| self.places_in(fleet, namespace)).collect()
     }
 
-    fn places_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
+    /// The namespaces that have a binding, or Secrets at the places of copies.
+    #[must_use]
+    pub fn namespaces(&self, fleet: &Fleet) -> BTreeSet<Namespace> {
+        fleet.namespaces().chain(self.copies.namespaces()).cloned().collect()
+    }
+
+    /// Every place in a namespace, existing or wanted.
+    #[must_use]
+    pub fn places_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
         let place = |name: Text| SecretKey { namespace: namespace.clone(), name };
-        let there = self.copies.get(namespace).into_iter().flat_map(BTreeMap::keys).cloned();
-        let granted = self.accounts().filter(|key| is_granted(fleet, namespace, &key.cluster));
-        there.chain(granted.map(|key| key.copy_name().into())).map(place).collect()
+        let there = self.copies.in_namespace(namespace).map(|(name, _)| name.clone());
+        let granted = grant::clusters_of(fleet, namespace).into_iter();
+        let wanted = granted.flat_map(|cluster| self.accounts_of(cluster));
+        there.chain(wanted.map(|account| account.copy_name().into())).map(place).collect()
     }
-}
 
-/// Whether a namespace is granted a cluster, or may be.
-fn is_granted(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) -> bool {
-    let key = ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
-    grant::decide(fleet, &key) != Grant::Refused
+    /// The places where a copy is wanted of an account with this name.
+    #[must_use]
+    pub fn places_named(&self, fleet: &Fleet, account: &AccountName) -> Vec<SecretKey> {
+        let key = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
+        self.reach.clusters_with(account).flat_map(|cluster| self.places_of(fleet, &key(cluster))).collect()
+    }
+
+    fn accounts_of<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> + use<'a> {
+        let cluster = cluster.clone();
+        let accounts = self.accounts.get(&cluster).into_iter().flat_map(BTreeMap::keys);
+        accounts.map(move |account| AccountKey { cluster: cluster.clone(), account: account.clone() })
+    }
 }

@@ -3,19 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, Namespace, ProfileKey, SecretKey};
+use hub_api::names::{AccountKey, Namespace, SecretKey};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
+use crate::credential::account::{Account, CONDITION_SYNCED, MAX_ANNOTATION, Scope};
 use crate::credential::index::CredentialIndex;
 use crate::credential::plan::plan;
 use crate::credential::state::State;
 use crate::fleet::Fleet;
-use crate::grant::{self, Grant};
+use crate::grant;
 
 /// The reason of the condition if nothing is wrong except entries of the annotation.
 pub const INVALID_NAMESPACE: &str = "InvalidNamespace";
+
+/// The reason of the condition if the annotation is too long to be read.
+pub const ANNOTATION_TOO_LONG: &str = "AnnotationTooLong";
 
 /// How many namespaces a sentence lists.
 const NAMED: usize = 10;
@@ -45,14 +48,12 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     }
     let asked: BTreeSet<&Namespace> = match &account.scope {
         _ if !account.asks => BTreeSet::new(),
+        Scope::TooLong => BTreeSet::new(),
         Scope::Only { namespaces, .. } => namespaces.iter().collect(),
         Scope::EveryGrantedNamespace if index.settings.require_namespaces => BTreeSet::new(),
-        Scope::EveryGrantedNamespace => fleet.namespaces().collect(),
+        Scope::EveryGrantedNamespace => grant::namespaces_of(fleet, &key.cluster),
     };
-    let is_refused = |namespace: &&Namespace| {
-        let key = ProfileKey { namespace: (*namespace).clone(), cluster: key.cluster.clone() };
-        grant::decide(fleet, &key) == Grant::Refused
-    };
+    let is_refused = |namespace: &&Namespace| !grant::is_possible(fleet, namespace, &key.cluster);
     let (refused, granted): (BTreeSet<_>, BTreeSet<_>) = asked.into_iter().partition(is_refused);
 
     let mut troubles: BTreeMap<State, Vec<&Namespace>> = BTreeMap::new();
@@ -80,9 +81,9 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     let mut sentences = Vec::new();
     let mut reason = troubles.keys().next().map(|state| state.reason());
     if granted.is_empty() && troubles.is_empty() {
-        let (state, sentence) = nowhere(account, index.settings.require_namespaces);
-        reason = Some(state.reason());
-        sentences.push(sentence.to_owned());
+        let (because, sentence) = nowhere(account, index.settings.require_namespaces);
+        reason = Some(because);
+        sentences.push(sentence);
     }
     sentences.extend(troubles.iter().map(|(state, namespaces)| format!("{}: {state}", listed(namespaces))));
     if let Scope::Only { invalid, .. } = &account.scope
@@ -99,8 +100,15 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
 }
 
 /// Why an account has no namespace for copies.
-fn nowhere(account: &Account, require_namespaces: bool) -> (State, &'static str) {
-    match account.scope {
+fn nowhere(account: &Account, require_namespaces: bool) -> (&'static str, String) {
+    let (state, sentence) = match account.scope {
+        Scope::TooLong => {
+            let sentence = format!(
+                "the annotation authentication.open-cluster-management.io/sync-to-namespaces is longer than \
+                 {MAX_ANNOTATION} bytes and opts in to no namespace"
+            );
+            return (ANNOTATION_TOO_LONG, sentence);
+        }
         Scope::EveryGrantedNamespace if require_namespaces => (
             State::OutOfScope,
             "this hub requires the annotation authentication.open-cluster-management.io/sync-to-namespaces, which \
@@ -110,7 +118,8 @@ fn nowhere(account: &Account, require_namespaces: bool) -> (State, &'static str)
             (State::NotGranted, "no ManagedClusterSetBinding grants the cluster to any namespace")
         }
         Scope::Only { .. } => (State::OutOfScope, "the annotation contains no namespace"),
-    }
+    };
+    (state.reason(), sentence.to_owned())
 }
 
 fn quoted(entry: &str) -> String {

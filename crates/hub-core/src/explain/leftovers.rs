@@ -17,7 +17,7 @@ use crate::credential::plan::plan;
 fn maintained_for(account: &Account) -> Option<&BTreeSet<Namespace>> {
     match &account.scope {
         Scope::Only { namespaces, .. } => account.is_maintained.then_some(namespaces),
-        Scope::EveryGrantedNamespace => None,
+        Scope::EveryGrantedNamespace | Scope::TooLong => None,
     }
 }
 

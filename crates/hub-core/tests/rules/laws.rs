@@ -8,7 +8,7 @@ use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::ProfileKey;
 use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
-use hub_core::grant::{Grant, decide};
+use hub_core::grant::{Grant, clusters_of, decide, namespaces_of};
 use hub_core::member_id::MemberIdDecision;
 use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
 use hub_core::project::{self, ProjectionSettings};
@@ -261,6 +261,20 @@ proptest! {
             for (key, profile) in &straight.profiles {
                 let plan = projection_of(&other, key, &straight.settings, profile.as_ref());
                 prop_assert_eq!(plan, straight.plan(key), "{}", key);
+            }
+        }
+    }
+
+    /// The grants that are found through the sets are those that visiting every pair finds.
+    #[test]
+    fn grants_are_found_from_either_side((hub, steps) in hub_and_steps()) {
+        let mut fleet = Fleet::new(hub.bound);
+        for step in &steps {
+            step.take(&mut fleet);
+            for key in keys() {
+                let is_possible = decide(&fleet, &key) != Grant::Refused;
+                prop_assert_eq!(namespaces_of(&fleet, &key.cluster).contains(&key.namespace), is_possible, "{}", key);
+                prop_assert_eq!(clusters_of(&fleet, &key.namespace).contains(&key.cluster), is_possible, "{}", key);
             }
         }
     }

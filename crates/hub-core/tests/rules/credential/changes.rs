@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, SecretKey};
+use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::report::{Report, report};
 use hub_core::credential::state::State;
 use hub_core::fleet::Touched;
 use hub_core::note::Note;
+use hub_core::token_names::token_names;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -133,6 +135,51 @@ proptest! {
         }
     }
 
+    /// After the first list of one namespace, or of one name, nothing else has another plan.
+    #[test]
+    fn the_first_list_of_a_namespace_or_of_a_name_names_every_place_whose_plan_it_changes(hub in hub()) {
+        let mut world = World::unlisted(SyncSettings::default(), hub.objects.iter().flatten().cloned());
+        world.index.accounts_listed();
+        for secret in hub.secrets.iter().flatten() {
+            world.put(secret.clone());
+        }
+        let mut before = plans(&world);
+        let mut check = |world: &World, named: BTreeSet<SecretKey>, list: &str| {
+            for (place, after) in plans(world) {
+                let is_known = after == before[&place] || after == told(CopyPlan::default());
+                prop_assert!(named.contains(&place) || is_known, "{place} after the list of {list}");
+                before.insert(place, after);
+            }
+            Ok(())
+        };
+        for name in accounts().map(|key| key.account).collect::<BTreeSet<_>>() {
+            world.index.sources_listed(Some(name.clone()));
+            check(&world, world.index.places_named(&world.fleet, &name).into_iter().collect(), name.as_str())?;
+        }
+        for namespace in places().into_iter().map(|place| place.namespace).collect::<BTreeSet<_>>() {
+            world.index.copies_listed(Some(namespace.clone()));
+            check(&world, world.index.places_in(&world.fleet, &namespace), namespace.as_str())?;
+        }
+    }
+
+    /// The reach that follows every change is the one of a process that starts now.
+    #[test]
+    fn the_reach_after_any_changes_is_that_of_the_present_state(
+        mut hub in hub(), changes in vec(change(), 1..20),
+    ) {
+        let mut world = hub.world();
+        let mut names = BTreeSet::new();
+        for change in &changes {
+            make(&mut world, &mut hub, change);
+            if let Some(changed) = world.index.changed_token_names() {
+                names.clone_from(&changed.names);
+            }
+            let asks = |key: &AccountKey| world.index.account(key).is_some_and(|account| account.asks);
+            let asking: Vec<_> = world.index.accounts().filter(asks).collect();
+            prop_assert_eq!(&names, &token_names(&world.fleet, &asking).names, "after {:?}", change);
+        }
+    }
+
     /// The list of all places contains everything that has work.
     #[test]
     fn the_list_of_all_places_misses_no_action_and_no_finding(hub in hub()) {
@@ -176,8 +223,8 @@ fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
     world.settle();
     let (named, accounts) = world.index.concerned(&world.fleet, &Touched::Cluster("c1".into()));
     assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_place()]);
-    assert_eq!(accounts, [account_key("c1", "kueue")]);
-    assert_eq!(world.index.concerned(&world.fleet, &Touched::Nothing), (BTreeSet::new(), vec![]));
+    assert_eq!(accounts, [account_key("c1", "kueue")].into());
+    assert_eq!(world.index.concerned(&world.fleet, &Touched::Nothing), (BTreeSet::new(), BTreeSet::new()));
     let places = world.index.places_of(&world.fleet, &account_key("c2", "kueue"));
     assert!(places.iter().all(|named| *named == place("team", "c2-kueue")), "{places:?}");
 }

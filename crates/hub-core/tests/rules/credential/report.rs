@@ -365,13 +365,21 @@ fn an_account_that_no_longer_opts_in_reports_nothing_but_the_copy_that_cannot_be
 }
 
 #[test]
+fn an_annotation_that_is_too_long_opts_in_to_no_namespace_and_is_reported() {
+    let mut world = World::of(annotated(&"team,".repeat(4000)));
+    assert_eq!(told(&world).unwrap().reason, "AnnotationTooLong");
+    world.settle();
+    assert!(!world.secrets.contains_key(&scene_place()), "fails closed");
+}
+
+#[test]
 fn an_account_whose_name_exceeds_the_limit_reports_it_and_keeps_its_copy() {
     let others = (0..MAX_OF_A_CLUSTER).map(|number| account("c1", &format!("a-{number:02}")));
     let objects: Vec<_> = scene_without("Secret").into_iter().chain(others).collect();
     let mut world = World::unlisted(SyncSettings::default(), objects);
     world.index.accounts_listed();
     world.index.copies_listed(None);
-    let names = world.index.token_names(&world.fleet);
+    let names = world.index.changed_token_names().unwrap().names.clone();
     assert_eq!((names.len(), names.contains("kueue")), (MAX_OF_A_CLUSTER, false));
     let report = told(&world).unwrap();
     assert_eq!(report.reason, "TooManyNames");

@@ -173,6 +173,7 @@ impl World {
         for object in objects {
             world.arrive(&object);
         }
+        world.index.reach_all(&world.fleet);
         world
     }
 
@@ -193,7 +194,9 @@ impl World {
                     Ok(account) => Account::read(&account),
                     Err(error) => Account::unreadable(&metadata, error.to_string()),
                 };
-                Arrival::Changes(self.index.apply_account(account_key(namespace, name), account))
+                let changed = self.index.apply_account(account_key(namespace, name), account);
+                self.index.reach_cluster(&self.fleet, &namespace.into());
+                Arrival::Changes(changed)
             }
             "Secret" => {
                 let source = serde_json::from_value::<Secret>(object.clone());
@@ -214,7 +217,10 @@ impl World {
     pub fn leave(&mut self, object: &Value) -> Arrival {
         let (namespace, name) = names(object);
         match object["kind"].as_str().unwrap() {
-            "ManagedServiceAccount" => self.index.delete_account(&account_key(namespace, name)),
+            "ManagedServiceAccount" => {
+                self.index.delete_account(&account_key(namespace, name));
+                self.index.reach_cluster(&self.fleet, &namespace.into());
+            }
             "Secret" => self.index.delete_source(&account_key(namespace, name)),
             "ClusterProfile" => self.index.delete_profile(&key(namespace, name)),
             _ => return Arrival::Touches(super::leave(&mut self.fleet, object)),

@@ -1,0 +1,120 @@
+//! Values for the places of copies, found by namespace and by name without visiting the others.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use hub_api::names::{ClusterName, Namespace, SecretKey};
+use hub_api::text::Text;
+
+/// A value for each of some places.
+#[derive(Debug)]
+pub struct Places<T> {
+    by_namespace: BTreeMap<Namespace, BTreeMap<Text, T>>,
+    by_name: BTreeMap<Text, BTreeSet<Namespace>>,
+}
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self { by_namespace: BTreeMap::new(), by_name: BTreeMap::new() }
+    }
+}
+
+impl<T> Places<T> {
+    /// The value of a place.
+    #[must_use]
+    pub fn get(&self, place: &SecretKey) -> Option<&T> {
+        self.by_namespace.get(&place.namespace)?.get(&place.name)
+    }
+
+    /// Changes the value of a place, which may be new, and returns whether to keep it.
+    pub fn change(&mut self, place: &SecretKey, change: impl FnOnce(&mut T) -> bool)
+    where
+        T: Default,
+    {
+        let names = self.by_namespace.entry(place.namespace.clone()).or_default();
+        let is_kept = match names.entry(place.name.clone()) {
+            Entry::Occupied(mut known) => change(known.get_mut()),
+            Entry::Vacant(new) => {
+                let mut value = T::default();
+                if change(&mut value) {
+                    new.insert(value);
+                    let namespaces = self.by_name.entry(place.name.clone()).or_default();
+                    namespaces.insert(place.namespace.clone());
+                    return;
+                }
+                false
+            }
+        };
+        if !is_kept {
+            self.remove(place);
+        }
+    }
+
+    /// Removes a place, and returns its value.
+    pub fn remove(&mut self, place: &SecretKey) -> Option<T> {
+        let names = self.by_namespace.get_mut(&place.namespace)?;
+        let removed = names.remove(&place.name);
+        if names.is_empty() {
+            self.by_namespace.remove(&place.namespace);
+        }
+        if let Some(namespaces) = self.by_name.get_mut(&place.name).filter(|_| removed.is_some()) {
+            namespaces.remove(&place.namespace);
+            if namespaces.is_empty() {
+                self.by_name.remove(&place.name);
+            }
+        }
+        removed
+    }
+
+    /// The number of places.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_namespace.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether there is no place.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_namespace.is_empty()
+    }
+
+    /// The namespaces, in order.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.by_namespace.keys()
+    }
+
+    /// The values in a namespace, by name.
+    pub fn in_namespace(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &T)> {
+        self.by_namespace.get(namespace).into_iter().flatten()
+    }
+
+    /// The names in a namespace that may be those of copies for a cluster: of another cluster whose name begins with this
+    /// one's, too.
+    pub fn of_cluster_in<'a>(
+        &'a self,
+        namespace: &Namespace,
+        cluster: &ClusterName,
+    ) -> impl Iterator<Item = &'a Text> + use<'a, T> {
+        let names = self.by_namespace.get(namespace);
+        let prefix = format!("{cluster}-");
+        names.into_iter().flat_map(move |names| beginning_with(names, prefix.clone())).map(|(name, _)| name)
+    }
+
+    /// The places that may be those of copies for a cluster, like [`Self::of_cluster_in`].
+    pub fn of_cluster<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = SecretKey> + use<'a, T> {
+        beginning_with(&self.by_name, format!("{cluster}-")).flat_map(|(name, namespaces)| {
+            namespaces.iter().map(|namespace| SecretKey { namespace: namespace.clone(), name: name.clone() })
+        })
+    }
+
+    /// The namespaces with a value of this name.
+    pub fn namespaces_with<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Namespace> + use<'a, T> {
+        self.by_name.get(name).into_iter().flatten()
+    }
+}
+
+fn beginning_with<V>(names: &BTreeMap<Text, V>, prefix: String) -> impl Iterator<Item = (&Text, &V)> {
+    let from = names.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
+    from.take_while(move |(name, _)| name.starts_with(&prefix))
+}
