@@ -1,11 +1,12 @@
 //! Text of others on a terminal.
 
-/// The text in one line, with U+FFFD in place of each character that a terminal acts on instead of showing it: control
-/// characters (C0 and C1, which begin escape sequences), line and paragraph separators, and characters that change the
-/// direction of text or are invisible, and so make a text look like another one.
+/// The text in one line: with a space in place of line ends and tabs, and U+FFFD in place of each other character that a
+/// terminal acts on instead of showing it. These are control characters (C0 and C1, which begin escape sequences), line
+/// and paragraph separators, and characters that change the direction of text or are invisible, and so make a text look
+/// like another one.
 #[must_use]
 pub fn visible(text: &str) -> String {
-    text.replace(is_hidden, "\u{fffd}")
+    text.replace(['\n', '\r', '\t'], " ").replace(is_hidden, "\u{fffd}")
 }
 
 /// Whether a terminal acts on this character, or does not show it.
@@ -23,12 +24,13 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_act_on_is_replaced_and_the_rest_is_kept() {
+        assert_eq!(visible("a\r\n\tb"), "a   b");
         for text in ["", "Kubernetes v1.36.3", "d\u{e9}j\u{e0} vu, \u{4e2d}\u{6587} \u{2713} \u{1f600}"] {
             assert_eq!(visible(text), text);
         }
         for hidden in [
-            '\0', '\n', '\r', '\t', '\u{1b}', '\u{7f}', '\u{85}', '\u{9b}', '\u{9d}', '\u{200e}', '\u{200b}',
-            '\u{2028}', '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{61c}', '\u{feff}',
+            '\0', '\u{1b}', '\u{7f}', '\u{85}', '\u{9b}', '\u{9d}', '\u{200e}', '\u{200b}', '\u{2028}',
+            '\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{61c}', '\u{feff}',
         ] {
             assert_eq!(visible(&format!("a{hidden}[31mb")), "a\u{fffd}[31mb", "{hidden:?}");
         }
