@@ -7,6 +7,7 @@ use futures::future::{BoxFuture, join};
 use hub_api::names::ProfileKey;
 use hub_core::credential::index::ProfileMetadata;
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::rights::CLEARED_NAMESPACES;
 use hub_runtime::controller::{Controller, FleetKind, ProfileFollower};
 use hub_runtime::host::Watches;
 use hub_runtime::process::Shared;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accounts::ConditionWriter;
 use crate::copies::CopyWriter;
-use crate::settings::SyncerSettings;
+use crate::settings::{SecretAccess, SyncerSettings};
 use crate::store::Store;
 use crate::watches;
 
@@ -46,6 +47,11 @@ impl Controller for Syncer {
 
     fn follower(&self) -> Option<&dyn ProfileFollower> {
         Some(self)
+    }
+
+    fn lease_annotation(&self) -> Option<(&'static str, Option<String>)> {
+        matches!(self.store.access, SecretAccess::Granted { .. })
+            .then(|| (CLEARED_NAMESPACES, self.store.cleared()))
     }
 
     fn watch(&self, watches: &Watches) {
