@@ -132,6 +132,11 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
             self.absent();
         }
     }
+
+    /// Without its CRD, no configuration exists: the proxy is not installed, or no longer.
+    fn not_served(&mut self) {
+        self.absent();
+    }
 }
 
 struct AddonSink(Arc<Store>);

@@ -5,6 +5,7 @@ pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{
@@ -41,8 +42,17 @@ pub(crate) fn api_resource(kind: AccessKind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), resource(kind))
 }
 
-/// The CRD of ClusterPermission.
-const CLUSTER_PERMISSION_CRD: Subject = Subject::Crd("clusterpermissions.rbac.open-cluster-management.io");
+/// How long lists fail before that is a finding.
+const FAILING_TIME: Duration = Duration::from_mins(1);
+
+/// The CRD of a kind.
+const fn crd(kind: AccessKind) -> Subject {
+    Subject::Crd(match kind {
+        AccessKind::Account => "managedserviceaccounts.authentication.open-cluster-management.io",
+        AccessKind::ManifestWork => "manifestworks.work.open-cluster-management.io",
+        AccessKind::ClusterPermission => "clusterpermissions.rbac.open-cluster-management.io",
+    })
+}
 
 /// The object of a finding.
 pub(crate) fn subject(kind: AccessKind, key: &AccountKey) -> Subject {
@@ -67,8 +77,8 @@ struct AccessState {
     accounts: ObjectCache<AccountKey>,
     works: ObjectCache<AccountKey>,
     cluster_permissions: ObjectCache<AccountKey>,
-    /// The watches of ClusterPermissions that cannot list them.
-    failing: BTreeSet<WatchName>,
+    /// The watches that cannot list their objects.
+    failing: BTreeSet<(AccessKind, WatchName)>,
     /// The accounts with findings, which may end with the grant alone.
     noted: BTreeSet<AccountKey>,
 }
@@ -92,6 +102,10 @@ impl AccessState {
 
     fn is_listed(&self, kind: AccessKind, key: &AccountKey) -> bool {
         self.cache(kind).is_listed(&watch_of(kind, key))
+    }
+
+    fn is_failing(&self, kind: AccessKind) -> bool {
+        self.failing.iter().any(|(failing, _)| *failing == kind)
     }
 
     /// The objects of an account.
@@ -145,8 +159,10 @@ impl Store {
     /// Begins to work: queues everything, and reports what a watch has met before.
     pub(crate) fn begin(&self) {
         self.queue_everything();
-        if !self.state.lock().failing.is_empty() {
-            self.report_failing(true);
+        for kind in AccessKind::ALL {
+            if self.state.lock().is_failing(kind) {
+                self.report_failing(kind, true);
+            }
         }
     }
 
@@ -164,35 +180,73 @@ impl Store {
             return;
         }
         // Where the hub does not serve the kind, a consumer that declares another one lacks nothing.
-        let consumer = watch.0.as_ref().and_then(|account| self.settings.consumers.get(account));
-        let lacks = is_served || consumer.is_some_and(|consumer| consumer.permission_kind() == kind);
-        self.set_failing(state, watch, lacks);
+        let lacks = is_served || self.needs(kind, watch);
+        self.set_failing(state, kind, watch, lacks);
         if was_listed && self.host.is_working() {
             self.queue_everything();
         }
     }
 
-    /// Records whether a watch of ClusterPermissions cannot list them, and reports it for as long as one cannot.
-    fn set_failing(&self, mut state: MutexGuard<'_, AccessState>, watch: &WatchName, is_failing: bool) {
-        let before = !state.failing.is_empty();
-        if is_failing {
-            state.failing.insert(watch.clone());
-        } else {
-            state.failing.remove(watch);
-        }
-        let after = !state.failing.is_empty();
-        drop(state);
-        if before != after && self.host.is_working() {
-            self.report_failing(after);
+    /// Whether a consumer declares this kind, or all have it.
+    fn needs(&self, kind: AccessKind, watch: &WatchName) -> bool {
+        let consumer = watch.0.as_ref().and_then(|account| self.settings.consumers.get(account));
+        consumer.is_none_or(|consumer| consumer.permission_kind() == kind)
+    }
+
+    /// The lists and watches of a watch have failed for this long, or no longer fail.
+    pub(crate) fn failing(&self, kind: AccessKind, watch: &WatchName, since: Option<Duration>) {
+        match since {
+            Some(since) if since >= FAILING_TIME && self.needs(kind, watch) => {
+                self.set_failing(self.state.lock(), kind, watch, true);
+            }
+            Some(_) => {}
+            None => self.set_failing(self.state.lock(), kind, watch, false),
         }
     }
 
-    fn report_failing(&self, is_failing: bool) {
-        let message = "ClusterPermissions (rbac.open-cluster-management.io/v1alpha1) cannot be listed, and consumers that \
-                       declare them get no account on further clusters: install cluster-permission, or see the log of \
-                       the controller";
-        let note = is_failing.then(|| Note::new(Reason::ClusterPermissionsNotListed, message));
-        self.host.reporter.report(&CLUSTER_PERMISSION_CRD, None, note.into_iter().collect());
+    /// Records whether a watch cannot list its objects, and reports it for as long as one of its kind cannot.
+    fn set_failing(
+        &self,
+        mut state: MutexGuard<'_, AccessState>,
+        kind: AccessKind,
+        watch: &WatchName,
+        is_failing: bool,
+    ) {
+        let before = state.is_failing(kind);
+        if is_failing {
+            state.failing.insert((kind, watch.clone()));
+        } else {
+            state.failing.remove(&(kind, watch.clone()));
+        }
+        let after = state.is_failing(kind);
+        drop(state);
+        // Without accounts, the process does not begin to work.
+        if before != after && (self.host.is_working() || kind == AccessKind::Account) {
+            self.report_failing(kind, after);
+        }
+    }
+
+    fn report_failing(&self, kind: AccessKind, is_failing: bool) {
+        let (reason, message) = match kind {
+            AccessKind::Account => (
+                Reason::ConsumerAccessNotListed,
+                "ManagedServiceAccounts (authentication.open-cluster-management.io/v1beta1) cannot be listed, so the \
+                 access of consumers may be out of date: install managed-serviceaccount, or see the log of the controller",
+            ),
+            AccessKind::ManifestWork => (
+                Reason::ConsumerAccessNotListed,
+                "ManifestWorks (work.open-cluster-management.io/v1) cannot be listed, and consumers get no account on \
+                 further clusters: see the log of the controller",
+            ),
+            AccessKind::ClusterPermission => (
+                Reason::ClusterPermissionsNotListed,
+                "ClusterPermissions (rbac.open-cluster-management.io/v1alpha1) cannot be listed, and consumers that \
+                 declare them get no account on further clusters: install cluster-permission, or see the log of the \
+                 controller",
+            ),
+        };
+        let note = is_failing.then(|| Note::new(reason, message));
+        self.host.reporter.report(&crd(kind), None, note.into_iter().collect());
     }
 
     /// Queues what a change of the fleet affects.
@@ -235,7 +289,7 @@ impl Store {
     pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, version: &str) {
         let mut state = self.state.lock();
         state.cache_mut(kind).end_list(watch, version, |key| watch_of(kind, key) == *watch);
-        self.set_failing(state, watch, false);
+        self.set_failing(state, kind, watch, false);
         if self.host.is_working() {
             self.queue_everything();
         }
@@ -300,9 +354,9 @@ impl Store {
         self.state.lock().cache_mut(kind).gone(key, uid);
     }
 
-    /// The observed objects, and the next write of a kind that is not blocked; `None` until the lists are complete. The
-    /// permissions of an account whose consumer is no longer declared are not watched: they are garbage-collected with
-    /// it. A hub may lack ClusterPermissions, which delays only their creation, and that of their accounts.
+    /// The observed objects, and the next write of a kind that is not blocked; `None` until the list of accounts is
+    /// complete. The permissions of an account whose consumer is no longer declared are not watched: they are
+    /// garbage-collected with it. Permissions that cannot be listed delay only their creation, and that of their accounts.
     pub(crate) fn plan(
         &self,
         key: &AccountKey,
@@ -314,7 +368,7 @@ impl Store {
         let kinds = consumer.map(Consumer::permission_kinds).unwrap_or_default();
         let watched = kinds.iter().copied().chain([AccessKind::Account]);
         let unlisted: BTreeSet<_> = watched.filter(|kind| !state.is_listed(*kind, key)).collect();
-        if unlisted.iter().any(|kind| *kind != AccessKind::ClusterPermission) {
+        if unlisted.contains(&AccessKind::Account) {
             return None;
         }
         let observed = ObservedAccess { objects: state.objects(key), unlisted, blocked };

@@ -2,6 +2,7 @@
 //! declared, and the ManifestWorks and ClusterPermissions with the name of each consumer's permissions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessKind, permissions_name};
@@ -59,6 +60,10 @@ impl Sink<DynamicObject> for ObjectSink {
 
     fn listed(&mut self, version: &str) {
         self.store.listed(self.kind, &self.watch, version);
+    }
+
+    fn failing(&mut self, since: Option<Duration>) {
+        self.store.failing(self.kind, &self.watch, since);
     }
 
     fn refused(&mut self) {

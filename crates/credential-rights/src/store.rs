@@ -11,7 +11,7 @@ use hub_core::credential::account::Scope;
 use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
-use hub_core::rights::{Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
+use hub_core::rights::{Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings};
 use hub_core::token_names::token_names;
 use hub_core::version::Version;
 use hub_runtime::fleet_cache::FleetCache;
@@ -19,7 +19,7 @@ use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
 use hub_runtime::watch::is_newer;
 use hub_runtime::work::Work;
-use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::api::coordination::v1::Lease;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -262,14 +262,17 @@ impl Store {
         self.state.lock().copies_role.clone()
     }
 
-    /// Records the syncer's Lease, or that none can be read. The grace periods of permissions pass only while it is
-    /// renewed.
-    pub(crate) fn set_lease(&self, lease: Option<&LeaseSpec>) {
+    /// Records the syncer's Lease, or that none can be read. The grace period of a permission passes only while the Lease
+    /// is renewed and shows that the syncer has nothing left to delete.
+    pub(crate) fn set_lease(&self, lease: Option<&Lease>) {
         let over = {
             let (now, mut state) = (Instant::now(), self.state.lock());
             let passed = state.lease_shown.replace(now).map(|before| now - before).unwrap_or_default();
-            let Some(ran) = state.lease.observe(lease, passed) else { return };
-            state.needs.advance(ran, self.settings.grace)
+            let spec = lease.and_then(|lease| lease.spec.as_ref());
+            let Some(ran) = state.lease.observe(spec, passed) else { return };
+            let Some(lease) = lease else { return };
+            let cleared = Cleared::read(&lease.metadata);
+            state.needs.advance(ran, &cleared, self.settings.grace)
         };
         self.add_all(over.into_iter().map(RightsKey::Copies));
     }
@@ -282,8 +285,13 @@ impl Store {
                 && self.settings.protected.protection(&fleet, namespace).is_none()
         };
         let mut state = self.state.lock();
-        let exists = state.bindings.contains_key(namespace);
+        let exists = state.bindings.get(namespace).is_some_and(|binding| binding.is_ours);
         state.needs.has(namespace, is_needed, exists, self.settings.grace)
+    }
+
+    /// Records that a namespace is gone or being deleted. Returns whether it does not need the permission any more.
+    pub(crate) fn namespace_ended(&self, namespace: &Namespace) -> bool {
+        self.state.lock().needs.end(namespace)
     }
 
     /// Queues the permission for copies in every namespace that is bound or has one.

@@ -7,13 +7,13 @@ mod tests;
 use std::future::pending;
 use std::sync::Arc;
 
-use hub_api::labels::{self, MANAGED_BY};
+use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_role::ConsumerRole;
 use hub_core::credential::account::Scope;
-use hub_core::rights::{COMPONENT, ObservedRoleBinding};
+use hub_core::rights::ObservedRoleBinding;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -31,9 +31,9 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
     let accounts = Watch::<ManagedServiceAccount>::all("managedserviceaccounts (asking)");
     watches.watch_metadata(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
-    let ours = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, COMPONENT.0, COMPONENT.1);
+    // Also those without our labels, which have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
-    watches.watch(bindings.labelled(ours), RoleBindingSink(Arc::clone(store)));
+    watches.watch(bindings, RoleBindingSink(Arc::clone(store)));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
     watches.watch(role, TokensRoleSink { store: Arc::clone(store), seen: false });
     let role = Watch::<ClusterRole>::all("clusterroles (copies)").named(&settings.copies_role);
@@ -59,7 +59,7 @@ struct LeaseSink(Arc<Store>);
 
 impl Sink<Lease> for LeaseSink {
     fn apply(&mut self, _: &ObjectKey, object: Result<Lease, Unreadable>) {
-        self.0.set_lease(object.ok().and_then(|lease| lease.spec).as_ref());
+        self.0.set_lease(object.ok().as_ref());
     }
 
     fn delete(&mut self, _: &ObjectKey) {

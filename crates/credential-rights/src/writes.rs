@@ -8,7 +8,7 @@ use hub_core::consumer_role::{ConsumerAction, ConsumerRole};
 use hub_core::note::{Note, Reason};
 use hub_core::rights::{BindingAction, TokensAction, plan_tokens};
 use hub_core::version::Version;
-use hub_runtime::error::WriteError;
+use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, delete_exactly};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
@@ -175,6 +175,14 @@ impl PermissionWriter {
             RightsKey::Consumer(role) => Some(&role.namespace),
         };
         let failed = self.store.work.failed(key, namespace, error);
+        // The copies end with their namespace: a permission in a new one of that name would be for nothing.
+        if let RightsKey::Copies(namespace) = key
+            && error.verb == "create"
+            && matches!(error.category, Category::NamespaceNotFound | Category::NamespaceTerminating)
+            && self.store.namespace_ended(namespace)
+        {
+            return Outcome::Done;
+        }
         if failed.gone {
             match key {
                 RightsKey::Tokens => self.store.set_tokens_role(Known::Absent),

@@ -7,6 +7,7 @@ use futures::future::{BoxFuture, join};
 use hub_api::names::ProfileKey;
 use hub_core::credential::index::ProfileMetadata;
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::rights::CLEARED_NAMESPACES;
 use hub_runtime::controller::{Controller, FleetKind, ProfileFollower};
 use hub_runtime::host::Watches;
 use hub_runtime::process::Shared;
@@ -46,6 +47,10 @@ impl Controller for Syncer {
 
     fn follower(&self) -> Option<&dyn ProfileFollower> {
         Some(self)
+    }
+
+    fn lease_annotation(&self) -> Option<(&'static str, Option<String>)> {
+        Some((CLEARED_NAMESPACES, self.store.cleared()))
     }
 
     fn watch(&self, watches: &Watches) {

@@ -192,23 +192,25 @@ impl CopyWriter {
                 };
                 (!has_ended).then_some(held)
             }
-            CopyAction::DeleteUnseen(uid) => {
+            CopyAction::DeleteOurs(uid) => {
                 let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
                 let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                let held = match self.send("delete", place, api.delete(name, &params)).await {
+                match self.send("delete", place, api.delete(name, &params)).await {
                     Ok((response, has_ended)) => {
-                        info!(copy = %place, "deleted, without its label");
-                        response.left().map(|held| (held, has_ended))
+                        info!(copy = %place, "deleted");
+                        let Some(held) = response.left() else {
+                            self.store.mark_deleted(place, &uid);
+                            return Ok(None);
+                        };
+                        (!has_ended).then_some(held)
                     }
-                    // The Secret has been deleted, and no decision remains.
-                    Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => None,
+                    // The Secret has been deleted, and perhaps another one has its name: the next plan decides.
+                    Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => {
+                        self.store.missed(place, Some(&uid));
+                        return Ok(None);
+                    }
                     Err(error) => return Err(error),
-                };
-                let Some((held, has_ended)) = held else {
-                    self.store.change(|_, index| index.unmake(place, &uid));
-                    return Ok(None);
-                };
-                (!has_ended).then_some(held)
+                }
             }
         };
         let secret = if let Some(secret) = shown {

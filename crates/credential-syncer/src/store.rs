@@ -10,11 +10,12 @@ use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Made, ProfileMetadata};
-use hub_core::credential::plan::{CopyPlan, plan};
+use hub_core::credential::plan::{CopyPlan, is_cleared, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::note::Subject;
 use hub_core::priority::Priority;
+use hub_core::rights::{EVERYWHERE, cleared_namespaces};
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
@@ -57,6 +58,8 @@ pub(crate) struct Store {
     granted: Mutex<BTreeSet<Namespace>>,
     /// The namespaces whose watch may have to begin or end.
     unfollowed: Mutex<BTreeSet<Namespace>>,
+    /// The namespaces whose copies cannot be watched at present.
+    failing: Mutex<BTreeSet<Namespace>>,
     reach: Notify,
     everything: Notify,
 }
@@ -86,6 +89,7 @@ impl Store {
             index: Mutex::new(CredentialIndex::new(settings.sync)),
             granted: Mutex::default(),
             unfollowed: Mutex::default(),
+            failing: Mutex::default(),
             reach: Notify::new(),
             everything: Notify::new(),
             host,
@@ -457,6 +461,36 @@ impl Store {
         });
         self.memory.gone(place);
         self.follow_namespace(&place.namespace);
+    }
+
+    /// The namespaces with a permission for copies in which nothing is left to delete.
+    pub(crate) fn cleared(&self) -> Option<String> {
+        if self.access == SecretAccess::Cluster {
+            return Some(EVERYWHERE.to_owned());
+        }
+        if !self.host.is_working() {
+            return None;
+        }
+        let fleet = self.fleet.read();
+        let index = self.index.lock();
+        let (granted, failing) = (self.granted.lock(), self.failing.lock());
+        let cleared =
+            granted.iter().filter(|it| !failing.contains(*it) && is_cleared(&index, &fleet, it)).cloned();
+        cleared_namespaces(cleared)
+    }
+
+    /// Records whether the watch on the copies in a namespace fails, which may then be out of date.
+    pub(crate) fn set_failing(&self, namespace: &Namespace, is_failing: bool) {
+        if is_failing {
+            self.failing.lock().insert(namespace.clone());
+        } else {
+            self.failing.lock().remove(namespace);
+        }
+    }
+
+    /// Forgets the failures of watches that have ended.
+    pub(crate) fn keep_failing(&self, is_watched: impl Fn(&Namespace) -> bool) {
+        self.failing.lock().retain(is_watched);
     }
 
     /// Waits until [`Self::reach`] may have changed.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
@@ -89,6 +90,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
                 watches.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
             });
         }
+        store.keep_failing(|namespace| copies_in.contains_key(namespace));
     }
 }
 
@@ -160,6 +162,12 @@ impl Sink<Secret> for CopySink {
 
     fn listed(&mut self, version: &str) {
         self.store.copies_listed(self.namespace.clone(), version);
+    }
+
+    fn failing(&mut self, since: Option<Duration>) {
+        if let Some(namespace) = &self.namespace {
+            self.store.set_failing(namespace, since.is_some());
+        }
     }
 }
 

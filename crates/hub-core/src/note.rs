@@ -120,6 +120,8 @@ pub enum Reason {
     ForeignClusterPermission,
     /// ClusterPermissions cannot be listed.
     ClusterPermissionsNotListed,
+    /// The accounts of consumers or their ManifestWorks cannot be listed.
+    ConsumerAccessNotListed,
     /// A cluster has not applied the permissions of a consumer's account.
     PermissionsNotApplied,
     /// An object of Kueue with a name of ours belongs to another owner.
@@ -134,7 +136,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -164,6 +166,7 @@ impl Reason {
         Self::ForeignManifestWork,
         Self::ForeignClusterPermission,
         Self::ClusterPermissionsNotListed,
+        Self::ConsumerAccessNotListed,
         Self::PermissionsNotApplied,
         Self::ForeignKueueObject,
         Self::KueueObjectTerminating,
@@ -204,6 +207,7 @@ impl Reason {
             Self::ForeignManifestWork => "ForeignManifestWork",
             Self::ForeignClusterPermission => "ForeignClusterPermission",
             Self::ClusterPermissionsNotListed => "ClusterPermissionsNotListed",
+            Self::ConsumerAccessNotListed => "ConsumerAccessNotListed",
             Self::PermissionsNotApplied => "PermissionsNotApplied",
             Self::ForeignKueueObject => "ForeignKueueObject",
             Self::KueueObjectTerminating => "KueueObjectTerminating",

@@ -33,7 +33,7 @@ impl Priority {
     pub fn of_copy(plan: &CopyPlan) -> Self {
         match plan.action {
             _ if plan.is_removal => Self::End,
-            CopyAction::Delete(_) | CopyAction::DeleteUnseen(_) => Self::End,
+            CopyAction::Delete(_) | CopyAction::DeleteOurs(_) => Self::End,
             CopyAction::Create(_) => Self::Start,
             CopyAction::Patch(_) | CopyAction::Nothing => Self::Update,
         }

@@ -107,8 +107,8 @@ impl PermissionSettings {
     /// permission ([`Needs::has`]). `role_uid` is the uid of the role that it binds.
     ///
     /// A RoleBinding with another role or subject is deleted and recreated, because `roleRef` is immutable
-    /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding that
-    /// cannot be read is kept as long as the syncer has the permission.
+    /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#clusterrolebinding-example>). A RoleBinding of ours
+    /// that cannot be read is kept as long as the syncer has the permission.
     #[must_use]
     pub fn plan_binding(
         &self,
@@ -117,6 +117,8 @@ impl PermissionSettings {
         role_uid: &Known<String>,
         observed: Option<&ObservedRoleBinding>,
     ) -> BindingAction {
+        // The name is ours where the syncer needs it, whoever has taken it: otherwise copies there could not be deleted.
+        let observed = observed.filter(|observed| observed.is_ours || has);
         let role_uid = match role_uid {
             Known::Present(uid) => uid,
             Known::Absent if observed.is_some() || has => return BindingAction::MissingRole,
@@ -129,7 +131,8 @@ impl PermissionSettings {
                 BindingAction::Nothing
             };
         };
-        let is_wrong = observed.object.as_ref().is_some_and(|object| !self.is_right(object, role_uid));
+        let is_wrong =
+            observed.object.as_ref().map_or(!observed.is_ours, |object| !self.is_right(object, role_uid));
         if is_wrong || !has {
             BindingAction::Delete(observed.version.clone())
         } else {
@@ -138,11 +141,13 @@ impl PermissionSettings {
     }
 }
 
-/// A RoleBinding with the name and labels of ours.
+/// A RoleBinding with the name of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedRoleBinding {
     /// Its version.
     pub version: Version,
+    /// Whether it has our labels.
+    pub is_ours: bool,
     /// The object; `None` if it cannot be read.
     pub object: Option<RoleBinding>,
 }
@@ -151,11 +156,62 @@ impl ObservedRoleBinding {
     /// Reads a RoleBinding from its metadata and, if it matches its schema, the whole object.
     #[must_use]
     pub fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
-        Self { version: Version::of(metadata), object }
+        let is_set = |(key, value): (&str, &str)| {
+            metadata.labels.as_ref().and_then(|labels| labels.get(key)).is_some_and(|set| set == value)
+        };
+        let is_ours = [MANAGED_BY, COMPONENT].into_iter().all(is_set);
+        Self { version: Version::of(metadata), is_ours, object }
     }
 }
 
-/// The namespaces that need the permission, and those whose need has ended, with how long the syncer has run since.
+/// Annotation on the Lease of the syncer: the namespaces in which it has the permission and nothing left to delete,
+/// separated by commas; [`EVERYWHERE`] where it needs no permission.
+pub const CLEARED_NAMESPACES: &str = "hub-addons/cleared-namespaces";
+
+/// The most namespaces in the annotation. The others follow when their permissions are withdrawn.
+const MAX_CLEARED: usize = 500;
+
+/// The value of [`CLEARED_NAMESPACES`] of a syncer that may delete Secrets everywhere.
+pub const EVERYWHERE: &str = "*";
+
+/// The value of [`CLEARED_NAMESPACES`]; `None` without namespaces.
+#[must_use]
+pub fn cleared_namespaces(namespaces: impl Iterator<Item = Namespace>) -> Option<String> {
+    let names: Vec<String> = namespaces.take(MAX_CLEARED).map(|namespace| namespace.to_string()).collect();
+    (!names.is_empty()).then(|| names.join(","))
+}
+
+/// The namespaces in which the syncer has nothing left to delete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cleared {
+    /// All of them: it needs no permission by RoleBindings.
+    Everywhere,
+    /// These.
+    In(BTreeSet<Namespace>),
+}
+
+impl Cleared {
+    /// Reads [`CLEARED_NAMESPACES`] from the metadata of a Lease. A syncer that does not set it has cleared nothing.
+    #[must_use]
+    pub fn read(lease: &ObjectMeta) -> Self {
+        match lease.annotations.as_ref().and_then(|all| all.get(CLEARED_NAMESPACES)).map(String::as_str) {
+            Some(EVERYWHERE) => Self::Everywhere,
+            names => {
+                Self::In(names.into_iter().flat_map(|names| names.split(',')).map(Namespace::from).collect())
+            }
+        }
+    }
+
+    fn contains(&self, namespace: &Namespace) -> bool {
+        match self {
+            Self::Everywhere => true,
+            Self::In(namespaces) => namespaces.contains(namespace),
+        }
+    }
+}
+
+/// The namespaces that need the permission, and those whose need has ended, with how long the syncer has since had
+/// nothing left to delete there.
 ///
 /// It has no clock: the caller passes for how long the syncer has run ([`Self::advance`]).
 #[derive(Debug, Default)]
@@ -165,9 +221,9 @@ pub struct Needs(BTreeMap<Namespace, PermissionNeed>);
 enum PermissionNeed {
     /// A cluster may be granted to the namespace.
     Now,
-    /// The need has ended since the last observation that the syncer runs.
+    /// The need has ended, and the syncer has not shown that it has nothing left to delete.
     Ended,
-    /// The need has ended, and the syncer has run for this long since.
+    /// The need has ended, and the syncer has shown for this long without interruption that it has nothing left to delete.
     Idle(Duration),
 }
 
@@ -178,14 +234,18 @@ impl PermissionNeed {
 }
 
 impl Needs {
-    /// Records that the syncer has run for this long. No other time counts: a syncer that does not run deletes no copy,
-    /// and neither does one without the permission. Returns the namespaces whose grace period is over.
-    pub fn advance(&mut self, ran: Duration, grace: Duration) -> Vec<Namespace> {
+    /// Records that the syncer has run for this long since it was last observed, and that it has nothing left to delete
+    /// in these namespaces. No other time counts: a syncer that does not run, cannot list the copies, or fails to delete
+    /// one, still needs the permission. Returns the namespaces whose grace period is over.
+    pub fn advance(&mut self, ran: Duration, cleared: &Cleared, grace: Duration) -> Vec<Namespace> {
         let mut over = Vec::new();
         for (namespace, need) in &mut self.0 {
             let before = *need;
             *need = match before {
                 PermissionNeed::Now => PermissionNeed::Now,
+                // Once its permission is being withdrawn, the syncer does not show the namespace any more.
+                over if over.is_over(grace) => over,
+                _ if !cleared.contains(namespace) => PermissionNeed::Ended,
                 PermissionNeed::Ended => PermissionNeed::Idle(Duration::ZERO),
                 PermissionNeed::Idle(idle) => PermissionNeed::Idle(idle.saturating_add(ran)),
             };
@@ -194,6 +254,16 @@ impl Needs {
             }
         }
         over
+    }
+
+    /// Records that a namespace is gone or being deleted: its copies are, too. Returns whether the permission was not
+    /// needed any more, so that none is created in a new namespace of that name.
+    pub fn end(&mut self, namespace: &Namespace) -> bool {
+        let is_ended = self.0.get(namespace) != Some(&PermissionNeed::Now);
+        if is_ended {
+            self.0.remove(namespace);
+        }
+        is_ended
     }
 
     /// Records whether a namespace needs the permission now and whether its RoleBinding exists. Returns whether the

@@ -44,6 +44,12 @@ pub trait Controller: Send + Sync + 'static {
         None
     }
 
+    /// An annotation of its Lease and the value to write with the next renewal; no value removes it. Called also before
+    /// the controller works.
+    fn lease_annotation(&self) -> Option<(&'static str, Option<String>)> {
+        None
+    }
+
     /// Starts its own watches.
     fn watch(&self, _watches: &Watches) {}
 

@@ -102,6 +102,10 @@ impl LeaseClaims {
     }
 }
 
+/// Returns the annotation of a Lease for its next renewal: see
+/// [`Controller::lease_annotation`](crate::controller::Controller::lease_annotation).
+pub type LeaseAnnotation = Box<dyn Fn() -> Option<(&'static str, Option<String>)> + Send + Sync>;
+
 /// The Leases of a process, renewed by [`Self::hold`].
 pub struct Leases {
     client: Client,
@@ -125,12 +129,13 @@ impl Leases {
         Fence { claims: Some(Arc::clone(&self.claims)) }
     }
 
-    /// Adds the Lease of a controller.
-    pub fn add(&mut self, controller: &str) {
+    /// Adds the Lease of a controller, with the annotation that it has at each renewal.
+    pub fn add(&mut self, controller: &str, annotation: LeaseAnnotation) {
         let mut claims = self.claims.claims.write();
         self.elections.push(Election {
             api: Api::namespaced(self.client.clone(), &self.candidate.namespace),
             name: format!("hub-addons-{controller}"),
+            annotation,
             candidate: self.candidate.clone(),
             claims: Arc::clone(&self.claims),
             index: claims.len(),
@@ -219,6 +224,7 @@ async fn observe_all(elections: &mut [Election]) -> Infallible {
 struct Election {
     api: Api<Lease>,
     name: String,
+    annotation: LeaseAnnotation,
     candidate: Candidate,
     claims: Arc<LeaseClaims>,
     /// The index of our claim.
@@ -344,6 +350,7 @@ impl Election {
         // The resourceVersion of our last write makes this fail if another client has written since.
         if let Some(mut lease) = self.held.take() {
             lease.spec = Some(self.claimed(lease.spec.take()));
+            self.annotate(&mut lease.metadata);
             match self.api.replace(&self.name, &PostParams::default(), &lease).await {
                 Ok(renewed) => {
                     self.held = Some(renewed);
@@ -358,6 +365,7 @@ impl Election {
                 return Ok(Some(holder));
             }
             lease.spec = Some(self.claimed(lease.spec.take()));
+            self.annotate(&mut lease.metadata);
             self.may_hold = true;
             self.api.replace(&self.name, &PostParams::default(), &lease).await?
         } else {
@@ -391,6 +399,16 @@ impl Election {
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = seconds.map_or(LEASE_DURATION, Duration::from_secs);
         (since.elapsed() < duration).then(|| holder.to_owned())
+    }
+
+    /// Sets what the controller shows now, in place of what another process has shown.
+    fn annotate(&self, metadata: &mut ObjectMeta) {
+        let Some((key, value)) = (self.annotation)() else { return };
+        let annotations = metadata.annotations.get_or_insert_default();
+        match value {
+            Some(value) => annotations.insert(key.to_owned(), value),
+            None => annotations.remove(key),
+        };
     }
 
     fn claimed(&self, before: Option<LeaseSpec>) -> LeaseSpec {
@@ -480,7 +498,7 @@ mod tests {
         });
         let candidate = Candidate { namespace: "addons".to_owned(), identity: "this".to_owned() };
         let mut leases = Leases::new(Client::new(service, "default"), candidate, Metrics::new("0"));
-        leases.add("projector");
+        leases.add("projector", Box::new(|| None));
         leases.elections.remove(0)
     }
 

@@ -97,11 +97,12 @@ impl Builder {
     #[must_use]
     pub fn add<S, C: Controller>(mut self, settings: Option<S>, new: impl FnOnce(&Shared, S) -> C) -> Self {
         if let Some(settings) = settings {
-            let controller = new(&self.0.shared, settings);
+            let controller: Arc<dyn Controller> = Arc::new(new(&self.0.shared, settings));
             if let Some(leases) = &mut self.0.leases {
-                leases.add(controller.name());
+                let shown = Arc::clone(&controller);
+                leases.add(controller.name(), Box::new(move || shown.lease_annotation()));
             }
-            self.0.controllers.push(Arc::new(controller));
+            self.0.controllers.push(controller);
         }
         self
     }
@@ -137,6 +138,16 @@ impl Process {
     /// The names of the controllers.
     pub fn controllers(&self) -> impl Iterator<Item = &'static str> {
         self.controllers.iter().map(|controller| controller.name())
+    }
+
+    /// Returns the annotations that its controllers give their Leases, for observers.
+    #[must_use]
+    pub fn lease_annotations(&self) -> impl Fn() -> Vec<(&'static str, String)> + Send + use<> {
+        let controllers = self.controllers.clone();
+        move || {
+            let shown = controllers.iter().filter_map(|controller| controller.lease_annotation());
+            shown.filter_map(|(key, value)| Some((key, value?))).collect()
+        }
     }
 
     /// What its controllers share, for observers.

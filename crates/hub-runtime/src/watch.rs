@@ -93,6 +93,8 @@ pub trait Sink<K>: Send + 'static {
     fn listing(&mut self) {}
     /// A list is complete, and shows the hub at this resourceVersion: what it has not shown does not exist.
     fn listed(&mut self, _version: &str) {}
+    /// Lists and watches have failed for this long, or with `None` no longer fail. Called after each failure.
+    fn failing(&mut self, _since: Option<Duration>) {}
     /// The API server refuses a list or a watch for lack of permission.
     fn refused(&mut self) {}
     /// The API server does not serve the kind: its CRD is missing.
@@ -267,5 +269,5 @@ fn follower<S, D>(
     sink: S,
 ) -> Follower<S, D> {
     let trouble = Trouble::new(sync.resource(), metrics);
-    Follower { endpoint, decode, history: History::new(sink), trouble, sync }
+    Follower { endpoint, decode, history: History::new(sink), trouble, sync, failing: None }
 }

@@ -412,7 +412,8 @@ fn check_role_binding(server: &Server, monitor: &Monitor, namespace: &str) -> Re
             && server.object("managedclustersets", "", set).is_some()
     });
     match (server.object("rolebindings", namespace, COPIES_ROLE), is_needed) {
-        (Some(_), _) if is_unlabelled(server, namespace) => Ok(()),
+        // Where it is not needed, the name is the tenant's.
+        (Some(_), false) if is_unlabelled(server, namespace) => Ok(()),
         (None, true) => Err("is missing".to_owned()),
         (Some(binding), true) if !gives_copies(binding) => Err("does not grant the permission".to_owned()),
         (Some(_), false) if !monitor.two_leaders => {

@@ -1,5 +1,6 @@
 //! A process: the real controllers, started as the program starts them, on the simulated network.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,11 +112,12 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                     world.lock().monitor.candidates.insert(process, candidate);
                 }
                 let declared = world.lock().monitor.declared;
-                let running = build(setup(&world, process, identity, means), gates, means, declared)
-                    .run(CancellationToken::new());
+                let built = build(setup(&world, process, identity, means), gates, means, declared);
+                let annotations = built.lease_annotations();
+                let running = built.run(CancellationToken::new());
                 let ended = tokio::select! {
                     ended = running => ended,
-                    () = renew_lease(world.clone()), if gates.syncer && !means.leases => return,
+                    () = renew_lease(world.clone(), annotations), if gates.syncer && !means.leases => return,
                 };
                 if let Err(ProcessError::TaskEnded(task)) = ended {
                     world.lock().monitor.violations.push(format!("a task ended: {task}"));
@@ -130,7 +132,7 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
 }
 
 /// Renews the Lease of the syncer while its process runs, without an election: several processes can lead at once.
-async fn renew_lease(world: World) {
+async fn renew_lease(world: World, annotations: impl Fn() -> Vec<(&'static str, String)>) {
     const LEASE: &str =
         "/apis/coordination.k8s.io/v1/namespaces/hub-addons/leases/hub-addons-credential-syncer";
     let actor = Actor::new(&world, "the syncer's election");
@@ -138,9 +140,10 @@ async fn renew_lease(world: World) {
         let now = Timestamp::from_second(world.lock().server.now).unwrap_or_default();
         let spec =
             json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 60, "renewTime": now.to_string() });
+        let shown: BTreeMap<&str, String> = annotations().into_iter().collect();
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": { "name": "hub-addons-credential-syncer" }, "spec": spec,
+            "metadata": { "name": "hub-addons-credential-syncer", "annotations": shown }, "spec": spec,
         });
         actor.send(&Request::new("PUT", LEASE).with(&lease));
         tokio::time::sleep(RENEWAL).await;

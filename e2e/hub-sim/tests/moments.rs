@@ -338,6 +338,121 @@ async fn an_entry_whose_addon_was_removed_while_no_process_ran_is_withdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whether_or_not_a_process_runs() {
+    for runs in [true, false] {
+        let stage = Stage::new();
+        let first = stage.start(Gates::PROFILES);
+        sleep(10 * SECOND).await;
+        assert!(stage.providers("team", "a").is_array());
+        if !runs {
+            stage.world.kill(first);
+        }
+        stage.world.change(|server| server.remove_crd("managedproxyconfigurations"));
+        if !runs {
+            stage.start(Gates::PROFILES);
+        }
+        sleep(10 * SECOND).await;
+        assert_eq!((stage.told("NoProxyConfiguration"), stage.providers("team", "a")), (1, Value::Null));
+        stage.assert_right();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_ends_with_its_grant_although_its_manifestworks_cannot_be_listed() {
+    let stage = Stage::with_consumers();
+    let gates = Gates { consumers: true, ..Gates::NONE };
+    let first = stage.start(gates);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("managedserviceaccounts", "a", "c"));
+    stage.world.kill(first);
+    stage.world.lock().network.forbidden.push(("GET", "manifestworks"));
+    stage.start(gates);
+    sleep(50 * SECOND).await;
+    assert_eq!(stage.told("ConsumerAccessNotListed"), 0);
+    sleep(30 * SECOND).await;
+    assert_eq!(stage.told("ConsumerAccessNotListed"), 1);
+    stage.perform([O::Unbind(0, 0)]);
+    sleep(10 * SECOND).await;
+    assert!(!stage.exists("managedserviceaccounts", "a", "c"));
+    stage.perform([O::Bind(0, 0)]);
+    sleep(10 * SECOND).await;
+    assert!(!stage.exists("managedserviceaccounts", "a", "c"), "its permissions may exist already");
+    stage.perform([O::Permit]);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("managedserviceaccounts", "a", "c"));
+}
+
+/// A copy that a syncer with limited permissions has written, in a process of its own, as the chart installs it.
+async fn a_copy_with_limited_permissions() -> (Stage, ProcessId) {
+    let stage = Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
+    stage.perform([O::CreateAccount(0, 0)]);
+    stage.start(Gates::PROFILES);
+    let syncer = stage.start(Gates::CREDENTIALS);
+    sleep(10 * SECOND).await;
+    stage.perform([O::Report(0, 0, 0)]);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("secrets", "team", "a-c"));
+    (stage, syncer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_stays_until_the_copy_is_gone_whatever_fails_before() {
+    for (method, restarts) in [("DELETE", false), ("GET", true)] {
+        let (stage, syncer) = a_copy_with_limited_permissions().await;
+        stage.world.lock().network.forbidden.push((method, "secrets"));
+        // A finalizer keeps the profile, so that the copy is not garbage-collected.
+        stage.perform([O::Profile(0, 0, ProfileTenant::Hold)]);
+        if restarts {
+            stage.world.kill(syncer);
+            stage.start(Gates::CREDENTIALS);
+            sleep(20 * SECOND).await;
+        }
+        stage.perform([O::Unbind(0, 0)]);
+        sleep(15 * MINUTE).await;
+        assert!(stage.exists("secrets", "team", "a-c") && stage.exists("rolebindings", "team", COPIES_ROLE));
+        stage.perform([O::Permit]);
+        sleep(20 * SECOND).await;
+        assert!(!stage.exists("secrets", "team", "a-c"), "{method}");
+        assert!(stage.exists("rolebindings", "team", COPIES_ROLE), "{method}");
+        sleep(6 * MINUTE).await;
+        assert!(!stage.exists("rolebindings", "team", COPIES_ROLE), "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_binding_that_has_taken_the_name_of_ours_does_not_keep_a_copy() {
+    let (stage, _) = a_copy_with_limited_permissions().await;
+    let admin = Actor::new(&stage.world, "admin");
+    let taken = json!({
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" },
+        "subjects": [],
+    });
+    admin.delete("rolebindings", "team", COPIES_ROLE);
+    admin.create("rolebindings", "RoleBinding", "team", COPIES_ROLE, &taken);
+    stage.perform([O::Ask(0, 0, false)]);
+    sleep(20 * SECOND).await;
+    assert!(!stage.exists("secrets", "team", "a-c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_role_binding_is_created_in_a_namespace_that_is_gone() {
+    const BINDINGS: &str = "/namespaces/team/rolebindings";
+    let (stage, _) = a_copy_with_limited_permissions().await;
+    stage.perform([O::EndNamespace(0), O::Collect]);
+    sleep(MINUTE).await;
+    stage.perform([O::Collect]);
+    let before = stage.requests("POST", BINDINGS);
+    sleep(10 * MINUTE).await;
+    stage.perform([O::CreateNamespace(0)]);
+    sleep(10 * MINUTE).await;
+    assert_eq!(stage.requests("POST", BINDINGS), before);
+    assert!(!stage.exists("rolebindings", "team", COPIES_ROLE));
+    stage.perform([O::Bind(0, 0)]);
+    sleep(10 * SECOND).await;
+    assert!(stage.exists("rolebindings", "team", COPIES_ROLE));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_ends_with_its_account_although_the_token_still_exists() {
     let stage = Stage::new();
     stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);

@@ -196,8 +196,8 @@ pub struct RightsArgs {
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_FOLLOW", value_name = "LIST", value_delimiter = ',')]
     pub credential_rights_follow: Vec<ConsumerRole>,
 
-    /// How long the syncer has to run, as its Lease shows, before a permission that it no longer needs is
-    /// withdrawn: time to delete its copies. Without --leader-elect it has no Lease, and the permission stays
+    /// How long the Lease of the syncer has to show that nothing is left to delete in a namespace, before a permission
+    /// there that is no longer needed is withdrawn. Without --leader-elect it has no Lease, and the permission stays
     #[arg(long, env = "HUB_ADDONS_CREDENTIAL_RIGHTS_GRACE", value_name = "DURATION", default_value = "5m")]
     pub credential_rights_grace: Period,
 }

@@ -307,7 +307,7 @@ async fn kinds_that_are_not_installed_do_not_delay_the_projector() {
     let healthy = |profile: &Value| condition(profile, "ControlPlaneHealthy")["status"] == "True";
     let shown = profile(&hub.ocm, (TEAM, "c1"), "is healthy", healthy).await;
     assert_eq!(shown["status"]["accessProviders"], Value::Null, "{shown:#}");
-    addons.measures(&proxy::state("cluster_proxy", "configuration_unknown"), 1.0).await;
+    addons.measures(&proxy::state("cluster_proxy", "no_configuration"), 1.0).await;
     assert_eq!(addons.probe("/readyz").await.0, 200);
 
     for name in missing {

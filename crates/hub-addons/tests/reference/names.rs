@@ -15,6 +15,7 @@ use hub_core::credential::state::State;
 use hub_core::explain::{Code, Step};
 use hub_core::note::Reason;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
+use hub_core::rights::CLEARED_NAMESPACES;
 
 use super::page::{quoted, rows};
 use super::plugin;
@@ -109,6 +110,7 @@ fn every_label_and_annotation_is_listed() {
     let is_key = |value: &&str| value.contains('/') || *value == labels::LOCAL_CLUSTER;
     let keys = values.filter(is_key).chain(CONSUMER_LABELS.map(|(key, _)| key));
     let keys = keys.chain([MANAGED_BY.0, consumer_access::COMPONENT.0, consumer_access::INSTALLATION]);
+    let keys = keys.chain([CLEARED_NAMESPACES]);
     lists("Labels and annotations", &owned(keys));
 }
 

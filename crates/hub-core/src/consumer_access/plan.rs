@@ -52,7 +52,7 @@ impl AccessAction {
 
 impl AccessSettings {
     /// Plans the next write to the access of an account's consumer to its cluster. Until the list of accounts is
-    /// complete, and for a declared consumer that of its ManifestWorks, the caller must not ask.
+    /// complete, the caller must not ask.
     #[must_use]
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
         let mut notes = Notes::new();
@@ -116,6 +116,8 @@ impl AccessSettings {
             "its permissions still exist"
         } else if ours.iter().any(|found| matches!(found, Owned::Ours(_))) {
             "its permissions are being deleted"
+        } else if observed.unlisted.contains(&AccessKind::ManifestWork) {
+            "its permissions may exist, since ManifestWorks cannot be listed"
         } else if observed.unlisted.contains(&AccessKind::ClusterPermission) {
             "its ManifestWork is deleted, and a ClusterPermission may exist, since ClusterPermissions cannot be listed"
         } else {

@@ -282,6 +282,19 @@ impl CredentialIndex {
         slots.any(|(_, slot)| slot.observed.is_some() || slot.made.is_some())
     }
 
+    /// Whether no copy may be in a namespace, now or with the next change of an account: no set is bound there, or it is
+    /// protected.
+    #[must_use]
+    pub fn receives_nothing(&self, fleet: &Fleet, namespace: &Namespace) -> bool {
+        !grant::is_bound(fleet, namespace) || self.settings.protected.protection(fleet, namespace).is_some()
+    }
+
+    /// The places in a namespace where a Secret is known.
+    pub(super) fn known_places(&self, namespace: &Namespace) -> impl Iterator<Item = SecretKey> {
+        let slots = self.copies.in_namespace(namespace);
+        slots.map(|(name, _)| SecretKey { namespace: namespace.clone(), name: name.clone() })
+    }
+
     /// The Secrets at the places of copies in a namespace, by name.
     pub fn copies_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &ObservedCopy)> {
         let slots = self.copies.in_namespace(namespace);

@@ -73,11 +73,11 @@ pub enum CopyAction {
     Create(Box<Secret>),
     /// Merge a patch into a Secret.
     Patch(Box<Patch>),
-    /// Delete the Secret of exactly this version.
+    /// Delete the Secret of exactly this version, in which its marks show that it is a copy.
     Delete(Version),
-    /// Delete the Secret with this uid, if it still exists: no watch shows it, since its label was removed or it is
-    /// gone.
-    DeleteUnseen(String),
+    /// Delete the Secret with this uid, which is ours whatever its content: a tenant who changes it all the time does not
+    /// delay this. Perhaps no watch shows it, since its label was removed or it is gone.
+    DeleteOurs(String),
 }
 
 /// Whether one account should have a copy in one namespace, apart from what is at the place.
@@ -164,6 +164,15 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
     plan
 }
 
+/// Whether nothing is left to delete in a namespace that receives no copies, so that the permission there has served its
+/// purpose: all Secrets are known, and for none of them a write is planned.
+#[must_use]
+pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace) -> bool {
+    index.knows_copies(namespace)
+        && index.receives_nothing(fleet, namespace)
+        && index.known_places(namespace).all(|place| plan(index, fleet, &place).action == CopyAction::Nothing)
+}
+
 /// Nothing is decided before all copies of a namespace are known.
 fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
     let state = |key| {
@@ -205,7 +214,7 @@ fn create(
     // Where a copy should exist, creating it shows what happened to the last one.
     let is_unwanted = standings.iter().all(|(_, standing)| matches!(standing, Standing::Refused(_)));
     if let Some(made) = unseen.filter(|_| is_unwanted) {
-        plan.action = CopyAction::DeleteUnseen(made.uid.clone());
+        plan.action = CopyAction::DeleteOurs(made.uid.clone());
         plan.is_removal = true;
         plan.mark_undeletable(&made.account, refused);
     }
@@ -237,12 +246,16 @@ fn keep_or_delete(
     standings: &Standings<'_>,
     refused: Option<Refused>,
 ) -> CopyPlan {
-    let mut plan = CopyPlan {
-        holder: Some(origin.account.clone()),
-        // Also of a copy that must be deleted: until then, a tenant can strip it.
-        is_exact: credential.is_some_and(|credential| observed.is_exactly(&origin.account, credential)),
-        ..CopyPlan::default()
+    // Also of a copy that must be deleted: until then, a tenant can strip it.
+    let is_exact = credential.is_some_and(|credential| observed.is_exactly(&origin.account, credential));
+    let delete = || {
+        if origin.known || is_exact {
+            CopyAction::DeleteOurs(observed.version.uid.clone())
+        } else {
+            CopyAction::Delete(observed.version.clone())
+        }
     };
+    let mut plan = CopyPlan { holder: Some(origin.account.clone()), is_exact, ..CopyPlan::default() };
     let holder = standings.iter().find(|(key, _)| **key == origin.account);
     let wanted = match holder {
         // A copy is never moved to a profile that is not ours.
@@ -252,7 +265,7 @@ fn keep_or_delete(
             false
         }
         Some((_, Standing::Offered(wanted, obstacle))) => {
-            plan.action = difference(observed, wanted, origin.known, *obstacle);
+            plan.action = difference(observed, wanted, origin.known, *obstacle).unwrap_or_else(delete);
             true
         }
         Some((_, Standing::Refused(_))) => false,
@@ -260,7 +273,7 @@ fn keep_or_delete(
         Some((_, Standing::Kept(_))) | None => true,
     };
     if !wanted {
-        plan.action = removal(observed);
+        plan.action = removal(observed).unwrap_or_else(delete);
         plan.is_removal = true;
     }
     let is_held_up = plan.action != CopyAction::Nothing && refused == Some(Refused::Write);
@@ -304,32 +317,32 @@ fn keep_or_delete(
     plan
 }
 
+/// The write that leads to a wanted copy; `None` if the Secret must be deleted first.
 fn difference(
     observed: &ObservedCopy,
     wanted: &Wanted<'_>,
     known: bool,
     obstacle: Option<State>,
-) -> CopyAction {
+) -> Option<CopyAction> {
     if observed.terminating || observed.is(wanted) {
-        CopyAction::Nothing
+        Some(CopyAction::Nothing)
     } else if !observed.must_be_replaced(wanted, known) {
-        CopyAction::Patch(Box::new(wanted.patch(observed)))
-    } else if obstacle.is_none() {
-        CopyAction::Delete(observed.version.clone())
+        Some(CopyAction::Patch(Box::new(wanted.patch(observed))))
     } else {
         // The obstacle to a new copy would remain after the old one is deleted.
-        CopyAction::Nothing
+        obstacle.is_some().then_some(CopyAction::Nothing)
     }
 }
 
-/// Removes a copy. One that a finalizer delays is at least emptied, since its token must not stay.
-fn removal(observed: &ObservedCopy) -> CopyAction {
+/// What removes a copy that is being deleted already; `None` if it must be deleted. One that a finalizer delays is at
+/// least emptied, since its token must not stay.
+fn removal(observed: &ObservedCopy) -> Option<CopyAction> {
     if !observed.terminating {
-        CopyAction::Delete(observed.version.clone())
+        None
     } else if observed.can_be_emptied() {
-        CopyAction::Patch(Box::new(Patch::empty(observed)))
+        Some(CopyAction::Patch(Box::new(Patch::empty(observed))))
     } else {
-        CopyAction::Nothing
+        Some(CopyAction::Nothing)
     }
 }
 

@@ -2,16 +2,18 @@
 
 #![cfg(test)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use hub_api::names::Namespace;
 use hub_core::access::Known;
 use hub_core::rights::{
-    BindingAction, GRACE, Needs, ObservedRoleBinding, ObservedTokensRole, TokensAction, plan_tokens,
-    token_rules,
+    BindingAction, CLEARED_NAMESPACES, Cleared, EVERYWHERE, GRACE, Needs, ObservedRoleBinding,
+    ObservedTokensRole, TokensAction, cleared_namespaces, plan_tokens, token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 
 use crate::support::{cases, settings_of_permissions as settings};
@@ -33,7 +35,7 @@ fn ours() -> RoleBinding {
 }
 
 fn observed(object: Option<RoleBinding>) -> ObservedRoleBinding {
-    ObservedRoleBinding { version: version(), object }
+    ObservedRoleBinding { version: version(), is_ours: true, object }
 }
 
 fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRoleBinding>) -> BindingAction {
@@ -49,9 +51,14 @@ impl Team {
         self.0.has(&"team".into(), is_needed, exists, GRACE)
     }
 
-    /// Returns whether the grace period is then over.
+    /// The syncer has run for this long, and has nothing left to delete. Returns whether the grace period is then over.
     fn advance(&mut self, ran: Duration) -> bool {
-        !self.0.advance(ran, GRACE).is_empty()
+        !self.0.advance(ran, &Cleared::In(["team".into()].into()), GRACE).is_empty()
+    }
+
+    /// The syncer has run for this long, and cannot delete something, or does not know.
+    fn advance_uncleared(&mut self, ran: Duration) {
+        assert_eq!(self.0.advance(ran, &Cleared::In(BTreeSet::new()), GRACE), []);
     }
 }
 
@@ -145,6 +152,66 @@ fn no_time_passes_for_a_permission_while_the_syncer_does_not_run() {
         assert!(!team.advance(Duration::ZERO));
         assert!(team.has(false, true));
     }
+}
+
+#[test]
+fn no_time_passes_for_a_permission_while_the_syncer_has_something_left_to_delete() {
+    let mut team = Team::default();
+    assert!(team.has(true, true));
+    assert!(team.has(false, true));
+    for _ in 0..10 {
+        team.advance_uncleared(GRACE);
+        assert!(team.has(false, true));
+        assert!(!team.advance(MINUTE), "the time before does not count");
+        assert!(!team.advance(ALMOST_GRACE), "and an interruption starts the grace period anew");
+    }
+    assert!(team.advance(MINUTE));
+    // Without the permission, the syncer says nothing about the namespace.
+    team.advance_uncleared(MINUTE);
+    assert!(!team.has(false, true));
+}
+
+#[test]
+fn a_namespace_that_is_gone_gets_no_role_binding_unless_it_needs_one() {
+    let mut team = Team::default();
+    assert!(team.has(true, true));
+    assert!(!team.0.end(&"team".into()), "a set is bound in a new namespace of that name");
+    assert!(team.has(true, false));
+    assert!(team.has(false, false), "it may have been deleted by hand");
+    assert!(team.0.end(&"team".into()));
+    assert!(!team.has(false, false));
+}
+
+#[test]
+fn a_role_binding_of_another_owner_is_replaced_where_the_permission_is_needed_and_kept_elsewhere() {
+    let mut unlabelled = ours();
+    unlabelled.metadata.labels = None;
+    for object in [Some(unlabelled.clone()), None] {
+        let foreign = ObservedRoleBinding::read(&unlabelled.metadata, object);
+        assert!(!foreign.is_ours);
+        assert_eq!(plan(true, &role(), Some(&foreign)), BindingAction::Delete(foreign.version.clone()));
+        for role in [role(), Known::Absent] {
+            assert_eq!(plan(false, &role, Some(&foreign)), BindingAction::Nothing);
+        }
+    }
+    assert!(ObservedRoleBinding::read(&ours().metadata, None).is_ours);
+}
+
+#[test]
+fn the_annotation_of_the_lease_names_what_is_cleared() {
+    let lease = |value: Option<String>| ObjectMeta {
+        annotations: value.map(|value| BTreeMap::from([(CLEARED_NAMESPACES.to_owned(), value)])),
+        ..ObjectMeta::default()
+    };
+    for names in [&[][..], &["a"], &["a", "b-c"]] {
+        let names: BTreeSet<_> = names.iter().map(|name| Namespace::from(*name)).collect();
+        assert_eq!(Cleared::read(&lease(cleared_namespaces(names.iter().cloned()))), Cleared::In(names));
+    }
+    let many = (0..10_000).map(|index| Namespace::from(format!("{index:063}").as_str()));
+    let value = cleared_namespaces(many).unwrap();
+    assert!(value.len() < 64 * 1024, "{}", value.len());
+    assert!(matches!(Cleared::read(&lease(Some(value))), Cleared::In(names) if names.len() == 500));
+    assert_eq!(Cleared::read(&lease(Some(EVERYWHERE.to_owned()))), Cleared::Everywhere);
 }
 
 #[test]

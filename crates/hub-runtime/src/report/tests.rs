@@ -106,7 +106,7 @@ async fn without_the_lease_no_event_is_published_and_none_is_lost() {
     let candidate = Candidate { namespace: "addons".to_owned(), identity: "pod".to_owned() };
     let metrics = Metrics::new("0");
     let mut leases = Leases::new(client.clone(), candidate, metrics.clone());
-    leases.add("projector");
+    leases.add("projector", Box::new(|| None));
     let reporter = reporter();
     report(&reporter, Some(Reason::InvalidSelector));
     let publisher = publisher(client, &reporter, leases.fence(), CircuitBreaker::new(metrics));

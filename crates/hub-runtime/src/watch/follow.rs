@@ -68,6 +68,8 @@ pub(super) struct Follower<S, D> {
     pub(super) history: History<S>,
     pub(super) trouble: Trouble,
     pub(super) sync: SyncState,
+    /// Since when requests fail.
+    pub(super) failing: Option<Instant>,
 }
 
 impl<S, D> Follower<S, D> {
@@ -89,6 +91,8 @@ impl<S, D> Follower<S, D> {
                     } else if error.is_not_served() {
                         self.history.not_served();
                     }
+                    let since = self.failing.get_or_insert_with(Instant::now).elapsed();
+                    self.history.failing(Some(since));
                     position = position.after(&error);
                     self.trouble.meet(&error)
                 }
@@ -154,8 +158,19 @@ impl<S, D> Follower<S, D> {
                 history.end_list(&version);
                 endpoint.page.grow();
                 self.sync.mark_synced();
+                self.works();
                 return Ok(version);
             }
+        }
+    }
+
+    /// Records that requests no longer fail.
+    fn works<K>(&mut self)
+    where
+        S: Sink<K>,
+    {
+        if self.failing.take().is_some() {
+            self.history.failing(None);
         }
     }
 
@@ -180,6 +195,7 @@ impl<S, D> Follower<S, D> {
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
                     self.trouble.end();
+                    self.works();
                     continue;
                 }
             };
@@ -189,6 +205,7 @@ impl<S, D> Follower<S, D> {
             if !is_steady {
                 is_steady = true;
                 self.trouble.end();
+                self.works();
             }
             if let Position::At(from) = &*position
                 && is_older(&version, from)

@@ -1,6 +1,7 @@
 //! Turns lists and watches into one sequence of applies and deletes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::decode::Decoded;
 use super::{ObjectKey, Sink};
@@ -45,6 +46,14 @@ impl<S> History<S> {
         });
         known.shrink_to(known.len().saturating_mul(2));
         sink.listed(version);
+    }
+
+    /// Lists and watches have failed for this long, or no longer fail.
+    pub(super) fn failing<K>(&mut self, since: Option<Duration>)
+    where
+        S: Sink<K>,
+    {
+        self.sink.failing(since);
     }
 
     /// The API server refuses a list or a watch for lack of permission.

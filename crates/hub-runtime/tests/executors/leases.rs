@@ -74,8 +74,8 @@ async fn no_write_may_be_sent_once_one_lease_is_lost_or_released_although_other_
         let api = Api::default();
         let candidate = Candidate { namespace: "addons".to_owned(), identity: "first".to_owned() };
         let mut leases = Leases::new(api.client(), candidate, Metrics::new("test"));
-        leases.add("alpha");
-        leases.add("beta");
+        leases.add("alpha", Box::new(|| None));
+        leases.add("beta", Box::new(|| None));
         let fence = leases.fence();
         assert_eq!(fence.remaining(), None);
         assert!(leases.acquire(&CancellationToken::new()).await);

@@ -284,7 +284,10 @@ fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_an
         world.arrive(&nameless);
         assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
         world.arrive(&with(nameless, &json!({ "metadata": { "uid": "uid-of-another" } })));
-        assert_eq!(world.plan(&scene_place()).action, CopyAction::Delete(world.version(&scene_place())));
+        assert_eq!(
+            world.plan(&scene_place()).action,
+            CopyAction::DeleteOurs(world.version(&scene_place()).uid)
+        );
     }
 }
 

@@ -81,7 +81,7 @@ fn every_part_of_a_copy_that_somebody_edited_is_repaired_by_one_patch_or_without
             world.write(&scene_place(), &action);
             assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{edit}");
         } else {
-            assert_eq!(action, CopyAction::Delete(world.version(&scene_place())), "{edit}");
+            assert_eq!(action, CopyAction::DeleteOurs(world.version(&scene_place()).uid), "{edit}");
             world.settle();
         }
         assert_eq!(content(world.secret(&scene_place())), content(&our_copy()), "{edit}");
@@ -158,7 +158,7 @@ fn immutable_data_is_replaced_by_a_new_secret() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "immutable": true, "data": { "token": base64("x") } }));
     let action = world.plan(&scene_place()).action;
-    assert_eq!(action, CopyAction::Delete(world.version(&scene_place())));
+    assert_eq!(action, CopyAction::DeleteOurs(world.version(&scene_place()).uid));
     world.write(&scene_place(), &action);
     let action = world.plan(&scene_place()).action;
     assert!(matches!(action, CopyAction::Create(_)), "{action:?}");
@@ -171,7 +171,7 @@ fn immutable_data_is_replaced_by_a_new_secret() {
 fn a_copy_with_entries_that_no_copy_has_is_replaced_by_a_new_secret() {
     let mut world = World::settled_scene();
     world.edit(&scene_place(), &json!({ "data": { "more": base64("x"), "still-more": "" } }));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Delete(world.version(&scene_place())));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::DeleteOurs(world.version(&scene_place()).uid));
     world.settle();
     assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
 }
@@ -249,7 +249,7 @@ fn a_secret_that_was_deleted_by_hand_is_not_mistaken_for_the_next_of_its_name() 
     let mut world = World::settled_scene();
     world.remove(&scene_place());
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::DeleteUnseen("uid-1".to_owned()));
+    assert_eq!(world.plan(&scene_place()).action, CopyAction::DeleteOurs("uid-1".to_owned()));
     world.secrets.insert(scene_place(), stranger("team", "c1-kueue"));
     world.settle();
     assert_eq!(world.secret(&scene_place()), &stranger("team", "c1-kueue"));

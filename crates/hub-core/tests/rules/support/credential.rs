@@ -330,8 +330,9 @@ impl World {
                 );
                 self.delete(place);
             }
-            CopyAction::DeleteUnseen(uid) => {
-                assert!(self.index.copy(place).is_none(), "{place} is seen");
+            CopyAction::DeleteOurs(uid) => {
+                let seen = self.index.copy(place);
+                assert!(seen.is_none_or(|seen| !seen.terminating), "{place} is deleted twice");
                 if self.secrets.get(place).is_some_and(|secret| secret["metadata"]["uid"] == **uid) {
                     self.delete(place);
                 } else {
