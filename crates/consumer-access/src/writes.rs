@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub_api::names::{AccountKey, Namespace};
+use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
 use hub_core::note::{Note, Reason};
 use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
+use hub_runtime::work::Delayed;
 use hub_runtime::write::{Request, delete_exactly};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -65,9 +66,10 @@ impl AccessWriter {
                 self.report(key, &observed, &plan, &blocked);
                 return soonest(blocked.into_values().map(|blocked| blocked.outcome));
             };
-            let is_create = matches!(plan.action, AccessAction::Create(..));
-            if let Some(pause) = self.store.work.pause(key, resource(kind), is_create) {
-                blocked.insert(kind, Blocked { outcome: Outcome::RetryAfter(pause), refused: None });
+            let verb = plan.action.verb().unwrap_or_default();
+            if let Some(Delayed { outcome, error }) = self.store.work.delays(key, resource(kind), verb) {
+                let error = error.map(|error| WriteError { name: full_name(kind, key), ..error });
+                blocked.insert(kind, Blocked { outcome, refused: error });
                 continue;
             }
             let sent = if plan.action == last {
@@ -78,7 +80,7 @@ impl AccessWriter {
             last = plan.action;
             match sent {
                 Ok(exists) => {
-                    self.store.work.written(key, resource(kind));
+                    self.store.work.written(key, resource(kind), verb);
                     if !exists {
                         last = AccessAction::Nothing;
                     }
@@ -161,7 +163,7 @@ impl AccessWriter {
         observed: &ObservedAccess,
         error: WriteError,
     ) -> Result<Blocked, Outcome> {
-        let failed = self.store.work.failed(key, Some(&Namespace::from(key.cluster.as_str())), &error);
+        let failed = self.store.work.failed(key, &error);
         if let (true, Some(object)) = (failed.gone, observed.object(kind)) {
             self.store.gone(kind, key, &object.version.uid);
         }
@@ -210,10 +212,10 @@ impl AccessWriter {
 /// What follows for a key after an attempt with these failures: the next one is that of the failure that is retried first.
 fn soonest(failures: impl Iterator<Item = Outcome>) -> Outcome {
     let order = |outcome: &Outcome| match outcome {
-        Outcome::RetryWithin(most) => (0, *most),
-        Outcome::Retry | Outcome::Held => (1, Duration::ZERO),
-        Outcome::RetryNotBefore(wait) | Outcome::RetryAfter(wait) => (2, *wait),
-        Outcome::Refused => (3, Duration::ZERO),
+        Outcome::Retry | Outcome::Held => (0, Duration::ZERO),
+        Outcome::RetryNotBefore(wait) | Outcome::RetryAfter(wait) => (1, *wait),
+        Outcome::Refused => (2, Duration::ZERO),
+        Outcome::Parked => (3, Duration::ZERO),
         Outcome::Done => (4, Duration::ZERO),
     };
     failures.min_by_key(order).unwrap_or(Outcome::Done)

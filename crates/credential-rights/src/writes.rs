@@ -67,15 +67,15 @@ impl PermissionWriter {
             }
             TokensAction::Patch(version, rules) => (version, rules),
         };
-        if let Some(pause) = self.store.work.pause(&RightsKey::Tokens, CLUSTER_ROLES, false) {
-            return Ok(Outcome::RetryAfter(pause));
+        if let Some(delayed) = self.store.work.delays(&RightsKey::Tokens, CLUSTER_ROLES, "patch") {
+            return Ok(delayed.outcome);
         }
         let host = &self.store.host;
         let api: Api<ClusterRole> = Api::all(host.client.clone());
         let patch = rules_patch(&version, &rules);
         let request = Request { verb: "patch", resource: CLUSTER_ROLES, name };
         let patched = host.writer.send(request, api.patch(name, &PatchParams::default(), &patch)).await?;
-        self.store.work.written(&RightsKey::Tokens, CLUSTER_ROLES);
+        self.store.work.written(&RightsKey::Tokens, CLUSTER_ROLES, "patch");
         info!(role = name, accounts = names.map_or(0, |names| names.len()), "updated");
         self.store.wrote_tokens_role(patched.into());
         Ok(Outcome::Done)
@@ -85,10 +85,10 @@ impl PermissionWriter {
         let (has, observed) = (self.store.has_permission(namespace), self.store.binding(namespace));
         let (role, key) = (self.store.copies_role(), RightsKey::Copies(namespace.clone()));
         let action = self.store.settings.plan_binding(namespace, has, &role, observed.as_ref());
-        if matches!(action, BindingAction::Create(_) | BindingAction::Delete(_))
-            && let Some(pause) = self.store.work.pause(&key, BINDINGS, observed.is_none())
+        if let Some(verb) = action.verb()
+            && let Some(delayed) = self.store.work.delays(&key, BINDINGS, verb)
         {
-            return Ok(Outcome::RetryAfter(pause));
+            return Ok(delayed.outcome);
         }
         match action {
             BindingAction::Nothing => Ok(Outcome::Done),
@@ -101,12 +101,12 @@ impl PermissionWriter {
             }
             BindingAction::Create(binding) => {
                 self.create(namespace, &binding).await?;
-                self.store.work.written(&key, BINDINGS);
+                self.store.work.written(&key, BINDINGS, "create");
                 Ok(Outcome::Done)
             }
             BindingAction::Delete(version) => {
                 self.delete(namespace, version).await?;
-                self.store.work.written(&key, BINDINGS);
+                self.store.work.written(&key, BINDINGS, "delete");
                 Ok(Outcome::Done)
             }
         }
@@ -127,8 +127,8 @@ impl PermissionWriter {
             ConsumerAction::Patch(version, rules) => (version, rules),
         };
         let key = RightsKey::Consumer(role.clone());
-        if let Some(pause) = self.store.work.pause(&key, ROLES, false) {
-            return Ok(Outcome::RetryAfter(pause));
+        if let Some(delayed) = self.store.work.delays(&key, ROLES, "patch") {
+            return Ok(delayed.outcome);
         }
         let name = format!("{}/{}", role.namespace, role.name);
         let api: Api<Role> = Api::namespaced(host.client.clone(), role.namespace.as_str());
@@ -136,7 +136,7 @@ impl PermissionWriter {
         let request = Request { verb: "patch", resource: ROLES, name: &name };
         let patched =
             host.writer.send(request, api.patch(&role.name, &PatchParams::default(), &patch)).await?;
-        self.store.work.written(&key, ROLES);
+        self.store.work.written(&key, ROLES, "patch");
         host.reporter.forget(&role.subject());
         let copies = rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).count();
         info!(role = name, copies, "updated");
@@ -169,12 +169,7 @@ impl PermissionWriter {
 
     /// Decides what follows from a failed write.
     fn failed(&self, key: &RightsKey, error: &WriteError) -> Outcome {
-        let namespace = match key {
-            RightsKey::Tokens => None,
-            RightsKey::Copies(namespace) => Some(namespace),
-            RightsKey::Consumer(role) => Some(&role.namespace),
-        };
-        let failed = self.store.work.failed(key, namespace, error);
+        let failed = self.store.work.failed(key, error);
         // The copies end with their namespace: a permission in a new one of that name would be for nothing.
         if let RightsKey::Copies(namespace) = key
             && error.verb == "create"

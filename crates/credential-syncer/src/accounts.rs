@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::{ACCOUNTS, Store};
 
+/// The verb of the only write.
+const PATCH_STATUS: &str = "patch_status";
 /// Number of workers.
 const WORKERS: usize = 4;
 /// How long a problem must last before it is reported: an account is created before its token is reported, and a
@@ -113,6 +115,10 @@ impl ConditionWriter {
         list: Vec<Value>,
         notes: &mut Vec<Note>,
     ) -> Outcome {
+        if let Some(delayed) = self.store.accounts.delays(key, ACCOUNTS, PATCH_STATUS) {
+            notes.extend(delayed.error.map(|error| Note::new(Reason::WriteRefused, error.to_string())));
+            return delayed.outcome;
+        }
         let host = &self.store.host;
         let api: Api<ManagedServiceAccount> = Api::namespaced(host.client.clone(), key.cluster.as_str());
         // An empty list is written as null, so that the status returns to its initial state.
@@ -122,18 +128,17 @@ impl ConditionWriter {
             "status": { "conditions": list },
         }));
         let (name, params) = (key.to_string(), PatchParams::default());
-        let request = Request { verb: "patch_status", resource: ACCOUNTS, name: &name };
+        let request = Request { verb: PATCH_STATUS, resource: ACCOUNTS, name: &name };
         let call = api.patch_status(key.account.as_str(), &params, &patch);
         match host.writer.send(request, call).await {
             Ok(patched) => {
+                self.store.accounts.written(key, ACCOUNTS, PATCH_STATUS);
                 self.store.wrote_account(key, Account::read(&patched));
                 Outcome::Done
             }
             // An account that has changed or been deleted has an event, which queues it again.
             Err(error) => {
-                // The backoff belongs to the cause, whichever namespace shows it: mostly a permission that is missing
-                // in all.
-                let failed = self.store.accounts.failed(key, None, &error);
+                let failed = self.store.accounts.failed(key, &error);
                 if failed.refused {
                     notes.push(Note::new(Reason::WriteRefused, error.to_string()));
                 }

@@ -16,7 +16,6 @@ use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, delete_exactly};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -51,8 +50,8 @@ impl CopyWriter {
 
     /// Reconciles one copy, one write after the other.
     async fn sync(&self, place: &SecretKey) -> Outcome {
+        let mut wrote = false;
         // Only the next plan shows whether a patch had an effect.
-        let (mut wrote, mut unproven) = (false, None);
         let mut before: Option<(Box<copy::Patch>, Option<Version>)> = None;
         for _ in 0..MAX_ROUNDS {
             if let Some(wait) = self.store.memory.wait_for_end(place) {
@@ -71,10 +70,7 @@ impl CopyWriter {
                 (Some((sent, left)), Some(patch)) => left == version && patch.has_content_of(&sent),
                 _ => false,
             };
-            if let Some(what) = unproven.take().filter(|_| !is_ineffective) {
-                self.release(place, what);
-            }
-            if plan.action == CopyAction::Nothing {
+            let Some(verb) = plan.action.verb() else {
                 let wait = match unwatched {
                     Unwatched::There(left) => Some(left),
                     Unwatched::None | Unwatched::Stale => {
@@ -82,36 +78,27 @@ impl CopyWriter {
                         None
                     }
                 };
-                self.store.refusals.settled(place);
                 self.store.memory.end_of_abandoned(place);
                 self.store.change(|_, index| index.set_refused(place, None));
                 self.store.host.reporter.report(&subject, uid.as_deref(), plan.notes);
                 self.measure(place, wrote);
                 return wait.map_or(Outcome::Done, Outcome::RetryAfter);
-            }
+            };
             if is_ineffective {
                 let error = WriteError::ineffective(COPIES, place.to_string());
                 return self.failed(place, plan.refused(), uid.as_deref(), &error);
             }
-            let creates = matches!(plan.action, CopyAction::Create(_));
-            if let Some(pause) = self.store.copies.pause(place, COPIES, creates) {
-                return Outcome::RetryAfter(pause);
-            }
-            if let Some(pause) = self.store.refusals.wait(place, plan.refused(), Instant::now()) {
-                let what = plan.refused();
-                self.set_refused(place, (!self.ends_with_namespace(place, what)).then_some(what));
-                return Outcome::RetryAfter(pause);
-            }
             let what = plan.refused();
+            if let Some(delayed) = self.store.copies.delays(place, COPIES, verb) {
+                if let Some(error) = delayed.error {
+                    self.report_refused(place, what, uid.as_deref(), &error);
+                }
+                return delayed.outcome;
+            }
             match self.execute(place, plan).await {
                 Ok(left) => {
-                    self.store.copies.written(place, COPIES);
+                    self.store.copies.written(place, COPIES, verb);
                     self.store.change(|_, index| index.set_refused(place, None));
-                    if patch.is_some() {
-                        unproven = Some(what);
-                    } else {
-                        self.release(place, what);
-                    }
                     (wrote, before) = (true, patch.map(|patch| (patch, left)));
                 }
                 Err(error) => return self.failed(place, what, uid.as_deref(), &error),
@@ -141,11 +128,6 @@ impl CopyWriter {
     fn set_refused(&self, place: &SecretKey, refused: Option<Refused>) {
         self.store.change(|_, index| index.set_refused(place, refused));
         self.plan(place, false);
-    }
-
-    /// Retries the refused writes of the namespace after an accepted one: the cause may have ended.
-    fn release(&self, place: &SecretKey, what: Refused) {
-        self.store.copies.add_all(self.store.refusals.accepted(&place.namespace, what));
     }
 
     /// Sends a write; returns the version that a patch has left.
@@ -251,19 +233,18 @@ impl CopyWriter {
 
     /// Decides what follows from a failed write.
     fn failed(&self, place: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) -> Outcome {
-        let failed = self.store.copies.failed(place, Some(&place.namespace), error);
+        let failed = self.store.copies.failed(place, error);
         if failed.gone {
             self.store.missed(place, uid);
         }
-        if !failed.refused {
-            return failed.outcome;
+        if failed.refused {
+            self.report_refused(place, what, uid, error);
         }
-        // What has no effect says nothing about other writes, and would be repeated without end after a pause.
-        let outcome = if error.category == Category::Ineffective {
-            failed.outcome
-        } else {
-            Outcome::RetryAfter(self.store.refusals.refused(place, what, Instant::now()))
-        };
+        failed.outcome
+    }
+
+    /// Reports a write that is refused or fails.
+    fn report_refused(&self, place: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) {
         let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
         if self.ends_with_namespace(place, what) {
             // The permission may have ended before its namespace was known to end.
@@ -272,12 +253,11 @@ impl CopyWriter {
             if self.store.memory.abandoned(place) >= GRACE {
                 self.store.abandon(place);
             }
-            return outcome;
+            return;
         }
         self.set_refused(place, Some(what));
         let note = Note::new(Reason::WriteRefused, error.to_string());
         self.store.host.reporter.report(&subject, uid, vec![note]);
-        outcome
     }
 
     /// Whether a refused delete is no finding: when a namespace ends, its permissions and its copies end, too. Only if

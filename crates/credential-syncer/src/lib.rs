@@ -14,7 +14,6 @@ mod churn;
 mod controller;
 mod copies;
 mod memory;
-mod refusals;
 mod settings;
 mod store;
 mod tally;

@@ -28,7 +28,6 @@ use tokio::time::Instant;
 
 use crate::churn::Churn;
 use crate::memory::Memory;
-use crate::refusals::CopyRefusals;
 use crate::settings::{SecretAccess, SyncerSettings};
 use crate::tally::Tally;
 
@@ -49,7 +48,6 @@ pub(crate) struct Store {
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) tally: Tally,
     pub(crate) memory: Memory,
-    pub(crate) refusals: CopyRefusals,
     /// Whether many profiles are being created or deleted.
     pub(crate) churn: Mutex<Churn>,
     fleet: FleetCache,
@@ -83,7 +81,6 @@ impl Store {
             accounts: Work::new(&host, ACCOUNTS),
             tally: Tally::new(host.metrics.clone()),
             memory: Memory::default(),
-            refusals: CopyRefusals::default(),
             churn: Mutex::default(),
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
@@ -397,12 +394,12 @@ impl Store {
     }
 
     /// Records a permission for copies in a namespace.
-    pub(crate) fn add_granted(&self, namespace: Namespace) {
-        if self.change(|_, index| index.permit_copies(&namespace)) {
-            self.permission_changed(&namespace);
+    pub(crate) fn add_granted(&self, namespace: &Namespace) {
+        if self.change(|_, index| index.permit_copies(namespace)) {
+            self.permission_changed(namespace);
         }
         if self.granted.lock().insert(namespace.clone()) {
-            self.follow_namespace(&namespace);
+            self.follow_namespace(namespace);
         }
     }
 

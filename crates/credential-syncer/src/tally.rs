@@ -194,16 +194,17 @@ mod tests {
     fn a_change_of_the_fleet_concerns_the_places_that_have_a_state() {
         let tally = tally();
         tally.set(&place("blues"), &[(account("c"), State::NoProfile)], None);
-        tally.set(&place("reds"), &[(account("d"), State::NoProfile)], None);
+        let of_d = SecretKey { namespace: "reds".into(), name: "d-app".into() };
+        tally.set(&of_d, &[(account("d"), State::NoProfile)], None);
         let namespaces = |name: &str| Touched::Namespaces([name.into()].into());
         for (touched, concerned) in [
             (Touched::Nothing, None),
-            (Touched::Cluster("c".into()), Some("blues")),
+            (Touched::Cluster("c".into()), Some(place("blues"))),
             (Touched::Cluster("other".into()), None),
-            (namespaces("reds"), Some("reds")),
+            (namespaces("reds"), Some(of_d)),
             (namespaces("other"), None),
         ] {
-            assert_eq!(tally.concerned(&touched), concerned.map(place).into_iter().collect::<Vec<_>>());
+            assert_eq!(tally.concerned(&touched), concerned.into_iter().collect::<Vec<_>>());
         }
     }
 }

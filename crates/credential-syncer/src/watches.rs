@@ -181,7 +181,7 @@ impl Sink<RoleBinding> for CopyPermissionSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
         let namespace = Namespace::new(key.namespace.clone());
         if object.is_ok_and(|binding| gives_copies(&binding, &self.role)) {
-            self.store.add_granted(namespace);
+            self.store.add_granted(&namespace);
         } else {
             self.store.remove_granted(&namespace);
         }

@@ -299,6 +299,20 @@ pub enum ProfileAction {
     Delete(Version),
 }
 
+impl ProfileAction {
+    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
+    #[must_use]
+    pub fn verb(&self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Create(_) => Some("create"),
+            Self::PatchObject(..) => Some("patch"),
+            Self::PatchStatus(..) => Some("patch_status"),
+            Self::Delete(_) => Some("delete"),
+        }
+    }
+}
+
 /// Plans the next write that moves the profile at `key` towards the shares of its owners.
 #[must_use]
 pub fn plan(

@@ -301,6 +301,18 @@ pub enum BindingAction {
     Delete(Version),
 }
 
+impl BindingAction {
+    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
+    #[must_use]
+    pub fn verb(&self) -> Option<&'static str> {
+        match self {
+            Self::Nothing | Self::MissingRole => None,
+            Self::Create(_) => Some("create"),
+            Self::Delete(_) => Some("delete"),
+        }
+    }
+}
+
 /// The role for tokens on the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedTokensRole {

@@ -117,6 +117,22 @@ impl Category {
         Self::Other,
     ];
 
+    /// Whether the API server has understood the write and refuses it.
+    #[must_use]
+    pub fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            Self::Forbidden
+                | Self::QuotaExceeded
+                | Self::Denied
+                | Self::Invalid
+                | Self::Ineffective
+                | Self::NotFound
+                | Self::AlreadyExists
+                | Self::NamespaceTerminating
+        )
+    }
+
     /// The category as a metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -1,9 +1,9 @@
 //! Flow control: everything that can delay a key or a write. ARCHITECTURE.md has one table of it.
 
 pub mod circuit_breaker;
+pub(crate) mod failure_groups;
 pub(crate) mod key_rate_limit;
 pub(crate) mod pauses;
-pub(crate) mod refusals;
 pub mod retry_policy;
 pub(crate) mod workers;
 pub mod write_limit;

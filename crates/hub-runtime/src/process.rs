@@ -141,7 +141,6 @@ impl Process {
     }
 
     /// Returns the annotations that its controllers give their Leases, for observers.
-    #[must_use]
     pub fn lease_annotations(&self) -> impl Fn() -> Vec<(&'static str, String)> + Send + use<> {
         let controllers = self.controllers.clone();
         move || {

@@ -143,7 +143,7 @@ impl Profiles {
             let mut plan = plan(key, &self.manager, observed.as_ref(), shares);
             let uid = observed.as_ref().map(|observed| observed.uid.as_str());
             // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
-            if plan.action == ProfileAction::Nothing {
+            let Some(verb) = plan.action.verb() else {
                 if projects
                     && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str())
                 {
@@ -151,19 +151,21 @@ impl Profiles {
                 }
                 self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
                 return Outcome::Done;
-            }
+            };
             // After a write by another client, the same patch may be needed again.
             let version = observed.as_ref().map(|observed| observed.resource_version.clone());
             if before.is_some_and(|(action, left)| left == version && same_patch(&action, &plan.action)) {
                 return self.failed(key, uid, &WriteError::ineffective(RESOURCE, key.to_string()));
             }
-            let creates = matches!(plan.action, ProfileAction::Create(_));
-            if let Some(pause) = self.queue.pause(key, RESOURCE, creates) {
-                return Outcome::RetryAfter(pause);
+            if let Some(delayed) = self.queue.delays(key, RESOURCE, verb) {
+                if let Some(error) = delayed.error {
+                    self.report_refused(key, uid, &error);
+                }
+                return delayed.outcome;
             }
             match self.execute(key, &plan.action).await {
                 Ok(left) => {
-                    self.queue.written(key, RESOURCE);
+                    self.queue.written(key, RESOURCE, verb);
                     before = Some((plan.action, left));
                 }
                 Err(error) => return self.failed(key, uid, &error),
@@ -287,15 +289,19 @@ impl Profiles {
     }
 
     fn failed(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) -> Outcome {
-        let failed = self.queue.failed(key, Some(&key.namespace), error);
+        let failed = self.queue.failed(key, error);
         if failed.gone {
             self.forget(key, uid);
         }
         if failed.refused {
-            let note = Note::new(Reason::WriteRefused, error.to_string());
-            self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
+            self.report_refused(key, uid, error);
         }
         failed.outcome
+    }
+
+    fn report_refused(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) {
+        let note = Note::new(Reason::WriteRefused, error.to_string());
+        self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
     }
 
     fn observed(&self, key: &ProfileKey) -> Option<ObservedProfile> {

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff;
-use crate::flow::workers::{Busy, Occupation, SlowNamespaces};
+use crate::flow::workers::{Busy, Occupation};
 use crate::flow::write_limit::WriteLimit;
 use crate::ready::Ready;
 
@@ -37,12 +37,12 @@ pub enum Outcome {
     Done,
     /// The attempt failed: retry with backoff.
     Retry,
-    /// The attempt was refused, and may be until a person changes something: retry with a longer backoff.
+    /// The attempt had no effect, and may have none until a person changes something: retry with a longer backoff.
     Refused,
     /// The attempt failed: retry with backoff, after this delay at the earliest.
     RetryNotBefore(Duration),
-    /// The attempt failed: retry with backoff, but after this delay at the latest.
-    RetryWithin(Duration),
+    /// The write fails with others of its group, which decides when it is retried.
+    Parked,
     /// Nothing was attempted: the key goes to the end of its lane.
     Held,
     /// Retry after this delay, unless something changes.
@@ -68,9 +68,9 @@ struct QueueState<K> {
     running: HashMap<K, Running>,
     /// The lane from which the next key is taken first.
     turn: usize,
-    slow: SlowNamespaces,
     waiting: BTreeSet<(Instant, K)>,
-    due: HashMap<K, (Instant, Priority)>,
+    /// The keys that wait, with the time until which if it is known here.
+    due: HashMap<K, (Option<Instant>, Priority)>,
     failing: HashMap<K, ExponentialBackoff>,
     refused: HashMap<K, ExponentialBackoff>,
     closed: bool,
@@ -93,7 +93,6 @@ impl<K: Key> Queue<K> {
             ready: Ready::default(),
             running: HashMap::new(),
             turn: 0,
-            slow: SlowNamespaces::default(),
             waiting: BTreeSet::new(),
             due: HashMap::new(),
             failing: HashMap::new(),
@@ -140,8 +139,10 @@ impl<K: Key> Queue<K> {
                     return true;
                 }
                 let retry = state.waiting.first().map(|(due, _)| *due);
-                let allowed = state.limit.reached_until(now).filter(|_| !state.ready.is_empty());
-                retry.into_iter().chain(allowed).min()
+                let is_ready = !state.ready.is_empty();
+                let allowed = state.limit.reached_until(now).filter(|_| is_ready);
+                let free = state.occupation(now).changes_at().filter(|_| is_ready);
+                retry.into_iter().chain(allowed).chain(free).min()
             };
             match due {
                 Some(due) => {
@@ -152,15 +153,11 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// Records that a request for a key begins, or has ended.
-    pub fn request(&self, key: &K, has_ended: bool) {
-        let (mut state, now) = (self.lock(), Instant::now());
-        let state = &mut *state;
-        let Some(Running { busy, .. }) = state.running.get_mut(key) else { return };
-        if has_ended {
-            state.slow.finished(busy, now);
+    /// Records that a request for a key begins.
+    pub fn request(&self, key: &K) {
+        if let Some(Running { busy, .. }) = self.lock().running.get_mut(key) {
+            busy.since = Instant::now();
         }
-        busy.since = now;
     }
 
     /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`]. As a probe, the
@@ -184,7 +181,6 @@ impl<K: Key> Queue<K> {
             state.refused.remove(&key);
         }
         let Some(Running { busy, again }) = state.running.remove(&key) else { return };
-        state.slow.finished(&busy, now);
         if outcome == Outcome::Held {
             let priority = again.map_or(busy.priority, |again| again.min(busy.priority));
             state.add(key, priority);
@@ -195,12 +191,13 @@ impl<K: Key> Queue<K> {
         } else {
             let delay = match outcome {
                 Outcome::Done | Outcome::Held => None,
+                Outcome::Parked => {
+                    state.due.insert(key, (None, busy.priority));
+                    return self.wake.notify_one();
+                }
                 Outcome::Retry => Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX)),
                 Outcome::RetryNotBefore(least) => {
                     Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).max(least))
-                }
-                Outcome::RetryWithin(most) => {
-                    Some(wait(&mut state.failing, &key, RETRY_MIN, RETRY_MAX).min(most))
                 }
                 Outcome::Refused => Some(wait(&mut state.refused, &key, REFUSED_MIN, REFUSED_MAX)),
                 Outcome::RetryAfter(delay) => Some(delay),
@@ -227,7 +224,7 @@ impl<K: Key> Queue<K> {
     /// The number of keys that are queued, wait for a retry, or are with a worker.
     pub fn depth(&self) -> usize {
         let state = self.lock();
-        state.ready.len() + state.waiting.len() + state.running.len()
+        state.ready.len() + state.due.len() + state.running.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState<K>> {
@@ -253,7 +250,9 @@ impl<K: Key> QueueState<K> {
             return false;
         }
         if let Some((due, before)) = self.due.remove(&key) {
-            self.waiting.remove(&(due, key.clone()));
+            if let Some(due) = due {
+                self.waiting.remove(&(due, key.clone()));
+            }
             priority = priority.min(before);
         }
         let namespace = key.namespace();
@@ -261,7 +260,7 @@ impl<K: Key> QueueState<K> {
     }
 
     fn wait(&mut self, key: K, due: Instant, priority: Priority) {
-        self.due.insert(key.clone(), (due, priority));
+        self.due.insert(key.clone(), (Some(due), priority));
         self.waiting.insert((due, key));
     }
 
@@ -279,13 +278,16 @@ impl<K: Key> QueueState<K> {
         if self.ready.is_empty() {
             return None;
         }
-        let busy = self.running.values().map(|running| &running.busy);
-        let occupation = Occupation::new(self.workers, &self.slow, busy, now);
+        let occupation = self.occupation(now);
         let is_limited = self.limit.reached_until(now).is_some();
         let next = self.ready.peek(self.turn, |priority, namespace| {
             (!is_limited || priority == Priority::End) && occupation.admits(priority, namespace)
         });
         next.map(|(key, priority)| (key.clone(), priority))
+    }
+
+    fn occupation(&self, now: Instant) -> Occupation<'_> {
+        Occupation::new(self.workers, self.running.values().map(|running| &running.busy), now)
     }
 
     fn take(&mut self, now: Instant) -> Option<K> {
@@ -302,6 +304,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::flow::failure_groups::SLOW;
 
     impl Key for &'static str {
         fn namespace(&self) -> Namespace {
@@ -443,28 +446,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_worker_that_may_take_a_key_of_a_namespace_that_is_fast_again_takes_one() {
-        let queue = Arc::new(Queue::new(16));
-        queue.add(("a", 0), Priority::Update);
-        let slow = queue.next().await.unwrap();
-        tokio::time::advance(Duration::from_secs(2)).await;
-        queue.finish(slow, Outcome::Done);
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        for _ in 0..16 {
-            let (queue, taken) = (Arc::clone(&queue), Arc::clone(&taken));
-            tokio::spawn(async move {
-                let key = queue.next().await;
-                taken.lock().extend(key);
-                std::future::pending::<()>().await;
-            });
-        }
-        (1..16).for_each(|key| queue.add(("a", key), Priority::Update));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(taken.lock().len(), 4, "a quarter of the workers");
-        let fast = taken.lock().remove(0);
-        queue.finish(fast, Outcome::Done);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(taken.lock().len(), 8, "half of them");
+    async fn a_slow_request_leaves_its_worker_to_another_key() {
+        let queue = Queue::new(2);
+        queue.add("slow", Priority::Update);
+        queue.add("other", Priority::Update);
+        assert_eq!(queue.next().await, Some("slow"));
+        let begin = Instant::now();
+        assert_eq!(queue.next().await, Some("other"));
+        assert_eq!(begin.elapsed(), SLOW);
+        assert_eq!(queue.depth(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_parked_key_has_no_timer_and_keeps_its_priority() {
+        let queue = Queue::new(8);
+        queue.add("parked", Priority::End);
+        let key = queue.next().await.unwrap();
+        queue.finish(key, Outcome::Parked);
+        assert!(queue.holds(&"parked"));
+        assert_eq!(queue.depth(), 1);
+        assert!(tokio::time::timeout(Duration::from_hours(1), queue.ready()).await.is_err());
+        queue.add("other", Priority::Start);
+        queue.add("parked", Priority::Update);
+        assert_eq!(queue.next().await, Some("parked"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,20 +3,21 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::error::{Category, WriteError};
+use crate::flow::circuit_breaker::Pass;
+use crate::flow::failure_groups::{FailureGroups, LASTING, Operation, Parked};
 use crate::flow::key_rate_limit::KeyRateLimit;
 use crate::flow::pauses::{KIND_PAUSE, NAMESPACE_PAUSE, Pauses};
-use crate::flow::refusals::{Cause, LASTING, ProbeState, Refusals};
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::queue::{Key, Outcome, Queue};
@@ -28,7 +29,9 @@ pub struct Work<K> {
     host: Arc<Host>,
     pauses: Mutex<Pauses>,
     key_rate_limit: Mutex<KeyRateLimit<K>>,
-    refusals: Mutex<Refusals<K>>,
+    failure_groups: Mutex<FailureGroups<K>>,
+    /// The failure groups have changed.
+    regrouped: Notify,
     measuring: Mutex<()>,
 }
 
@@ -41,6 +44,15 @@ pub struct Failed {
     pub gone: bool,
     /// Whether the write was refused, or has failed for some time, so that the controller must report it.
     pub refused: bool,
+}
+
+/// A write that must wait.
+#[derive(Debug)]
+pub struct Delayed {
+    /// What follows for the key.
+    pub outcome: Outcome,
+    /// Why, if the controller must report it: others of its group fail.
+    pub error: Option<WriteError>,
 }
 
 impl<K: Key + Display + Send + Sync + 'static> Work<K> {
@@ -56,7 +68,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             host,
             pauses: Mutex::default(),
             key_rate_limit: Mutex::default(),
-            refusals: Mutex::default(),
+            failure_groups: Mutex::default(),
+            regrouped: Notify::new(),
             measuring: Mutex::default(),
         })
     }
@@ -85,58 +98,98 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     }
 
     /// Processes the queue until `stop` with this many workers, then returns when all writes in flight have finished.
-    pub async fn run<F>(
-        self: &Arc<Self>,
-        workers: usize,
-        stop: CancellationToken,
-        reconcile: impl Fn(K) -> F + Clone + Send + Sync + 'static,
-    ) where
-        F: Future<Output = Outcome> + Send,
+    pub async fn run<F>(self: &Arc<Self>, workers: usize, stop: CancellationToken, reconcile: impl Fn(K) -> F)
+    where
+        F: Future<Output = Outcome> + Send + 'static,
     {
         self.queue.set_workers(workers);
-        let mut tasks = JoinSet::new();
-        for _ in 0..workers {
-            let (this, reconcile, stop) = (Arc::clone(self), reconcile.clone(), stop.clone());
-            tasks.spawn(async move {
-                while this.queue.ready().await {
-                    let breaker = this.host.writer.breaker();
-                    let Some(pass) = stop.run_until_cancelled(breaker.admit()).await else { return };
-                    let Some(key) = this.queue.take(pass.is_probe()) else { continue };
-                    let span = info_span!("reconcile", controller = this.controller, %key);
-                    let outcome = reconcile(key.clone()).instrument(span).await;
-                    if outcome == Outcome::Done {
-                        let released = this.refusals.lock().done(&key);
-                        this.add_all(released);
-                    }
-                    this.queue.finish(key, outcome);
-                    this.measure();
-                    // A key without a write has not waited for anything, and thousands may follow it.
-                    yield_now().await;
-                }
-            });
-        }
         let stopped = async {
             stop.cancelled().await;
             self.queue.close();
             std::future::pending::<()>().await;
         };
-        let ended = async {
-            while let Some(ended) = tasks.join_next().await {
-                if ended.is_err() {
-                    self.host.tasks().miss("a worker");
-                    return;
-                }
-            }
-        };
         tokio::select! {
             biased;
             () = stopped => {}
-            () = ended => {}
+            () = self.probe() => {}
+            () = self.work(&stop, reconcile) => {}
+        }
+    }
+
+    async fn work<F>(self: &Arc<Self>, stop: &CancellationToken, reconcile: impl Fn(K) -> F)
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let mut tasks = JoinSet::new();
+        loop {
+            let (key, pass) = tokio::select! {
+                biased;
+                Some(ended) = tasks.join_next() => {
+                    if ended.is_err() {
+                        return self.host.tasks().miss("a worker");
+                    }
+                    continue;
+                }
+                next = self.next(stop) => match next {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
+            let this = Arc::clone(self);
+            let span = info_span!("reconcile", controller = self.controller, %key);
+            let reconciling = reconcile(key.clone()).instrument(span);
+            tasks.spawn(async move {
+                let outcome = reconciling.await;
+                this.failure_groups.lock().finished(&key, outcome == Outcome::Done, Instant::now());
+                this.regrouped.notify_one();
+                this.queue.finish(key, outcome);
+                this.measure();
+                drop(pass);
+            });
+            // A key without a write has not waited for anything, and thousands may follow it.
+            yield_now().await;
+        }
+        while let Some(ended) = tasks.join_next().await {
+            if ended.is_err() {
+                return self.host.tasks().miss("a worker");
+            }
+        }
+    }
+
+    /// The next key that a worker can take; `None` when the queue is closed.
+    async fn next(&self, stop: &CancellationToken) -> Option<(K, Pass)> {
+        while self.queue.ready().await {
+            let pass = stop.run_until_cancelled(self.host.writer.breaker().admit()).await?;
+            if let Some(key) = self.queue.take(pass.is_probe()) {
+                return Some((key, pass));
+            }
+        }
+        None
+    }
+
+    /// Queues one key after the other of each failure group.
+    async fn probe(&self) {
+        loop {
+            let next = self.failure_groups.lock().next_probe();
+            let due = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.regrouped.notified() => {}
+                () = due => {
+                    let probes = self.failure_groups.lock().take_probes(Instant::now());
+                    self.add_all(probes);
+                }
+            }
         }
     }
 
     /// Decides what follows from a failed write of `key`, counts it, and logs it unless the controller reports it.
-    pub fn failed(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Failed {
+    pub fn failed(&self, key: &K, error: &WriteError) -> Failed {
         if error.category != Category::Held {
             self.host.metrics.reconcile_error(self.controller, error.category);
         }
@@ -151,33 +204,15 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 debug!(%key, %error, "the object is gone");
                 Failed { gone: true, ..plain(Outcome::Retry) }
             }
-            NextStep::PauseNamespace => plain(match namespace {
-                Some(namespace) => self.pause_namespace(namespace, error),
-                None => Outcome::Refused,
-            }),
+            NextStep::PauseNamespace => plain(self.pause_namespace(&key.namespace(), error)),
             NextStep::PauseKind => plain(self.pause_kind(error)),
-            NextStep::Report(outcome) => {
-                let outcome = self.wait_for_probes(key, namespace, error).unwrap_or(outcome);
-                Failed { refused: true, ..plain(outcome) }
-            }
+            NextStep::Report => Failed { refused: true, ..plain(Outcome::Refused) },
             // The breaker has logged one line for all of them.
             NextStep::TryAgain(_) if self.host.writer.breaker().is_open() => {
                 debug!(%key, %error, "the API server is failing");
                 plain(Outcome::Held)
             }
-            NextStep::ReportIfLasting(outcome) => {
-                let sent = Instant::now().checked_sub(error.took).unwrap_or_else(Instant::now);
-                let refused = self.refusals.lock().is_lasting(key, sent);
-                // Before it lasts, what does not probe is retried once.
-                let outcome = match self.wait_for_probes(key, namespace, error) {
-                    Some(_) if !refused => Outcome::RetryAfter(LASTING),
-                    parked => parked.unwrap_or(outcome),
-                };
-                if !refused {
-                    warn!(%key, category = error.category.as_str(), "{error}; retrying");
-                }
-                Failed { refused, ..plain(outcome) }
-            }
+            NextStep::JoinGroup => self.join_group(key, error),
             NextStep::TryAgain(outcome) => {
                 warn!(%key, category = error.category.as_str(), "{error}; retrying");
                 plain(outcome)
@@ -185,27 +220,44 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
     }
 
-    /// How long a failing key waits for others with the same cause, unless it is a probe.
-    fn wait_for_probes(&self, key: &K, namespace: Option<&Namespace>, error: &WriteError) -> Option<Outcome> {
-        let (place, released) = self.refusals.lock().refused(key, &Cause::new(namespace, error));
-        self.add_all(released);
-        match place {
-            ProbeState::Probing => None,
-            ProbeState::Parked(wait) => Some(Outcome::RetryAfter(wait)),
+    fn join_group(&self, key: &K, error: &WriteError) -> Failed {
+        let now = Instant::now();
+        let operation = operation(key, error.resource, error.verb);
+        let since = self.failure_groups.lock().failed(key, &operation, error, now);
+        self.regrouped.notify_one();
+        let failing = now - since;
+        let unreported = LASTING.checked_sub(failing).filter(|left| !left.is_zero());
+        let unreported = unreported.filter(|_| !error.category.is_refusal());
+        if unreported.is_some() {
+            warn!(%key, category = error.category.as_str(), "{error}; retrying");
         }
+        let outcome = unreported.map_or(Outcome::Parked, Outcome::RetryAfter);
+        Failed { outcome, gone: false, refused: unreported.is_none() }
     }
 
-    /// How long a write of a resource must wait because its kind, or for a create its namespace, is paused, or because
-    /// the key was written many times in a row.
-    pub fn pause(&self, key: &K, resource: &'static str, creates: bool) -> Option<Duration> {
+    /// Why a write must wait, if it must: its kind, or for a create its namespace, is paused; others of its failure group
+    /// fail; or the key was written many times in a row.
+    #[must_use]
+    pub fn delays(&self, key: &K, resource: &'static str, verb: &'static str) -> Option<Delayed> {
         let now = Instant::now();
-        let namespace = creates.then(|| key.namespace());
+        let namespace = (verb == "create").then(|| key.namespace());
         let left = self.pauses.lock().wait(resource, namespace.as_ref(), now);
         let left = left.max(self.key_rate_limit.lock().wait(key, now));
-        if left.is_none() {
-            self.queue.request(key, false);
+        if let Some(left) = left {
+            return Some(Delayed { outcome: Outcome::RetryAfter(left), error: None });
         }
-        left
+        let operation = operation(key, resource, verb);
+        let parked = self.failure_groups.lock().admit(key, &operation, now);
+        if let Some(Parked { unreported, error }) = parked {
+            self.regrouped.notify_one();
+            let error = WriteError { name: key.to_string(), ..error };
+            return Some(Delayed {
+                outcome: unreported.map_or(Outcome::Parked, Outcome::RetryAfter),
+                error: unreported.is_none().then_some(error),
+            });
+        }
+        self.queue.request(key);
+        None
     }
 
     /// Ends the pause of a namespace, since it may have been recreated.
@@ -213,10 +265,13 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         self.pauses.lock().resume_namespace(namespace);
     }
 
-    /// The API server accepted a write of a resource for `key`: it serves the kind.
-    pub fn written(&self, key: &K, resource: &'static str) {
-        self.queue.request(key, true);
-        self.key_rate_limit.lock().wrote(key.clone(), Instant::now());
+    /// The API server accepted a write of a resource for `key`: it serves the kind, and what has failed like this write may
+    /// succeed now.
+    pub fn written(&self, key: &K, resource: &'static str, verb: &'static str) {
+        let now = Instant::now();
+        self.key_rate_limit.lock().wrote(key.clone(), now);
+        let released = self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
+        self.add_all(released);
         if self.pauses.lock().resume_kind(resource) {
             info!(controller = self.controller, "the hub serves {resource} again, resuming writes");
         }
@@ -245,6 +300,10 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         let _turn = self.measuring.lock();
         self.host.metrics.queue_depth(self.controller, self.queue.depth());
     }
+}
+
+fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Operation {
+    Operation { namespace: key.namespace(), resource, verb }
 }
 
 #[cfg(test)]

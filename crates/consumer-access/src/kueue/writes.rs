@@ -42,17 +42,19 @@ impl KueueWriter {
     /// Writes one object once, and checks that this was all.
     async fn reconcile(&self, key: &KueueKey) -> Outcome {
         let Some((uid, plan)) = self.store.plan(key) else { return Outcome::Done };
-        if plan.action == KueueAction::Nothing {
+        let Some(verb) = plan.action.verb() else {
             self.report(key, uid.as_deref(), &plan, None);
             return Outcome::Done;
-        }
-        let creates = matches!(plan.action, KueueAction::Create(_));
-        if let Some(pause) = self.store.work.pause(key, key.kind().1, creates) {
-            return Outcome::RetryAfter(pause);
+        };
+        if let Some(delayed) = self.store.work.delays(key, key.kind().1, verb) {
+            if let Some(error) = delayed.error {
+                self.report(key, uid.as_deref(), &plan, Some(&error));
+            }
+            return delayed.outcome;
         }
         let error = match self.execute(key, &plan.action).await {
             Ok(exists) => {
-                self.store.work.written(key, key.kind().1);
+                self.store.work.written(key, key.kind().1, verb);
                 let Some((uid, next)) = self.store.plan(key) else { return Outcome::Done };
                 if !exists || next.action != plan.action {
                     self.report(key, uid.as_deref(), &next, None);
@@ -63,7 +65,7 @@ impl KueueWriter {
             }
             Err(error) => error,
         };
-        let failed = self.store.work.failed(key, None, &error);
+        let failed = self.store.work.failed(key, &error);
         if let (true, Some(uid)) = (failed.gone, &uid) {
             self.store.gone(key, uid);
         }

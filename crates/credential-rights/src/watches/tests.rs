@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerAction, ObservedConsumerRole};
 use hub_core::protected::ProtectedNamespaces;
-use hub_core::rights::{GRACE, ObservedTokensRole, PermissionSettings};
+use hub_core::rights::{CLEARED_NAMESPACES, GRACE, ObservedTokensRole, PermissionSettings};
 use hub_runtime::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use kube::{Client, Config};
@@ -233,7 +233,8 @@ async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_
             let renewed = format!("2026-05-01T12:{:02}:{:02}.000000Z", second / 60, second % 60);
             let spec =
                 json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 15, "renewTime": renewed });
-            let lease = json!({ "metadata": {}, "spec": spec });
+            let cleared = json!({ "annotations": { CLEARED_NAMESPACES: "team" } });
+            let lease = json!({ "metadata": cleared, "spec": spec });
             sink.apply(&in_team(), Ok(serde_json::from_value(lease).unwrap()));
             advance(Duration::from_secs(10)).await;
         }

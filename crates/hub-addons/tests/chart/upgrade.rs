@@ -96,7 +96,8 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         let values = ["get", "values", RELEASE, "--namespace", NAMESPACE, "--output=json"];
         let values = run(program, Some(&hub.hub), &values).await.stdout;
         let values: Value = serde_json::from_str(&values).unwrap();
-        assert_eq!(values, json!({ "propagateLabels": ["region"] }));
+        let registry = json!({ "registry": "registry.example.com" });
+        assert_eq!(values, json!({ "image": registry, "propagateLabels": ["region"] }));
     }
 }
 

@@ -80,6 +80,19 @@ pub enum KueueAction {
     Delete(Version),
 }
 
+impl KueueAction {
+    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
+    #[must_use]
+    pub fn verb(&self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Create(_) => Some("create"),
+            Self::Patch(_) => Some("patch"),
+            Self::Delete(_) => Some("delete"),
+        }
+    }
+}
+
 /// The next write, and what people should know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KueuePlan {

@@ -27,6 +27,19 @@ pub enum AccessAction {
     Delete(AccessKind, Version),
 }
 
+impl AccessAction {
+    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
+    #[must_use]
+    pub fn verb(&self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Create(..) => Some("create"),
+            Self::Patch(..) => Some("patch"),
+            Self::Delete(..) => Some("delete"),
+        }
+    }
+}
+
 /// The next write, and what people should know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessPlan {

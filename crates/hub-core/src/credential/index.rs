@@ -326,7 +326,9 @@ impl CredentialIndex {
     /// Updates the reach of every cluster with accounts.
     pub fn reach_all(&mut self, fleet: &Fleet) {
         let clusters: Vec<_> = self.accounts.keys().cloned().collect();
-        clusters.iter().for_each(|cluster| self.reach_cluster(fleet, cluster));
+        for cluster in &clusters {
+            self.reach_cluster(fleet, cluster);
+        }
     }
 
     /// Updates the reach of a cluster, whose accounts or grants have changed.

@@ -80,6 +80,19 @@ pub enum CopyAction {
     DeleteOurs(String),
 }
 
+impl CopyAction {
+    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
+    #[must_use]
+    pub fn verb(&self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Create(_) => Some("create"),
+            Self::Patch(_) => Some("patch"),
+            Self::Delete(_) | Self::DeleteOurs(_) => Some("delete"),
+        }
+    }
+}
+
 /// Whether one account should have a copy in one namespace, apart from what is at the place.
 enum Standing<'a> {
     /// A copy should exist. A missing one is created unless there is an obstacle.

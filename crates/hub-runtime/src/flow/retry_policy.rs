@@ -5,8 +5,6 @@ use std::time::Duration;
 use crate::error::{Category, WriteError};
 use crate::queue::Outcome;
 
-/// Longest delay of a delete that is refused or fails: the object should be gone, and the cause may end at any time.
-const REFUSED_DELETE_WAIT: Duration = Duration::from_secs(5);
 /// Delay after a 429 without a delay in its Status: what API Priority and Fairness
 /// (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>) sends in the `Retry-After` header, which
 /// kube's errors do not contain.
@@ -25,11 +23,11 @@ pub enum NextStep {
     PauseNamespace,
     /// The hub does not serve the kind, or is about to stop. Pause writes of it.
     PauseKind,
-    /// The API server refuses the write, and may until a person changes something. Report it.
-    Report(Outcome),
-    /// The write fails for a reason that may concern one namespace, resource and verb alone. Retry, and report it once it
-    /// lasts.
-    ReportIfLasting(Outcome),
+    /// The API server accepted the write without effect, and may until a person changes something. Report it.
+    Report,
+    /// The write fails for a reason that may concern its namespace, resource and verb alone. Retry it with the others of
+    /// this group, and report it: a refusal at once, another failure once it lasts.
+    JoinGroup,
     /// The API server or the connection fails. Log it, and retry.
     TryAgain(Outcome),
 }
@@ -38,43 +36,23 @@ impl NextStep {
     /// The next step after an error.
     #[must_use]
     pub fn after(error: &WriteError) -> Self {
-        let retry = |least: Option<Duration>| least.map_or(Outcome::Retry, Outcome::RetryNotBefore);
         match (error.verb, error.category) {
             (_, Category::NotLeader | Category::Conflict) => Self::Replan,
             (_, Category::Held) => Self::Hold,
             ("create", Category::NamespaceTerminating | Category::NamespaceNotFound) => Self::PauseNamespace,
             (_, Category::NotServed) => Self::PauseKind,
             // A create refers to nothing but its namespace; anything else that is missing stays missing for a while.
-            ("create", Category::NotFound) => Self::Report(Outcome::Refused),
-            (_, Category::NotFound | Category::NamespaceNotFound) => Self::Forget,
-            ("delete", category) if is_refusal(category) => {
-                Self::Report(Outcome::RetryAfter(REFUSED_DELETE_WAIT))
-            }
-            (_, category) if is_refusal(category) => Self::Report(Outcome::Refused),
+            (verb, Category::NotFound | Category::NamespaceNotFound) if verb != "create" => Self::Forget,
+            (_, Category::Ineffective) => Self::Report,
             (_, Category::Throttled) => {
-                Self::TryAgain(retry(Some(error.retry_after.unwrap_or(THROTTLED_WAIT))))
+                Self::TryAgain(Outcome::RetryNotBefore(error.retry_after.unwrap_or(THROTTLED_WAIT)))
             }
-            (_, Category::Unavailable) => Self::TryAgain(retry(error.retry_after)),
-            ("delete", _) if error.retry_after.is_none() => {
-                Self::ReportIfLasting(Outcome::RetryWithin(REFUSED_DELETE_WAIT))
+            (_, Category::Unavailable) => {
+                Self::TryAgain(error.retry_after.map_or(Outcome::Retry, Outcome::RetryNotBefore))
             }
-            _ => Self::ReportIfLasting(retry(error.retry_after)),
+            _ => Self::JoinGroup,
         }
     }
-}
-
-/// Whether the API server has understood the write and refuses it.
-fn is_refusal(category: Category) -> bool {
-    matches!(
-        category,
-        Category::Forbidden
-            | Category::QuotaExceeded
-            | Category::Denied
-            | Category::Invalid
-            | Category::Ineffective
-            | Category::AlreadyExists
-            | Category::NamespaceTerminating
-    )
 }
 
 #[cfg(test)]
@@ -87,34 +65,29 @@ mod tests {
 
     #[test]
     fn every_category_of_every_verb_has_its_next_step() {
-        use NextStep::{Forget, Hold, PauseKind, PauseNamespace, Replan, Report, ReportIfLasting, TryAgain};
-        let rare = Report(Outcome::Refused);
-        let soon = Report(Outcome::RetryAfter(REFUSED_DELETE_WAIT));
-        let retry = TryAgain(Outcome::Retry);
-        let lasting = ReportIfLasting(Outcome::Retry);
-        let ends = ReportIfLasting(Outcome::RetryWithin(REFUSED_DELETE_WAIT));
+        use NextStep::{Forget, Hold, JoinGroup, PauseKind, PauseNamespace, Replan, Report, TryAgain};
         let slower = TryAgain(Outcome::RetryNotBefore(THROTTLED_WAIT));
         let table = [
             (Category::Conflict, [Replan; 3]),
-            (Category::AlreadyExists, [rare, rare, soon]),
-            (Category::NotFound, [rare, Forget, Forget]),
+            (Category::AlreadyExists, [JoinGroup; 3]),
+            (Category::NotFound, [JoinGroup, Forget, Forget]),
             (Category::NamespaceNotFound, [PauseNamespace, Forget, Forget]),
             (Category::NotServed, [PauseKind; 3]),
-            (Category::NamespaceTerminating, [PauseNamespace, rare, soon]),
-            (Category::Forbidden, [rare, rare, soon]),
-            (Category::QuotaExceeded, [rare, rare, soon]),
-            (Category::Denied, [rare, rare, soon]),
-            (Category::Unauthorized, [lasting, lasting, ends]),
-            (Category::Invalid, [rare, rare, soon]),
+            (Category::NamespaceTerminating, [PauseNamespace, JoinGroup, JoinGroup]),
+            (Category::Forbidden, [JoinGroup; 3]),
+            (Category::QuotaExceeded, [JoinGroup; 3]),
+            (Category::Denied, [JoinGroup; 3]),
+            (Category::Unauthorized, [JoinGroup; 3]),
+            (Category::Invalid, [JoinGroup; 3]),
             (Category::Throttled, [slower; 3]),
-            (Category::Timeout, [lasting, lasting, ends]),
-            (Category::Unavailable, [retry; 3]),
-            (Category::Internal, [lasting, lasting, ends]),
+            (Category::Timeout, [JoinGroup; 3]),
+            (Category::Unavailable, [TryAgain(Outcome::Retry); 3]),
+            (Category::Internal, [JoinGroup; 3]),
             (Category::NotLeader, [Replan; 3]),
             (Category::Held, [Hold; 3]),
-            (Category::Ineffective, [rare, rare, soon]),
-            (Category::Expired, [lasting, lasting, ends]),
-            (Category::Other, [lasting, lasting, ends]),
+            (Category::Ineffective, [Report; 3]),
+            (Category::Expired, [JoinGroup; 3]),
+            (Category::Other, [JoinGroup; 3]),
         ];
         assert_eq!(table.map(|(category, _)| category), Category::ALL);
         for (category, steps) in table {
@@ -125,15 +98,11 @@ mod tests {
 
     #[test]
     fn the_retry_after_of_the_api_server_is_honoured() {
-        for category in [Category::Throttled, Category::Unavailable, Category::Timeout] {
+        for category in [Category::Throttled, Category::Unavailable] {
             let mut error = WriteError::new("create", "secrets", "ns/name", category, "text");
             error.retry_after = Some(Duration::from_secs(7));
             let least = Outcome::RetryNotBefore(Duration::from_secs(7));
-            let step = match category {
-                Category::Timeout => NextStep::ReportIfLasting(least),
-                _ => NextStep::TryAgain(least),
-            };
-            assert_eq!(NextStep::after(&error), step, "{category:?}");
+            assert_eq!(NextStep::after(&error), NextStep::TryAgain(least), "{category:?}");
         }
     }
 }

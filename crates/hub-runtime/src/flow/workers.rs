@@ -1,82 +1,58 @@
 //! Which keys a queue's workers may take: no namespace, and no priority, may occupy all of them.
 //!
-//! A namespace whose requests do not return, for example because of a webhook, occupies a worker for the ten seconds of
-//! each request's timeout. Therefore a quarter of the workers only end grants, one namespace has at most half of the
-//! workers, and all slow namespaces together have a quarter for ending grants and a quarter for the rest.
-
-use std::collections::HashMap;
-use std::time::Duration;
+//! A request that takes longer than a second, for example because of a webhook, does not count as a worker any more, so
+//! that it delays no other namespace; its number is bounded, too. A quarter of the workers only end grants, and one
+//! namespace has at most half of them, with its slow requests.
 
 use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 use tokio::time::Instant;
 
-/// The duration of a request from which a namespace is slow: a request usually takes milliseconds.
-const SLOW: Duration = Duration::from_secs(1);
-/// How long a namespace without further work stays slow.
-const SLOW_FOR: Duration = Duration::from_mins(1);
+use super::failure_groups::SLOW;
+
+/// How many requests can be in flight, as a multiple of the workers.
+const IN_FLIGHT: usize = 8;
 
 /// A key that a worker holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Busy {
     pub(crate) namespace: Namespace,
     pub(crate) priority: Priority,
+    /// Since when, or since its last request began.
     pub(crate) since: Instant,
-}
-
-/// The namespaces whose last request was slow, with the time until which this counts.
-#[derive(Default)]
-pub(crate) struct SlowNamespaces(HashMap<Namespace, Instant>);
-
-impl SlowNamespaces {
-    /// A worker has finished a key.
-    pub(crate) fn finished(&mut self, busy: &Busy, now: Instant) {
-        self.0.retain(|_, until| *until > now);
-        if now - busy.since >= SLOW {
-            self.0.insert(busy.namespace.clone(), now + SLOW_FOR);
-        } else {
-            self.0.remove(&busy.namespace);
-        }
-    }
 }
 
 /// The assignment of the workers at one moment.
 pub(crate) struct Occupation<'a> {
     workers: usize,
-    slow_namespaces: &'a SlowNamespaces,
-    late: Vec<&'a Namespace>,
     busy: Vec<&'a Busy>,
     now: Instant,
 }
 
 impl<'a> Occupation<'a> {
-    pub(crate) fn new(
-        workers: usize,
-        slow_namespaces: &'a SlowNamespaces,
-        busy: impl Iterator<Item = &'a Busy>,
-        now: Instant,
-    ) -> Self {
-        let busy: Vec<_> = busy.collect();
-        let late = busy.iter().filter(|busy| now - busy.since >= SLOW).map(|busy| &busy.namespace).collect();
-        Self { workers, slow_namespaces, late, busy, now }
+    pub(crate) fn new(workers: usize, busy: impl Iterator<Item = &'a Busy>, now: Instant) -> Self {
+        Self { workers, busy: busy.collect(), now }
     }
 
     /// Whether a free worker may take a key of this priority in this namespace.
     pub(crate) fn admits(&self, priority: Priority, namespace: &Namespace) -> bool {
-        let quarter = (self.workers / 4).max(1);
         let half = (self.workers / 2).max(1);
         let ends = priority == Priority::End;
         let alike = || self.busy.iter().filter(|busy| (busy.priority == Priority::End) == ends);
-        let all = if ends { self.workers } else { self.workers.saturating_sub(quarter).max(1) };
-        alike().count() < all
+        let reserved = if ends { 0 } else { (self.workers / 4).max(1) };
+        let workers = self.workers.saturating_sub(reserved).max(1);
+        alike().filter(|busy| self.becomes_slow(busy).is_some()).count() < workers
+            && alike().count() < workers * IN_FLIGHT
             && alike().filter(|busy| busy.namespace == *namespace).count() < half
-            && (!self.is_slow(namespace)
-                || alike().filter(|busy| self.is_slow(&busy.namespace)).count() < quarter)
     }
 
-    fn is_slow(&self, namespace: &Namespace) -> bool {
-        self.late.contains(&namespace)
-            || self.slow_namespaces.0.get(namespace).is_some_and(|until| *until > self.now)
+    /// When the next request becomes slow and so leaves its worker to another key.
+    pub(crate) fn changes_at(&self) -> Option<Instant> {
+        self.busy.iter().filter_map(|busy| self.becomes_slow(busy)).min()
+    }
+
+    fn becomes_slow(&self, busy: &Busy) -> Option<Instant> {
+        Some(busy.since + SLOW).filter(|slow| *slow > self.now)
     }
 }
 
@@ -84,66 +60,44 @@ impl<'a> Occupation<'a> {
 mod tests {
     use super::*;
 
-    fn busy(namespace: &str, priority: Priority, since: Instant) -> Busy {
-        Busy { namespace: namespace.into(), priority, since }
-    }
-
-    /// How many keys of each of these workers take, in this order.
-    fn taken(slow: &SlowNamespaces, wanted: &[(&str, Priority)], now: Instant) -> usize {
-        let mut occupied = Vec::<Busy>::new();
+    /// How many keys of each of these workers take, in this order, beside requests that are in flight.
+    fn taken(in_flight: &[Busy], wanted: &[(&str, Priority)], now: Instant) -> usize {
+        let mut occupied = in_flight.to_vec();
         for (namespace, priority) in wanted {
-            for _ in 0..16 {
-                let occupation = Occupation::new(16, slow, occupied.iter(), now);
-                if occupied.len() < 16 && occupation.admits(*priority, &(*namespace).into()) {
-                    occupied.push(busy(namespace, *priority, now));
-                }
+            let namespace = Namespace::from(*namespace);
+            let is_free = |occupied: &[Busy]| {
+                occupied.len() < in_flight.len() + 16
+                    && Occupation::new(16, occupied.iter(), now).admits(*priority, &namespace)
+            };
+            while is_free(&occupied) {
+                occupied.push(Busy { namespace: namespace.clone(), priority: *priority, since: now });
             }
         }
-        occupied.len()
+        occupied.len() - in_flight.len()
     }
 
     #[test]
     fn updates_leave_workers_to_other_namespaces_and_to_what_ends_grants() {
-        let (slow, now) = (SlowNamespaces::default(), Instant::now());
-        let update = Priority::Update;
-        assert_eq!(taken(&slow, &[("a", update)], now), 8);
-        assert_eq!(taken(&slow, &[("a", update), ("b", update), ("c", Priority::Start)], now), 12);
-        assert_eq!(taken(&slow, &[("a", update), ("b", update), ("a", Priority::End)], now), 16);
+        let (now, update) = (Instant::now(), Priority::Update);
+        assert_eq!(taken(&[], &[("a", update)], now), 8);
+        assert_eq!(taken(&[], &[("a", update), ("b", update), ("c", Priority::Start)], now), 12);
+        assert_eq!(taken(&[], &[("a", update), ("b", update), ("a", Priority::End)], now), 16);
     }
 
     #[test]
-    fn slow_namespaces_occupy_a_quarter_of_the_workers_until_they_are_fast_again() {
-        let (mut slow, now) = (SlowNamespaces::default(), Instant::now());
+    fn slow_requests_leave_their_workers_to_other_namespaces_up_to_a_bound() {
+        let (now, mut in_flight) = (Instant::now(), Vec::new());
+        let busy =
+            |namespace: &str| Busy { namespace: namespace.into(), priority: Priority::Update, since: now };
+        in_flight.extend((0..8).map(|_| busy("a")));
+        assert_eq!(Occupation::new(16, in_flight.iter(), now).changes_at(), Some(now + SLOW));
+        assert_eq!(taken(&in_flight, &[("b", Priority::Update)], now), 4);
         let later = now + SLOW;
-        for namespace in ["a", "b"] {
-            slow.finished(&busy(namespace, Priority::Update, now), later);
-        }
-        let all = [("a", Priority::Update), ("b", Priority::Update)];
-        assert_eq!(taken(&slow, &all, later), 4);
-        assert_eq!(taken(&slow, &all, later + SLOW_FOR), 12, "or for a minute");
-        slow.finished(&busy("a", Priority::Update, later), later);
-        slow.finished(&busy("b", Priority::Update, later), later);
-        assert_eq!(taken(&slow, &all, later), 12);
-    }
-
-    #[test]
-    fn a_namespace_without_work_is_forgotten() {
-        let (mut slow, now) = (SlowNamespaces::default(), Instant::now());
-        slow.finished(&busy("a", Priority::Update, now), now + SLOW);
-        let later = now + SLOW + SLOW_FOR;
-        slow.finished(&busy("b", Priority::Update, later), later);
-        assert!(slow.0.is_empty());
-    }
-
-    #[test]
-    fn a_namespace_is_slow_as_soon_as_one_request_is() {
-        let (slow, now) = (SlowNamespaces::default(), Instant::now());
-        let late: Vec<_> = (0..4).map(|_| busy("a", Priority::Update, now)).collect();
-        let admits = |at, namespace: &str| {
-            Occupation::new(16, &slow, late.iter(), at).admits(Priority::Update, &namespace.into())
-        };
-        assert!(admits(now, "a"));
-        assert!(!admits(now + SLOW, "a"));
-        assert!(admits(now + SLOW, "b"));
+        assert_eq!(Occupation::new(16, in_flight.iter(), later).changes_at(), None);
+        assert_eq!(taken(&in_flight, &[("a", Priority::Update)], later), 0, "a namespace has its share");
+        assert_eq!(taken(&in_flight, &[("b", Priority::Update), ("c", Priority::Update)], later), 12);
+        in_flight.extend((8..12 * IN_FLIGHT).map(|number| busy(&number.to_string())));
+        assert_eq!(taken(&in_flight, &[("b", Priority::Update)], later), 0, "not more than a bound");
+        assert_eq!(taken(&in_flight, &[("b", Priority::End)], later), 8, "what ends a grant has its own");
     }
 }

@@ -10,7 +10,7 @@ use super::{DEADLINE, Run};
 use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
 use crate::operation::Operation;
 use crate::oracle;
-use crate::world::PartialFailure;
+use crate::world::{FailureMode, PartialFailure};
 
 /// How long a healthy part may take after a change, while another one fails.
 const HEALTHY: Duration = Duration::from_secs(4);
@@ -18,6 +18,8 @@ const HEALTHY: Duration = Duration::from_secs(4);
 const REPORTED: Duration = Duration::from_mins(1);
 /// How long the end of a grant may take after the end of its failure. It is retried every five seconds.
 const REVOKED: Duration = Duration::from_secs(7);
+/// How long a request may still hang that was sent before the end of its failure.
+const HUNG: Duration = Duration::from_secs(10);
 /// How long everything else may take after the end of its failure.
 const RECOVERED: Duration = Duration::from_secs(45);
 
@@ -78,7 +80,10 @@ impl Run<'_> {
                 return;
             }
         }
-        self.world.lock().network.partial.clear();
+        let ended = std::mem::take(&mut self.world.lock().network.partial);
+        if ended.iter().any(|failure| failure.mode == FailureMode::Timeout) {
+            sleep(HUNG).await;
+        }
         for (after, all) in [(REVOKED, false), (RECOVERED.saturating_sub(REVOKED), true)] {
             sleep(after).await;
             self.collect();

@@ -120,10 +120,11 @@ impl Trial {
         if !self.runs("credentials") {
             let now = MicroTime(Timestamp::now());
             let spec = json!({ "holderIdentity": "syncer", "leaseDurationSeconds": 15, "renewTime": now });
-            match get(&self.hub.ocm, &lease).await {
-                Some(_) => merge(&self.hub.ocm, &lease, &json!({ "spec": spec })).await,
-                None => lease.clone().field("spec", spec).create(&self.hub.ocm).await.unwrap(),
+            if get(&self.hub.ocm, &lease).await.is_none() {
+                lease.clone().field("spec", json!({})).create(&self.hub.ocm).await.unwrap();
             }
+            let metadata = json!({ "annotations": { "hub-addons/cleared-namespaces": self.name } });
+            merge(&self.hub.ocm, &lease, &json!({ "metadata": metadata, "spec": spec })).await;
         }
         get(&self.hub.ocm, &lease).await.unwrap_or_default()["spec"]["renewTime"].clone()
     }
