@@ -222,7 +222,8 @@ async fn the_response_to_our_own_patch_of_a_role_counts_unless_the_watch_has_sho
 async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_renewed() {
     for is_recreated in [false, true] {
         let (store, team) = (store(), Namespace::from("team"));
-        store.set_binding(&team, Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)))));
+        let ours = settings().binding(&team, "uid of the role");
+        store.set_binding(&team, Some(ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours))));
         assert!(store.has_permission(&team), "it exists, and is not needed any more");
         queued(&store).await;
         let mut sink = LeaseSink(Arc::clone(&store));

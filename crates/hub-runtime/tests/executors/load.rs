@@ -163,13 +163,12 @@ async fn of_many_keys_that_are_refused_alike_a_few_probe_and_the_first_success_r
     api.refuse(|method, _| (*method == Method::POST).then(|| (403, failure(403, "Forbidden"))));
     let running = Running::start(&api, None, &[projector(keys("app", 1_000))]);
     let tried = || api.requests(&format!("POST {}", path("app"))).len();
-    eventually("all are tried", || tried() >= 1_000).await;
-    tokio::time::sleep(Duration::from_secs(50)).await;
-    assert!(tried() < 1_000 + 3 * 6, "{} requests", tried());
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!((40..100).contains(&tried()), "{} requests", tried());
     api.allow();
     let allowed = Instant::now();
     eventually("all are created", || created(&api, keys("app", 1_000))).await;
-    assert!(allowed.elapsed() < Duration::from_mins(4), "{:?}", allowed.elapsed());
+    assert!(allowed.elapsed() < Duration::from_secs(20), "{:?}", allowed.elapsed());
     running.stop().await.unwrap();
 }
 
