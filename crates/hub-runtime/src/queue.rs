@@ -3,7 +3,7 @@
 //! kube's own `Controller` queues only keys in its root store, while a projector starts with objects that do not exist
 //! yet; and its concurrency is unlimited by default. This queue takes any key, has a fixed number of workers, and lets
 //! a failing key back off without delaying the others. Work that ends a grant goes first, and no namespace occupies all
-//! workers ([`crate::workers`]).
+//! workers ([`crate::flow::workers`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;

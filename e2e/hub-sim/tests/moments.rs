@@ -525,7 +525,7 @@ async fn of_refused_copies_the_first_that_is_accepted_releases_the_others() {
     let tries = stage.requests("POST", "/namespaces/team/secrets");
     assert!((12..=60).contains(&tries), "{tries} tries in a minute");
     stage.perform([O::Refuse(0, false)]);
-    timeout(6 * SECOND, async {
+    timeout(16 * SECOND, async {
         while there() == 0 {
             sleep(SECOND / 100).await;
         }
