@@ -65,7 +65,7 @@ impl ConditionWriter {
         let subject = Subject::Account(key.clone());
         let Some(look) = self.look(key) else {
             self.troubles.lock().remove(key);
-            self.store.host.reporter.forget(&subject);
+            self.store.reporter.forget(&subject);
             return Outcome::Done;
         };
         let state = look.account.state.as_ref();
@@ -96,7 +96,7 @@ impl ConditionWriter {
         if outcome == Outcome::Done {
             self.troubles.lock().remove(key);
         }
-        self.store.host.reporter.report(&subject, Some(&look.account.uid), notes);
+        self.store.reporter.report(&subject, Some(&look.account.uid), notes);
         outcome
     }
 
