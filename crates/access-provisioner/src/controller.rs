@@ -9,7 +9,7 @@ use hub_runtime::host::Watches;
 use hub_runtime::process::Shared;
 
 use crate::settings::{ProvisionerSettings, SourceSettings};
-use crate::store::Store;
+use crate::store::{CONTROLLER, Store};
 use crate::watches;
 
 /// The feature gate that starts the provisioner.
@@ -31,7 +31,7 @@ impl Provisioner {
 
 impl Controller for Provisioner {
     fn name(&self) -> &'static str {
-        "access-provisioner"
+        CONTROLLER
     }
 
     fn needs(&self) -> &'static [FleetKind] {

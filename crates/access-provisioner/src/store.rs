@@ -14,6 +14,7 @@ use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::process::Shared;
 use hub_runtime::profiles::Profiles;
+use hub_runtime::report::Reporter;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::info;
@@ -24,9 +25,13 @@ use crate::tally::Tally;
 /// How long cluster-proxy's own controller has to write its entry again after a probe.
 const PROBE_INTERVAL: Duration = Duration::from_mins(10);
 
+/// The name of the controller.
+pub(crate) const CONTROLLER: &str = "access-provisioner";
+
 /// The provisioner's state: its watches fill it, and it computes the share of a profile.
 pub(crate) struct Store {
     host: Arc<Host>,
+    reporter: Reporter,
     profiles: Arc<Profiles>,
     manager: ManagerName,
     index: Mutex<AccessIndex>,
@@ -63,6 +68,7 @@ impl Store {
         let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
         Arc::new(Self {
             host: Arc::clone(&shared.host),
+            reporter: shared.host.reporter(CONTROLLER),
             profiles: Arc::clone(&shared.profiles),
             manager: shared.manager.clone(),
             index: Mutex::new(index),
@@ -204,7 +210,7 @@ impl Store {
 
     /// Reports all findings on a subject.
     pub(crate) fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
-        self.host.reporter.report(subject, uid, notes);
+        self.reporter.report(subject, uid, notes);
     }
 
     /// Reports the findings on the configuration of the proxy.

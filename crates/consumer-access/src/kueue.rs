@@ -21,6 +21,7 @@ use hub_core::priority::Priority;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::process::Shared;
+use hub_runtime::report::Reporter;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use hub_runtime::work::Work;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
@@ -44,6 +45,7 @@ fn api_resource(key: &KueueKey) -> ApiResource {
 /// The state: its watches fill it, and the writes are planned from it.
 pub(crate) struct KueueStore {
     host: Arc<Host>,
+    reporter: Reporter,
     settings: AccessSettings,
     /// The name of the declared MultiKueueConfig.
     config: String,
@@ -86,7 +88,15 @@ impl KueueStore {
             host.metrics.declare_written(key.kind().1);
         }
         let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
-        Arc::new(Self { host, settings, config, work, fleet, state: Mutex::default() })
+        Arc::new(Self {
+            reporter: host.reporter(CONTROLLER),
+            host,
+            settings,
+            config,
+            work,
+            fleet,
+            state: Mutex::default(),
+        })
     }
 
     /// Starts the watches.
@@ -110,7 +120,7 @@ impl KueueStore {
         let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
                            be listed; install Kueue 0.15 or later, or see the log of the controller";
         let note = Note::new(Reason::KueueNotListed, message);
-        self.host.reporter.report(&Subject::Kueue(self.config()), None, vec![note]);
+        self.reporter.report(&Subject::Kueue(self.config()), None, vec![note]);
     }
 
     fn config(&self) -> KueueKey {

@@ -18,6 +18,7 @@ use hub_core::priority::Priority;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
+use hub_runtime::report::Reporter;
 use hub_runtime::work::Work;
 use kube::api::{ApiResource, GroupVersionKind};
 use parking_lot::{Mutex, MutexGuard};
@@ -66,6 +67,7 @@ pub(crate) fn subject(kind: AccessKind, key: &AccountKey) -> Subject {
 /// The controller's state: its watches fill it, and its writes are planned from it. A key is an account on a cluster.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
+    pub(crate) reporter: Reporter,
     pub(crate) settings: AccessSettings,
     pub(crate) work: Arc<Work<AccountKey>>,
     fleet: FleetCache,
@@ -141,7 +143,14 @@ impl Store {
             host.metrics.declare_written(resource(kind));
         }
         let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
-        Arc::new(Self { host, settings, work, fleet, state: Mutex::default() })
+        Arc::new(Self {
+            reporter: host.reporter(CONTROLLER),
+            host,
+            settings,
+            work,
+            fleet,
+            state: Mutex::default(),
+        })
     }
 
     /// Queues every account of ours that exists or should exist.
@@ -246,7 +255,7 @@ impl Store {
             ),
         };
         let note = is_failing.then(|| Note::new(reason, message));
-        self.host.reporter.report(&crd(kind), None, note.into_iter().collect());
+        self.reporter.report(&crd(kind), None, note.into_iter().collect());
     }
 
     /// Queues what a change of the fleet affects.

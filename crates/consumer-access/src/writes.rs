@@ -203,7 +203,7 @@ impl AccessWriter {
             }
             has_findings |= !notes.is_empty();
             let uid = observed.object(kind).map(|object| object.version.uid.as_str());
-            self.store.host.reporter.report(&subject(kind, key), uid, notes);
+            self.store.reporter.report(&subject(kind, key), uid, notes);
         }
         self.store.note(key, has_findings);
     }

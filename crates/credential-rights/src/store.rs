@@ -17,6 +17,7 @@ use hub_core::version::Version;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
+use hub_runtime::report::Reporter;
 use hub_runtime::watch::is_newer;
 use hub_runtime::work::Work;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -64,6 +65,7 @@ impl fmt::Display for RightsKey {
 /// The controller's state: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
+    pub(crate) reporter: Reporter,
     pub(crate) settings: PermissionSettings,
     pub(crate) work: Arc<Work<RightsKey>>,
     fleet: FleetCache,
@@ -96,7 +98,14 @@ impl Store {
             host.metrics.declare_written(ROLES);
         }
         let (work, fleet) = (Work::new(&host, CONTROLLER), shared.fleet.clone());
-        Arc::new(Self { host, settings, work, fleet, state: Mutex::default() })
+        Arc::new(Self {
+            reporter: host.reporter(CONTROLLER),
+            host,
+            settings,
+            work,
+            fleet,
+            state: Mutex::default(),
+        })
     }
 
     /// Queues everything.

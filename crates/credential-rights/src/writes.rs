@@ -117,11 +117,11 @@ impl PermissionWriter {
         let (action, uid) = self.store.plan_consumer(role);
         let (version, rules) = match action {
             ConsumerAction::Nothing => {
-                host.reporter.forget(&role.subject());
+                self.store.reporter.forget(&role.subject());
                 return Ok(Outcome::Done);
             }
             ConsumerAction::Report(note) => {
-                host.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
+                self.store.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
                 return Ok(Outcome::Done);
             }
             ConsumerAction::Patch(version, rules) => (version, rules),
@@ -137,7 +137,7 @@ impl PermissionWriter {
         let patched =
             host.writer.send(request, api.patch(&role.name, &PatchParams::default(), &patch)).await?;
         self.store.work.written(&key, ROLES, "patch");
-        host.reporter.forget(&role.subject());
+        self.store.reporter.forget(&role.subject());
         let copies = rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).count();
         info!(role = name, copies, "updated");
         self.store.wrote_consumer_role(role, patched.into());
@@ -193,7 +193,7 @@ impl PermissionWriter {
                 RightsKey::Consumer(role) => {
                     let uid = self.store.plan_consumer(role).1;
                     let note = Note::new(Reason::WriteRefused, error.to_string());
-                    self.store.host.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
+                    self.store.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
                 }
             }
         }

@@ -65,7 +65,7 @@ impl ConditionWriter {
         let subject = Subject::Account(key.clone());
         let Some(look) = self.look(key) else {
             self.troubles.lock().remove(key);
-            self.store.host.reporter.forget(&subject);
+            self.store.reporter.forget(&subject);
             return Outcome::Done;
         };
         let state = look.account.state.as_ref();
@@ -76,8 +76,13 @@ impl ConditionWriter {
             let since = *self.troubles.lock().entry(key.clone()).or_insert_with(Instant::now);
             // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be
             // about to end.
-            let waits = look.report.as_ref().is_some_and(|report| report.is_missing);
-            if waits && since.elapsed() < LONGEST_WORK && self.store.churn.lock().is_high(Instant::now()) {
+            let missing_in = look.report.as_ref().map(|report| &report.missing_in);
+            let missing_in = missing_in.filter(|namespaces| !namespaces.is_empty());
+            let waits = missing_in.is_some();
+            if since.elapsed() < LONGEST_WORK
+                && missing_in
+                    .is_some_and(|namespaces| self.store.churn.lock().is_high(namespaces, Instant::now()))
+            {
                 return Outcome::RetryAfter(GRACE);
             }
             let grace = if waits { MISSING_GRACE } else { GRACE };
@@ -96,7 +101,7 @@ impl ConditionWriter {
         if outcome == Outcome::Done {
             self.troubles.lock().remove(key);
         }
-        self.store.host.reporter.report(&subject, Some(&look.account.uid), notes);
+        self.store.reporter.report(&subject, Some(&look.account.uid), notes);
         outcome
     }
 

@@ -1,9 +1,11 @@
-//! Whether many profiles are being created or deleted: a copy without a profile then waits for it, or for the end of
-//! its namespace.
+//! Where many profiles are being created or deleted: a copy without a profile then waits for it, or for the end of its
+//! namespace.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::time::Duration;
 
-use hub_api::names::ProfileKey;
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use tokio::time::Instant;
 
 /// The window in which profiles are counted.
@@ -12,8 +14,9 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// a hundred a second.
 const MANY: usize = 5;
 
-/// The recently created and deleted profiles. One that is replaced again and again counts once, and thus does not delay
-/// what is reported to other tenants.
+/// The recently created and deleted profiles. A namespace counts its own profiles, and every other namespace as one: a
+/// projector that is busy works in many namespaces, and a tenant who replaces its profiles again and again does not
+/// delay what is reported about other namespaces. A profile that is replaced again and again counts once.
 #[derive(Debug, Default)]
 pub(crate) struct Churn {
     created: Recent,
@@ -23,10 +26,12 @@ pub(crate) struct Churn {
 #[derive(Debug, Default)]
 struct Recent {
     since: Option<Instant>,
-    /// The profiles of this window, up to [`MANY`].
-    now: Vec<ProfileKey>,
-    were_many: bool,
+    now: Window,
+    before: Window,
 }
+
+/// The profiles of a window by namespace, up to [`MANY`] of each.
+type Window = BTreeMap<Namespace, BTreeSet<ClusterName>>;
 
 impl Churn {
     /// Records a profile that appears.
@@ -39,23 +44,31 @@ impl Churn {
         self.deleted.add(profile, now);
     }
 
-    /// Whether there have been many of either recently.
-    pub(crate) fn is_high(&mut self, now: Instant) -> bool {
-        self.created.are_many(now) || self.deleted.are_many(now)
+    /// Whether there have been many of either recently, in each of these namespaces.
+    pub(crate) fn is_high(&mut self, namespaces: &BTreeSet<Namespace>, now: Instant) -> bool {
+        self.created.turn(now);
+        self.deleted.turn(now);
+        namespaces
+            .iter()
+            .all(|namespace| self.created.are_many(namespace) || self.deleted.are_many(namespace))
     }
 }
 
 impl Recent {
     fn add(&mut self, profile: &ProfileKey, now: Instant) {
         self.turn(now);
-        if self.now.len() < MANY && !self.now.contains(profile) {
-            self.now.push(profile.clone());
+        let clusters = self.now.entry(profile.namespace.clone()).or_default();
+        if clusters.len() < MANY {
+            clusters.insert(profile.cluster.clone());
         }
     }
 
-    fn are_many(&mut self, now: Instant) -> bool {
-        self.turn(now);
-        self.now.len() >= MANY || self.were_many
+    fn are_many(&self, namespace: &Namespace) -> bool {
+        [&self.now, &self.before].into_iter().any(|window| {
+            let own = window.get(namespace).map_or(0, BTreeSet::len);
+            let others = window.len() - usize::from(own > 0);
+            own + others >= MANY
+        })
     }
 
     fn turn(&mut self, now: Instant) {
@@ -64,8 +77,10 @@ impl Recent {
             Some(elapsed) if elapsed < WINDOW => {}
             elapsed => {
                 let is_next = elapsed.is_some_and(|elapsed| elapsed < 2 * WINDOW);
-                self.were_many = is_next && self.now.len() >= MANY;
-                self.now.clear();
+                self.before = mem::take(&mut self.now);
+                if !is_next {
+                    self.before.clear();
+                }
                 self.since = Some(now);
             }
         }
@@ -77,22 +92,30 @@ mod tests {
     use super::*;
 
     fn profile(number: usize) -> ProfileKey {
-        ProfileKey { namespace: "team".into(), cluster: format!("c{number}").as_str().into() }
+        in_namespace("team", number)
+    }
+
+    fn in_namespace(namespace: &str, number: usize) -> ProfileKey {
+        ProfileKey { namespace: namespace.into(), cluster: format!("c{number}").as_str().into() }
+    }
+
+    fn is_high(churn: &mut Churn, namespaces: &[&str], now: Instant) -> bool {
+        churn.is_high(&namespaces.iter().map(|namespace| Namespace::from(*namespace)).collect(), now)
     }
 
     #[test]
     fn it_is_high_while_many_profiles_come_or_go_and_for_a_while_after() {
         for record in [Churn::created, Churn::deleted] {
             let (start, mut churn) = (Instant::now(), Churn::default());
-            assert!(!churn.is_high(start));
+            assert!(!is_high(&mut churn, &["team"], start));
             let mut now = start;
             for step in 0..100 {
                 now += Duration::from_millis(100);
                 record(&mut churn, &profile(step), now);
-                assert_eq!(churn.is_high(now), step >= 4, "{step}");
+                assert_eq!(is_high(&mut churn, &["team"], now), step >= 4, "{step}");
             }
-            assert!(churn.is_high(now + Duration::from_secs(1)));
-            assert!(!churn.is_high(now + 2 * WINDOW));
+            assert!(is_high(&mut churn, &["team"], now + Duration::from_secs(1)));
+            assert!(!is_high(&mut churn, &["team"], now + 2 * WINDOW));
         }
     }
 
@@ -107,10 +130,10 @@ mod tests {
             churn
         };
         let many = [Duration::ZERO; MANY];
-        assert!(created(&many).is_high(start + WINDOW));
-        assert!(!created(&many).is_high(start + 2 * WINDOW));
+        assert!(is_high(&mut created(&many), &["team"], start + WINDOW));
+        assert!(!is_high(&mut created(&many), &["team"], start + 2 * WINDOW));
         let spread = [[Duration::ZERO; 3], [WINDOW; 3]].concat();
-        assert!(!created(&spread).is_high(start + WINDOW), "three in each of two windows");
+        assert!(!is_high(&mut created(&spread), &["team"], start + WINDOW), "three in each of two windows");
     }
 
     #[test]
@@ -120,7 +143,40 @@ mod tests {
             now += Duration::from_millis(100);
             churn.deleted(&profile(0), now);
             churn.created(&profile(0), now);
-            assert!(!churn.is_high(now));
+            assert!(!is_high(&mut churn, &["team"], now));
         }
+    }
+
+    #[test]
+    fn a_tenant_who_replaces_its_profiles_delays_only_what_is_missing_in_its_namespace_alone() {
+        let (mut now, mut churn) = (Instant::now(), Churn::default());
+        for number in 0..500 {
+            now += Duration::from_millis(100);
+            churn.deleted(&profile(number), now);
+            churn.created(&profile(number), now);
+            assert_eq!(is_high(&mut churn, &["team"], now), number >= 4, "{number}");
+            assert!(!is_high(&mut churn, &["other"], now));
+            assert!(
+                !is_high(&mut churn, &["other", "team"], now),
+                "what is missing in the other is reported"
+            );
+        }
+    }
+
+    #[test]
+    fn a_projector_that_works_in_many_namespaces_is_busy_for_all() {
+        for (namespaces, busy) in [(1, false), (4, false), (5, true), (100, true)] {
+            let (now, mut churn) = (Instant::now(), Churn::default());
+            for number in 0..namespaces {
+                churn.created(&in_namespace(&format!("team-{number}"), 0), now);
+            }
+            assert_eq!(is_high(&mut churn, &["later"], now), busy, "{namespaces}");
+            assert_eq!(is_high(&mut churn, &["later", "team-0"], now), busy, "{namespaces}");
+        }
+        let (now, mut churn) = (Instant::now(), Churn::default());
+        for number in 0..2 * MANY {
+            churn.created(&in_namespace(["one", "two"][number % 2], number), now);
+        }
+        assert!(is_high(&mut churn, &["one", "two"], now), "each of two is busy");
     }
 }

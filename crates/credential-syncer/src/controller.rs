@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accounts::ConditionWriter;
 use crate::copies::CopyWriter;
 use crate::settings::SyncerSettings;
-use crate::store::Store;
+use crate::store::{CONTROLLER, Store};
 use crate::watches;
 
 /// The feature gate that starts the syncer.
@@ -38,7 +38,7 @@ impl Syncer {
 
 impl Controller for Syncer {
     fn name(&self) -> &'static str {
-        "credential-syncer"
+        CONTROLLER
     }
 
     fn needs(&self) -> &'static [FleetKind] {

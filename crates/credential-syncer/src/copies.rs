@@ -80,7 +80,7 @@ impl CopyWriter {
                 };
                 self.store.memory.end_of_abandoned(place);
                 self.store.change(|_, index| index.set_refused(place, None));
-                self.store.host.reporter.report(&subject, uid.as_deref(), plan.notes);
+                self.store.reporter.report(&subject, uid.as_deref(), plan.notes);
                 self.measure(place, wrote);
                 return wait.map_or(Outcome::Done, Outcome::RetryAfter);
             };
@@ -249,7 +249,7 @@ impl CopyWriter {
         if self.ends_with_namespace(place, what) {
             // The permission may have ended before its namespace was known to end.
             self.set_refused(place, None);
-            self.store.host.reporter.forget(&subject);
+            self.store.reporter.forget(&subject);
             if self.store.memory.abandoned(place) >= GRACE {
                 self.store.abandon(place);
             }
@@ -257,7 +257,7 @@ impl CopyWriter {
         }
         self.set_refused(place, Some(what));
         let note = Note::new(Reason::WriteRefused, error.to_string());
-        self.store.host.reporter.report(&subject, uid, vec![note]);
+        self.store.reporter.report(&subject, uid, vec![note]);
     }
 
     /// Whether a refused delete is no finding: when a namespace ends, its permissions and its copies end, too. Only if

@@ -19,6 +19,7 @@ use hub_core::rights::{EVERYWHERE, cleared_namespaces};
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
 use hub_runtime::process::Shared;
+use hub_runtime::report::Reporter;
 use hub_runtime::watch::is_newer;
 use hub_runtime::work::Work;
 use parking_lot::Mutex;
@@ -31,6 +32,9 @@ use crate::memory::Memory;
 use crate::settings::{SecretAccess, SyncerSettings};
 use crate::tally::Tally;
 
+/// The name of the controller.
+pub(crate) const CONTROLLER: &str = "credential-syncer";
+
 /// The plurals of the written kinds, also the names of their loops in logs and metrics.
 pub(crate) const COPIES: &str = "secrets";
 pub(crate) const ACCOUNTS: &str = "managedserviceaccounts";
@@ -41,6 +45,7 @@ const AT_ONCE: usize = 256;
 /// The syncer's state: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
     pub(crate) host: Arc<Host>,
+    pub(crate) reporter: Reporter,
     pub(crate) access: SecretAccess,
     /// The queue of copies.
     pub(crate) copies: Arc<Work<SecretKey>>,
@@ -48,7 +53,7 @@ pub(crate) struct Store {
     pub(crate) accounts: Arc<Work<AccountKey>>,
     pub(crate) tally: Tally,
     pub(crate) memory: Memory,
-    /// Whether many profiles are being created or deleted.
+    /// Where many profiles are being created or deleted.
     pub(crate) churn: Mutex<Churn>,
     fleet: FleetCache,
     index: Mutex<CredentialIndex>,
@@ -76,6 +81,7 @@ impl Store {
         host.metrics.declare_written(COPIES);
         host.metrics.declare_written(ACCOUNTS);
         Arc::new(Self {
+            reporter: host.reporter(CONTROLLER),
             access: settings.access,
             copies: Work::new(&host, COPIES),
             accounts: Work::new(&host, ACCOUNTS),
@@ -299,7 +305,7 @@ impl Store {
 
     fn gone(&self, place: SecretKey) {
         self.forget(&place, None);
-        self.host.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
+        self.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
         self.follow_namespace(&place.namespace);
         self.queue_copies(&self.fleet.read(), [place]);
     }

@@ -83,11 +83,11 @@ impl FleetCache {
     }
 
     fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
-        self.inner.host.reporter.report(subject, uid, notes);
+        self.inner.host.reporter(NAME).report(subject, uid, notes);
     }
 
     fn forget(&self, subject: &Subject) {
-        self.inner.host.reporter.forget(subject);
+        self.inner.host.reporter(NAME).forget(subject);
     }
 }
 

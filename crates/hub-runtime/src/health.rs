@@ -30,10 +30,13 @@ pub struct Health {
 #[derive(Default)]
 struct Inner {
     failed_task: Mutex<Option<String>>,
-    syncs: Mutex<BTreeMap<&'static str, Sync>>,
+    syncs: Mutex<BTreeMap<WatchId, Sync>>,
     stopping: Mutex<bool>,
     changed: watch::Sender<()>,
 }
+
+/// The controller and the resource of a watch: two controllers in a process may watch the same resource.
+pub type WatchId = (&'static str, &'static str);
 
 /// Whether the process can work without a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +64,7 @@ enum Sync {
 pub struct SyncState {
     health: Health,
     metrics: Metrics,
-    resource: &'static str,
+    name: WatchId,
     need: Need,
 }
 
@@ -69,7 +72,7 @@ impl SyncState {
     /// The watched resource.
     #[must_use]
     pub fn resource(&self) -> &'static str {
-        self.resource
+        self.name.1
     }
 
     /// The list is complete.
@@ -79,7 +82,7 @@ impl SyncState {
 
     /// The list or watch has failed, which counts only until the first list is complete.
     pub fn mark_failing(&self) {
-        let listed = self.health.inner.syncs.lock().get(self.resource) == Some(&Sync::Listed);
+        let listed = self.health.inner.syncs.lock().get(&self.name) == Some(&Sync::Listed);
         if self.need == Need::Optional && !listed {
             self.set(Sync::Missing);
         }
@@ -89,8 +92,8 @@ impl SyncState {
         if self.need == Need::Late {
             return;
         }
-        self.metrics.watch_synced(self.resource, sync == Sync::Listed);
-        self.health.inner.syncs.lock().insert(self.resource, sync);
+        self.metrics.watch_synced(self.name, sync == Sync::Listed);
+        self.health.inner.syncs.lock().insert(self.name, sync);
         self.health.inner.changed.send_replace(());
     }
 }
@@ -98,17 +101,17 @@ impl SyncState {
 impl Health {
     /// Makes readiness depend on a watch.
     #[must_use]
-    pub fn expect_sync(&self, resource: &'static str, need: Need, metrics: &Metrics) -> SyncState {
+    pub fn expect_sync(&self, name: WatchId, need: Need, metrics: &Metrics) -> SyncState {
         if need != Need::Late {
-            self.inner.syncs.lock().insert(resource, Sync::Waiting);
-            metrics.watch_synced(resource, false);
+            self.inner.syncs.lock().insert(name, Sync::Waiting);
+            metrics.watch_synced(name, false);
         }
-        SyncState { health: self.clone(), metrics: metrics.clone(), resource, need }
+        SyncState { health: self.clone(), metrics: metrics.clone(), name, need }
     }
 
     /// A watch has ended, and readiness no longer depends on it.
-    pub(crate) fn forget_sync(&self, resource: &'static str) {
-        self.inner.syncs.lock().remove(resource);
+    pub(crate) fn forget_sync(&self, name: WatchId) {
+        self.inner.syncs.lock().remove(&name);
         self.inner.changed.send_replace(());
     }
 
@@ -146,14 +149,14 @@ impl Health {
             text.push_str("[-] stopping\n");
         }
         let syncs = self.inner.syncs.lock();
-        for (resource, sync) in syncs.iter() {
+        for ((controller, resource), sync) in syncs.iter() {
             let (mark, state) = match sync {
                 Sync::Waiting => ('-', "waiting for the first list"),
                 Sync::Listed => ('+', "ok"),
                 Sync::Missing => ('+', "unavailable, working without it"),
             };
             // Writing into a String cannot fail.
-            let _ = writeln!(text, "[{mark}] {resource}: {state}");
+            let _ = writeln!(text, "[{mark}] {controller}: {resource}: {state}");
         }
         let ready = !stopping && syncs.values().all(|sync| *sync != Sync::Waiting);
         text.push_str(if ready { "ok\n" } else { "not ready\n" });
@@ -262,12 +265,12 @@ mod tests {
     async fn ready_means_that_every_watch_has_seen_its_first_list() {
         let (health, metrics) = (Health::default(), Metrics::new("0"));
         assert!(health.ready().0, "standing by is ready");
-        let clusters = health.expect_sync("managedclusters", Need::Required, &metrics);
-        let sets = health.expect_sync("managedclustersets", Need::Required, &metrics);
+        let clusters = health.expect_sync(("fleet", "managedclusters"), Need::Required, &metrics);
+        let sets = health.expect_sync(("fleet", "managedclustersets"), Need::Required, &metrics);
         clusters.mark_synced();
         let (ready, text) = health.ready();
         assert!(!ready);
-        assert!(text.contains("[-] managedclustersets: waiting for the first list"), "{text}");
+        assert!(text.contains("[-] fleet: managedclustersets: waiting for the first list"), "{text}");
         sets.mark_synced();
         health.all_synced().await;
         assert!(health.ready().0);
@@ -276,20 +279,45 @@ mod tests {
     #[test]
     fn a_kind_that_is_not_installed_delays_only_what_needs_it() {
         let (health, metrics) = (Health::default(), Metrics::new("0"));
-        let needed = health.expect_sync("managedclusters", Need::Required, &metrics);
-        let addon = health.expect_sync("managedclusteraddons", Need::Optional, &metrics);
+        let needed = health.expect_sync(("fleet", "managedclusters"), Need::Required, &metrics);
+        let addon = health.expect_sync(("provisioner", "managedclusteraddons"), Need::Optional, &metrics);
         needed.mark_synced();
         assert!(!health.ready().0, "the addon's watch has no response yet");
         let is_synced = |count: u8| {
-            let line = format!("watch_synced{{resource=\"managedclusteraddons\"}} {count}\n");
+            let line = format!(
+                "watch_synced{{controller=\"provisioner\",resource=\"managedclusteraddons\"}} {count}\n"
+            );
             metrics.text().contains(&line)
         };
         addon.mark_failing();
         assert!(health.ready().0 && is_synced(0));
         addon.mark_synced();
         addon.mark_failing();
-        assert!(health.ready().1.contains("[+] managedclusteraddons: ok"));
+        assert!(health.ready().1.contains("[+] provisioner: managedclusteraddons: ok"));
         assert!(is_synced(1));
+    }
+
+    #[test]
+    fn two_controllers_that_watch_the_same_resource_wait_for_their_own_lists() {
+        let (health, metrics) = (Health::default(), Metrics::new("0"));
+        let expect =
+            |controller| health.expect_sync((controller, "managedserviceaccounts"), Need::Optional, &metrics);
+        let is_synced = |controller, count: u8| {
+            let labels = format!("controller=\"{controller}\",resource=\"managedserviceaccounts\"");
+            assert!(metrics.text().contains(&format!("watch_synced{{{labels}}} {count}\n")), "{controller}");
+        };
+        let (one, other) = (expect("one"), expect("other"));
+        one.mark_synced();
+        let (ready, text) = health.ready();
+        assert!(!ready && text.contains("[-] other: managedserviceaccounts: waiting"), "{text}");
+        is_synced("one", 1);
+        is_synced("other", 0);
+        other.mark_failing();
+        let (ready, text) = health.ready();
+        assert!(ready && text.contains("[+] other: managedserviceaccounts: unavailable"), "{text}");
+        assert!(text.contains("[+] one: managedserviceaccounts: ok"), "{text}");
+        health.forget_sync(("other", "managedserviceaccounts"));
+        assert!(health.ready().1.contains("[+] one: managedserviceaccounts: ok"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use crate::flow::write_limit::WriteLimit;
-use crate::health::{Health, Need, SyncState};
+use crate::health::{Health, Need, SyncState, WatchId};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
 use crate::report::{Clock, Publisher, Reporter};
@@ -21,6 +21,9 @@ use crate::served::{self, ServedVersion};
 use crate::tasks::Tasks;
 use crate::watch::{self, Sink, Watch};
 use crate::write::Writer;
+
+/// The controller in Events.
+const PROGRAM: &str = "hub-addons";
 
 /// The process around the controllers.
 pub struct Host {
@@ -32,8 +35,7 @@ pub struct Host {
     pub metrics: Metrics,
     /// Sends writes while this process leads.
     pub writer: Writer,
-    /// Reports findings.
-    pub reporter: Reporter,
+    reporter: Reporter,
     /// The version of ClusterProfile in use.
     pub served: ServedVersion,
     clock: Clock,
@@ -53,10 +55,10 @@ impl Host {
     ) -> Self {
         let writer = Writer::new(fence.clone(), limit, metrics.clone());
         let served = ServedVersion::default();
-        let reporter = Reporter::new(metrics.clone(), served.clone());
+        let reporter = Reporter::new(PROGRAM, metrics.clone(), served.clone());
         let publisher = Publisher {
             client: client.clone(),
-            controller: "hub-addons",
+            controller: PROGRAM,
             reporter: reporter.clone(),
             fence,
             breaker: writer.breaker().clone(),
@@ -75,6 +77,12 @@ impl Host {
             tasks,
             working: AtomicBool::new(false),
         }
+    }
+
+    /// Reports the findings of a controller.
+    #[must_use]
+    pub fn reporter(&self, controller: &'static str) -> Reporter {
+        self.reporter.of(controller)
     }
 
     /// The current wall-clock time.
@@ -187,8 +195,8 @@ impl Watches {
             None => Api::all(self.host.client.clone()),
         };
         let task = self.host.tasks.spawn(resource, self.objects(api, watch, sink));
-        let resource = (need != Need::Late).then_some(resource);
-        HeldWatch { health: self.host.health.clone(), resource, task }
+        let name = (need != Need::Late).then_some((self.controller, resource));
+        HeldWatch { health: self.host.health.clone(), name, task }
     }
 
     /// Spawns a task that runs as long as the process: see [`Tasks::spawn`].
@@ -213,7 +221,7 @@ impl Watches {
     }
 
     fn expect<K: Resource>(&self, watch: &Watch<K>) -> SyncState {
-        self.host.health.expect_sync(watch.resource(), watch.need(), &self.host.metrics)
+        self.host.health.expect_sync((self.controller, watch.resource()), watch.need(), &self.host.metrics)
     }
 
     fn span<K: Resource>(&self, watch: &Watch<K>) -> Span {
@@ -222,18 +230,18 @@ impl Watches {
 }
 
 /// A watch that ends when this is dropped, and then no longer affects readiness. Drop it before another watch of the
-/// same resource starts, unless both are [late](crate::health::Need::Late).
+/// same controller and resource starts, unless both are [late](crate::health::Need::Late).
 pub struct HeldWatch {
     health: Health,
-    resource: Option<&'static str>,
+    name: Option<WatchId>,
     task: AbortHandle,
 }
 
 impl Drop for HeldWatch {
     fn drop(&mut self) {
         self.task.abort();
-        if let Some(resource) = self.resource {
-            self.health.forget_sync(resource);
+        if let Some(name) = self.name {
+            self.health.forget_sync(name);
         }
     }
 }

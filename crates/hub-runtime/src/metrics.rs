@@ -16,6 +16,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::error::Category;
+use crate::health::WatchId;
 
 /// Upper bounds of the write-latency histogram, in seconds.
 const WRITE_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
@@ -33,7 +34,7 @@ pub struct Metrics {
     conflicts: Family<Labels<1>, Counter>,
     connections_refused: Family<Labels<2>, Counter>,
     watch_errors: Family<Labels<2>, Counter>,
-    watch_synced: Family<Labels<1>, Gauge>,
+    watch_synced: Family<Labels<2>, Gauge>,
     findings: Family<Labels<1>, Gauge>,
     findings_total: Family<Labels<1>, Counter>,
     events: Family<Labels<1>, Counter>,
@@ -119,7 +120,7 @@ impl Metrics {
         );
         registry.register(
             "watch_synced",
-            "1 after the first list of the resource is complete",
+            "1 after the first list is complete, by controller and resource",
             self.watch_synced.clone(),
         );
         registry.register(
@@ -231,9 +232,10 @@ impl Metrics {
         self.watch_errors.get_or_create(&labels).inc();
     }
 
-    /// Sets whether a resource's first list is complete.
-    pub fn watch_synced(&self, resource: &'static str, synced: bool) {
-        self.watch_synced.get_or_create(&[("resource", resource)]).set(i64::from(synced));
+    /// Sets whether the first list of a watch is complete.
+    pub(crate) fn watch_synced(&self, (controller, resource): WatchId, synced: bool) {
+        let labels = [("controller", controller), ("resource", resource)];
+        self.watch_synced.get_or_create(&labels).set(i64::from(synced));
     }
 
     /// Counts a new finding, or a resolved one.
@@ -369,7 +371,7 @@ mod tests {
         metrics.write("secrets", "patch", Err(Category::Denied), Duration::from_secs(2));
         metrics.write("secrets", "patch", Ok(()), Duration::from_secs(2));
         metrics.watch_error("secrets", Category::Timeout);
-        metrics.watch_synced("secrets", true);
+        metrics.watch_synced(("syncer", "secrets"), true);
         metrics.event("published");
         metrics.outage(true);
         metrics.leader(true);
@@ -389,7 +391,7 @@ mod tests {
             "write_duration_seconds_sum{resource=\"secrets\",verb=\"patch\"} 4.0",
             "conflicts_total{resource=\"secrets\"} 1",
             "watch_errors_total{resource=\"secrets\",category=\"timeout\"} 1",
-            "watch_synced{resource=\"secrets\"} 1",
+            "watch_synced{controller=\"syncer\",resource=\"secrets\"} 1",
             "events_total{result=\"published\"} 1",
             "api_server_outage 1",
             "leader 1",

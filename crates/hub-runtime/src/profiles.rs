@@ -31,6 +31,7 @@ use crate::error::{Category, WriteError};
 use crate::host::{Host, Watches};
 use crate::profile_cache::ProfileCache;
 use crate::queue::Outcome;
+use crate::report::Reporter;
 use crate::watch::{self, LARGE_PAGE, ObjectKey, OwnWrites, Sink, Unreadable, Watch, is_newer};
 use crate::work::Work;
 use crate::write::{Request, delete_exactly};
@@ -48,6 +49,7 @@ const PROJECTION_GRACE: Duration = Duration::from_secs(1);
 /// The cache, the queue and the writer of ClusterProfiles.
 pub struct Profiles {
     host: Arc<Host>,
+    reporter: Reporter,
     manager: ManagerName,
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
     /// If both locks are needed, this one is taken before the cache.
@@ -61,9 +63,9 @@ impl Profiles {
     /// An empty cache; [`Self::watch`] fills it.
     pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
         host.metrics.declare_written(RESOURCE);
-        let queue = Work::new(&host, RESOURCE);
+        let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
         let (owners, writes, cache) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Arc::new(Self { host, manager, owners, writes, cache, member_ids: Mutex::default(), queue })
+        Arc::new(Self { host, reporter, manager, owners, writes, cache, member_ids: Mutex::default(), queue })
     }
 
     /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
@@ -149,7 +151,7 @@ impl Profiles {
                 {
                     plan.notes.extend(self.member_ids.lock().note(key));
                 }
-                self.host.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
+                self.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
                 return Outcome::Done;
             };
             // After a write by another client, the same patch may be needed again.
@@ -301,7 +303,7 @@ impl Profiles {
 
     fn report_refused(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) {
         let note = Note::new(Reason::WriteRefused, error.to_string());
-        self.host.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
+        self.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
     }
 
     fn observed(&self, key: &ProfileKey) -> Option<ObservedProfile> {
@@ -375,7 +377,7 @@ impl Profiles {
     fn gone(&self, key: ProfileKey) {
         self.forget(&key, None);
         self.carries(&key, None);
-        self.host.reporter.forget(&Subject::Profile(key.clone()));
+        self.reporter.forget(&Subject::Profile(key.clone()));
         self.changed(key);
     }
 

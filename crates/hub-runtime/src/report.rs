@@ -61,9 +61,10 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest `note` of an Event, in bytes: the API server's limit is 1 KiB.
 const NOTE_MAX_LENGTH: usize = 1000;
 
-/// Reports findings. Cheap to clone; clones share their findings.
+/// Reports the findings of one controller. Cheap to clone; clones share the findings of the process.
 #[derive(Clone)]
 pub struct Reporter {
+    controller: &'static str,
     findings: Arc<Mutex<FindingIndex>>,
     changed: Arc<Notify>,
     metrics: Metrics,
@@ -76,7 +77,8 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// The persisting findings, and when their Events are due.
 #[derive(Default)]
 struct FindingIndex {
-    by_subject: HashMap<Subject, BTreeMap<Note, Id>>,
+    /// By controller, too: each of two controllers reports all its findings on an object, and none of the other's.
+    by_subject: HashMap<(&'static str, Subject), BTreeMap<Note, Id>>,
     by_id: HashMap<Id, OpenFinding>,
     /// Findings without an Event so far.
     new: BTreeSet<Id>,
@@ -148,15 +150,21 @@ impl FindingIndex {
 
 impl Reporter {
     /// A reporter without findings.
-    pub(crate) fn new(metrics: Metrics, served: ServedVersion) -> Self {
-        Self { findings: Arc::default(), changed: Arc::default(), metrics, served }
+    pub(crate) fn new(controller: &'static str, metrics: Metrics, served: ServedVersion) -> Self {
+        Self { controller, findings: Arc::default(), changed: Arc::default(), metrics, served }
     }
 
-    /// Reports all current findings on a subject. `uid` ties the Event to this object, so that `kubectl describe` shows
-    /// it.
+    /// The same for another controller.
+    pub(crate) fn of(&self, controller: &'static str) -> Self {
+        Self { controller, ..self.clone() }
+    }
+
+    /// Reports all current findings of the controller on a subject. `uid` ties the Event to this object, so that
+    /// `kubectl describe` shows it.
     pub fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
         let mut findings = self.findings.lock();
-        let mut before = findings.by_subject.remove(subject).unwrap_or_default();
+        let key = (self.controller, subject.clone());
+        let mut before = findings.by_subject.remove(&key).unwrap_or_default();
         let mut about = None;
         let mut now = BTreeMap::new();
         for note in notes {
@@ -174,7 +182,7 @@ impl Reporter {
             findings.remove(id);
         }
         if !now.is_empty() {
-            findings.by_subject.insert(subject.clone(), now);
+            findings.by_subject.insert(key, now);
         }
         drop(findings);
         if about.is_some() {
@@ -182,7 +190,7 @@ impl Reporter {
         }
     }
 
-    /// The subject is gone, and so are its findings.
+    /// The subject is gone, and so are the controller's findings on it.
     pub fn forget(&self, subject: &Subject) {
         self.report(subject, None, Vec::new());
     }

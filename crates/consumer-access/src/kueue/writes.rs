@@ -125,7 +125,7 @@ impl KueueWriter {
     fn report(&self, key: &KueueKey, uid: Option<&str>, plan: &KueuePlan, refused: Option<&WriteError>) {
         let mut notes = plan.notes.clone();
         notes.extend(refused.map(|error| Note::new(Reason::WriteRefused, error.to_string())));
-        self.store.host.reporter.report(&Subject::Kueue(key.clone()), uid, notes);
+        self.store.reporter.report(&Subject::Kueue(key.clone()), uid, notes);
     }
 }
 

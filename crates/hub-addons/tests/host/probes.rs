@@ -27,13 +27,13 @@ async fn a_missing_crd_is_reported_and_picked_up_when_it_appears() {
     }
     let (code, text) = addons.probe("/readyz").await;
     assert_eq!(code, 503);
-    assert!(text.contains("[-] managedclusters: waiting for the first list"), "{text}");
-    assert!(text.contains("[-] clusterprofiles: waiting for the first list"), "{text}");
-    assert!(text.contains("[+] managedclustersets: ok"), "{text}");
+    assert!(text.contains("[-] fleet: managedclusters: waiting for the first list"), "{text}");
+    assert!(text.contains("[-] clusterprofiles: clusterprofiles: waiting for the first list"), "{text}");
+    assert!(text.contains("[+] fleet: managedclustersets: ok"), "{text}");
     assert_eq!(addons.probe("/livez").await, (200, "ok\n".to_owned()), "a restart would not help");
 
     hub.install_crd(&hub.crd(CLUSTERS).unwrap()).await.unwrap();
-    addons.measures("hub_addons_watch_synced{resource=\"managedclusters\"}", 1.0).await;
+    addons.measures("hub_addons_watch_synced{controller=\"fleet\",resource=\"managedclusters\"}", 1.0).await;
     assert_eq!(addons.probe("/readyz").await.0, 503, "one is still missing");
     let fleet = ocm::Fleet::of(3, 1);
     fleet.create(&hub.ocm).await.unwrap();
@@ -71,7 +71,7 @@ async fn metrics_logs_and_probes_are_machine_readable() {
         "hub_addons_findings{reason=\"InvalidSelector\"} 1",
         "hub_addons_findings{reason=\"ClaimSkipped\"} 0",
         "hub_addons_findings_reported_total{reason=\"InvalidSelector\"} 1",
-        "hub_addons_watch_synced{resource=\"managedclusters\"} 1",
+        "hub_addons_watch_synced{controller=\"fleet\",resource=\"managedclusters\"} 1",
     ] {
         assert!(metrics.lines().any(|line| line.starts_with(series)), "{series} is missing in\n{metrics}");
     }

@@ -34,8 +34,9 @@ pub struct Report {
     pub reason: &'static str,
     /// All problems, one sentence each.
     pub message: String,
-    /// Whether all problems are objects that do not exist or are not known yet, and none is a refusal or a conflict.
-    pub is_missing: bool,
+    /// The namespaces with problems, if each is an object that does not exist or is not known yet; empty if one is a
+    /// refusal or a conflict.
+    pub missing_in: BTreeSet<Namespace>,
 }
 
 /// The report on an account, if there is any problem.
@@ -77,7 +78,9 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     if matches!(account.scope, Scope::Only { .. }) && !refused.is_empty() {
         troubles.insert(State::NotGranted, refused.into_iter().collect());
     }
-    let is_missing = !troubles.is_empty() && troubles.keys().all(|state| state.is_missing());
+    let only_missing = troubles.keys().all(|state| state.is_missing());
+    let missing_in =
+        troubles.values().flatten().filter(|_| only_missing).map(|name| (*name).clone()).collect();
     let mut sentences = Vec::new();
     let mut reason = troubles.keys().next().map(|state| state.reason());
     if granted.is_empty() && troubles.is_empty() {
@@ -96,7 +99,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
             entries.join(", ")
         ));
     }
-    reason.map(|reason| Report { reason, message: sentences.join(". "), is_missing })
+    reason.map(|reason| Report { reason, message: sentences.join(". "), missing_in })
 }
 
 /// Why an account has no namespace for copies.

@@ -11,7 +11,7 @@ use crate::error::WriteError;
 use crate::lease::{Candidate, Leases};
 
 fn reporter() -> Reporter {
-    Reporter::new(Metrics::new("0"), ServedVersion::default())
+    Reporter::new("controller", Metrics::new("0"), ServedVersion::default())
 }
 
 /// The reason of the finding whose Event is due.
@@ -49,6 +49,33 @@ fn a_finding_is_counted_once_and_its_event_repeated_until_it_is_over() {
     reporter.forget(&Subject::ClusterSet("prod".into()));
     assert_eq!(due(&reporter, now), None, "so are the findings of an object that is gone");
     assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
+}
+
+#[test]
+fn two_controllers_report_about_the_same_object_without_replacing_the_findings_of_each_other() {
+    let (one, now) = (reporter(), Instant::now());
+    let other = one.of("other");
+    let counts = |invalid: u8, skipped: u8| {
+        let text = one.metrics.text();
+        assert!(text.contains(&format!("findings{{reason=\"InvalidSelector\"}} {invalid}\n")), "{text}");
+        assert!(text.contains(&format!("findings{{reason=\"ClaimSkipped\"}} {skipped}\n")), "{text}");
+    };
+    report(&one, Some(Reason::InvalidSelector));
+    report(&other, Some(Reason::ClaimSkipped));
+    counts(1, 1);
+    for reason in ["InvalidSelector", "ClaimSkipped"] {
+        let (id, due) = due(&one, now).unwrap();
+        assert_eq!(due, reason, "each has its Event");
+        one.findings.lock().published(id, now);
+    }
+    report(&one, None);
+    counts(0, 1);
+    one.forget(&Subject::ClusterSet("prod".into()));
+    counts(0, 1);
+    report(&one, Some(Reason::ClaimSkipped));
+    counts(0, 2);
+    report(&other, None);
+    counts(0, 1);
 }
 
 #[test]

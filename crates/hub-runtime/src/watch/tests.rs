@@ -100,7 +100,7 @@ impl World {
     async fn of(script: impl IntoIterator<Item = Script>) -> Self {
         let log = Arc::new(Mutex::new(Vec::new()));
         let (metrics, health) = (Metrics::new("test"), Health::default());
-        let sync = health.expect_sync("configmaps", Need::Required, &metrics);
+        let sync = health.expect_sync(("controller", "configmaps"), Need::Required, &metrics);
         let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
         let (done, mut is_done) = tokio::sync::watch::channel(());
         let times = Arc::new(Mutex::new(Vec::new()));
@@ -174,7 +174,8 @@ async fn requests<F: Future<Output = ()> + Send + 'static>(
         asked.lock().push((query, accepted.to_owned()));
         ready(respond(script))
     });
-    let sync = Health::default().expect_sync("configmaps", Need::Required, &Metrics::new("test"));
+    let sync =
+        Health::default().expect_sync(("controller", "configmaps"), Need::Required, &Metrics::new("test"));
     let watching = tokio::spawn(watch(Client::new(service, "default"), sync));
     tokio::time::sleep(Duration::from_secs(1)).await;
     watching.abort();

@@ -90,8 +90,9 @@ pub async fn waits_for(t: &Trial, watch: &str) {
     process.logs("without a list", &format!("cannot watch {watch}, retrying")).await;
     eventually("it lacks one list", SOON, async || {
         let (code, text) = process.probe("/readyz").await;
-        let lacks: BTreeSet<_> = text.lines().filter(|line| line.starts_with("[-]")).collect();
-        let one = lacks == BTreeSet::from([&*format!("[-] {watch}: waiting for the first list")]);
+        let lacks = text.lines().filter_map(|line| line.strip_prefix("[-] ")?.split_once(": "));
+        let lacks: BTreeSet<_> = lacks.map(|(_, watch)| watch).collect();
+        let one = lacks == BTreeSet::from([&*format!("{watch}: waiting for the first list")]);
         if code == 503 && one { Ok(()) } else { Err(text) }
     })
     .await;

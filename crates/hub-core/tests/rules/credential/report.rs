@@ -146,7 +146,7 @@ fn of_a_long_entry_that_is_not_a_namespace_the_beginning_is_quoted() {
 
 #[test]
 fn a_report_of_what_may_be_about_to_arrive_differs_from_one_of_a_problem() {
-    let is_missing = |objects| told(&World::of(objects)).unwrap().is_missing;
+    let is_missing = |objects| !told(&World::of(objects)).unwrap().missing_in.is_empty();
     assert!(is_missing(scene_without("ClusterProfile")));
     assert!(!is_missing(scene_without("Secret")), "no agent has reported a token");
     assert!(!is_missing(scene_without("ManagedClusterSetBinding")), "no namespace has a problem");
@@ -221,7 +221,7 @@ fn every_state_that_is_counted_is_in_the_list_of_metrics_once() {
 }
 
 fn trouble(reason: &'static str, message: &str) -> Report {
-    Report { reason, message: message.to_owned(), is_missing: false }
+    Report { reason, message: message.to_owned(), missing_in: BTreeSet::new() }
 }
 
 fn now() -> Timestamp {
