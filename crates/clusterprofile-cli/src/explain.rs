@@ -7,11 +7,12 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use hub_api::names::{AccountName, ClusterName, Namespace};
 use hub_core::explain::{self, Explanation, Finding, Mark, Object, Question, Step};
+use object_names::visible;
 
 use crate::args::{ExplainArgs, Output};
 use crate::hub::Hub;
 use crate::read::Reading;
-use crate::{CommandError, Conclusion};
+use crate::{CommandError, Conclusion, output};
 
 /// The maximum number of namespaces and clusters that a line lists.
 const NAMED: usize = 3;
@@ -24,10 +25,11 @@ pub async fn explain(
 ) -> Result<Conclusion, CommandError> {
     let question = question(args).map_err(CommandError::Arguments)?;
     let observed = Reading::new(hub, &question).observe(&args.setup).await?;
-    let explanation = explain::explain(&observed, &question);
+    let mut explanation = explain::explain(&observed, &question);
+    explanation.findings.iter_mut().for_each(show);
     match args.output {
-        Output::Json => print_json(&explanation, out)?,
-        Output::Yaml => print_yaml(&explanation, out)?,
+        Output::Json => output::pretty_json(&explanation, out)?,
+        Output::Yaml => output::yaml(&explanation, out)?,
         Output::Table | Output::Wide => {
             let is_wide = args.output == Output::Wide;
             if question.all {
@@ -44,6 +46,13 @@ pub async fn explain(
     })
 }
 
+/// Objects show what agents and tenants have written into them.
+fn show(finding: &mut Finding) {
+    for text in [&mut finding.message, &mut finding.value].into_iter().chain(&mut finding.fix) {
+        *text = visible(text);
+    }
+}
+
 fn question(args: &ExplainArgs) -> Result<Question, String> {
     let (namespaces, clusters) = args.places()?;
     // For one cluster in one namespace, prints every step.
@@ -54,16 +63,6 @@ fn question(args: &ExplainArgs) -> Result<Question, String> {
         account: args.account.as_deref().map(AccountName::from),
         all: args.all || is_one,
     })
-}
-
-fn print_json(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, explanation)?;
-    writeln!(out)
-}
-
-fn print_yaml(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
-    let text = serde_saphyr::to_string(explanation).map_err(io::Error::other)?;
-    out.write_all(text.as_bytes())
 }
 
 /// The character of a mark, and its style on a terminal with colours.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::{KubeconfigArgs, Output};
 use crate::hub::{Hub, HubError};
-use crate::{CommandError, Conclusion, requests};
+use crate::{CommandError, Conclusion, output, requests};
 
 /// Prints a kubeconfig for the clusters that a namespace can see.
 pub async fn kubeconfig(
@@ -45,14 +45,12 @@ pub async fn kubeconfig(
     let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
     let config = config(hub_kubeconfig, args, &entries);
     if args.output == Output::Json {
-        serde_json::to_writer_pretty(&mut *out, &config).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        output::pretty_json(&config, out)?;
     } else {
         for forward in forwards {
             writeln!(out, "# Needs: {forward}")?;
         }
-        let text = serde_saphyr::to_string(&config).map_err(std::io::Error::other)?;
-        out.write_all(text.as_bytes())?;
+        output::yaml(&config, out)?;
     }
     Ok(Conclusion::Fine)
 }

@@ -14,13 +14,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt as _};
+use object_names::visible;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::{ListArgs, ListOutput};
 use crate::hub::{Hub, HubError};
 use crate::requests::{self, Listing};
-use crate::{CommandError, Conclusion, table};
+use crate::{CommandError, Conclusion, output, table};
 
 /// The text for an unknown value.
 const UNKNOWN: &str = "?";
@@ -155,8 +156,7 @@ async fn watch(
             let row = Row::read(&object, credentials);
             match args.output {
                 ListOutput::Json | ListOutput::Yaml => {
-                    serde_json::to_writer(&mut *out, &row).map_err(io::Error::from)?;
-                    writeln!(out)?;
+                    output::json(&row, out)?;
                 }
                 ListOutput::Name => writeln!(out, "{}", row.resource())?,
                 ListOutput::Table | ListOutput::Wide => {
@@ -180,18 +180,11 @@ fn print(
     match args.output {
         ListOutput::Json if args.watch => {
             for row in rows {
-                serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
-                writeln!(out)?;
+                output::json(row, out)?;
             }
         }
-        ListOutput::Json => {
-            serde_json::to_writer_pretty(&mut *out, &items).map_err(io::Error::from)?;
-            writeln!(out)?;
-        }
-        ListOutput::Yaml => {
-            let text = serde_saphyr::to_string(&items).map_err(io::Error::other)?;
-            out.write_all(text.as_bytes())?;
-        }
+        ListOutput::Json => output::pretty_json(&items, out)?,
+        ListOutput::Yaml => output::yaml(&items, out)?,
         ListOutput::Name => {
             for row in rows {
                 writeln!(out, "{}", row.resource())?;
@@ -286,7 +279,7 @@ impl Row {
                 self.access_providers.iter().map(|provider| provider.server.clone()).collect(),
             ));
         }
-        cells
+        cells.iter().map(|cell| visible(cell)).collect()
     }
 }
 

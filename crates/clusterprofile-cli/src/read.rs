@@ -19,7 +19,7 @@ use hub_api::workloads::Deployment;
 use hub_core::access::{
     AccessIndex, AccessSource, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET,
 };
-use hub_core::consumer_access::AccessKind;
+use hub_core::consumer_access::{AccessKind, permissions_name};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, SyncSettings};
@@ -465,9 +465,14 @@ impl<'a> Reading<'a> {
                 let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
                 let api: Api<DynamicObject> =
                     Api::namespaced_with(self.client(), cluster.as_str(), &resource);
-                let Listing::All(objects) = list(&api, &params).await? else {
-                    refused = true;
-                    continue;
+                let objects = match list(&api, &params).await? {
+                    Listing::All(objects) => objects,
+                    Listing::Refused => {
+                        refused = true;
+                        let names = hub.credentials.accounts().filter(|it| it.cluster == *cluster);
+                        let names: Vec<_> = names.map(|it| permissions_name(&it.account)).collect();
+                        named(&api, &names).await?
+                    }
                 };
                 for object in objects {
                     hub.apply_finalizers(kind, object.meta());
@@ -480,12 +485,25 @@ impl<'a> Reading<'a> {
                     });
                 }
             }
-            if !refused || !permissions.is_empty() {
-                hub.permissions.insert(cluster.clone(), permissions);
+            if refused {
+                hub.permissions_not_listed.insert(cluster.clone());
             }
+            hub.permissions.insert(cluster.clone(), permissions);
         }
         Ok(())
     }
+}
+
+/// The objects of these names that the user may get: ManifestWorks of others can contain Secrets, so a role for viewers
+/// names ours.
+async fn named(api: &Api<DynamicObject>, names: &[String]) -> Result<Vec<DynamicObject>, HubError> {
+    let mut objects = Vec::new();
+    for name in names {
+        if let Got::Found(object) = get(api, name).await? {
+            objects.push(object);
+        }
+    }
+    Ok(objects)
 }
 
 /// The name by which the containers of a Deployment enable a feature gate, if they do.

@@ -21,6 +21,7 @@ use hub_api::secret::SecretBytes;
 use hub_core::access::EXEC_EXTENSION;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
+use object_names::visible;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -35,7 +36,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::args::{Output, TestArgs};
 use crate::explain::shown;
 use crate::hub::Hub;
-use crate::{CommandError, Conclusion, kubeconfig, table};
+use crate::{CommandError, Conclusion, kubeconfig, output, table};
 use hub_core::explain::Mark;
 
 pub use self::pod::PodError;
@@ -99,7 +100,7 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
         Some(stanza) => stanza.0.clone(),
         None => published(hub, args, cluster).await?,
     };
-    let hops = if args.in_cluster {
+    let mut hops = if args.in_cluster {
         pod::run(hub, args, &stanza).await?
     } else {
         let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
@@ -111,9 +112,17 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
     if args.in_pod.is_some() {
         std::fs::write(pod::MESSAGE_FILE, pod::message(&hops).to_string())?;
     }
+    show(&mut hops);
     print(&hops, args, out)?;
     let is_problem = hops.iter().any(|hop| hop.mark == Mark::Problem);
     Ok(if is_problem { Conclusion::Problem } else { Conclusion::Fine })
+}
+
+/// The cluster, the plugin and the Pod decide what the details say.
+fn show(hops: &mut [Hop]) {
+    for hop in hops {
+        (hop.name, hop.detail) = (visible(&hop.name), visible(&hop.detail));
+    }
 }
 
 /// The cluster stanza that the profile publishes.
@@ -347,15 +356,8 @@ async fn request(
 
 fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), CommandError> {
     match args.output {
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut *out, &json!({ "hops": hops }))
-                .map_err(std::io::Error::from)?;
-            writeln!(out)?;
-        }
-        Output::Yaml => {
-            let text = serde_saphyr::to_string(&json!({ "hops": hops })).map_err(std::io::Error::other)?;
-            out.write_all(text.as_bytes())?;
-        }
+        Output::Json => output::pretty_json(&json!({ "hops": hops }), out)?,
+        Output::Yaml => output::yaml(&json!({ "hops": hops }), out)?,
         Output::Table | Output::Wide => {
             let row = |hop: &Hop| {
                 let time = format!("{} ms", hop.milliseconds);
@@ -370,6 +372,16 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_cluster_says_does_nothing_to_the_terminal() {
+        let token = SecretBytes::from(b"secret-token".as_slice());
+        let body = json!({ "gitVersion": "v1\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\nauthentication" });
+        let ((), detail) = response(StatusCode::OK, &body, &token).unwrap();
+        let mut hops = vec![Hop { name: "response".to_owned(), mark: Mark::Ok, milliseconds: 1, detail }];
+        show(&mut hops);
+        assert_eq!(hops[0].detail, "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication");
+    }
 
     #[test]
     fn a_token_that_the_server_repeats_is_not_shown() {

@@ -20,6 +20,7 @@ use clusterprofile_cli::args;
 use clusterprofile_cli::{CommandError, Hub, describe};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use object_names::visible;
 
 /// Shows which clusters a namespace can see on an Open Cluster Management hub, and why it cannot see or reach one
 #[derive(Debug, Parser)]
@@ -154,7 +155,7 @@ async fn main() -> ExitCode {
     };
     let hub = match hub(&cli.hub).await {
         Ok(hub) => hub,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
+        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error.to_string()))).exit(),
     };
     // Colours only on a terminal, and not with NO_COLOR.
     let mut out = anstream::AutoStream::auto(io::stdout());
@@ -162,7 +163,7 @@ async fn main() -> ExitCode {
     match result.and_then(|outcome| out.flush().map(|()| outcome).map_err(CommandError::from)) {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),
         Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{error}\n")).exit(),
+        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error.to_string()))).exit(),
     }
 }
 

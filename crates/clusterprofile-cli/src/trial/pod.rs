@@ -5,7 +5,8 @@
 //! It reports the hops as its termination message, so this command needs permission to create, get and delete Pods, and
 //! not to read logs. The Pod is deleted however the test ends; if this process is killed, the Pod ends by its deadline.
 
-use std::io;
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use hub_api::cluster_profile::Cluster;
@@ -15,6 +16,7 @@ use hub_core::explain::observed::{Rbac, Readers};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, TypeMeta};
 use kube::{Api, ResourceExt as _};
+use object_names::visible;
 use serde_json::{Value, json};
 
 use super::{Hop, Hops};
@@ -28,8 +30,8 @@ pub(super) const MESSAGE_FILE: &str = "/dev/termination-log";
 pub(super) const MESSAGE_MAX: usize = 4096;
 /// The container.
 const CONTAINER: &str = "test";
-/// The label of the Deployments whose image is used.
-const PROGRAM: &str = "app.kubernetes.io/name=hub-addons";
+/// The label of the objects of a release.
+const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
 /// The interval between two requests for the state of the Pod.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The reasons of a waiting container that a retry does not resolve soon.
@@ -51,8 +53,11 @@ pub enum PodError {
     #[error(transparent)]
     Hub(#[from] HubError),
     /// Which image to run is unknown.
-    #[error("cannot read the image of a Deployment with the label {PROGRAM}: state the image with --image")]
-    NoImage,
+    #[error("{why}: state the image with --image")]
+    NoImage {
+        /// Why it is unknown.
+        why: String,
+    },
     /// Which ServiceAccount to use is unknown.
     #[error("{why}: state the ServiceAccount of the application with --service-account")]
     NoServiceAccount {
@@ -112,6 +117,10 @@ pub(super) async fn run(hub: &Hub, args: &TestArgs, stanza: &Cluster) -> Result<
         Some(name) => name.clone(),
         None => service_account(hub, args).await?,
     };
+    let at = &args.target.namespace;
+    let (image_shown, account_shown) = (visible(&image), visible(&service_account));
+    // What is printed on stdout can be JSON.
+    let _ = writeln!(io::stderr(), "running {image_shown} as the ServiceAccount {at}/{account_shown}");
     // Before the Pod exists, so that no signal leaves it behind.
     let interruption = interruption().map_err(PodError::Signals)?;
     let namespace = &args.target.namespace;
@@ -161,16 +170,44 @@ async fn delete(pods: &Api<Pod>, name: &str, shown: &str) -> Result<(), PodError
     }
 }
 
-/// The image of the hub's own installation.
+/// The image of the hub's only release.
+///
+/// Tenants can create Deployments with any name and label, and the Pod has the permissions of the application. Only
+/// administrators can create ClusterRoleBindings, so those of the release show its namespace.
 async fn image(hub: &Hub) -> Result<String, PodError> {
-    let deployments: Api<Deployment> = Api::all(hub.client.clone());
-    let Listing::All(found) = list(&deployments, &ListParams::default().labels(PROGRAM)).await? else {
-        return Err(PodError::NoImage);
+    let unknown = |why: String| PodError::NoImage { why };
+    let params = ListParams::default().labels(RELEASE);
+    let bindings: Api<ClusterRoleBinding> = Api::all(hub.client.clone());
+    let Listing::All(bindings) = list(&bindings, &params).await? else {
+        return Err(unknown(
+            "you do not have permission to list ClusterRoleBindings, which show the release".into(),
+        ));
+    };
+    let subjects = bindings.into_iter().flat_map(|binding| binding.subjects.unwrap_or_default());
+    let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
+    let namespaces: BTreeSet<String> = accounts.filter_map(|subject| subject.namespace).collect();
+    let namespace =
+        only(namespaces, "namespace of a release, by ClusterRoleBindings with its label").map_err(unknown)?;
+    let deployments: Api<Deployment> = Api::namespaced(hub.client.clone(), &namespace);
+    let Listing::All(found) = list(&deployments, &params).await? else {
+        return Err(unknown(format!("you do not have permission to list Deployments in {namespace}")));
     };
     let images = found
         .into_iter()
         .filter_map(|deployment| deployment.spec.template.spec.containers.into_iter().next()?.image);
-    images.min().ok_or(PodError::NoImage)
+    only(images.collect(), &format!("image of the Deployments of the release in {namespace}"))
+        .map_err(unknown)
+}
+
+/// The only value, or why there is none.
+fn only(values: BTreeSet<String>, what: &str) -> Result<String, String> {
+    match values.len() {
+        0 => Err(format!("found no {what} ({RELEASE})")),
+        1 => Ok(values.into_iter().collect()),
+        _ => {
+            Err(format!("found more than one {what}: {}", values.into_iter().collect::<Vec<_>>().join(", ")))
+        }
+    }
 }
 
 /// The ServiceAccount of the namespace that may read the copy, if it is the only one.

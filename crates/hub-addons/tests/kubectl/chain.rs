@@ -140,6 +140,10 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     let refused = requests.matching(|it| it.code == 403 && it.resource != "secrets");
     assert_eq!(refused.len(), 0, "{refused}");
     assert!(requests.count(|it| it.resource == "deployments") > 0, "{requests}");
+    // ManifestWorks can contain Secrets, so that only those of consumers are permitted, by name.
+    let ended = run(&viewer, &["explain", "viewed/one"]).await;
+    assert!(ended.code == Some(3) && ended.stdout.contains("ManifestWork one/*"), "{ended:?}");
+    assert!(ended.stdout.contains("you are not allowed to read it"), "{ended:?}");
     let ended = run(&viewer, &["list", "viewed"]).await;
     assert!(ended.stdout.lines().nth(1).unwrap().contains(application.account()), "{ended:?}");
 }

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use local_hub::ocm::Object;
 use local_hub::{LocalHub, eventually, ocm};
 use serde_json::json;
 
@@ -81,6 +82,57 @@ async fn a_test_in_a_pod_says_what_it_lacks() {
     .await;
     fails(&user, &["--image=i"], "you do not have permission to read who may read the Secret").await;
     assert_eq!(pods(&hub.client_as("admin").await.unwrap()).await, Vec::<String>::new());
+}
+
+/// A Deployment with a label of the release.
+fn deployment(namespace: &str, name: &str, image: &str) -> Object {
+    let labels = json!({ "app.kubernetes.io/name": "hub-addons", "app.kubernetes.io/part-of": "hub-addons" });
+    let template = json!({
+        "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "main", "image": image }] },
+    });
+    Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+        .label("app.kubernetes.io/name", "hub-addons")
+        .label("app.kubernetes.io/part-of", "hub-addons")
+        .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
+}
+
+/// What shows the namespace of a release: tenants cannot create it.
+fn binding(namespace: &str) -> Object {
+    let role = json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
+    let subject = json!({ "kind": "ServiceAccount", "namespace": namespace, "name": "hub-addons-profiles" });
+    let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
+    Object::new(gvk, "clusterrolebindings", None, &format!("hub-addons-{namespace}"))
+        .label("app.kubernetes.io/part-of", "hub-addons")
+        .field("roleRef", role)
+        .field("subjects", json!([subject]))
+}
+
+#[tokio::test]
+async fn the_image_is_that_of_the_only_release_and_never_a_tenants() {
+    let hub = hub().await;
+    hub.service_account("team", "app").await.unwrap();
+    let admin = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    let tries = async || run(&admin, &[&TEST[..], &["--service-account=app", "--timeout=1s"]].concat()).await;
+    // The first of all images by name.
+    world::create(&hub.ocm, [ocm::namespace("addons"), ocm::namespace("second")]).await;
+    deployment("team", "hub-addons", "a.evil.example/x").create(&hub.ocm).await.unwrap();
+    let ended = tries().await;
+    assert!(ended.code == Some(2) && ended.stderr.contains("found no namespace of a release"), "{ended:?}");
+
+    let ours = deployment("addons", "hub-addons-profiles", "registry.example/hub-addons:1");
+    world::create(&hub.ocm, [binding("addons"), ours]).await;
+    let ended = tries().await;
+    let shown = "running registry.example/hub-addons:1 as the ServiceAccount team/app";
+    assert!(ended.stderr.contains(shown) && ended.stderr.contains("has not ended"), "{ended:?}");
+
+    let other = deployment("addons", "hub-addons-credentials", "registry.example/hub-addons:2");
+    other.create(&hub.ocm).await.unwrap();
+    let ended = tries().await;
+    assert!(ended.stderr.contains("found more than one image of the Deployments"), "{ended:?}");
+    binding("second").create(&hub.ocm).await.unwrap();
+    let ended = tries().await;
+    assert!(ended.stderr.contains("found more than one namespace of a release"), "{ended:?}");
+    assert!(!ended.stderr.contains("evil"), "{ended:?}");
 }
 
 #[tokio::test]

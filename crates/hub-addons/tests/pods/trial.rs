@@ -72,8 +72,18 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
     let pod = json!({ "metadata": { "labels": { "app": "a" } }, "spec": { "containers": [{ "name": "a", "image": IMAGE }] } });
     let installed = json!({ "replicas": 0, "selector": { "matchLabels": { "app": "a" } }, "template": pod });
     ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "installed")
-        .label("app.kubernetes.io/name", "hub-addons")
+        .label("app.kubernetes.io/part-of", "hub-addons")
         .field("spec", installed)
+        .create(&client)
+        .await
+        .unwrap();
+    let role = json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
+    let installer = json!({ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": "installed" });
+    let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
+    ocm::Object::new(gvk, "clusterrolebindings", None, "installed")
+        .label("app.kubernetes.io/part-of", "hub-addons")
+        .field("roleRef", role)
+        .field("subjects", json!([installer]))
         .create(&client)
         .await
         .unwrap();

@@ -62,6 +62,9 @@ pub struct Observed {
     pub readers: BTreeMap<Namespace, Readers>,
     /// The objects that grant permissions on a cluster to its accounts.
     pub permissions: BTreeMap<ClusterName, Vec<AccountPermission>>,
+    /// The named clusters whose ManifestWorks or ClusterPermissions may not be listed: `permissions` has those that the
+    /// user may get by name.
+    pub permissions_not_listed: BTreeSet<ClusterName>,
     /// The finalizers of objects that are being deleted.
     pub held: BTreeMap<Object, Vec<String>>,
 }
@@ -94,6 +97,7 @@ impl Observed {
             ocm_gates: BTreeMap::new(),
             readers: BTreeMap::new(),
             permissions: BTreeMap::new(),
+            permissions_not_listed: BTreeSet::new(),
             held: BTreeMap::new(),
         }
     }

@@ -297,6 +297,12 @@ impl Pair<'_> {
                 step(Mark::Ok, Code::PermissionsApplied, permission.object.clone())
                     .field("roleRef", permission.role.as_str())
             });
+        } else if self.hub.permissions_not_listed.contains(&self.key.cluster) {
+            let cluster = &self.key.cluster;
+            let object = Object::namespaced("ManifestWork", cluster, "*");
+            findings.add(step(Mark::Unknown, Code::NotReadable, object).fix(format!(
+                "kubectl auth can-i list manifestworks.work.open-cluster-management.io --namespace {cluster}"
+            )));
         } else {
             let object = Object::namespaced("ManifestWork", &self.key.cluster, "*");
             findings.add(

@@ -1,0 +1,64 @@
+//! JSON and YAML as the commands print them. Text of others in it does nothing to a terminal.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use object_names::{is_hidden, visible};
+use serde::Serialize;
+
+/// Prints a value as JSON, with spaces and line ends for people.
+pub(crate) fn pretty_json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", escaped(&serde_json::to_string_pretty(value)?))
+}
+
+/// Prints a value as JSON in one line.
+pub(crate) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", escaped(&serde_json::to_string(value)?))
+}
+
+/// Prints a value as YAML.
+pub(crate) fn yaml(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
+    text.lines().try_for_each(|line| writeln!(out, "{}", visible(line)))
+}
+
+/// JSON without characters that a terminal acts on. `serde_json` escapes some of them; the others are in strings, too.
+fn escaped(json: &str) -> String {
+    let mut text = String::new();
+    for character in json.chars() {
+        if is_hidden(character) && character != '\n' {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // Writing into a String cannot fail.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn json_is_the_same_and_yaml_is_readable_without_what_a_terminal_acts_on() {
+        let value = json!({ "a": "x\n\u{1b}[2J\u{9b}31m\u{202e}y\u{e0041}", "b": ["\u{e9}\u{2713}"] });
+        let printed = |print: &dyn Fn(&mut Vec<u8>)| {
+            let mut text = Vec::new();
+            print(&mut text);
+            String::from_utf8(text).unwrap()
+        };
+        for text in
+            [printed(&|out| json(&value, out).unwrap()), printed(&|out| pretty_json(&value, out).unwrap())]
+        {
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+            assert!(!text.replace('\n', "").contains(is_hidden), "{text}");
+        }
+        let text = printed(&|out| yaml(&value, out).unwrap());
+        assert!(!text.replace('\n', "").contains(is_hidden) && text.contains("\u{e9}\u{2713}"), "{text}");
+    }
+}
