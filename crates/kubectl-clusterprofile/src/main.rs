@@ -155,7 +155,7 @@ async fn main() -> ExitCode {
     };
     let hub = match hub(&cli.hub).await {
         Ok(hub) => hub,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error.to_string()))).exit(),
+        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error))).exit(),
     };
     // Colours only on a terminal, and not with NO_COLOR.
     let mut out = anstream::AutoStream::auto(io::stdout());
@@ -163,7 +163,7 @@ async fn main() -> ExitCode {
     match result.and_then(|outcome| out.flush().map(|()| outcome).map_err(CommandError::from)) {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),
         Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error.to_string()))).exit(),
+        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error))).exit(),
     }
 }
 

@@ -10,7 +10,7 @@ use hub_api::labels::{self, MANAGED_BY};
 use hub_core::consumer_access;
 use hub_core::consumer_role::CONSUMER_LABELS;
 use hub_core::credential::account::CONDITION_SYNCED;
-use hub_core::credential::report::INVALID_NAMESPACE;
+use hub_core::credential::report::{ANNOTATION_TOO_LONG, INVALID_NAMESPACE};
 use hub_core::credential::state::State;
 use hub_core::explain::{Code, Step};
 use hub_core::note::Reason;
@@ -92,7 +92,7 @@ fn every_condition_and_its_reasons_are_listed() {
     lists("Conditions", &owned([CONTROL_PLANE_HEALTHY, JOINED, CONDITION_SYNCED]));
     // Neither is a state in which a copy is missing.
     let reported = State::ALL.into_iter().filter(|state| !matches!(state, State::Synced | State::NotAsked));
-    let reasons = reported.map(State::reason).chain([INVALID_NAMESPACE]);
+    let reasons = reported.map(State::reason).chain([INVALID_NAMESPACE, ANNOTATION_TOO_LONG]);
     lists("Reasons of SyncedToClusterProfiles", &owned(reasons));
 }
 
