@@ -163,7 +163,7 @@ async fn main() -> ExitCode {
     match result.and_then(|outcome| out.flush().map(|()| outcome).map_err(CommandError::from)) {
         Ok(outcome) => ExitCode::from(outcome.exit_status()),
         Err(CommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error))).exit(),
+        Err(error) => clap::Error::raw(ErrorKind::Io, format!("{}\n", visible(&error.to_string()))).exit(),
     }
 }
 

@@ -295,6 +295,9 @@ async fn without_permission_to_write_copies_it_is_reported_once_and_retried_with
     lasting.account().create(&hub.ocm).await.unwrap();
     withheld(&hub.ocm, &lasting, "NoToken").await;
     let asked = hub.audit().requests().await.unwrap().of_user(crate::support::USER);
-    assert!(asked.count(|request| request.verb == "create" && request.resource == "secrets") <= 10, "{asked}");
+    assert!(
+        asked.count(|request| request.verb == "create" && request.resource == "secrets") <= 10,
+        "{asked}"
+    );
     addons.stop().await;
 }

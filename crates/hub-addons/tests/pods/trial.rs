@@ -78,12 +78,12 @@ async fn a_test_in_a_pod_reaches_the_cluster_as_the_application_does() {
         .await
         .unwrap();
     let role = json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
-    let installer = json!({ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": "installed" });
+    let subject = json!({ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": "installed" });
     let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
     ocm::Object::new(gvk, "clusterrolebindings", None, "installed")
         .label("app.kubernetes.io/part-of", "hub-addons")
         .field("roleRef", role)
-        .field("subjects", json!([installer]))
+        .field("subjects", json!([subject]))
         .create(&client)
         .await
         .unwrap();
