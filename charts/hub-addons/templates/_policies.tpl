@@ -1,6 +1,7 @@
 {{/*
-A policy and its binding; takes a list of the root, the component (or another value of the label), the name and the
-spec as text. If a policy cannot be evaluated, it denies the request: failurePolicy is Fail.
+A policy and its binding; takes a list of the root, the component (or another value of the label), the name, the spec as
+text and, if the policy has a paramKind, the paramRef as text. If a policy cannot be evaluated, it denies the request:
+failurePolicy is Fail.
 */}}
 {{- define "hub-addons.policy" -}}
 {{- $root := index . 0 }}
@@ -27,6 +28,10 @@ metadata:
   {{- with include "hub-addons.annotations" $root }}{{ nindent 2 . }}{{- end }}
 spec:
   policyName: "{{ $name }}"
+  {{- if gt (len .) 4 }}
+  paramRef:
+    {{- index . 4 | nindent 4 }}
+  {{- end }}
   validationActions:
     {{- toYaml $root.Values.policies.validationActions | nindent 4 }}
 {{- end }}

@@ -275,3 +275,31 @@ async fn who_keeps_a_role_is_held_to_copies_of_its_account_and_nobody_else_is_bo
     merge(&hub.ocm, &role(), &labels).await;
     refused(Attempt::Patch(role(), json!({ "rules": copy })), ROLES).await;
 }
+
+#[tokio::test]
+async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_consumer_is_not_granted() {
+    let hub = hub(Flavour::Map, &["consumers.app.managedServiceAccount=kueue"]).await;
+    let role = rbac("Role", "roles", "hub-addons:cp-creds:app:kueue");
+    let running = start_all(&hub, &["profiles", "credentials"]).await;
+    ManagedCluster::named("c").in_set("s").create(&hub.ocm).await.unwrap();
+    for account in ["kueue", "x-kueue"] {
+        token("c", account).create(&hub.ocm).await.unwrap();
+    }
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+    for account in ["kueue", "x-kueue"] {
+        copied(&hub.ocm, "team", &token("c", account)).await;
+    }
+    for process in running {
+        process.stop().await;
+    }
+    let keeper = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
+    let patch = |copies| Attempt::Patch(role.clone(), json!({ "rules": rules_of(copies) }));
+    eventually("the copy of x-kueue is refused", SOON, async || {
+        let refusal = patch(&["c-kueue", "c-x-kueue"]).by(&keeper).await.err().unwrap_or_default();
+        if refusal.contains("'hub-addons-profiles-copies'") { Ok(()) } else { Err(refusal) }
+    })
+    .await;
+    for copies in [&["c-kueue"][..], &[], &["c-kueue", "later-kueue"]] {
+        assert_eq!(patch(copies).by(&keeper).await, Ok(()));
+    }
+}
