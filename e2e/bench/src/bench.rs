@@ -156,7 +156,8 @@ impl Bench {
             requests: by_verb(&requests),
             traffic: self.relay.traffic().since(start.traffic),
             connections: self.relay.take_most_connections(),
-            connections_limit: self.watches + ALL_WORKERS + usage.len(),
+            // A request that takes longer than a second leaves its worker to another one.
+            connections_limit: self.watches + 2 * ALL_WORKERS + usage.len(),
             etcd: self.etcd().await?.since(start.etcd),
             cpu_seconds: cpu_since(&start.usage, &usage),
             usage: Usage::sum(usage.into_iter().map(|(_, usage)| usage)),

@@ -26,7 +26,7 @@ pub struct Measurement {
     pub traffic: Traffic,
     /// The largest number of the controllers' connections at the same time.
     pub connections: usize,
-    /// The largest number that the controllers need: one for each watch and worker, and one for everything else.
+    /// The largest number that the controllers need: one for each watch, two for each worker, and one for everything else.
     pub connections_limit: usize,
     /// What etcd did, for all clients.
     pub etcd: Etcd,

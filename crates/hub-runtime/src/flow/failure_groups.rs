@@ -20,15 +20,15 @@ use crate::error::WriteError;
 const PROBE_MIN: Duration = Duration::from_millis(250);
 /// Longest delay between two probes of a group; jitter can double it.
 const PROBE_MAX: Duration = Duration::from_millis(7500);
-/// Longest delay between two deletes, which mostly end a grant; jitter can double it.
-const PROBE_DELETE_MAX: Duration = Duration::from_millis(2500);
+/// Longest delay between two probes of writes that can end a grant; jitter can double it.
+const PROBE_REVOCATION_MAX: Duration = Duration::from_millis(2500);
 /// Delay between probes for keys that have a new reason to be written, or if a group is large.
 const PROBE_PACE: Duration = Duration::from_secs(1);
 /// In which time each key of a group is a probe, if [`PROBE_PACE`] suffices: the keys can have different causes.
 const ROUND: Duration = Duration::from_mins(1);
-/// Probes per second of all groups, and of all groups of deletes.
+/// Probes per second of all groups, and of all groups of writes that can end a grant.
 const ALL_PROBES: u32 = 4;
-const ALL_DELETES: u32 = 20;
+const ALL_REVOCATIONS: u32 = 20;
 /// How many keys of a group have to fail before the others are parked.
 const FEW: usize = 4;
 /// The shortest time between two releases of a group: one key may fail while the others succeed.
@@ -52,6 +52,17 @@ pub(crate) struct Operation {
     pub(crate) namespace: Namespace,
     pub(crate) resource: &'static str,
     pub(crate) verb: &'static str,
+}
+
+impl Operation {
+    /// Whether such a write can end a grant: a delete, or the patch that empties a copy while a finalizer holds it.
+    fn can_revoke(&self) -> bool {
+        self.verb == "delete" || (self.resource, self.verb) == ("secrets", "patch")
+    }
+
+    fn probe_max(&self) -> Duration {
+        if self.can_revoke() { PROBE_REVOCATION_MAX } else { PROBE_MAX }
+    }
 }
 
 /// The groups of failing writes of a controller.
@@ -149,7 +160,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         now: Instant,
     ) -> Instant {
         let sent = now.checked_sub(error.took).unwrap_or(now);
-        let max = if operation.verb == "delete" { PROBE_DELETE_MAX } else { PROBE_MAX };
+        let max = operation.probe_max();
         let group = self.groups.entry(operation.clone()).or_insert_with(|| FailureGroup {
             since: sent,
             last: error.clone(),
@@ -194,8 +205,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
             group.released = Some(now);
             group.since = now;
             released = group.line.values().cloned().collect();
-            let max = if operation.verb == "delete" { PROBE_DELETE_MAX } else { PROBE_MAX };
-            group.backoff = backoff::between(PROBE_MIN, max);
+            group.backoff = backoff::between(PROBE_MIN, operation.probe_max());
             self.plan_probe(operation, PROBE_PACE, now);
         } else if group.probe.is_none() && group.next_probe.is_none() {
             self.plan_probe(operation, PROBE_PACE, now);
@@ -248,10 +258,10 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
 
     /// Plans the next probe of a group after this delay, or sooner or later if there are many keys or groups.
     fn plan_probe(&mut self, operation: &Operation, delay: Duration, now: Instant) {
-        let is_delete = operation.verb == "delete";
-        let groups = self.groups.keys().filter(|other| (other.verb == "delete") == is_delete).count();
+        let can_revoke = operation.can_revoke();
+        let groups = self.groups.keys().filter(|other| other.can_revoke() == can_revoke).count();
         let groups = u32::try_from(groups).unwrap_or(u32::MAX);
-        let rate = if is_delete { ALL_DELETES } else { ALL_PROBES };
+        let rate = if can_revoke { ALL_REVOCATIONS } else { ALL_PROBES };
         let Some(group) = self.groups.get_mut(operation) else { return };
         group.probe = None;
         let members = u32::try_from(group.line.len()).unwrap_or(u32::MAX).max(1);
@@ -402,16 +412,22 @@ mod tests {
 
     #[test]
     fn a_probe_is_due_within_seconds_however_long_the_failure_lasts() {
-        for (verb, most) in [("create", PROBE_MAX * 2), ("delete", PROBE_DELETE_MAX * 2)] {
+        for (verb, resource, most) in [
+            ("create", "secrets", PROBE_MAX * 2),
+            ("patch", "things", PROBE_MAX * 2),
+            ("delete", "things", PROBE_REVOCATION_MAX * 2),
+            // It may empty a copy that a finalizer holds.
+            ("patch", "secrets", PROBE_REVOCATION_MAX * 2),
+        ] {
             let mut groups = FailureGroups::default();
-            let operation = Operation { verb, ..operation("team") };
+            let operation = Operation { verb, resource, ..operation("team") };
             let mut now = Instant::now();
             for _ in 0..20 {
                 assert!(groups.admit(&1, &operation, now).is_none());
                 groups.failed(&1, &operation, &error(Category::Internal), now);
                 groups.finished(&1, false, now);
                 let next = groups.next_probe().unwrap();
-                assert!(next <= now + most, "{verb}: {:?}", next - now);
+                assert!(next <= now + most, "{verb} {resource}: {:?}", next - now);
                 now = next;
                 assert_eq!(groups.take_probes(now), [1]);
             }

@@ -128,6 +128,17 @@ impl Run<'_> {
         wrong
     }
 
+    /// Whether the account of a consumer may remain because a request for the same cluster hangs, which was sent before the
+    /// grant ended.
+    fn may_hang(&self, difference: &str) -> bool {
+        let partial = &self.world.lock().network.partial;
+        let hangs = partial.iter().any(|failure| {
+            failure.mode == FailureMode::Timeout
+                && ["managedserviceaccounts", "manifestworks", "clusterpermissions"].contains(&failure.plural)
+        });
+        hangs && difference.starts_with("account ") && difference.ends_with("exists without a grant")
+    }
+
     async fn wait_for_healthy(&mut self, limit: Duration, what: &str) -> bool {
         let begin = self.world.lock().elapsed();
         loop {
@@ -143,7 +154,8 @@ impl Run<'_> {
             if wrong.is_empty() {
                 return true;
             }
-            if self.world.lock().elapsed().saturating_sub(begin) > limit {
+            let passed = self.world.lock().elapsed().saturating_sub(begin);
+            if passed > limit && !(passed <= limit + HUNG && wrong.iter().all(|it| self.may_hang(it))) {
                 self.outcome.violations.push(format!("{what}: {}", wrong.join("; ")));
                 return false;
             }
