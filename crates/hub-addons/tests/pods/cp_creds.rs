@@ -131,7 +131,9 @@ impl Stage {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let made = deployments.create(&PostParams::default(), &object(deployment)).await.unwrap();
         let params = PatchParams::default();
-        let patched = deployments.patch(&made.name_any(), &params, &Patch::Strategic(patch)).await.unwrap();
+        // The patch of the example names the application's own Deployment.
+        let patch = Patch::Strategic(json!({ "spec": patch["spec"] }));
+        let patched = deployments.patch(&made.name_any(), &params, &patch).await.unwrap();
         serde_json::to_value(patched.spec.unwrap().template).unwrap()
     }
 
