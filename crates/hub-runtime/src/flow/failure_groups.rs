@@ -420,7 +420,7 @@ mod tests {
             ("patch", "secrets", PROBE_REVOCATION_MAX * 2),
         ] {
             let mut groups = FailureGroups::default();
-            let operation = Operation { verb, resource, ..operation("team") };
+            let operation = Operation { resource, verb, ..operation("team") };
             let mut now = Instant::now();
             for _ in 0..20 {
                 assert!(groups.admit(&1, &operation, now).is_none());
