@@ -5,6 +5,8 @@
 //! could not be published is retried. A task of its own publishes Events at a bounded rate, new findings first, and
 //! never delays or fails other work.
 
+mod events;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +23,20 @@ use hub_core::consumer_access::{AccessKind, KUEUE_API};
 use hub_core::note::{Note, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
-use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::PostParams;
-use kube::{Api, Client, Resource};
+use kube::Resource;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
-use tracing::{debug, warn};
+use tokio::time::{Instant, timeout_at};
+use tracing::warn;
 
 use crate::backoff;
-use crate::error::{Category, summary};
-use crate::flow::circuit_breaker::CircuitBreaker;
-use crate::lease::Fence;
+use crate::error::Category;
 use crate::metrics::Metrics;
 use crate::served::ServedVersion;
+
+pub(crate) use self::events::Publisher;
 
 /// Shortest time until an Event is published again. The jitter is up to as much again, so that an Event is repeated
 /// before the API server deletes it after an hour.
@@ -46,20 +45,10 @@ const REPEAT_MIN: Duration = Duration::from_mins(28);
 const REFUSED_MIN: Duration = Duration::from_secs(30);
 /// Longest delay for an Event that the API server refuses.
 const REFUSED_MAX: Duration = Duration::from_mins(30);
-/// First delay of all Events after one could not be sent.
+/// First delay of the Events of a namespace after one of them had no result.
 const UNSENT_MIN: Duration = Duration::from_secs(1);
-/// Longest delay of all Events while none can be sent.
+/// Longest delay of the Events of a namespace while none of them has a result.
 const UNSENT_MAX: Duration = Duration::from_mins(1);
-/// How long Events wait before they check the Lease again.
-const FENCED_WAIT: Duration = Duration::from_secs(1);
-/// Interval between two Events on average: 120 a minute.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// How many Events may be published at once after a quiet time.
-const BURST: u32 = 64;
-/// Timeout for one Event.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest `note` of an Event, in bytes: the API server's limit is 1 KiB.
-const NOTE_MAX_LENGTH: usize = 1000;
 
 /// Reports the findings of one controller. Cheap to clone; clones share the findings of the process.
 #[derive(Clone)]
@@ -80,10 +69,9 @@ struct FindingIndex {
     /// By controller, too: each of two controllers reports all its findings on an object, and none of the other's.
     by_subject: HashMap<(&'static str, Subject), BTreeMap<Note, Id>>,
     by_id: HashMap<Id, OpenFinding>,
-    /// Findings without an Event so far.
-    new: BTreeSet<Id>,
-    /// Findings whose Event is repeated or retried, by due time.
-    due: BTreeSet<(Instant, Id)>,
+    /// By the namespace of the Event. An Event that cannot be delivered delays only its own namespace: admission webhooks
+    /// and quotas are chosen by namespace.
+    lanes: BTreeMap<String, Lane>,
     last_id: Id,
 }
 
@@ -98,37 +86,112 @@ struct OpenFinding {
     refused: Option<ExponentialBackoff>,
 }
 
+/// The findings whose Events belong to one namespace.
+#[derive(Default)]
+struct Lane {
+    /// Findings without an Event so far.
+    new: BTreeSet<Id>,
+    /// Findings whose Event is repeated or retried, by due time.
+    due: BTreeSet<(Instant, Id)>,
+    /// Whether a request is under way.
+    busy: bool,
+    /// Until when nothing is sent, since a request had no result, and the delays after further ones.
+    unsent: Option<(Instant, ExponentialBackoff)>,
+}
+
+/// The order in which Events are published: of namespaces that accept them first, new findings before repetitions.
+type Rank = (bool, Option<Instant>, Id);
+
+impl Lane {
+    /// The Event that this namespace publishes next and its rank; else when there may be one.
+    fn next(&self, now: Instant) -> Result<Rank, Option<Instant>> {
+        if self.busy {
+            return Err(None);
+        }
+        let is_failing = self.unsent.is_some();
+        let first_due = self.due.first().map(|(due, id)| (*due, (is_failing, Some(*due), *id)));
+        let new = self.new.first().map(|id| (now, (is_failing, None, *id)));
+        let Some((due, rank)) = new.or(first_due) else { return Err(None) };
+        let due = self.unsent.as_ref().map_or(due, |(until, _)| due.max(*until));
+        if due <= now { Ok(rank) } else { Err(Some(due)) }
+    }
+}
+
 impl FindingIndex {
     fn add(&mut self, about: &Arc<ObjectReference>, note: Note) -> Id {
         self.last_id += 1;
         let finding = OpenFinding { about: Arc::clone(about), note, due: None, refused: None };
+        self.lanes.entry(finding.namespace().to_owned()).or_default().new.insert(self.last_id);
         self.by_id.insert(self.last_id, finding);
-        self.new.insert(self.last_id);
         self.last_id
     }
 
     fn remove(&mut self, id: Id) {
-        self.new.remove(&id);
-        if let Some(due) = self.by_id.remove(&id).and_then(|finding| finding.due) {
-            self.due.remove(&(due, id));
+        let Some(finding) = self.by_id.remove(&id) else { return };
+        let Some(lane) = self.lanes.get_mut(finding.namespace()) else { return };
+        lane.new.remove(&id);
+        if let Some(due) = finding.due {
+            lane.due.remove(&(due, id));
+        }
+        self.drop_if_empty(finding.namespace());
+    }
+
+    fn drop_if_empty(&mut self, namespace: &str) {
+        if self.lanes.get(namespace).is_some_and(|it| !it.busy && it.new.is_empty() && it.due.is_empty()) {
+            self.lanes.remove(namespace);
         }
     }
 
     /// The finding whose Event is due; else when the next one is.
     fn next(&self, now: Instant) -> Result<Id, Option<Instant>> {
-        let first_due = self.due.first();
-        let is_due = first_due.filter(|(due, _)| *due <= now).map(|(_, id)| *id);
-        self.new.first().copied().or(is_due).ok_or(first_due.map(|(due, _)| *due))
+        let (mut first, mut soonest): (Option<Rank>, Option<Instant>) = (None, None);
+        for lane in self.lanes.values() {
+            match lane.next(now) {
+                Ok(rank) => first = Some(first.map_or(rank, |it| it.min(rank))),
+                Err(due) => soonest = [soonest, due].into_iter().flatten().min(),
+            }
+        }
+        first.map(|(.., id)| id).ok_or(soonest)
+    }
+
+    /// Its Event is sent now: no other one of its namespace until [`Self::ended`].
+    fn begin(&mut self, id: Id) -> Option<&OpenFinding> {
+        let finding = self.by_id.get(&id)?;
+        self.lanes.entry(finding.namespace().to_owned()).or_default().busy = true;
+        Some(finding)
+    }
+
+    /// The request for its Event has ended with this result.
+    fn ended(&mut self, id: Id, namespace: &str, now: Instant, result: Result<(), Category>) {
+        let unsent = self.lanes.get_mut(namespace).and_then(|lane| {
+            lane.busy = false;
+            lane.unsent.take()
+        });
+        match result {
+            Ok(()) => self.published(id, now),
+            Err(Category::Timeout | Category::Unavailable | Category::Throttled) => {
+                let mut waits =
+                    unsent.map_or_else(|| backoff::between(UNSENT_MIN, UNSENT_MAX), |(_, waits)| waits);
+                let until = now + waits.next().unwrap_or(UNSENT_MAX);
+                if let Some(lane) = self.lanes.get_mut(namespace) {
+                    lane.unsent = Some((until, waits));
+                }
+            }
+            Err(_) => self.refused(id, now),
+        }
+        self.drop_if_empty(namespace);
     }
 
     fn schedule(&mut self, id: Id, due: Instant) {
         // The finding may have been resolved since.
         let Some(finding) = self.by_id.get_mut(&id) else { return };
-        self.new.remove(&id);
-        if let Some(before) = finding.due.replace(due) {
-            self.due.remove(&(before, id));
+        let before = finding.due.replace(due);
+        let lane = self.lanes.entry(finding.namespace().to_owned()).or_default();
+        lane.new.remove(&id);
+        if let Some(before) = before {
+            lane.due.remove(&(before, id));
         }
-        self.due.insert((due, id));
+        lane.due.insert((due, id));
     }
 
     /// Its Event was published, and is repeated later.
@@ -145,6 +208,13 @@ impl FindingIndex {
         let waits = finding.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
         let wait = waits.next().unwrap_or(REFUSED_MAX);
         self.schedule(id, now + wait);
+    }
+}
+
+impl OpenFinding {
+    /// The namespace of its Event. That about a cluster-scoped object is where kubectl expects it.
+    fn namespace(&self) -> &str {
+        self.about.namespace.as_deref().unwrap_or("default")
     }
 }
 
@@ -210,116 +280,6 @@ impl Reporter {
     }
 }
 
-/// Publishes Events, one object for each. kube's `Recorder` treats two findings with the same reason on one object as
-/// one Event and keeps the first text.
-pub(crate) struct Publisher {
-    pub(crate) client: Client,
-    pub(crate) controller: &'static str,
-    pub(crate) reporter: Reporter,
-    pub(crate) fence: Fence,
-    pub(crate) breaker: CircuitBreaker,
-    pub(crate) clock: Clock,
-}
-
-impl Publisher {
-    /// Publishes Events for as long as the process runs, while it leads and the breaker is closed.
-    pub(crate) async fn run(self) {
-        let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
-        let instance = instance.unwrap_or_else(|| self.controller.to_owned());
-        let mut pace = Pace { next: Instant::now() };
-        let unsent = || backoff::between(UNSENT_MIN, UNSENT_MAX);
-        let mut waits = unsent();
-        loop {
-            let id = self.reporter.next().await;
-            pace.wait().await;
-            self.breaker.closed().await;
-            let Some(remaining) = self.fence.remaining() else {
-                sleep(FENCED_WAIT).await;
-                continue;
-            };
-            let event = {
-                let findings = self.reporter.findings.lock();
-                let finding = findings.by_id.get(&id);
-                finding.map(|finding| event(finding, self.controller, &instance, (self.clock)()))
-            };
-            let Some(event) = event else { continue };
-            let result = self.publish(&event, remaining.min(PUBLISH_TIMEOUT)).await;
-            self.reporter.metrics.event(if result.is_ok() { "published" } else { "failed" });
-            let now = Instant::now();
-            match result {
-                Ok(()) => {
-                    waits = unsent();
-                    self.reporter.findings.lock().published(id, now);
-                }
-                Err(Category::Timeout | Category::Unavailable | Category::Throttled) => {
-                    sleep(waits.next().unwrap_or(UNSENT_MAX)).await;
-                }
-                Err(_) => self.reporter.findings.lock().refused(id, now),
-            }
-        }
-    }
-
-    async fn publish(&self, event: &Event, longest: Duration) -> Result<(), Category> {
-        // An Event about a cluster-scoped object is in the namespace where kubectl expects it.
-        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        match timeout(longest, api.create(&PostParams::default(), event)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => {
-                debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");
-                Err(Category::of(&error))
-            }
-            Err(_) => Err(Category::Timeout),
-        }
-    }
-}
-
-/// The rate of Events.
-struct Pace {
-    /// When the next Event is due, if none has been sent early.
-    next: Instant,
-}
-
-impl Pace {
-    async fn wait(&mut self) {
-        self.next = self.next.max(Instant::now()) + INTERVAL;
-        if let Some(at) = self.next.checked_sub(INTERVAL * BURST) {
-            sleep_until(at).await;
-        }
-    }
-}
-
-fn event(finding: &OpenFinding, controller: &str, instance: &str, now: Timestamp) -> Event {
-    let OpenFinding { about, note, .. } = finding;
-    let about = ObjectReference::clone(about);
-    let name = about.name.as_deref().unwrap_or(controller);
-    Event {
-        metadata: ObjectMeta {
-            generate_name: Some(name_prefix(name)),
-            namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".to_owned())),
-            ..ObjectMeta::default()
-        },
-        event_time: Some(MicroTime(now)),
-        type_: Some("Warning".to_owned()),
-        reason: Some(note.reason.as_str().to_owned()),
-        note: Some(shortened(&note.message)),
-        action: Some("Reconcile".to_owned()),
-        regarding: Some(about),
-        reporting_controller: Some(controller.to_owned()),
-        reporting_instance: Some(instance.to_owned()),
-        ..Event::default()
-    }
-}
-
-/// The beginning of the name of an Event about an object. It ends with a dash, because the API server refuses a prefix
-/// that ends with the dot of client-go's names. What only names of some kinds contain, such as the colons of a Role's,
-/// is replaced.
-fn name_prefix(name: &str) -> String {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.';
-    let name: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();
-    format!("{}-", name.trim_start_matches(['-', '.']))
-}
-
 fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> ObjectReference {
     fn of(api_version: String, kind: &str, namespace: Option<&str>, name: &str) -> ObjectReference {
         ObjectReference {
@@ -359,14 +319,6 @@ fn reference(subject: &Subject, uid: Option<&str>, profiles: ProfileVersion) -> 
         Subject::Kueue(key) => of(format!("{}/{}", KUEUE_API.0, KUEUE_API.1), key.kind().0, None, key.name()),
     };
     ObjectReference { uid: uid.map(str::to_owned), ..reference }
-}
-
-fn shortened(text: &str) -> String {
-    if text.len() <= NOTE_MAX_LENGTH {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(NOTE_MAX_LENGTH);
-    format!("{}…", &text[..end])
 }
 
 #[cfg(test)]

@@ -4,11 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hub_api::names::ProfileKey;
 use hub_core::note::Reason;
+use kube::Client;
 use kube::client::Body;
+use tokio::time::timeout;
 
+use super::events::*;
 use super::*;
 use crate::error::WriteError;
-use crate::lease::{Candidate, Leases};
+use crate::flow::circuit_breaker::CircuitBreaker;
+use crate::lease::{Candidate, Fence, Leases};
 
 fn reporter() -> Reporter {
     Reporter::new("controller", Metrics::new("0"), ServedVersion::default())
@@ -43,7 +47,7 @@ fn a_finding_is_counted_once_and_its_event_repeated_until_it_is_over() {
     assert_eq!(due(&reporter, now + REPEAT_MIN * 2), None);
     assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
     reporter.findings.lock().published(id, now);
-    assert!(reporter.findings.lock().due.is_empty(), "a resolved finding is not repeated");
+    assert!(due(&reporter, now + REPEAT_MIN * 3).is_none(), "a resolved finding is not repeated");
     report(&reporter, Some(Reason::InvalidSelector));
     assert!(due(&reporter, now).is_some(), "a new finding starts again");
     reporter.forget(&Subject::ClusterSet("prod".into()));
@@ -161,16 +165,95 @@ async fn an_event_waits_until_the_api_server_accepts_writes_again() {
     publishing.abort();
 }
 
+/// A client whose Events are accepted, except in namespaces where no request has a response.
+fn hanging_in(namespaces: &'static str, accepted: &Arc<AtomicUsize>) -> Client {
+    let accepted = Arc::clone(accepted);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let namespace = request.uri().path().split('/').nth(5).unwrap_or_default().to_owned();
+        let accepted = Arc::clone(&accepted);
+        async move {
+            if namespace.starts_with(namespaces) {
+                std::future::pending::<()>().await;
+            }
+            accepted.fetch_add(1, Ordering::Relaxed);
+            let created = Body::from(br#"{"metadata": {}, "eventTime": null}"#.to_vec());
+            Ok::<_, std::convert::Infallible>(http::Response::new(created))
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_delivered_delays_no_event_of_another_namespace() {
+    let accepted = Arc::default();
+    let reporter = reporter();
+    let report = |namespace: &str| {
+        let subject = Subject::Binding(namespace.into(), "prod".into());
+        reporter.report(&subject, None, vec![Note::new(Reason::InvalidSelector, "broken")]);
+    };
+    let client = hanging_in("hanging-", &accepted);
+    let breaker = CircuitBreaker::new(Metrics::new("0"));
+    let publishing = tokio::spawn(publisher(client, &reporter, Fence::open(), breaker).run());
+    for n in 0..8 {
+        report(&format!("hanging-{n}"));
+    }
+    for n in 0..30 {
+        let begin = Instant::now();
+        report(&format!("healthy-{n}"));
+        while accepted.load(Ordering::Relaxed) <= n {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(begin.elapsed() <= INTERVAL, "{n}: {:?}", begin.elapsed());
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    publishing.abort();
+}
+
+#[test]
+fn no_namespace_is_remembered_without_a_finding() {
+    let (reporter, now) = (reporter(), Instant::now());
+    report(&reporter, Some(Reason::InvalidSelector));
+    let (id, _) = due(&reporter, now).unwrap();
+    assert!(reporter.findings.lock().begin(id).is_some());
+    assert_eq!(due(&reporter, now), None, "one Event of a namespace at a time");
+    report(&reporter, None);
+    reporter.findings.lock().ended(id, "default", now, Err(Category::Timeout));
+    assert!(reporter.findings.lock().lanes.is_empty());
+}
+
+#[test]
+fn an_event_without_a_result_delays_those_of_its_namespace_for_longer_each_time() {
+    let (reporter, mut now) = (reporter(), Instant::now());
+    report(&reporter, Some(Reason::InvalidSelector));
+    let mut waits = Vec::new();
+    for _ in 0..20 {
+        let (id, _) = due(&reporter, now).unwrap();
+        reporter.findings.lock().begin(id);
+        reporter.findings.lock().ended(id, "default", now, Err(Category::Timeout));
+        reporter.report(
+            &Subject::Cluster("c1".into()),
+            None,
+            vec![Note::new(Reason::ClaimSkipped, now.elapsed().as_secs().to_string())],
+        );
+        let next = reporter.findings.lock().next(now).unwrap_err().unwrap();
+        waits.push(next - now);
+        now = next;
+    }
+    assert!(waits[0] < UNSENT_MIN * 2 && waits[19] >= UNSENT_MAX, "{waits:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn events_have_a_rate_however_many_findings_there_are() {
     let begin = Instant::now();
     let mut pace = Pace { next: begin };
     for _ in 0..BURST {
         pace.wait().await;
+        pace.sent();
     }
     assert_eq!(begin.elapsed(), Duration::ZERO);
     for _ in 0..120 {
         pace.wait().await;
+        pace.sent();
     }
     assert!(begin.elapsed() >= Duration::from_secs(59), "{:?}", begin.elapsed());
 }

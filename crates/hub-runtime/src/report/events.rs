@@ -1,0 +1,156 @@
+//! The task that publishes Events.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::debug;
+
+use super::{Clock, Id, OpenFinding, Reporter};
+use crate::error::{Category, summary};
+use crate::flow::circuit_breaker::CircuitBreaker;
+use crate::lease::Fence;
+
+/// How long Events wait before they check the Lease again.
+const FENCED_WAIT: Duration = Duration::from_secs(1);
+/// Interval between two Events on average: 120 a minute.
+pub(super) const INTERVAL: Duration = Duration::from_millis(500);
+/// How many Events may be published at once after a quiet time.
+pub(super) const BURST: u32 = 64;
+/// How many requests may be under way: more than begin within the timeout of one at that rate.
+const AT_ONCE: usize = 16;
+/// Timeout for one Event.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest `note` of an Event, in bytes: the API server's limit is 1 KiB.
+const NOTE_MAX_LENGTH: usize = 1000;
+
+/// Publishes Events, one object for each. kube's `Recorder` treats two findings with the same reason on one object as
+/// one Event and keeps the first text.
+pub(crate) struct Publisher {
+    pub(crate) client: Client,
+    pub(crate) controller: &'static str,
+    pub(crate) reporter: Reporter,
+    pub(crate) fence: Fence,
+    pub(crate) breaker: CircuitBreaker,
+    pub(crate) clock: Clock,
+}
+
+impl Publisher {
+    /// Publishes Events for as long as the process runs, while it leads and the breaker is closed.
+    pub(crate) async fn run(self) {
+        let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
+        let instance = instance.unwrap_or_else(|| self.controller.to_owned());
+        let mut pace = Pace { next: Instant::now() };
+        let mut requests = FuturesUnordered::new();
+        loop {
+            let has_room = requests.len() < AT_ONCE;
+            let (id, longest) = tokio::select! {
+                Some(()) = requests.next() => continue,
+                next = self.next(&pace), if has_room => next,
+            };
+            let event = {
+                let mut findings = self.reporter.findings.lock();
+                findings.begin(id).map(|finding| event(finding, self.controller, &instance, (self.clock)()))
+            };
+            let Some(event) = event else { continue };
+            pace.sent();
+            requests.push(self.publish(id, event, longest));
+        }
+    }
+
+    /// Waits until an Event may be sent. Returns its finding, and how long the request may take. Cancel safe.
+    async fn next(&self, pace: &Pace) -> (Id, Duration) {
+        loop {
+            pace.wait().await;
+            self.breaker.closed().await;
+            let id = self.reporter.next().await;
+            // The wait for a finding may have been long.
+            if self.breaker.is_open() {
+                continue;
+            }
+            match self.fence.remaining() {
+                Some(remaining) => return (id, remaining.min(PUBLISH_TIMEOUT)),
+                None => sleep(FENCED_WAIT).await,
+            }
+        }
+    }
+
+    async fn publish(&self, id: Id, event: Event, longest: Duration) {
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let result = match timeout(longest, api.create(&PostParams::default(), &event)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                debug!(reason = event.reason, error = summary(&error), "cannot publish an Event");
+                Err(Category::of(&error))
+            }
+            Err(_) => Err(Category::Timeout),
+        };
+        self.reporter.metrics.event(if result.is_ok() { "published" } else { "failed" });
+        self.reporter.findings.lock().ended(id, namespace, Instant::now(), result);
+    }
+}
+
+/// The rate of Events.
+pub(super) struct Pace {
+    /// When the next Event is due, if none has been sent early.
+    pub(super) next: Instant,
+}
+
+impl Pace {
+    /// Waits until an Event may be sent.
+    pub(super) async fn wait(&self) {
+        if let Some(at) = self.next.checked_sub(INTERVAL * (BURST - 1)) {
+            sleep_until(at).await;
+        }
+    }
+
+    pub(super) fn sent(&mut self) {
+        self.next = self.next.max(Instant::now()) + INTERVAL;
+    }
+}
+
+pub(super) fn event(finding: &OpenFinding, controller: &str, instance: &str, now: Timestamp) -> Event {
+    let OpenFinding { about, note, .. } = finding;
+    let about = about.as_ref().clone();
+    let name = about.name.as_deref().unwrap_or(controller);
+    Event {
+        metadata: ObjectMeta {
+            generate_name: Some(name_prefix(name)),
+            namespace: Some(finding.namespace().to_owned()),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(now)),
+        type_: Some("Warning".to_owned()),
+        reason: Some(note.reason.as_str().to_owned()),
+        note: Some(shortened(&note.message)),
+        action: Some("Reconcile".to_owned()),
+        regarding: Some(about),
+        reporting_controller: Some(controller.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        ..Event::default()
+    }
+}
+
+/// The beginning of the name of an Event about an object. It ends with a dash, because the API server refuses a prefix
+/// that ends with the dot of client-go's names. What only names of some kinds contain, such as the colons of a Role's,
+/// is replaced.
+pub(super) fn name_prefix(name: &str) -> String {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.';
+    let name: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();
+    format!("{}-", name.trim_start_matches(['-', '.']))
+}
+
+pub(super) fn shortened(text: &str) -> String {
+    if text.len() <= NOTE_MAX_LENGTH {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(NOTE_MAX_LENGTH);
+    format!("{}…", &text[..end])
+}
