@@ -178,6 +178,17 @@ impl Memory {
         left
     }
 
+    /// Forgets our writes in other namespaces, whose watches have ended and show nothing any more. Where a request has no
+    /// response yet, they are forgotten at the next call.
+    pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
+        let kept = &mut *self.0.lock();
+        kept.writes.retain(|watch, writes| writes.has_requests() || watch.as_ref().is_none_or(&is_watched));
+        let is_shown = |place: &SecretKey| {
+            [None, Some(place.namespace.clone())].iter().any(|it| kept.writes.contains_key(it))
+        };
+        kept.deleted.retain(|place, _| is_shown(place));
+    }
+
     /// Records that the watch has shown the deletion of a Secret.
     pub(crate) fn gone(&self, place: &SecretKey) {
         let mut kept = self.0.lock();
@@ -310,6 +321,35 @@ mod tests {
         memory.begin_list(None);
         memory.wrote(None, &place(), &version("one", "1"));
         assert!(!memory.ended(None, &place()));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_namespace_whose_watch_has_ended_and_whose_requests_have_too() {
+        let memory = Memory::default();
+        let size = || {
+            let kept = memory.0.lock();
+            (kept.writes.len(), kept.deleted.len())
+        };
+        for n in 0..100 {
+            let namespace = Namespace::from(&*format!("team-{n}"));
+            let place = SecretKey { namespace: namespace.clone(), name: "c-app".into() };
+            memory.begin_list(Some(&namespace));
+            memory.end_list(Some(&namespace), "1");
+            memory.wrote(Some(&namespace), &place, &version("one", "2"));
+            memory.sending(Some(&namespace), &place);
+            memory.deleted(Some(&namespace), &place, &version("one", "2"));
+            memory.keep_watches(|_| true);
+            assert_eq!(size(), (1, 1), "it is watched");
+            memory.keep_watches(|_| false);
+            assert_eq!(size(), (1, 1), "the response may show an object that has ended");
+            assert!(!memory.received(Some(&namespace), &place));
+            memory.keep_watches(|_| false);
+            assert_eq!(size(), (0, 0));
+            assert_eq!(memory.wait_for_end(&place), None);
+        }
+        memory.deleted(None, &place(), &version("one", "1"));
+        memory.keep_watches(|_| false);
+        assert_eq!(size(), (1, 1), "a watch of all namespaces does not end");
     }
 
     #[tokio::test(start_paused = true)]

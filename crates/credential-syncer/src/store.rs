@@ -491,9 +491,10 @@ impl Store {
         }
     }
 
-    /// Forgets the failures of watches that have ended.
-    pub(crate) fn keep_failing(&self, is_watched: impl Fn(&Namespace) -> bool) {
-        self.failing.lock().retain(is_watched);
+    /// Forgets what concerns the watches of other namespaces, which have ended.
+    pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
+        self.failing.lock().retain(&is_watched);
+        self.memory.keep_watches(is_watched);
     }
 
     /// Waits until [`Self::reach`] may have changed.

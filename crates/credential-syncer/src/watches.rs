@@ -90,7 +90,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
                 watches.watch_while_held(Some(namespace.as_str()), copies().late(), sink)
             });
         }
-        store.keep_failing(|namespace| copies_in.contains_key(namespace));
+        store.keep_watches(|namespace| copies_in.contains_key(namespace));
     }
 }
 

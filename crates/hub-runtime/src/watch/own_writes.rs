@@ -69,6 +69,12 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
         self.sent.remove(key).unwrap_or_default()
     }
 
+    /// Whether a request has no response yet.
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
     /// A list begins.
     pub fn begin_list(&mut self) {
         self.lists = self.lists.wrapping_add(1);
