@@ -403,3 +403,22 @@ async fn entries_of_a_renamed_access_provider_are_withdrawn_by_cleanup_and_nothi
     assert_eq!(shown().await["status"]["accessProviders"], json!([theirs]));
     assert_eq!(cleanup(&[]).await, "", "nothing is left to do");
 }
+
+#[tokio::test]
+async fn the_entry_is_withdrawn_when_the_crd_of_the_configuration_is_removed_while_no_process_runs() {
+    let hub = hub_for_both(LocalHub::builder()).await;
+    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")]).await;
+    ocm::ManagedCluster::named("c1").in_set("blue").create(&hub.ocm).await.unwrap();
+    let authority = Authority::new("authority");
+    install(&hub, &authority, &["c1"]).await;
+    let addons = Addons::start(&hub, &[PROFILES]).await;
+    publishes(&hub, "c1", HOME, &[&authority]).await;
+    addons.stop().await;
+    hub.remove_crd("managedproxyconfigurations.proxy.open-cluster-management.io").await.unwrap();
+    let addons = Addons::start(&hub, &[PROFILES]).await;
+    let has_no_entry = |profile: &Value| {
+        profile["status"]["accessProviders"].as_array().is_none_or(|entries| entries.is_empty())
+    };
+    profile(&hub.ocm, (TEAM, "c1"), "has no entry", has_no_entry).await;
+    addons.measures("hub_addons_findings{reason=\"NoProxyConfiguration\"}", 1.0).await;
+}

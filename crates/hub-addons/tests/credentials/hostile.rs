@@ -1,7 +1,11 @@
 //! A tenant that creates Secrets in place of copies, removes labels of copies, makes the API server refuse writes or
 //! inherits a cluster's name, on a real hub.
 
-#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
 
 use std::collections::BTreeMap;
 
@@ -13,8 +17,9 @@ use crate::support::flavours::on_each_version;
 use crate::support::world::{create, delete, get, gone, merge, merge_status};
 use crate::support::{SOON, world};
 use k8s_openapi::ByteString;
-use kube::Client;
-use kube::api::{DeleteParams, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use local_hub::Flavour;
 use local_hub::eventually;
 use local_hub::ocm::{self, Object, ServiceAccountToken};
@@ -56,7 +61,7 @@ async fn a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it(flavour:
         let stripping = copy(name, &token).api(&scene.ocm);
         // It may already be gone.
         let params = PatchParams::default();
-        let _ = stripping.patch(&name_of(&token), &params, &kube::api::Patch::Merge(&stripped)).await;
+        let _ = stripping.patch(&name_of(&token), &params, &Patch::Merge(&stripped)).await;
         withdrawn(&scene.ocm, name, &token).await;
 
         // And the other way round, before the syncer has repaired it.
@@ -66,6 +71,44 @@ async fn a_copy_is_deleted_with_its_grant_whatever_was_stripped_from_it(flavour:
         unbind(&scene.ocm, name).await;
         withdrawn(&scene.ocm, name, &token).await;
     }
+}
+
+/// A client changes the copy all the time; nothing waits for it.
+async fn patch_until_gone(client: Client, namespace: &'static str, name: String) -> u64 {
+    let secrets: Api<Secret> = Api::namespaced(client, namespace);
+    for count in 0.. {
+        let patch = json!({ "metadata": { "annotations": { "tenant.example/count": count.to_string() } } });
+        match secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => return count,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    0
+}
+
+#[tokio::test]
+async fn a_tenant_who_patches_a_copy_all_the_time_does_not_delay_its_delete() {
+    let hub = hub().await;
+    let (namespace, app) = ("patched", token("patched-1", "app"));
+    let _addons = syncer(&hub, &[]).await;
+    team(&hub.ocm, namespace, &["patched-1"]).await;
+    ocm::create_tokens(&hub.ocm, [app.clone()]).await.unwrap();
+    copied(&hub.ocm, namespace, &app).await;
+    let clients: Vec<_> = (0..6)
+        .map(|_| tokio::spawn(patch_until_gone(hub.ocm.clone(), namespace, "patched-1-app".to_owned())))
+        .collect();
+    let mark = hub.audit().mark().await.unwrap();
+    unbind(&hub.ocm, namespace).await;
+    for client in clients {
+        assert!(client.await.unwrap() > 0, "it patches");
+    }
+    let requests = hub.audit().since(&mark).await.unwrap();
+    let deletes = requests.matching(|request| {
+        request.verb == "delete" && request.resource == "secrets" && request.namespace == namespace
+    });
+    let codes: Vec<_> = deletes.iter().map(|request| request.code).collect();
+    assert_eq!(codes, [200], "one request is enough");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ mod memory;
 mod multikueue;
 mod names;
 mod outages;
+mod partial;
 mod repair;
 mod revocation;
 mod rights;

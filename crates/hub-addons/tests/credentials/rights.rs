@@ -239,6 +239,35 @@ async fn a_permission_that_was_changed_manually_is_restored() {
 }
 
 #[tokio::test]
+async fn a_role_binding_that_has_taken_the_name_is_replaced_only_where_the_permission_is_needed() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::credential_rights()).await;
+    install(&hub).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" });
+    let taken = |namespace| permission(namespace).field("roleRef", role.clone());
+    world::create(&hub.ocm, [taken("other"), ocm::bound("team", "s")]).await;
+    let _rights = Addons::beside(&hub, &[RIGHTS_ALONE, &subject()]).await;
+    let is_ours = async || {
+        let found = world::get(&hub.ocm, &permission("team")).await;
+        found.is_some_and(|binding| binding["roleRef"]["name"] == "hub-addons-copies")
+    };
+    eventually("the binding is there", SOON, is_ours).await;
+    world::delete(&hub.ocm, &permission("team")).await;
+    // The controller may have been faster, and then there is nothing to replace.
+    let _ = taken("team").create(&hub.ocm).await;
+    let labels = json!({ "metadata": { "labels": null } });
+    world::merge(&hub.ocm, &permission("team"), &labels).await;
+    let is_labelled = async || {
+        let found = world::get(&hub.ocm, &permission("team")).await;
+        found.is_some_and(|binding| binding["metadata"]["labels"].is_object())
+    };
+    eventually("it is replaced", SOON, is_labelled).await;
+    assert!(is_ours().await);
+    let other = world::get(&hub.ocm, &permission("other")).await.unwrap();
+    assert_eq!(other["roleRef"]["name"], "view");
+}
+
+#[tokio::test]
 async fn an_incomplete_list_of_accounts_removes_no_name_from_the_role() {
     let mut rules = rights::credential_rights();
     rules.retain(|rule| rule.resources.as_deref() != Some(&["managedserviceaccounts".to_owned()]));
