@@ -54,7 +54,7 @@ const PAGE: u32 = 500;
 pub const LARGE_PAGE: u32 = 5000;
 
 /// The namespace and name of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// `metadata.namespace`, empty for cluster-scoped kinds.
     pub namespace: Text,

@@ -2,6 +2,8 @@
 //! responses back, each with a delay, and drops some.
 
 use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
@@ -11,6 +13,7 @@ use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::model::{Answer, Failure, Request, WatchStart, Watching};
@@ -135,7 +138,7 @@ struct Open {
     process: ProcessId,
     start: Option<WatchStart>,
     watching: Option<Watching>,
-    changes: tokio::sync::watch::Receiver<u64>,
+    changes: Arc<Notify>,
     end: Instant,
     generation: u64,
 }
@@ -159,8 +162,10 @@ impl Open {
                 return Next::Lines(lines(&start.first));
             }
         }
+        let changes = Arc::clone(&self.changes);
         loop {
-            self.changes.mark_unchanged();
+            let mut changed = pin!(changes.notified());
+            changed.as_mut().enable();
             let (alive, generation, lag, stalled) = {
                 let state = self.world.lock();
                 let network = &state.network;
@@ -177,7 +182,7 @@ impl Open {
                 self.world.count("watch: connection silent");
                 // The connection is dead, and the client has not noticed. It does if the API server stops.
                 let given_up = self.end + READ_TIMEOUT;
-                let is_over = timeout_at(until.min(given_up), self.changes.changed()).await.is_err();
+                let is_over = timeout_at(until.min(given_up), changed).await.is_err();
                 if is_over && given_up < until {
                     return Next::Broken;
                 }
@@ -196,7 +201,7 @@ impl Open {
             if let Some(next) = self.look() {
                 return next;
             }
-            let _ = timeout_at(self.end, self.changes.changed()).await;
+            let _ = timeout_at(self.end, changed).await;
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use tokio::sync::watch as channel;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -33,7 +33,8 @@ pub struct State {
     began: Instant,
     processes: Vec<Process>,
     /// Wakes up watches after a change.
-    changed: channel::Sender<u64>,
+    /// Not a channel of tokio's `watch`, which wakes its receivers in a random order.
+    changed: Arc<Notify>,
 }
 
 struct Process {
@@ -195,7 +196,6 @@ impl World {
     /// A world with this server. Must be created inside a runtime whose time is paused.
     #[must_use]
     pub fn new(server: Server, seed: u64) -> Self {
-        let (changed, _) = channel::channel(0);
         Self(Arc::new(Mutex::new(State {
             server,
             network: Network::default(),
@@ -203,7 +203,7 @@ impl World {
             rng: Rng::with_seed(seed),
             began: Instant::now(),
             processes: Vec::new(),
-            changed,
+            changed: Arc::default(),
         })))
     }
 
@@ -286,8 +286,8 @@ impl World {
         Duration::from_micros(state.rng.u64(200..6000))
     }
 
-    pub(crate) fn changes(&self) -> channel::Receiver<u64> {
-        self.lock().changed.subscribe()
+    pub(crate) fn changes(&self) -> Arc<Notify> {
+        Arc::clone(&self.lock().changed)
     }
 }
 
@@ -305,7 +305,7 @@ impl State {
     }
 
     pub(crate) fn notify(&mut self) {
-        self.changed.send_modify(|changes| *changes += 1);
+        self.changed.notify_waiters();
     }
 
     /// The time since the start.

@@ -47,7 +47,7 @@ const SLOW_IN_FLIGHT: usize = 8;
 pub(crate) const LASTING: Duration = Duration::from_secs(3);
 
 /// What a group has in common.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Operation {
     pub(crate) namespace: Namespace,
     pub(crate) resource: &'static str,
@@ -67,7 +67,7 @@ impl Operation {
 
 /// The groups of failing writes of a controller.
 pub(crate) struct FailureGroups<K> {
-    groups: HashMap<Operation, FailureGroup<K>>,
+    groups: BTreeMap<Operation, FailureGroup<K>>,
     /// The requests in flight of groups whose last failure was slow.
     slow: HashSet<K>,
     clock: u64,
@@ -120,7 +120,7 @@ pub(crate) struct Parked {
 
 impl<K> Default for FailureGroups<K> {
     fn default() -> Self {
-        Self { groups: HashMap::new(), slow: HashSet::new(), clock: 0 }
+        Self { groups: BTreeMap::new(), slow: HashSet::new(), clock: 0 }
     }
 }
 

@@ -51,6 +51,7 @@ impl Publisher {
         loop {
             let has_room = requests.len() < AT_ONCE;
             let (id, longest) = tokio::select! {
+                biased;
                 Some(()) = requests.next() => continue,
                 next = self.next(&pace), if has_room => next,
             };

@@ -190,6 +190,7 @@ impl<S, D> Follower<S, D> {
         let mut is_steady = false;
         loop {
             let next = tokio::select! {
+                biased;
                 // The API server ends a watch at its timeout; if it does not, the connection is dead.
                 next = timeout(WATCH_DURATION + SLACK, events.next()) => next.unwrap_or(None),
                 () = &mut steady, if !is_steady => {

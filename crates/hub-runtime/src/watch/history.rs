@@ -1,6 +1,6 @@
 //! Turns lists and watches into one sequence of applies and deletes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::decode::Decoded;
@@ -12,14 +12,14 @@ pub(super) struct History<S> {
     sink: S,
     /// The known objects, each with the number of the list that last showed it, or of the last list before its latest
     /// event. One table serves both generations of a list.
-    known: HashMap<ObjectKey, u32>,
+    known: BTreeMap<ObjectKey, u32>,
     /// The number of the list.
     list: u32,
 }
 
 impl<S> History<S> {
     pub(super) fn new(sink: S) -> Self {
-        Self { sink, known: HashMap::new(), list: 0 }
+        Self { sink, known: BTreeMap::new(), list: 0 }
     }
 
     /// A list starts at its first page.
@@ -44,7 +44,6 @@ impl<S> History<S> {
             }
             is_there
         });
-        known.shrink_to(known.len().saturating_mul(2));
         sink.listed(version);
     }
 

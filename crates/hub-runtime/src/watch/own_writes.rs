@@ -13,8 +13,7 @@
 //! - *Does a response still count?* It may arrive after an event that shows the end of its object, or a list that shows
 //!   the successor. No other event would correct the cache.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::is_newer;
 
@@ -22,14 +21,14 @@ use super::is_newer;
 /// Both sets are small.
 #[derive(Debug)]
 pub struct OwnWrites<K> {
-    written: HashMap<K, Written>,
+    written: BTreeMap<K, Written>,
     /// The requests without a response, and whether the object may have ended since they were sent.
-    sent: HashMap<K, bool>,
+    sent: BTreeMap<K, bool>,
     lists: u32,
     listing: bool,
     /// What the current list has shown so far, in whatever state. Not recorded during the first list, which may be long:
     /// nothing is written before it is complete.
-    listed: HashSet<K>,
+    listed: BTreeSet<K>,
 }
 
 #[derive(Debug)]
@@ -43,16 +42,16 @@ struct Written {
 impl<K> Default for OwnWrites<K> {
     fn default() -> Self {
         Self {
-            written: HashMap::new(),
-            sent: HashMap::new(),
+            written: BTreeMap::new(),
+            sent: BTreeMap::new(),
             lists: 0,
             listing: false,
-            listed: HashSet::new(),
+            listed: BTreeSet::new(),
         }
     }
 }
 
-impl<K: Clone + Eq + Hash> OwnWrites<K> {
+impl<K: Clone + Ord> OwnWrites<K> {
     /// The cache has stored the response to an own write, which shows this resourceVersion; or the API server has accepted
     /// our delete of an object with this one.
     pub fn wrote(&mut self, key: &K, version: &str) {
@@ -122,7 +121,7 @@ impl<K: Clone + Eq + Hash> OwnWrites<K> {
         // The list may include both a write and the deletion after it.
         self.sent.values_mut().for_each(|has_ended| *has_ended = true);
         let (lists, listed) = (self.lists, std::mem::take(&mut self.listed));
-        let gone = self.written.extract_if(|key, written| {
+        let gone = self.written.extract_if(.., |key, written| {
             written.lists != lists || !listed.contains(key) && !is_newer(&written.version, version)
         });
         gone.map(|(key, _)| key).collect()
