@@ -26,11 +26,11 @@ pub async fn explain(
     let question = question(args).map_err(CommandError::Arguments)?;
     let observed = Reading::new(hub, &question).observe(&args.setup).await?;
     let mut explanation = explain::explain(&observed, &question);
-    explanation.findings.iter_mut().for_each(show);
     match args.output {
         Output::Json => output::pretty_json(&explanation, out)?,
         Output::Yaml => output::yaml(&explanation, out)?,
         Output::Table | Output::Wide => {
+            explanation.findings.iter_mut().for_each(show);
             let is_wide = args.output == Output::Wide;
             if question.all {
                 every_step(&explanation, is_wide, out)?;
@@ -46,7 +46,7 @@ pub async fn explain(
     })
 }
 
-/// Objects show what agents and tenants have written into them.
+/// Objects show what agents and tenants have written into them. JSON and YAML escape it without a loss.
 fn show(finding: &mut Finding) {
     for text in [&mut finding.message, &mut finding.value].into_iter().chain(&mut finding.fix) {
         *text = visible(text);

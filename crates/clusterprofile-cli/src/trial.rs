@@ -112,17 +112,9 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
     if args.in_pod.is_some() {
         std::fs::write(pod::MESSAGE_FILE, pod::message(&hops).to_string())?;
     }
-    show(&mut hops);
     print(&hops, args, out)?;
     let is_problem = hops.iter().any(|hop| hop.mark == Mark::Problem);
     Ok(if is_problem { Conclusion::Problem } else { Conclusion::Fine })
-}
-
-/// The cluster, the plugin and the Pod decide what the details say.
-fn show(hops: &mut [Hop]) {
-    for hop in hops {
-        (hop.name, hop.detail) = (visible(&hop.name), visible(&hop.detail));
-    }
 }
 
 /// The cluster stanza that the profile publishes.
@@ -359,14 +351,15 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
         Output::Json => output::pretty_json(&json!({ "hops": hops }), out)?,
         Output::Yaml => output::yaml(&json!({ "hops": hops }), out)?,
         Output::Table | Output::Wide => {
-            let row = |hop: &Hop| {
-                let time = format!("{} ms", hop.milliseconds);
-                vec![shown(hop.mark), hop.name.clone(), time, hop.detail.clone()]
-            };
             table::print(&hops.iter().map(row).collect::<Vec<_>>(), out)?;
         }
     }
     Ok(())
+}
+
+/// A line for a terminal. The cluster, the plugin and the Pod decide what the details say.
+fn row(hop: &Hop) -> Vec<String> {
+    vec![shown(hop.mark), visible(&hop.name), format!("{} ms", hop.milliseconds), visible(&hop.detail)]
 }
 
 #[cfg(test)]
@@ -378,9 +371,8 @@ mod tests {
         let token = SecretBytes::from(b"secret-token".as_slice());
         let body = json!({ "gitVersion": "v1\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\nauthentication" });
         let ((), detail) = response(StatusCode::OK, &body, &token).unwrap();
-        let mut hops = vec![Hop { name: "response".to_owned(), mark: Mark::Ok, milliseconds: 1, detail }];
-        show(&mut hops);
-        assert_eq!(hops[0].detail, "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication");
+        let hop = Hop { name: "response".to_owned(), mark: Mark::Ok, milliseconds: 1, detail };
+        assert_eq!(row(&hop)[3], "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication");
     }
 
     #[test]

@@ -162,9 +162,9 @@ impl Open {
                 return Next::Lines(lines(&start.first));
             }
         }
-        let changes = Arc::clone(&self.changes);
+        let notify = Arc::clone(&self.changes);
         loop {
-            let mut changed = pin!(changes.notified());
+            let mut changed = pin!(notify.notified());
             changed.as_mut().enable();
             let (alive, generation, lag, stalled) = {
                 let state = self.world.lock();
