@@ -100,7 +100,7 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
         Some(stanza) => stanza.0.clone(),
         None => published(hub, args, cluster).await?,
     };
-    let mut hops = if args.in_cluster {
+    let hops = if args.in_cluster {
         pod::run(hub, args, &stanza).await?
     } else {
         let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
