@@ -17,7 +17,8 @@ Builds everything that a release publishes into one directory:
 
   --output DIR     the directory, which must not exist; by default release/VERSION in cargo's target directory
   --url URL        the address of the publisher, which replaces the placeholder https://hub-addons.example in the chart
-  --registry HOST  the registry that the images are pushed to; becomes the default of image.registry in the chart
+  --registry HOST  the registry that the images are pushed to; becomes the default of image.registry in the chart, as the
+                   digest of hub-addons becomes that of image.digest
   --arch ARCH      amd64 or arm64, of images and of the programs in cli/; can be repeated. By default both; fails if one
                    cannot be built
   --key KEY        sign with this key of cosign (a file, or a KMS URI)
@@ -86,30 +87,7 @@ else
   hack/image.sh --output "$output/images" --tag "$version" "${options[@]}"
 fi
 
-# --- the chart -----------------------------------------------------------------------------------------
-
-cp -r charts/hub-addons "$work/hub-addons"
-# Placeholders in the source, and their values.
-if [ -n "$url" ]; then
-  grep -rl 'https://hub-addons\.example' "$work/hub-addons" | while read -r file; do
-    sed -i "s|https://hub-addons\.example|$url|g" "$file"
-  done
-fi
-if [ -n "$registry" ]; then
-  sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):#$registry/\1:#" "$work/hub-addons/Chart.yaml"
-  sed -i "s|^  registry: \"\"|  registry: \"$registry\"|" "$work/hub-addons/values.yaml"
-fi
-"$helm" lint --strict --quiet "$work/hub-addons" >&2
-"$helm" package "$work/hub-addons" --destination "$output/charts" >/dev/null
-charts=("$output"/charts/*.tgz)
-chart=${charts[0]}
-chart_version=$("$helm" show chart "$chart" | awk '$1 == "version:" { print $2 }')
-
-# --- kubectl-clusterprofile ----------------------------------------------------------------------------
-
-hack/cli.sh --output "$output/cli" ${url:+--url "$url"} "${cli[@]}"
-
-# --- the OCI layout ------------------------------------------------------------------------------------
+# --- the OCI layout: the images ------------------------------------------------------------------------
 
 # add FILE: adds a file to the layout; prints its digest and size.
 add() {
@@ -125,6 +103,7 @@ descriptor() {
     '{mediaType: $type, digest: $digest, size: $size} + if $platform then {platform: $platform} else {} end'
 }
 
+declare -A digest_of
 readonly index=application/vnd.oci.image.index.v1+json manifest=application/vnd.oci.image.manifest.v1+json
 : >"$work/index"
 for image in hub-addons cp-creds; do
@@ -145,8 +124,36 @@ for image in hub-addons cp-creds; do
   read -r digest size < <(add "$work/$image.json")
   descriptor "$index" "$digest" "$size" |
     jq -c --arg name "$image-$version" '.annotations = {"org.opencontainers.image.ref.name": $name}' >>"$work/index"
+  digest_of[$image]=$digest
   say "$image: $digest, for ${arches[*]}"
 done
+
+# --- the chart -----------------------------------------------------------------------------------------
+
+cp -r charts/hub-addons "$work/hub-addons"
+# Placeholders in the source, and their values.
+if [ -n "$url" ]; then
+  grep -rl 'https://hub-addons\.example' "$work/hub-addons" | while read -r file; do
+    sed -i "s|https://hub-addons\.example|$url|g" "$file"
+  done
+fi
+if [ -n "$registry" ]; then
+  sed -i "s#hub-addons\.example/\(hub-addons\|cp-creds\):#$registry/\1:#" "$work/hub-addons/Chart.yaml"
+  sed -i "s|^  registry: \"\"|  registry: \"$registry\"|" "$work/hub-addons/values.yaml"
+fi
+# What a tag refers to can change.
+sed -i "s|^  digest: \"\"|  digest: \"${digest_of[hub-addons]}\"|" "$work/hub-addons/values.yaml"
+"$helm" lint --strict --quiet "$work/hub-addons" >&2
+"$helm" package "$work/hub-addons" --destination "$output/charts" >/dev/null
+charts=("$output"/charts/*.tgz)
+chart=${charts[0]}
+chart_version=$("$helm" show chart "$chart" | awk '$1 == "version:" { print $2 }')
+
+# --- kubectl-clusterprofile ----------------------------------------------------------------------------
+
+hack/cli.sh --output "$output/cli" ${url:+--url "$url"} "${cli[@]}"
+
+# --- the OCI layout: the chart -------------------------------------------------------------------------
 
 # In the format of helm push.
 "$helm" show chart "$chart" >"$work/chart.yaml"

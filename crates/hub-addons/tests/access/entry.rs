@@ -416,9 +416,8 @@ async fn the_entry_is_withdrawn_when_the_crd_of_the_configuration_is_removed_whi
     addons.stop().await;
     hub.remove_crd("managedproxyconfigurations.proxy.open-cluster-management.io").await.unwrap();
     let addons = Addons::start(&hub, &[PROFILES]).await;
-    let has_no_entry = |profile: &Value| {
-        profile["status"]["accessProviders"].as_array().is_none_or(Vec::is_empty)
-    };
+    let has_no_entry =
+        |profile: &Value| profile["status"]["accessProviders"].as_array().is_none_or(Vec::is_empty);
     profile(&hub.ocm, (TEAM, "c1"), "has no entry", has_no_entry).await;
     addons.measures("hub_addons_findings{reason=\"NoProxyConfiguration\"}", 1.0).await;
 }

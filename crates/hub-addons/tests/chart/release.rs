@@ -139,7 +139,15 @@ async fn a_release_is_one_folder_that_is_whole() {
         "{text}"
     );
     let rendered = run(helm, None, &["template", "it", chart.to_str().unwrap()]).await.stdout;
-    assert!(rendered.contains("image: \"registry.test/team/hub-addons:"), "{rendered}");
+    let hub_addons = index["manifests"][0]["digest"].as_str().unwrap();
+    let image = format!("image: \"registry.test/team/hub-addons@{hub_addons}\"");
+    assert!(rendered.contains(&image), "{image} in {rendered}");
+    let tagged = run(helm, None, &["template", "it", chart.to_str().unwrap(), "--set=image.tag=v9"]).await;
+    assert!(
+        tagged.stderr.contains("image.tag would have no effect beside image.digest"),
+        "{}",
+        tagged.stderr
+    );
 
     let again = release(&[]);
     assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("exists"));

@@ -330,7 +330,6 @@ async fn values_for_every_object_are_on_every_object() {
         "extraEnv[0].value=full",
         "extraArgs={--kubeconfig=/hub/config}",
         "image.registry=registry.example:5000/",
-        "image.tag=v9",
         "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
         "imagePullSecrets[0].name=pull",
         "priorityClassName=system-cluster-critical",

@@ -118,6 +118,13 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         ),
         (
             &[
+                "image.tag=v9",
+                "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
+            ],
+            "image.tag would have no effect beside image.digest",
+        ),
+        (
+            &[
                 "consumers.app.namespace=a",
                 "consumers.app.serviceAccountName=a",
                 "consumers.app.managedServiceAccount=a",
