@@ -49,7 +49,7 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
 
 #[tokio::test]
 async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 53] = [
+    let cases: [(&[&str], &str); 54] = [
         (&["replica=3"], "'replica' not allowed"),
         (&["featureGate.clusterProfile=true"], "write featureGates'"),
         (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
