@@ -393,8 +393,8 @@ impl CredentialIndex {
         self.slot(key)?.refused
     }
 
-    /// The namespaces in which the API server refuses to delete the copy of an account.
-    pub fn undeletable(&self, account: &AccountKey) -> impl Iterator<Item = &Namespace> {
+    /// The namespaces in which the API server refused to delete a Secret with the name of an account's copy.
+    pub fn refused_deletes(&self, account: &AccountKey) -> impl Iterator<Item = &Namespace> {
         let name = account.copy_name();
         let namespaces = self.copies.namespaces_with(&name);
         let name = Text::from(name);

@@ -43,7 +43,9 @@ pub struct Report {
 #[must_use]
 pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Option<Report> {
     let account = index.account(key)?;
-    let undeletable: Vec<&Namespace> = index.undeletable(key).collect();
+    // A refusal alone does not count: the copy may be gone by now, or be that of another account.
+    let remains = |namespace: &&Namespace| state(index, fleet, namespace, key) == Some(State::DeleteRefused);
+    let undeletable: Vec<&Namespace> = index.refused_deletes(key).filter(remains).collect();
     if !account.asks && undeletable.is_empty() {
         return None;
     }
@@ -59,10 +61,7 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
 
     let mut troubles: BTreeMap<State, Vec<&Namespace>> = BTreeMap::new();
     for namespace in &granted {
-        let place = SecretKey { namespace: (*namespace).clone(), name: key.copy_name().into() };
-        let states = plan(index, fleet, &place).states;
-        let state = states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state);
-        if let Some(state) = state.filter(|state| *state != State::Synced) {
+        if let Some(state) = state(index, fleet, namespace, key).filter(|state| *state != State::Synced) {
             troubles.entry(state).or_default().push(namespace);
         }
     }
@@ -100,6 +99,13 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
         ));
     }
     reason.map(|reason| Report { reason, message: sentences.join(". "), missing_in })
+}
+
+/// The state of an account's copy in a namespace, if it has one there.
+fn state(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace, key: &AccountKey) -> Option<State> {
+    let place = SecretKey { namespace: namespace.clone(), name: key.copy_name().into() };
+    let states = plan(index, fleet, &place).states;
+    states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state)
 }
 
 /// Why an account has no namespace for copies.

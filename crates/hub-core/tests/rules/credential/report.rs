@@ -365,6 +365,17 @@ fn an_account_that_no_longer_opts_in_reports_nothing_but_the_copy_that_cannot_be
 }
 
 #[test]
+fn a_delete_that_was_refused_is_not_reported_once_the_copy_is_gone() {
+    let mut world = World::settled_scene();
+    world.leave(&binding("team", "prod"));
+    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    assert_eq!(told(&world).unwrap().reason, "DeleteRefused");
+    world.index.delete_copy(&scene_place());
+    world.index.set_made(&scene_place(), None);
+    assert_ne!(told(&world).unwrap().reason, "DeleteRefused", "the refusal is recorded until the next plan");
+}
+
+#[test]
 fn an_annotation_that_is_too_long_opts_in_to_no_namespace_and_is_reported() {
     let mut world = World::of(annotated(&"team,".repeat(4000)));
     assert_eq!(told(&world).unwrap().reason, "AnnotationTooLong");
