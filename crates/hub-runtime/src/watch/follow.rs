@@ -35,6 +35,9 @@ use crate::health::SyncState;
 /// Tolerance around the timeout of a watch.
 const SLACK: Duration = Duration::from_secs(10);
 
+/// Longest pause with a position: shorter than it takes to restore etcd, so that a request finds the API server stopped.
+const KEEPING_MAX: Duration = Duration::from_secs(4);
+
 /// Where the next watch starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Position {
@@ -97,7 +100,8 @@ impl<S, D> Follower<S, D> {
                     self.trouble.meet(&error)
                 }
             };
-            sleep(pause).await;
+            let longest = if position == Position::Unknown { Duration::MAX } else { KEEPING_MAX };
+            sleep(pause.min(longest)).await;
         }
     }
 
