@@ -394,6 +394,13 @@ fn is_foreign(server: &Server, namespace: &str, cluster: &str) -> bool {
     })
 }
 
+/// The namespaces of the profiles that have no label of a manager.
+pub(crate) fn unlabelled_profiles(server: &Server) -> BTreeSet<String> {
+    let profiles = server.objects_of("clusterprofiles");
+    let unlabelled = profiles.filter(|it| it["metadata"]["labels"][MANAGER_LABEL].is_null());
+    unlabelled.filter_map(|it| it["metadata"]["namespace"].as_str().map(str::to_owned)).collect()
+}
+
 /// Whether a tenant has removed the labels from the RoleBinding, which makes it the tenant's own. The syncer then works
 /// without the permission, which affects only the tenant's own namespace.
 fn has_no_permission(server: &Server, monitor: &Monitor, namespace: &str) -> bool {
