@@ -47,10 +47,13 @@
 {{- if $component.provisions }}
 - --access-provider-name={{ $access.name }}
 - --ca-overlap={{ $access.caOverlap }}
+{{- $ca := include "hub-addons.namedCa" $root | fromJson }}
+{{- if $ca.name }}
+- --access-provider-ca={{ $ca.kind }}/{{ $ca.namespace }}/{{ $ca.name }}/{{ $ca.key }}
+{{- end }}
 {{- if eq $access.source "static" }}
 - --access-provider-source=static
 - {{ printf "--access-provider-server=%s" $access.static.server | quote }}
-- --access-provider-ca={{ $access.static.ca.kind }}/{{ $access.static.ca.namespace }}/{{ $access.static.ca.name }}/{{ $access.static.ca.key }}
 {{- else }}
 - --access-provider-source=cluster-proxy
 - --cluster-proxy-service={{ $access.clusterProxy.service }}

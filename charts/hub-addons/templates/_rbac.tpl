@@ -37,15 +37,21 @@ subjects:
     namespace: "{{ $root.Release.Namespace }}"
 {{- end }}
 
+{{/* The object with the trust anchors that the values name, as JSON; without a name, it is the serving certificate of cluster-proxy. */}}
+{{- define "hub-addons.namedCa" -}}
+{{- $access := .Values.accessProvider -}}
+{{- toJson (ternary $access.static.ca $access.clusterProxy.ca (eq $access.source "static")) -}}
+{{- end }}
+
 {{/*
 The namespace of the Role by which the provisioner reads trust anchors; empty if a ClusterRole is used. A Role in a
 namespace that does not exist would fail the installation.
 */}}
 {{- define "hub-addons.anchorsNamespace" -}}
-{{- $access := .Values.accessProvider -}}
-{{- $namespace := ternary $access.static.ca.namespace $access.clusterProxy.namespace (eq $access.source "static") -}}
+{{- $ca := include "hub-addons.namedCa" . | fromJson -}}
+{{- $namespace := ternary $ca.namespace .Values.accessProvider.clusterProxy.namespace (ne $ca.name "") -}}
 {{- $missing := and (include "hub-addons.hasHub" .) (ne $namespace .Release.Namespace) (not (lookup "v1" "Namespace" "" $namespace)) -}}
-{{- if or (eq $access.source "static") (not $missing) -}}{{ $namespace }}{{- end -}}
+{{- if or $ca.name (not $missing) -}}{{ $namespace }}{{- end -}}
 {{- end }}
 
 {{/*

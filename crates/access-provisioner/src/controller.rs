@@ -44,8 +44,8 @@ impl Controller for Provisioner {
 
     fn watch(&self, watches: &Watches) {
         match &self.source {
-            SourceSettings::ClusterProxy { require_addon, .. } => {
-                watches::watch_cluster_proxy(&self.store, watches, *require_addon);
+            SourceSettings::ClusterProxy { require_addon, ca, .. } => {
+                watches::watch_cluster_proxy(&self.store, watches, *require_addon, ca.clone());
             }
             SourceSettings::Static { ca, .. } => watches::watch_ca(&self.store, watches, ca),
         }

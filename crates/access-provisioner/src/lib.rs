@@ -1,8 +1,8 @@
 //! The access-provider provisioner: publishes in every ClusterProfile how to reach its cluster.
 //!
 //! - **Watches** ClusterProfile (through [`Profiles`](hub_runtime::profiles::Profiles)); for cluster-proxy its
-//!   ManagedProxyConfiguration, its ManagedClusterAddOns and one Secret; for a static server the configured Secret or
-//!   ConfigMap; for direct access ManagedCluster.
+//!   ManagedProxyConfiguration, its ManagedClusterAddOns and its serving certificate, or the Secret or ConfigMap that is
+//!   configured in its place; for a static server that Secret or ConfigMap; for direct access ManagedCluster.
 //! - **Owns** the entry of its own name in `status.accessProviders` of a profile.
 //! - **Guarantees** that an entry has a server and its trust anchors and never a credential; that an entry is withdrawn
 //!   when its source is gone, and kept while its source cannot be read; that replaced trust anchors stay for an
@@ -17,7 +17,4 @@ mod watches;
 
 pub use controller::{GATE, Provisioner};
 pub use direct::{DIRECT_GATE, Direct};
-pub use settings::{
-    CaKind, CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, InvalidCaReference, ProvisionerSettings,
-    SourceSettings,
-};
+pub use settings::{DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings};

@@ -55,12 +55,13 @@ struct AnchorReport {
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: &ProvisionerSettings) -> Arc<Self> {
         let (name, source) = match &settings.source {
-            SourceSettings::ClusterProxy { service, port, require_addon } => (
+            SourceSettings::ClusterProxy { service, port, require_addon, ca } => (
                 "cluster_proxy",
                 AccessSource::ClusterProxy {
                     service: service.clone(),
                     port: *port,
                     require_addon: *require_addon,
+                    ca: ca.clone(),
                 },
             ),
             SourceSettings::Static { server, .. } => ("static", AccessSource::Static(server.clone())),

@@ -5,22 +5,31 @@ use std::sync::Arc;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
-use hub_core::access::{AnchorPlace, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET};
+use hub_core::access::{AnchorPlace, CLUSTER_PROXY, Known, serving_certificate};
 use hub_core::note::{Note, Reason, Subject};
-use hub_core::trust::{TrustBundle, TrustError};
+use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::PartialObjectMeta;
 
-use crate::settings::{CaKind, CaReference};
 use crate::store::Store;
 
 /// Watches the sources of cluster-proxy's entry. All of them are optional: an addon that is not installed must not
 /// delay the other owners of profiles.
-pub(crate) fn watch_cluster_proxy(store: &Arc<Store>, watches: &Watches, require_addon: bool) {
-    let configuration =
-        ConfigurationSink { store: Arc::clone(store), watches: watches.clone(), seen: false, ca: None };
+pub(crate) fn watch_cluster_proxy(
+    store: &Arc<Store>,
+    watches: &Watches,
+    require_addon: bool,
+    configured: Option<CaReference>,
+) {
+    let configuration = ConfigurationSink {
+        store: Arc::clone(store),
+        watches: watches.clone(),
+        seen: false,
+        configured,
+        followed: None,
+    };
     watches.watch(Watch::all("managedproxyconfigurations").named(CLUSTER_PROXY).optional(), configuration);
     if require_addon {
         let addons = AddonSink(Arc::clone(store));
@@ -55,32 +64,29 @@ struct ConfigurationSink {
     store: Arc<Store>,
     watches: Watches,
     seen: bool,
-    /// The Secret or ConfigMap with the trust anchors.
-    ca: Option<CaReference>,
+    /// The location of the trust anchors, if it is not the serving certificate in the namespace of the proxy.
+    configured: Option<CaReference>,
+    /// The namespace of the proxy, and the Secret or ConfigMap that is watched.
+    followed: Option<(Namespace, CaReference)>,
 }
 
 impl ConfigurationSink {
-    /// Watches the trust anchors in the namespace of the proxy.
+    /// Watches the trust anchors of the proxy in this namespace.
     fn follow(&mut self, namespace: Namespace) {
-        let ca = CaReference {
-            kind: CaKind::Secret,
-            namespace: namespace.clone(),
-            name: SERVING_CERT_SECRET.to_owned(),
-            key: SERVING_CERT_KEY.to_owned(),
-        };
-        if self.ca.as_ref() == Some(&ca) {
+        if self.followed.as_ref().is_some_and(|(followed, _)| *followed == namespace) {
             return;
         }
         self.leave();
-        self.store.set_configuration(Known::Present(namespace));
+        self.store.set_configuration(Known::Present(namespace.clone()));
+        let ca = self.configured.clone().unwrap_or_else(|| serving_certificate(&namespace));
         watch_ca(&self.store, &self.watches, &ca);
-        self.ca = Some(ca);
+        self.followed = Some((namespace, ca));
     }
 
     /// Stops watching the trust anchors.
     fn leave(&mut self) {
         self.store.watch_anchors(None);
-        if let Some(ca) = self.ca.take() {
+        if let Some((_, ca)) = self.followed.take() {
             self.store.report(&ca.subject(), None, Vec::new());
         }
     }

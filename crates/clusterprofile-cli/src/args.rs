@@ -16,6 +16,7 @@ use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 use hub_core::access::{self, USER_SERVER};
 use hub_core::endpoint::ServerTemplate;
 use hub_core::protected::{self, ProtectedNamespaces};
+use hub_core::trust::CaReference;
 use jiff::SignedDuration;
 
 /// The commands.
@@ -193,6 +194,11 @@ pub struct SetupArgs {
     #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER", value_name = "URL")]
     pub access_provider_server: Option<ServerTemplate>,
 
+    /// The server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY; by default the
+    /// serving certificate of cluster-proxy's user server
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_CA", value_name = "REFERENCE")]
+    pub access_provider_ca: Option<CaReference>,
+
     /// Expect access providers only for clusters that have the ManagedClusterAddOn cluster-proxy
     #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
     pub cluster_proxy_require_addon: bool,
@@ -214,6 +220,7 @@ impl Default for SetupArgs {
             cluster_proxy_service: USER_SERVER.0.to_owned(),
             cluster_proxy_port: USER_SERVER.1,
             access_provider_server: None,
+            access_provider_ca: None,
             cluster_proxy_require_addon: true,
             protected_namespaces: ProtectedNamespaces::default(),
             compute_bound: false,

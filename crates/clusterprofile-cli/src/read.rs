@@ -16,9 +16,7 @@ use hub_api::names::{
 };
 use hub_api::secret::Secret;
 use hub_api::workloads::Deployment;
-use hub_core::access::{
-    AccessIndex, AccessSource, CLUSTER_PROXY, Known, SERVING_CERT_KEY, SERVING_CERT_SECRET,
-};
+use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_certificate};
 use hub_core::consumer_access::{AccessKind, permissions_name};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
@@ -30,10 +28,10 @@ use hub_core::explain::observed::{
 use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
-use hub_core::trust::{TrustBundle, TrustError};
+use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace as NamespaceObject, Secret as SecretObject};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{DeserializeGuard, GroupVersionKind};
@@ -137,6 +135,7 @@ impl<'a> Reading<'a> {
                 service: setup.cluster_proxy_service.clone(),
                 port: setup.cluster_proxy_port,
                 require_addon: setup.cluster_proxy_require_addon,
+                ca: setup.access_provider_ca.clone(),
             },
         };
         let access = AccessIndex::new(&setup.access_provider_name, source, true);
@@ -296,15 +295,12 @@ impl<'a> Reading<'a> {
             Got::Refused => return Ok(()),
         };
         hub.access.set_configuration(Known::Present(namespace.clone()));
-        let secrets: Api<k8s_openapi::api::core::v1::Secret> =
-            Api::namespaced(self.client(), namespace.as_str());
+        let ca = hub.access.configured_ca().cloned().unwrap_or_else(|| serving_certificate(&namespace));
         let place = hub.access.place();
-        let reading = match get(&secrets, SERVING_CERT_SECRET).await? {
-            Got::Found(secret) => {
-                let text = secret.data.as_ref().and_then(|data| data.get(SERVING_CERT_KEY));
-                let text = text.map(|text| text.0.as_slice());
-                hub.access.set_served(place, text.unwrap_or_default());
-                text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem)
+        let reading = match self.certificates(&ca).await? {
+            Got::Found(text) => {
+                hub.access.set_served(place, &text);
+                TrustBundle::from_pem(&text)
             }
             Got::Absent => Err(TrustError::NoCertificate),
             Got::Refused => return Ok(()),
@@ -312,6 +308,22 @@ impl<'a> Reading<'a> {
         hub.knows_anchors = true;
         hub.access.set_anchors(place, reading);
         Ok(())
+    }
+
+    /// The text with the trust anchors; empty if its key is missing.
+    async fn certificates(&self, ca: &CaReference) -> Result<Got<Vec<u8>>, HubError> {
+        let (client, namespace, key) = (self.client(), ca.namespace.as_str(), &ca.key);
+        let text = match ca.kind {
+            CaKind::Secret => {
+                let found = get(&Api::<SecretObject>::namespaced(client, namespace), &ca.name).await?;
+                found.map(|secret| secret.data.and_then(|mut data| data.remove(key)).map(|text| text.0))
+            }
+            CaKind::ConfigMap => {
+                let found = get(&Api::<ConfigMap>::namespaced(client, namespace), &ca.name).await?;
+                found.map(|map| map.data.and_then(|mut data| data.remove(key)).map(String::into_bytes))
+            }
+        };
+        Ok(text.map(Option::unwrap_or_default))
     }
 
     async fn profiles(&self, hub: &mut Observed) -> Result<(), HubError> {

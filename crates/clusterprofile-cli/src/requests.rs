@@ -103,6 +103,16 @@ pub(crate) enum Got<T> {
     Refused,
 }
 
+impl<T> Got<T> {
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Got<U> {
+        match self {
+            Self::Found(found) => Got::Found(map(found)),
+            Self::Absent => Got::Absent,
+            Self::Refused => Got::Refused,
+        }
+    }
+}
+
 /// Gets an object.
 pub(crate) async fn get<K>(api: &Api<K>, name: &str) -> Result<Got<K>, HubError>
 where

@@ -23,7 +23,7 @@ use crate::endpoint::{self, ServerTemplate};
 use crate::fleet::{self, Endpoint, Fleet};
 use crate::note::{Note, Reason};
 use crate::profile::{ObservedProfile, Share, StatusShare};
-use crate::trust::{TrustAnchor, TrustBundle, TrustError};
+use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
 pub use self::contest::{Probe, USER_SERVER};
 
@@ -40,8 +40,16 @@ pub const CLUSTER_PROXY: &str = "cluster-proxy";
 /// The name of the Secret with the serving certificate of cluster-proxy's user server.
 pub const SERVING_CERT_SECRET: &str = "cluster-proxy-user-serving-cert";
 
-/// The key of that certificate.
-pub const SERVING_CERT_KEY: &str = "tls.crt";
+/// The serving certificate of cluster-proxy's user server, in the namespace of the proxy.
+#[must_use]
+pub fn serving_certificate(namespace: &Namespace) -> CaReference {
+    CaReference {
+        kind: CaKind::Secret,
+        namespace: namespace.clone(),
+        name: SERVING_CERT_SECRET.to_owned(),
+        key: "tls.crt".to_owned(),
+    }
+}
 
 /// What is known about an object that a decision depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,6 +74,8 @@ pub enum AccessSource {
         port: u16,
         /// Whether only clusters with the addon get the entry.
         require_addon: bool,
+        /// The location of the trust anchors, if it is not the user server's serving certificate.
+        ca: Option<CaReference>,
     },
     /// A proxy that the administrator configures.
     Static(ServerTemplate),
@@ -348,6 +358,15 @@ impl AccessIndex {
         &self.provider
     }
 
+    /// The location of cluster-proxy's trust anchors, if the administrator has configured it.
+    #[must_use]
+    pub fn configured_ca(&self) -> Option<&CaReference> {
+        match &self.source {
+            AccessSource::ClusterProxy { ca, .. } => ca.as_ref(),
+            AccessSource::Static(_) => None,
+        }
+    }
+
     /// The server of a cluster, if the administrator has configured it.
     #[must_use]
     pub fn static_server(&self, cluster: &ClusterName) -> Option<String> {
@@ -470,7 +489,7 @@ impl AccessIndex {
         };
         let server = match &self.source {
             AccessSource::Static(template) => template.server(&cluster),
-            AccessSource::ClusterProxy { service, port, require_addon } => {
+            AccessSource::ClusterProxy { service, port, require_addon, .. } => {
                 let namespace = match &self.configuration {
                     Known::Present(namespace) => namespace,
                     Known::Absent => return Offer::Withdraw(Withheld::NoConfiguration),

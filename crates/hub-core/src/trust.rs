@@ -5,6 +5,8 @@
 //! certificates are published, or a self-signed certificate, which is its own anchor. Input without any is an error and
 //! never an empty bundle, because with an empty one clients use the system's roots.
 
+mod ca_reference;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use jiff::Timestamp;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer as _;
+
+pub use self::ca_reference::{CaKind, CaReference, InvalidCaReference};
 
 /// Limit of the PEM text of a published bundle, in bytes. An exec plugin receives it in one environment variable, in
 /// base64, and the kernel limits a variable to 131072 bytes (`MAX_ARG_STRLEN`,

@@ -175,6 +175,7 @@ fn build(setup: Setup, gates: Gates, means: Means, declared: &[Consumer]) -> Pro
             service: "cluster-proxy-addon-user".to_owned(),
             port: 9092,
             require_addon: true,
+            ca: None,
         },
         overlap: OVERLAP,
     };

@@ -9,9 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use access_provisioner::{
-    CaReference, DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings,
-};
+use access_provisioner::{DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings};
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
@@ -22,6 +20,7 @@ use hub_core::fleet::BoundSource;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::{self, ProtectedNamespaces};
+use hub_core::trust::CaReference;
 use hub_runtime::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
 
@@ -269,8 +268,8 @@ pub struct AccessArgs {
     )]
     pub access_provider_server: Option<ServerTemplate>,
 
-    /// With the source static: the server's CA certificates, as secret/NAMESPACE/NAME/KEY or
-    /// configmap/NAMESPACE/NAME/KEY
+    /// The server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY; by default the
+    /// serving certificate of cluster-proxy's user server, whose Secret also contains its private key
     #[arg(
         long,
         env = "HUB_ADDONS_ACCESS_PROVIDER_CA",
@@ -367,6 +366,7 @@ impl AccessArgs {
                 service: self.cluster_proxy_service.clone(),
                 port: self.cluster_proxy_port,
                 require_addon: self.cluster_proxy_require_addon,
+                ca: self.access_provider_ca.clone(),
             },
         };
         ProvisionerSettings {

@@ -49,7 +49,7 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
 
 #[tokio::test]
 async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 54] = [
+    let cases: [(&[&str], &str); 55] = [
         (&["replica=3"], "'replica' not allowed"),
         (&["featureGate.clusterProfile=true"], "write featureGates'"),
         (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
@@ -101,6 +101,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level already"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (&["accessProvider.source=static"], "accessProvider.source=static needs accessProvider.static."),
+        (&["accessProvider.clusterProxy.ca.name=front"], "clusterProxy.ca needs both namespace and name"),
         (
             &[
                 "featureGates.clusterProfileDirectAccessProvider=true",

@@ -128,12 +128,12 @@ fn ocms(key: &ProfileKey, namespace: &str, certificates: &str) -> AccessProvider
     entry(DEFAULT_PROVIDER, &key.cluster, url, certificates)
 }
 
-/// The entry of cluster-proxy's own controller with the namespace and the certificates of an entry, if that namespace
-/// is one where cluster-proxy is installed.
-fn resembling(key: &ProfileKey, present: &AccessProvider) -> Option<AccessProvider> {
+/// The entry of cluster-proxy's own controller with the certificates of an entry, if that leads to one of these
+/// namespaces.
+fn resembling(key: &ProfileKey, present: &AccessProvider, namespaces: &[&str]) -> Option<AccessProvider> {
     let certificates = &present.cluster.as_ref()?.certificate_authority_data.as_ref()?.0;
     let certificates = std::str::from_utf8(certificates).ok()?;
-    let mut entries = NAMESPACES.iter().map(|namespace| ocms(key, namespace, certificates));
+    let mut entries = namespaces.iter().map(|namespace| ocms(key, namespace, certificates));
     entries.find(|entry| entry == present)
 }
 
@@ -155,8 +155,8 @@ impl AccessIndex {
     /// Whether a profile has the entry that cluster-proxy's own controller publishes; `None` if that is unknown, or if
     /// ours is the same or has another name.
     ///
-    /// With the source [`AccessSource::Static`], its serving Secret is not read. Its entry may then contain any
-    /// certificates, but must lead to its Service in a namespace of OCM. A tenant who can write the status of profiles
+    /// Where its serving certificate is not read, its entry may contain any certificates, but must lead to its Service in
+    /// its namespace; with the source [`AccessSource::Static`], in one where OCM installs it. A tenant who can write the status of profiles
     /// can publish such an entry in the own namespace, but no other: the admission policy prevents both.
     #[must_use]
     pub fn is_ocms(&self, key: &ProfileKey, observed: &ObservedProfile) -> Option<bool> {
@@ -166,12 +166,19 @@ impl AccessIndex {
         // Of several entries of the name, consumers use the last one.
         let present = observed.lone_access_provider(DEFAULT_PROVIDER);
         let theirs = match &self.source {
-            AccessSource::ClusterProxy { .. } => {
+            AccessSource::ClusterProxy { ca, .. } => {
                 let Known::Present(namespace) = &self.configuration else { return None };
-                let served = self.contest.served.as_ref().filter(|_| self.anchors.readable)?;
-                Some(ocms(key, namespace.as_str(), &served.text))
+                let namespace = namespace.as_str();
+                if ca.is_some() {
+                    present.as_ref().and_then(|present| resembling(key, present, &[namespace]))
+                } else {
+                    let served = self.contest.served.as_ref().filter(|_| self.anchors.readable)?;
+                    Some(ocms(key, namespace, &served.text))
+                }
             }
-            AccessSource::Static(_) => present.as_ref().and_then(|present| resembling(key, present)),
+            AccessSource::Static(_) => {
+                present.as_ref().and_then(|present| resembling(key, present, &NAMESPACES))
+            }
         };
         let Some(theirs) = theirs else { return Some(false) };
         if matches!(self.offer(key, observed), Offer::Publish(ours) if *ours == theirs) {

@@ -42,7 +42,8 @@ fn key(name: &str) -> ProfileKey {
 }
 
 fn cluster_proxy(require_addon: bool) -> AccessIndex {
-    let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon };
+    let source =
+        AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon, ca: None };
     AccessIndex::new(NAME, source, true)
 }
 

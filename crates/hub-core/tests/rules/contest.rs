@@ -75,7 +75,7 @@ impl Hub {
     /// A hub whose profiles have these entries; c3 does not have the addon. `port` is that of our entry.
     fn new(served: &str, entry: impl Fn(&str) -> Value, port: u16, is_ocm_on: bool) -> Self {
         let service = "cluster-proxy-addon-user".to_owned();
-        let source = AccessSource::ClusterProxy { service, port, require_addon: true };
+        let source = AccessSource::ClusterProxy { service, port, require_addon: true, ca: None };
         let mut index = AccessIndex::new(NAME, source, true);
         index.set_configuration(Known::Present("proxy".into()));
         index.set_addon(&"c1".into(), true);
@@ -309,6 +309,23 @@ fn whether_it_works_is_known_only_where_its_entry_is() {
     // With a self-signed certificate, both publish the same.
     let lone = Hub::new(ROOT, |_| Value::Null, 9092, true);
     assert_eq!(lone.index.is_ocms(&key("c1"), &observed("c1", &ocms("c1", ROOT))), None);
+}
+
+#[test]
+fn where_the_serving_certificate_is_not_read_the_entry_of_ocms_controller_is_recognized_by_its_server() {
+    let source = AccessSource::ClusterProxy {
+        service: "cluster-proxy-addon-user".to_owned(),
+        port: 9092,
+        require_addon: false,
+        ca: Some("configmap/proxy/front/ca.crt".parse().unwrap()),
+    };
+    let mut index = AccessIndex::new(NAME, source, true);
+    index.set_configuration(Known::Present("own-proxy".into()));
+    index.set_anchors(index.place(), TrustBundle::from_pem(ROOT.as_bytes()));
+    let is_ocms =
+        |namespace| index.is_ocms(&key("c1"), &observed("c1", &ocms_in(namespace, "c1", &chain(LEAF))));
+    assert_eq!(is_ocms("own-proxy"), Some(true));
+    assert_eq!(is_ocms("team"), Some(false), "anybody can publish that");
 }
 
 /// With the source `static`, the provisioner does not read cluster-proxy's configuration and certificate.

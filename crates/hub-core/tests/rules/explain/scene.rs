@@ -129,9 +129,19 @@ pub fn fleet_in_order() -> Fleet {
     fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
 }
 
+/// Cluster-proxy with the trust anchors of its serving certificate, or those at this reference.
+fn cluster_proxy(ca: Option<&str>) -> AccessIndex {
+    let source = AccessSource::ClusterProxy {
+        service: "front".to_owned(),
+        port: 9092,
+        require_addon: true,
+        ca: ca.map(|reference| reference.parse().unwrap()),
+    };
+    AccessIndex::new("open-cluster-management", source, true)
+}
+
 pub fn access(ca: &str) -> AccessIndex {
-    let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true };
-    let mut access = AccessIndex::new("open-cluster-management", source, true);
+    let mut access = cluster_proxy(None);
     access.set_configuration(Known::Present("proxy".into()));
     let anchors = TrustBundle::from_published(ca.as_bytes()).unwrap();
     access.set_anchors(access.place(), Ok(anchors));
@@ -142,8 +152,12 @@ pub fn access(ca: &str) -> AccessIndex {
 
 /// What decides access providers, without one of its parts.
 pub fn access_without(addon: bool, configuration: Known<Namespace>) -> AccessIndex {
-    let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true };
-    let mut access = AccessIndex::new("open-cluster-management", source, true);
+    access_by(None, addon, configuration)
+}
+
+/// The same with the trust anchors at a reference.
+pub fn access_by(ca: Option<&str>, addon: bool, configuration: Known<Namespace>) -> AccessIndex {
+    let mut access = cluster_proxy(ca);
     access.set_configuration(configuration);
     access.set_addon(&"c1".into(), addon);
     access.addons_listed();

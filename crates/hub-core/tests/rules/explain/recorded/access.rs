@@ -30,7 +30,8 @@ fn no_anchors(hub: &mut Observed) {
 }
 
 fn addons_unread(hub: &mut Observed) {
-    let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true };
+    let source =
+        AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true, ca: None };
     hub.access = AccessIndex::new("open-cluster-management", source, true);
     hub.access.set_configuration(home());
 }
