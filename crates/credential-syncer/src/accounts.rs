@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::AccountKey;
-use hub_core::credential::account::Account;
+use hub_core::credential::account::{Account, Scope};
 use hub_core::credential::report::{Report, conditions, report};
 use hub_core::note::{Note, Reason, Subject};
 use hub_runtime::queue::Outcome;
@@ -65,9 +65,11 @@ impl ConditionWriter {
         let subject = Subject::Account(key.clone());
         let Some(look) = self.look(key) else {
             self.troubles.lock().remove(key);
+            self.store.tally.set_scope(key, true);
             self.store.reporter.forget(&subject);
             return Outcome::Done;
         };
+        self.store.tally.set_scope(key, look.account.scope != Scope::EveryGrantedNamespace);
         let state = look.account.state.as_ref();
         let wanted = state
             .ok()

@@ -1,6 +1,6 @@
 //! Counts copies and the reasons why others are missing, and finds the earliest expiry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hub_api::names::{AccountKey, Namespace, SecretKey};
 use hub_api::text::Text;
@@ -22,6 +22,10 @@ struct Counted {
     places: Places<CountedPlace>,
     /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
+    /// The number of copies of each account.
+    copies: HashMap<AccountKey, usize>,
+    /// The accounts with several copies that name no namespaces.
+    unscoped: HashSet<AccountKey>,
 }
 
 #[derive(Default, PartialEq, Eq)]
@@ -54,6 +58,18 @@ impl Tally {
         }
     }
 
+    /// Records whether an account names the namespaces that receive its token, or is gone.
+    pub(crate) fn set_scope(&self, account: &AccountKey, names_namespaces: bool) {
+        let mut counted = self.counted.lock();
+        let is_unscoped = !names_namespaces && counted.copies.get(account).is_some_and(|copies| *copies > 1);
+        if is_unscoped {
+            counted.unscoped.insert(account.clone());
+        } else {
+            counted.unscoped.remove(account);
+        }
+        self.metrics.credentials_unscoped(counted.unscoped.len());
+    }
+
     /// Records the states of the copies with one name in a namespace; returns the accounts whose state has changed.
     pub(crate) fn set(
         &self,
@@ -69,11 +85,13 @@ impl Tally {
             counted.keep(place, now);
             return Vec::new();
         }
-        for (_, state) in &before.states {
+        for (account, state) in &before.states {
             self.metrics.credential(state.as_str(), -1);
+            counted.count_copy(account, *state, false);
         }
-        for (_, state) in &now.states {
+        for (account, state) in &now.states {
             self.metrics.credential(state.as_str(), 1);
+            counted.count_copy(account, *state, true);
         }
         counted.count(before.expires, now.expires);
         self.metrics.next_token_expiry(counted.expiries.keys().next().copied());
@@ -89,6 +107,17 @@ impl Tally {
 }
 
 impl Counted {
+    fn count_copy(&mut self, account: &AccountKey, state: State, is_new: bool) {
+        if state != State::Synced {
+            return;
+        }
+        let copies = self.copies.entry(account.clone()).or_default();
+        *copies = if is_new { *copies + 1 } else { copies.saturating_sub(1) };
+        if *copies == 0 {
+            self.copies.remove(account);
+        }
+    }
+
     fn keep(&mut self, place: &SecretKey, now: CountedPlace) {
         if now != CountedPlace::default() {
             self.places.change(place, |known| {
@@ -168,6 +197,25 @@ mod tests {
         assert_eq!(set(&[("c", State::Synced), ("e", State::NameTaken)]), ["d", "e"]);
         assert_eq!(set(&[("c", State::NoToken)]), ["c", "e", "c"]);
         assert_eq!(set(&[]), ["c"]);
+    }
+
+    #[test]
+    fn a_token_counts_as_unscoped_while_several_namespaces_receive_it_and_its_account_names_none() {
+        let tally = tally();
+        let synced = [(account("c"), State::Synced)];
+        for (namespace, states, named, unscoped) in [
+            ("blues", &synced[..], false, 0),
+            ("reds", &synced, false, 1),
+            ("reds", &synced, true, 0),
+            ("reds", &synced, false, 1),
+            ("blues", &[], false, 0),
+            ("reds", &[], false, 0),
+        ] {
+            tally.set(&place(namespace), states, None);
+            tally.set_scope(&account("c"), named);
+            assert_shown(&tally, &format!("credentials_unscoped {unscoped}"));
+        }
+        assert!(tally.counted.lock().copies.is_empty());
     }
 
     #[test]

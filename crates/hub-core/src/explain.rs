@@ -292,6 +292,13 @@ impl Findings {
         }
     }
 
+    /// What is neither in order nor a problem, if it was asked for.
+    fn info(&mut self, is_asked: bool, finding: impl FnOnce() -> Finding) {
+        if self.all || is_asked {
+            self.list.push(finding());
+        }
+    }
+
     /// Adds a finding with any mark.
     fn add(&mut self, finding: Finding) {
         self.worst = self.worst.max(finding.mark);

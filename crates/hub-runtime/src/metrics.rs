@@ -43,6 +43,7 @@ pub struct Metrics {
     access_providers: Family<Labels<2>, Gauge>,
     trust_anchor_expiry: Gauge,
     credentials: Family<Labels<1>, Gauge>,
+    credentials_unscoped: Gauge,
     credential_sync_seconds: Histogram,
     token_expiry: Arc<Mutex<Option<Timestamp>>>,
     token_expiry_seconds: Family<Labels<0>, Gauge>,
@@ -72,6 +73,7 @@ impl Metrics {
             access_providers: Family::default(),
             trust_anchor_expiry: Gauge::default(),
             credentials: Family::default(),
+            credentials_unscoped: Gauge::default(),
             credential_sync_seconds: Histogram::new(WRITE_SECONDS),
             token_expiry: Arc::default(),
             token_expiry_seconds: Family::default(),
@@ -154,6 +156,11 @@ impl Metrics {
             "credentials",
             "Copies of tokens, by state: synced, or the reason why not",
             self.credentials.clone(),
+        );
+        registry.register(
+            "credentials_unscoped",
+            "Tokens that more than one namespace receives although their account names no namespaces",
+            self.credentials_unscoped.clone(),
         );
         registry.register(
             "credential_sync_seconds",
@@ -292,6 +299,11 @@ impl Metrics {
     /// Counts a copy that has entered or left a state.
     pub fn credential(&self, state: &'static str, difference: i64) {
         self.credentials.get_or_create(&[("state", state)]).inc_by(difference);
+    }
+
+    /// Sets how many tokens more than one namespace receives although their account names no namespaces.
+    pub fn credentials_unscoped(&self, accounts: usize) {
+        self.credentials_unscoped.set(i64::try_from(accounts).unwrap_or(i64::MAX));
     }
 
     /// Observes how long copying a token took.

@@ -262,6 +262,14 @@ async fn notes_warn_of_problems_on_the_hub() {
     assert!(install(&hub, &[PROXY]).await.contains(theirs));
     world::delete(&hub.ocm, &off).await;
 
+    // Tokens reach every granted namespace, of which there are now two.
+    let mandatory = "set credentials.requireSyncNamespaces=true";
+    assert!(!install(&hub, &[PROXY]).await.contains(mandatory));
+    let (second, binding) = (ocm::namespace("second"), ocm::bound("second", "s"));
+    world::create(&hub.ocm, [second, binding]).await;
+    assert!(install(&hub, &[PROXY]).await.contains(mandatory));
+    assert!(!install(&hub, &[PROXY, "credentials.requireSyncNamespaces=true"]).await.contains(mandatory));
+
     // Access providers lead to cluster-proxy's user server, which its chart does not install by default.
     let of_proxy = |name: &str| deployment("default", name, "--leader-elect");
     let (manager, server) = ("cluster-proxy-addon-manager", "cluster-proxy-addon-user");

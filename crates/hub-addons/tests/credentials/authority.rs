@@ -82,6 +82,7 @@ async fn a_token_goes_to_every_namespace_that_its_cluster_is_granted_to(flavour:
     for namespace in ["every", "every-a", "every-b"] {
         copied(&scene.ocm, namespace, &token).await;
     }
+    scene.shared.addons.measures_at_least("hub_addons_credentials_unscoped", 1.0).await;
     // Every account of every cluster, with its own name.
     let other = crate::support::credentials::token("every-1", "other");
     other.create(&scene.ocm).await.unwrap();

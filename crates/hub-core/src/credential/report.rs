@@ -101,6 +101,15 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     reason.map(|reason| Report { reason, message: sentences.join(". "), missing_in })
 }
 
+/// The namespaces that are meant to receive the token of an account.
+#[must_use]
+pub fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> BTreeSet<Namespace> {
+    let granted = grant::namespaces_of(fleet, &key.cluster).into_iter();
+    let receives =
+        |namespace: &&Namespace| state(index, fleet, namespace, key).is_some_and(State::is_offered);
+    granted.filter(receives).cloned().collect()
+}
+
 /// The state of an account's copy in a namespace, if it has one there.
 fn state(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace, key: &AccountKey) -> Option<State> {
     let place = SecretKey { namespace: namespace.clone(), name: key.copy_name().into() };
@@ -137,7 +146,7 @@ fn quoted(entry: &str) -> String {
     format!("{shown:?}{more}")
 }
 
-fn listed(namespaces: &[&Namespace]) -> String {
+pub(crate) fn listed(namespaces: &[&Namespace]) -> String {
     let named: Vec<_> = namespaces.iter().take(NAMED).map(|namespace| namespace.as_str()).collect();
     match namespaces.len().checked_sub(NAMED) {
         Some(more) if more > 0 => format!("{} and {more} more", named.join(", ")),

@@ -57,6 +57,20 @@ pub enum State {
 }
 
 impl State {
+    /// Whether the namespace is meant to receive the token: the account opts in to it, and it is granted the cluster.
+    #[must_use]
+    pub fn is_offered(self) -> bool {
+        let withheld = [
+            Self::DeleteRefused,
+            Self::NotAsked,
+            Self::OutOfScope,
+            Self::NotGranted,
+            Self::ProtectedNamespace,
+            Self::GrantUnknown,
+        ];
+        !withheld.contains(&self)
+    }
+
     /// Every state.
     pub const ALL: [Self; 23] = [
         Self::Synced,

@@ -53,6 +53,8 @@ pub enum Code {
     Withheld(Withheld),
     /// The account opts in to copies in the namespace.
     AccountAsks,
+    /// The namespaces that receive the token of the account.
+    TokenRecipients,
     /// No account of the cluster opts in to copies in the namespace.
     NoAccount,
     /// An account of a consumer exists although its namespace is not granted the cluster.
@@ -116,6 +118,7 @@ impl Code {
             Self::AccessOutdated,
             Self::TrustAnchorExpired,
             Self::AccountAsks,
+            Self::TokenRecipients,
             Self::NoAccount,
             Self::AccountNotWithdrawn,
             Self::CredentialNotWithdrawn,
@@ -162,6 +165,7 @@ impl Code {
             Self::TrustAnchorExpired => "TrustAnchorExpired",
             Self::Withheld(why) => withheld_code(*why),
             Self::AccountAsks => "AccountAsks",
+            Self::TokenRecipients => "TokenRecipients",
             Self::NoAccount => "NoAccount",
             Self::AccountNotWithdrawn => "AccountNotWithdrawn",
             Self::CredentialNotWithdrawn => "CredentialNotWithdrawn",
@@ -240,6 +244,7 @@ impl fmt::Display for Code {
             Self::TrustAnchorExpired => "a published trust anchor has expired",
             Self::Withheld(why) => withheld_text(*why),
             Self::AccountAsks => "the account asks for copies of its token in the namespace",
+            Self::TokenRecipients => "the namespaces that receive the token of the account",
             Self::NoAccount => "no ManagedServiceAccount of the cluster asks for copies in the namespace",
             Self::AccountNotWithdrawn => {
                 "the account of a consumer exists, although its namespace is not granted the cluster: its deletion is \

@@ -8,8 +8,9 @@ use jiff::Timestamp;
 
 use super::observed::{Leading, Observed, SYNCER};
 use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
-use crate::credential::account::{Account, CONDITION_SYNCED};
+use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
 use crate::credential::plan::{CopyAction, CopyPlan, plan};
+use crate::credential::report;
 use crate::credential::state::State;
 use crate::grant::{self, Grant};
 
@@ -93,6 +94,29 @@ impl Pair<'_> {
         }
     }
 
+    /// The namespaces that receive the token: without an annotation, every one that is granted the cluster.
+    fn recipients(&self, account: &AccountKey, object: Object) -> Finding {
+        let index = &self.hub.credentials;
+        let recipients = report::recipients(index, &self.hub.fleet, account);
+        let listed = match &recipients.iter().collect::<Vec<_>>()[..] {
+            [] => "no namespace".to_owned(),
+            namespaces => report::listed(namespaces),
+        };
+        let is_named = index.account(account).is_some_and(|it| matches!(it.scope, Scope::Only { .. }));
+        let annotation = labels::SYNC_TO_NAMESPACES;
+        let value = if is_named { listed } else { format!("not set: {listed}") };
+        let finding = self
+            .account_finding(Step::Account, Mark::Info, Code::TokenRecipients, object, &account.account)
+            .field(format!("metadata.annotations[{annotation}]"), value);
+        if is_named || recipients.len() < 2 {
+            return finding;
+        }
+        let (cluster, name, namespace) = (&account.cluster, &account.account, &self.key.namespace);
+        finding.fix(format!(
+            "kubectl annotate managedserviceaccount {name} --namespace {cluster} {annotation}={namespace}"
+        ))
+    }
+
     fn no_account(&self) -> Finding {
         let cluster = &self.key.cluster;
         let name = self.account.map_or("*", AccountName::as_str);
@@ -160,6 +184,7 @@ impl Pair<'_> {
                 self.account_finding(Step::Account, Mark::Ok, Code::AccountAsks, object(), name)
                     .field(format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), labels::TRUE)
             });
+            findings.info(self.account.is_some(), || self.recipients(account, object()));
         };
         let reported = |findings: &mut Findings| {
             let expiry = hub.credentials.expiry(account);

@@ -9,10 +9,12 @@ use hub_core::explain::{Mark, Question, Step, explain};
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
-use super::scene::{EXPIRED, RSA, Scene, access_without, expired_token, home, lease, one, readers, work};
+use super::scene::{
+    EXPIRED, RSA, Scene, access_by, access_without, expired_token, home, lease, one, readers, work,
+};
 use crate::support::consumer_access::object_of;
 use crate::support::credential::{observe, place, stranger};
-use crate::support::{NOON, condition, deleting, unreadable};
+use crate::support::{NOON, binding, condition, deleting, unreadable};
 
 /// A hub, the first step that fails there, its code, and a part of the command that fixes it.
 type Case = (Scene, Step, &'static str, &'static str);
@@ -141,6 +143,16 @@ fn a_profile_that_does_not_lead_to_its_cluster_is_explained() {
             Step::AccessProvider,
             "NoTrustAnchor",
             "--set userServer.enabled=true",
+        ),
+        (
+            Scene::in_order().profile(&provider).observing(|hub| {
+                hub.access = access_by(Some("configmap/proxy/front/ca.crt"), true, home());
+                let place = hub.access.place();
+                hub.access.set_anchors(place, Err(TrustError::NoCertificate));
+            }),
+            Step::AccessProvider,
+            "NoTrustAnchor",
+            "kubectl describe configmap --namespace proxy front",
         ),
         (
             Scene { ca: EXPIRED, ..Scene::in_order() },
@@ -311,4 +323,24 @@ fn a_set_selects_nothing_only_where_all_clusters_and_sets_are_known() {
         let selects_nothing = explanation.findings.iter().any(|it| it.code.as_str() == "NothingSelected");
         assert_eq!(selects_nothing, clusters && sets, "clusters: {clusters}, sets: {sets}");
     }
+}
+
+#[test]
+fn the_namespaces_that_receive_the_token_of_an_account_are_listed_whether_or_not_it_names_them() {
+    let annotation = "authentication.open-cluster-management.io/sync-to-namespaces";
+    let named = json!({ "metadata": { "annotations": { annotation: "team" } } });
+    let scene = || Scene::in_order().and(binding("ops", "prod"));
+    for (scene, value, fix) in [
+        (scene(), "not set: ops, team", Some(format!("{annotation}=team"))),
+        (scene().with("ManagedServiceAccount", &named), "team", None),
+        (Scene::in_order(), "not set: team", None),
+    ] {
+        let question = Question { account: Some("kueue".into()), ..one("team", "c1") };
+        let findings = explain(&scene.observed(), &question).findings;
+        let shown = findings.iter().find(|it| it.code.as_str() == "TokenRecipients").unwrap();
+        assert_eq!((shown.value.as_str(), shown.fix.is_some()), (value, fix.is_some()), "{shown:#?}");
+        assert!(fix.is_none_or(|fix| shown.fix.as_ref().unwrap().ends_with(&fix)), "{shown:#?}");
+    }
+    let shown = Scene::in_order().explained().findings;
+    assert!(shown.iter().all(|it| it.code.as_str() != "TokenRecipients"), "nobody asked for it");
 }
