@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use crate::support::proxy::Authority;
 use crate::support::shared::caught_up;
 use crate::support::shown::{profile, profiles, sees};
 use crate::support::world::{self, events, told};
-use crate::support::{Addons, Hub, SOON, USER, rights};
+use crate::support::{Addons, Hub, SOON, USER, rights, user};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{Api, DynamicObject, ListParams};
+use kube::config::Kubeconfig;
 use local_hub::ocm::{self, ManagedCluster};
 use local_hub::{LocalHub, eventually};
 
@@ -65,6 +69,26 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
     alone.stop().await;
     caught_up(&hub.ocm, "there-again").await;
     candidate.stop().await;
+}
+
+#[tokio::test]
+async fn an_api_server_with_a_certificate_of_another_authority_receives_no_request() {
+    let hub = Hub::start(bare(), rights::projector()).await;
+    let mut config = Kubeconfig::read_from(hub.kubeconfig_for(USER).unwrap()).unwrap();
+    for cluster in config.clusters.iter_mut().filter_map(|it| it.cluster.as_mut()) {
+        cluster.certificate_authority = None;
+        cluster.certificate_authority_data = Some(STANDARD.encode(Authority::new("another").pem()));
+    }
+    let path = hub.directory().join("another-authority.kubeconfig");
+    std::fs::write(&path, serde_json::to_string(&config).unwrap()).unwrap();
+    let mark = hub.audit().mark().await.unwrap();
+    let addons = Addons::launch_with(&hub, "hub-addons", &path, &[PROJECTOR, "--leader-elect=false"]).await;
+    addons.measures_at_least(&watch_errors("managedclusters", "unavailable"), 2.0).await;
+    assert!(addons.log().contains("invalid peer certificate: UnknownIssuer"), "{}", addons.log());
+    assert_eq!(addons.probe("/readyz").await.0, 503);
+    // No request, and so no credential either.
+    let requests = hub.audit().since(&mark).await.unwrap().of_user(user());
+    assert_eq!(requests.count(|_| true), 0, "{requests}");
 }
 
 #[tokio::test]
