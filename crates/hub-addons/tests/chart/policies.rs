@@ -392,7 +392,8 @@ async fn the_syncer_is_held_to_its_own_kind_of_secret() {
 #[tokio::test]
 async fn credential_rights_are_held_to_two_roles_and_one_subject() {
     let policies = ["profiles", "profiles-rolebindings", "profiles-clusterroles", "access-providers"];
-    let hub = installed(lists(Flavour::Map), &[], &policies).await;
+    let values = ["policies.clusterManagers.users={ocm}"];
+    let hub = installed(lists(Flavour::Map), &values, &policies).await;
     let (copies, tokens) = (format!("{RELEASE}-credentials-copies"), format!("{RELEASE}-credentials-tokens"));
     let labelled = |object: Object| {
         object
@@ -527,6 +528,31 @@ async fn no_other_user_creates_or_changes_a_synced_credential() {
             ("credentials", Patch(mine.clone(), json!({ "data": { "token": "Yg==" } })), None),
         ])
         .collect(),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn no_other_user_takes_the_name_of_the_permission_for_copies_or_changes_it() {
+    let hub = installed(lists(Flavour::Map), &[], &["copies-permission"]).await;
+    let copies = format!("{RELEASE}-credentials-copies");
+    let ours = role_binding("default", &copies)
+        .label("app.kubernetes.io/managed-by", "hub-addons")
+        .label("app.kubernetes.io/component", "credential-rights");
+    let creator = hub.client_like(&user("profiles"), MASTERS).await.unwrap();
+    ours.create(&creator).await.unwrap();
+    let reserved = Some("only credential rights may create and change RoleBindings with the name");
+    let unlabelled = Patch(ours.clone(), json!({ "metadata": { "labels": null } }));
+    judged(
+        &hub,
+        vec![
+            ("eve", Create(role_binding("kube-public", &copies)), reserved),
+            ("eve", unlabelled.clone(), reserved),
+            ("eve", Patch(ours.clone(), json!({ "subjects": null })), reserved),
+            ("eve", Create(role_binding("default", "another")), None),
+            ("eve", Delete(ours), None),
+            (COLLECTOR, unlabelled, None),
+        ],
     )
     .await;
 }

@@ -204,6 +204,10 @@ pub async fn in_force(hub: &Hub, policies: &[&str]) {
                 let label = "authentication.open-cluster-management.io/synced-from";
                 ("eve".to_owned(), Attempt::Create(opaque("default", "hers").label(label, "hers")))
             }
+            "copies-permission" => {
+                let copies = format!("{RELEASE}-credentials-copies");
+                ("eve".to_owned(), Attempt::Create(role_binding("default", &copies)))
+            }
             "credentials-secrets" => (user("credentials"), Attempt::Create(opaque("default", "hers"))),
             "credentials-accounts" => {
                 (user("credentials"), Attempt::Create(ocm::managed_service_account("default", "hers")))
