@@ -41,7 +41,7 @@ impl Controller for ConsumerAccess {
     }
 
     fn needs(&self) -> &'static [FleetKind] {
-        &[FleetKind::Grants, FleetKind::Clusters]
+        &[FleetKind::Grants, FleetKind::Clusters, FleetKind::HubId]
     }
 
     fn watch(&self, watches: &Watches) {

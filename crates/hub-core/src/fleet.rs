@@ -109,12 +109,23 @@ impl ObservedCluster {
         }
     }
 
+    fn has_claim(&self, name: &str, value: &str) -> bool {
+        let claims = self.state.iter().flat_map(|state| &state.claims);
+        claims.into_iter().any(|(claim, it)| claim == name && it == value)
+    }
+
     /// The exclusive set that the cluster's label names, if any.
     #[must_use]
     pub fn exclusive_set(&self) -> Option<&str> {
         self.labels.get(labels::EXCLUSIVE_CLUSTER_SET).map(String::as_str).filter(|set| !set.is_empty())
     }
 }
+
+/// The name of the ManagedCluster that is the hub itself, by convention of Open Cluster Management.
+const LOCAL_CLUSTER: &str = "local-cluster";
+
+/// The claim with the ID of a cluster: the uid of its namespace kube-system.
+const CLUSTER_ID: &str = "id.k8s.io";
 
 /// The fields of a ManagedClusterSet that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,6 +240,7 @@ pub enum Touched {
 #[derive(Debug, Default)]
 pub struct Fleet {
     bound_source: BoundSource,
+    hub_id: Option<String>,
     clusters: BTreeMap<ClusterName, ObservedCluster>,
     sets: BTreeMap<ClusterSetName, ObservedClusterSet>,
     bindings: BTreeMap<Namespace, BTreeMap<ClusterSetName, ObservedBinding>>,
@@ -246,6 +258,27 @@ impl Fleet {
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {
         self.bound_source
+    }
+
+    /// Records the ID of the hub: the uid of its namespace kube-system.
+    pub fn set_hub_id(&mut self, id: Option<String>) -> Touched {
+        if self.hub_id == id {
+            return Touched::Nothing;
+        }
+        self.hub_id = id;
+        Touched::Namespaces(self.bindings.keys().cloned().collect())
+    }
+
+    /// Whether a managed cluster is the hub itself: it has the name that Open Cluster Management gives it, the label by
+    /// which Advanced Cluster Management knows one with another name, or the ID of the hub
+    /// ([KEP-2149](https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/2149-clusterid)).
+    #[must_use]
+    pub fn is_hub(&self, name: &ClusterName) -> bool {
+        let is_it = |cluster: &ObservedCluster| {
+            let is_labelled = cluster.labels.get(labels::LOCAL_CLUSTER).is_some_and(|it| it == labels::TRUE);
+            is_labelled || self.hub_id.as_deref().is_some_and(|id| cluster.has_claim(CLUSTER_ID, id))
+        };
+        name.as_str() == LOCAL_CLUSTER || self.cluster(name).is_some_and(is_it)
     }
 
     /// The cluster of that name.

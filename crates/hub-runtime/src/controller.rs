@@ -18,6 +18,8 @@ pub enum FleetKind {
     Clusters,
     /// ManagedClusterSet and ManagedClusterSetBinding, which grants depend on.
     Grants,
+    /// The namespace kube-system, whose uid shows which managed cluster is the hub itself.
+    HubId,
 }
 
 /// A controller of the process. [`Process`](crate::process::Process) calls these methods in this order, each one for

@@ -12,6 +12,8 @@ use hub_api::names::{ClusterName, ClusterSetName, Namespace};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
 use hub_core::note::{Note, Subject};
 use hub_core::project;
+use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
+use kube::core::PartialObjectMeta;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::controller::{Controller, FleetKind};
@@ -50,6 +52,7 @@ impl FleetCache {
     pub(crate) fn watch(&self, controllers: &[Arc<dyn Controller>]) {
         let needs = |kind| controllers.iter().any(|controller| controller.needs().contains(&kind));
         let (grants, clusters) = (needs(FleetKind::Grants), needs(FleetKind::Clusters));
+        let hub_id = needs(FleetKind::HubId);
         if self.inner.controllers.set(controllers.iter().map(Arc::downgrade).collect()).is_err() {
             return;
         }
@@ -60,6 +63,9 @@ impl FleetCache {
         }
         if clusters {
             watches.watch(Watch::all("managedclusters"), Clusters(self.clone()));
+        }
+        if hub_id {
+            watches.watch_metadata(Watch::all("namespaces").named("kube-system"), HubId(self.clone()));
         }
     }
 
@@ -111,6 +117,19 @@ impl Sink<ManagedCluster> for Clusters {
         let name = ClusterName::new(key.name.clone());
         self.0.forget(&Subject::Cluster(name.clone()));
         self.0.change(|fleet| fleet.delete_cluster(&name));
+    }
+}
+
+struct HubId(FleetCache);
+
+impl Sink<PartialObjectMeta<NamespaceObject>> for HubId {
+    fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<NamespaceObject>, Unreadable>) {
+        let id = object.map_or_else(|unreadable| unreadable.metadata.uid, |object| object.metadata.uid);
+        self.0.change(|fleet| fleet.set_hub_id(id));
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.0.change(|fleet| fleet.set_hub_id(None));
     }
 }
 

@@ -146,7 +146,7 @@ pub fn selector(variant: u8) -> Value {
 #[must_use]
 pub fn server(crds: impl IntoIterator<Item = Value>) -> Server {
     let mut server = Server::new(crds);
-    let fixed = CLUSTERS.iter().chain(&PROXIES).chain(&[HOME]).chain(&NAMESPACES);
+    let fixed = CLUSTERS.iter().chain(&PROXIES).chain(&[HOME, "kube-system"]).chain(&NAMESPACES);
     for name in fixed {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         server.handle(&Request::new("POST", "/api/v1/namespaces").with(&object));

@@ -390,16 +390,20 @@ pub(crate) async fn is_missed(
 
 /// An account as consumer access creates it.
 fn our_account(name: &str, edit: impl FnOnce(&mut Value)) -> Object {
+    our_account_on("default", name, edit)
+}
+
+fn our_account_on(cluster: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Object {
     let mut body = json!({
         "metadata": {
-            "name": name, "namespace": "default", "labels": marks(),
+            "name": name, "namespace": cluster, "labels": marks(),
             "annotations": { ocm::SYNC_NAMESPACES_ANNOTATION: "team" },
         },
         "spec": { "rotation": { "enabled": true, "validity": "8640h0m0s" } },
     });
     body["metadata"]["labels"][ocm::SYNC_LABEL] = json!("true");
     edit(&mut body);
-    account("default", name).field("metadata", body["metadata"].take()).field("spec", body["spec"].take())
+    account(cluster, name).field("metadata", body["metadata"].take()).field("spec", body["spec"].take())
 }
 
 pub(crate) fn marks() -> Value {
@@ -431,11 +435,15 @@ pub(crate) fn owner() -> Value {
 
 /// Permissions as consumer access creates them.
 fn our_work(edit: impl FnOnce(&mut Value)) -> Object {
+    our_work_on("default", edit)
+}
+
+fn our_work_on(cluster: &str, edit: impl FnOnce(&mut Value)) -> Object {
     let manifests =
         [binding("ClusterRoleBinding", None, "view"), binding("RoleBinding", Some("jobs"), "edit")];
     let mut body = json!({
         "metadata": {
-            "name": "hub-addons-consumer-app", "namespace": "default", "labels": marks(),
+            "name": "hub-addons-consumer-app", "namespace": cluster, "labels": marks(),
             "ownerReferences": [owner()],
         },
         "spec": { "workload": { "manifests": manifests } },
@@ -443,7 +451,7 @@ fn our_work(edit: impl FnOnce(&mut Value)) -> Object {
     edit(&mut body);
     let name = body["metadata"]["name"].as_str().unwrap().to_owned();
     let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
-    Object::new(gvk, "manifestworks", Some("default"), &name)
+    Object::new(gvk, "manifestworks", Some(cluster), &name)
         .field("metadata", body["metadata"].take())
         .field("spec", body["spec"].take())
 }
@@ -522,6 +530,34 @@ async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces(
     refused(&hub, &user(COMPONENT), cases, ACCOUNTS).await;
     let rotates = json!({ "spec": { "rotation": { "enabled": false } } });
     allowed(&hub, &user(COMPONENT), vec![Patch(ours.clone(), rotates), Delete(ours), Delete(retired)]).await;
+}
+
+#[tokio::test]
+async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_name_is() {
+    use Attempt::Create;
+    let hub = hub().await;
+    let system = get(&hub.ocm, &ocm::namespace("kube-system")).await.unwrap();
+    let cluster = |name: &str| ManagedCluster::named(name).in_set("s");
+    for (name, cluster) in [
+        ("local-cluster", cluster("local-cluster")),
+        ("labelled", cluster("labelled").label("local-cluster", "true")),
+        ("claiming", cluster("claiming").claim("id.k8s.io", system["metadata"]["uid"].as_str().unwrap())),
+        ("another", cluster("another").claim("id.k8s.io", "another")),
+    ] {
+        world::ensure_namespace(&hub.ocm, name).await;
+        cluster.create(&hub.ocm).await.unwrap();
+    }
+    install(&hub, &DECLARED).await;
+    for cluster in ["local-cluster", "labelled", "claiming"] {
+        for (object, policy) in
+            [(our_account_on(cluster, "app", |_| {}), ACCOUNTS), (our_work_on(cluster, |_| {}), WORKS)]
+        {
+            refused(&hub, &user(COMPONENT), vec![(Create(object), "the hub itself")], policy).await;
+        }
+    }
+    let objects =
+        vec![Create(our_account_on("another", "app", |_| {})), Create(our_work_on("another", |_| {}))];
+    allowed(&hub, &user(COMPONENT), objects).await;
 }
 
 #[tokio::test]

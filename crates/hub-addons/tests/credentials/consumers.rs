@@ -237,6 +237,14 @@ async fn the_hub_itself_is_excluded_until_it_is_included() {
     addons.measures("hub_addons_findings{reason=\"LocalClusterExcluded\"}", 0.0).await;
     ocm::bound(TEAM, "s").create(&hub.ocm).await.unwrap();
     addons.measures("hub_addons_findings{reason=\"LocalClusterExcluded\"}", 1.0).await;
+    // Without the label, its ID is that of the hub.
+    let system = get(&hub.ocm, &ocm::namespace("kube-system")).await.unwrap();
+    let id = system["metadata"]["uid"].as_str().unwrap();
+    itself.label("local-cluster", "false").claim("id.k8s.io", id).update(&hub.ocm).await.unwrap();
+    cluster(&hub.ocm, "c2", "s").await;
+    equipped(&hub.ocm, "c2").await;
+    assert_eq!(get(&hub.ocm, &account("hub")).await, None);
+    addons.measures("hub_addons_findings{reason=\"LocalClusterExcluded\"}", 1.0).await;
     addons.stop().await;
 
     let declared = consumers(&declared());

@@ -136,6 +136,7 @@ pub fn consumer_access(accounts: &[&str]) -> Vec<PolicyRule> {
             &["managedclusters", "managedclustersets", "managedclustersetbindings"],
             &["list", "watch"],
         ),
+        named(rule("", &["namespaces"], &["list", "watch"]), "kube-system"),
         rule(ACCOUNT, &["managedserviceaccounts"], &["create", "delete", "list", "patch", "watch"]),
         rule(WORK, &["manifestworks"], &["create"]),
         PolicyRule {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use hub_api::labels::{self, MANAGED_BY};
-use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 
 use super::declaration::{BoundClusterRole, Consumer, Consumers};
 use super::kind::AccessKind;
 use crate::credential::account::can_have_copies;
-use crate::fleet::{Fleet, ObservedCluster};
+use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::protected::ProtectedNamespaces;
 
@@ -22,9 +22,6 @@ pub const INSTALLATION: &str = "hub-addons/installation";
 
 /// Where the addon managed-serviceaccount runs by default, and with it the accounts.
 pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
-
-/// The name of the ManagedCluster that is the hub itself, by convention of Open Cluster Management.
-const LOCAL_CLUSTER: &str = "local-cluster";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
@@ -47,15 +44,6 @@ pub struct AccessSettings {
     pub withdraws: bool,
 }
 
-/// Whether a managed cluster is the hub itself: it has the name that Open Cluster Management gives it, or the label by
-/// which Advanced Cluster Management knows one with another name.
-fn is_local_cluster(fleet: &Fleet, cluster: &ClusterName) -> bool {
-    let is_labelled = |cluster: &ObservedCluster| {
-        cluster.labels.get(labels::LOCAL_CLUSTER).is_some_and(|value| value == labels::TRUE)
-    };
-    cluster.as_str() == LOCAL_CLUSTER || fleet.cluster(cluster).is_some_and(is_labelled)
-}
-
 impl AccessSettings {
     /// The labels of every object of ours.
     #[must_use]
@@ -67,7 +55,7 @@ impl AccessSettings {
     /// namespace and not the hub itself.
     #[must_use]
     pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        if self.withdraws || (!self.includes_local_cluster && is_local_cluster(fleet, &key.cluster)) {
+        if self.withdraws || (!self.includes_local_cluster && fleet.is_hub(&key.cluster)) {
             return Grant::Refused;
         }
         self.declared_grant(fleet, key)
@@ -76,8 +64,7 @@ impl AccessSettings {
     /// Whether an account does not exist for the only reason that its cluster is the hub itself.
     #[must_use]
     pub fn excludes_local_cluster(&self, fleet: &Fleet, key: &AccountKey) -> bool {
-        let is_excluded =
-            !self.withdraws && !self.includes_local_cluster && is_local_cluster(fleet, &key.cluster);
+        let is_excluded = !self.withdraws && !self.includes_local_cluster && fleet.is_hub(&key.cluster);
         is_excluded && self.declared_grant(fleet, key) == Grant::Granted
     }
 

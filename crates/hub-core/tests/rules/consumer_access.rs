@@ -10,7 +10,7 @@ use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessSettings, Consumers, FoundObject, InvalidConsumers, ObservedObject,
 };
 use hub_core::explain::observed::AccountPermission;
-use hub_core::fleet::Fleet;
+use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::grant::Grant;
 use hub_core::note::Reason;
 use proptest::prelude::*;
@@ -183,6 +183,17 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
         assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{name} {label:?}");
         let plan = World::default().plan_of(&included, &fleet, &key);
         assert!(matches!(plan.action, AccessAction::Create(..)) && plan.notes.is_empty(), "{plan:?}");
+    }
+    // Whatever its name and its labels are, it has the ID of the hub.
+    let (mut fleet, key) = of("renamed", None);
+    let claim = json!({ "status": { "clusterClaims": [{ "name": "id.k8s.io", "value": "the-hub" }] } });
+    let claiming = serde_json::from_value(with(member("renamed", "prod"), &claim)).unwrap();
+    fleet.apply_cluster("renamed".into(), ObservedCluster::read(&claiming));
+    for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
+        let touched = fleet.set_hub_id(id.map(str::to_owned));
+        assert_eq!(touched == Touched::Nothing, id.is_none(), "a new ID concerns every decision");
+        let plan = World::default().plan_of(&settings(), &fleet, &key);
+        assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{id:?}");
     }
     // What it has, it loses; where it is not granted, nothing is said.
     let (granted, key) = of("renamed", Some("true"));
