@@ -146,6 +146,17 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     assert!(ended.stdout.contains("you are not allowed to read it"), "{ended:?}");
     let ended = run(&viewer, &["list", "viewed"]).await;
     assert!(ended.stdout.lines().nth(1).unwrap().contains(application.account()), "{ended:?}");
+    let mut watch = viewer.start(&["clusterprofile", "list", "viewed", "--watch"]).await.unwrap();
+    watch.line("what is there", SOON, |line| line.contains("two")).await.unwrap();
+
+    // Nothing is permitted that is not shown. Who may list objects may also get them, as the printed commands do.
+    let role: Value = serde_saphyr::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let resources =
+        role["rules"].as_array().unwrap().iter().flat_map(|rule| rule["resources"].as_array().unwrap());
+    let requests = hub.audit().since(&mark).await.unwrap().of_user("consumer");
+    let unused: Vec<_> =
+        resources.filter(|it| requests.count(|request| request.resource == **it) == 0).collect();
+    assert!(unused.is_empty(), "{unused:?}");
 }
 
 #[tokio::test]
