@@ -10,11 +10,11 @@ use local_hub::field::install_crds_in;
 use local_hub::{ADMIN, LocalHub, Mark, Requests, TimedOut, try_eventually};
 
 use crate::controllers::{Controllers, Group, Settings, of_controllers};
-use crate::counts::{Counts, by_verb};
+use crate::counts::{Counter, Counts, by_verb};
 use crate::error::BenchError;
 use crate::etcd::Etcd;
 use crate::fleet::Fleet;
-use crate::limit::{ALL_WORKERS, Limit};
+use crate::limit::{ALL_WORKERS, Bound, Limit};
 use crate::measurement::{Measurement, cpu_since};
 use crate::model::Part;
 use crate::neighbour::Neighbour;
@@ -152,7 +152,7 @@ impl Bench {
         let measurement = Measurement {
             scenario: scenario.to_owned(),
             counts: Counts::of(&requests).with_changes(&requests, changes - start.changes),
-            limit,
+            limit: self.with_reports_and_permissions(limit),
             requests: by_verb(&requests),
             traffic: self.relay.traffic().since(start.traffic),
             connections: self.relay.take_most_connections(),
@@ -169,6 +169,18 @@ impl Bench {
             say(&format!("{scenario}: {line}"));
         }
         Ok(measurement)
+    }
+
+    /// Adds what an account writes whose cluster no namespace is granted, some seconds after a start, and what the syncer's
+    /// permissions take: a RoleBinding in each bound namespace, and a rule for the names of tokens.
+    fn with_reports_and_permissions(&self, limit: Limit) -> Limit {
+        let Size { ungranted, accounts, namespaces, .. } = self.options.size;
+        let reports = ungranted * accounts;
+        let permissions = if self.options.controllers.are_granted() { namespaces + 3 } else { 0 };
+        if reports + permissions == 0 || matches!(limit.of(Counter::OtherWrites), Bound::AtMost(_)) {
+            return limit;
+        }
+        limit.at_most(Counter::OtherWrites, reports + permissions)
     }
 
     /// Waits until the hub shows its fleet, and until the controllers are idle, without a measurement.

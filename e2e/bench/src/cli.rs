@@ -38,6 +38,10 @@ pub struct Cli {
     #[arg(long, default_value_t = 1, value_parser = at_least::<1>)]
     accounts: usize,
 
+    /// Further clusters that no namespace is granted, with the same accounts
+    #[arg(long, default_value_t = 0)]
+    ungranted: usize,
+
     /// C: claims per cluster
     #[arg(long, default_value_t = 4)]
     claims: usize,
@@ -53,6 +57,10 @@ pub struct Cli {
     /// Run the credential syncer in a process of its own, as the chart does
     #[arg(long, conflicts_with = "run")]
     split: bool,
+
+    /// Give the credential syncer its permissions by namespace, as the chart does
+    #[arg(long, conflicts_with = "run")]
+    granted: bool,
 
     /// Run this command instead of hub-addons; can be repeated
     ///
@@ -112,7 +120,7 @@ impl Cli {
                 Some(program) => std::path::absolute(program)?,
                 None => std::env::current_exe()?.with_file_name("hub-addons"),
             };
-            Controllers::Own { program, split: self.split }
+            Controllers::Own { program, split: self.split, granted: self.granted }
         } else {
             Controllers::Given(self.run.clone())
         };
@@ -121,6 +129,7 @@ impl Cli {
                 clusters: self.clusters,
                 namespaces: self.namespaces,
                 accounts: self.accounts,
+                ungranted: self.ungranted,
                 claims: self.claims,
             },
             controllers,

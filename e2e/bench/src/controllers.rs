@@ -41,6 +41,8 @@ pub enum Controllers {
         program: PathBuf,
         /// Whether the syncer has a process of its own.
         split: bool,
+        /// Whether the syncer has its permissions by namespace.
+        granted: bool,
     },
     /// Any other programs, one command for each.
     Given(Vec<String>),
@@ -62,6 +64,11 @@ impl Default for Settings {
 }
 
 impl Controllers {
+    /// Whether the syncer has its permissions by namespace.
+    pub fn are_granted(&self) -> bool {
+        matches!(self, Self::Own { granted: true, .. })
+    }
+
     /// Whether these are the controllers of this project, whose settings can change.
     pub fn are_own(&self) -> bool {
         matches!(self, Self::Own { .. })
@@ -69,17 +76,25 @@ impl Controllers {
 
     /// The commands, with `{kubeconfig}` in place of the path.
     pub fn commands(&self, settings: Settings) -> Vec<String> {
-        let Self::Own { program, split } = self else {
+        let Self::Own { program, split, granted } = self else {
             let Self::Given(commands) = self else { return Vec::new() };
             return commands.clone();
         };
         let command = |profiles: bool, syncer: bool| {
-            format!(
+            let common = format!(
                 "{} run --kubeconfig={{kubeconfig}} --metrics-bind-address=0 --health-probe-bind-address=0 \
                  --log-level=warn --ca-overlap={} --feature-gates=ClusterProfile={profiles},\
                  ClusterProfileAccessProvider={profiles},ClusterProfileCredSyncer={syncer}",
                 program.display(),
                 settings.overlap,
+            );
+            if !granted {
+                return common;
+            }
+            let account = NAMES[usize::from(*split)];
+            format!(
+                "{common},ClusterProfileCredRights={profiles} --credential-secret-access=granted \
+                 --credential-rights-subject={HOME}/{account}"
             )
         };
         match (split, settings.syncer) {
@@ -197,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_settings_of_a_scenario_become_flags_of_our_own_programs_only() {
-        let own = |split| Controllers::Own { program: "hub-addons".into(), split };
+        let own = |split| Controllers::Own { program: "hub-addons".into(), split, granted: false };
         let whole = own(false).commands(Settings::default());
         assert_eq!(whole.len(), 1);
         assert!(whole[0].starts_with("hub-addons run --kubeconfig={kubeconfig}"), "{whole:?}");
@@ -207,6 +222,11 @@ mod tests {
         assert!(split.iter().all(|command| command.contains("--ca-overlap=1s")), "{split:?}");
         let off = own(true).commands(Settings { syncer: false, ..Settings::default() });
         assert!(off.len() == 1 && off[0].ends_with("ClusterProfileCredSyncer=false"), "{off:?}");
+        let granted = Controllers::Own { program: "hub-addons".into(), split: true, granted: true };
+        let granted = granted.commands(Settings::default());
+        assert!(granted[0].contains("ClusterProfileCredRights=true"), "{granted:?}");
+        assert!(granted[1].contains("ClusterProfileCredRights=false"), "{granted:?}");
+        assert!(granted.iter().all(|it| it.ends_with("-subject=bench/controllers-1")), "{granted:?}");
         let given = Controllers::Given(vec!["peer --kubeconfig {kubeconfig}".to_owned()]);
         assert_eq!(given.commands(Settings::default()), ["peer --kubeconfig {kubeconfig}"]);
     }

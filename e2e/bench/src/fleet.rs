@@ -51,6 +51,8 @@ impl Fleet {
         let mut fleet = Self { model, size, client, authority, changes: 0 };
         let client = fleet.client.clone();
         ocm::create_all(&client, [PROXY, SENTINEL, OTHER].map(ocm::namespace)).await?;
+        // Those of the chart, which credential rights bind, and fill.
+        ocm::create_all(&client, ["hub-addons-copies", "hub-addons-tokens"].map(cluster_role)).await?;
         ocm::create_all(&client, [SET, OTHER, SENTINEL].map(ocm::cluster_set)).await?;
         serving(&fleet.authority.chain()?).create(&client).await?;
         proxy_configuration().create(&client).await?;
@@ -60,6 +62,9 @@ impl Fleet {
             say(&format!("creating the fleet: {} of {} clusters", number * REPORT, size.clusters));
             fleet.create_clusters(names).await?;
         }
+        let ungranted: Vec<String> =
+            (0..size.ungranted).map(|number| format!("ungranted-{number:04}")).collect();
+        fleet.create_clusters(&ungranted).await?;
         fleet.create_clusters(&[SENTINEL_CLUSTER.to_owned()]).await?;
         fleet.join(&[SENTINEL_CLUSTER.to_owned()], SENTINEL).await?;
         fleet.join(&names, SET).await?;
@@ -306,6 +311,11 @@ fn lease(cluster: &str) -> Object {
     let gvk = ("coordination.k8s.io", "v1", "Lease");
     Object::new(gvk, "leases", Some(cluster), "managed-cluster-lease")
         .field("spec", json!({ "leaseDurationSeconds": 60, "holderIdentity": "agent" }))
+}
+
+fn cluster_role(name: &str) -> Object {
+    Object::new(("rbac.authorization.k8s.io", "v1", "ClusterRole"), "clusterroles", None, name)
+        .field("rules", json!([]))
 }
 
 fn proxy_configuration() -> Object {

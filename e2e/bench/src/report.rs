@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn subject() -> Subject {
-        let size = Size { clusters: 2, namespaces: 5, accounts: 1, claims: 4 };
+        let size = Size { clusters: 2, namespaces: 5, accounts: 1, ungranted: 0, claims: 4 };
         Subject { size, commands: vec!["hub-addons run".to_owned()], machine: BTreeMap::new() }
     }
 

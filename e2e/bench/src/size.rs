@@ -11,6 +11,8 @@ pub struct Size {
     pub namespaces: usize,
     /// M: ManagedServiceAccounts per cluster whose token is copied.
     pub accounts: usize,
+    /// Clusters that no namespace is granted, with as many accounts.
+    pub ungranted: usize,
     /// C: claims per cluster.
     pub claims: usize,
 }
