@@ -5,7 +5,7 @@
 //! releases all of them. A key that has a new reason to be written gets the next probe. As long as few keys of a group
 //! fail, the others are written as if nothing had failed: the cause may concern these keys alone.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -40,8 +40,10 @@ const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
 
 /// The duration of a request from which it is slow: a request usually takes milliseconds.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
-/// How many requests of groups whose last failure was slow are in flight at a time.
-const SLOW_IN_FLIGHT: usize = 8;
+/// How many requests of groups whose last failure was slow are in flight at a time: of writes that can end a grant, and of
+/// the others.
+const SLOW_REVOCATIONS: usize = 64;
+const SLOW_OTHERS: usize = 8;
 
 /// How long writes must have failed before that is reported. A refusal is reported at once.
 pub(crate) const LASTING: Duration = Duration::from_secs(3);
@@ -68,8 +70,8 @@ impl Operation {
 /// The groups of failing writes of a controller.
 pub(crate) struct FailureGroups<K> {
     groups: BTreeMap<Operation, FailureGroup<K>>,
-    /// The requests in flight of groups whose last failure was slow.
-    slow: HashSet<K>,
+    /// The requests in flight of groups whose last failure was slow, and whether each can end a grant.
+    slow: HashMap<K, bool>,
     clock: u64,
 }
 
@@ -120,20 +122,23 @@ pub(crate) struct Parked {
 
 impl<K> Default for FailureGroups<K> {
     fn default() -> Self {
-        Self { groups: BTreeMap::new(), slow: HashSet::new(), clock: 0 }
+        Self { groups: BTreeMap::new(), slow: HashMap::new(), clock: 0 }
     }
 }
 
 impl<K: Clone + Eq + Hash> FailureGroups<K> {
     /// Parks a key unless its write may be sent now.
     pub(crate) fn admit(&mut self, key: &K, operation: &Operation, now: Instant) -> Option<Parked> {
+        let can_revoke = operation.can_revoke();
         let group = self.groups.get_mut(operation)?;
         let is_probe = group.probe.as_ref() == Some(key);
         let is_slow = group.last.took >= SLOW;
-        if (is_probe || group.failed < FEW) && (!is_slow || self.slow.len() < SLOW_IN_FLIGHT) {
+        let most = if can_revoke { SLOW_REVOCATIONS } else { SLOW_OTHERS };
+        let is_crowded = is_slow && self.slow.values().filter(|it| **it == can_revoke).count() >= most;
+        if (is_probe || group.failed < FEW) && !is_crowded {
             group.tried = now;
             if is_slow {
-                self.slow.insert(key.clone());
+                self.slow.insert(key.clone(), can_revoke);
             }
             return None;
         }
@@ -142,7 +147,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         if is_probe {
             group.probe = None;
         }
-        let next = now.max(group.tried + PROBE_PACE);
+        let next = if is_crowded { now + PROBE_PACE } else { now.max(group.tried + PROBE_PACE) };
         if group.probe.is_none() {
             group.next_probe = Some(group.next_probe.map_or(next, |due| due.min(next)));
         }
@@ -236,7 +241,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         if self.groups.is_empty() {
             return;
         }
-        let mut without_probe = Vec::new();
+        let (mut without_probe, mut clock) = (Vec::new(), self.clock);
         self.groups.retain(|operation, group| {
             let was_probe = group.probe.as_ref() == Some(key);
             if is_done {
@@ -244,12 +249,18 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
             }
             if was_probe {
                 group.probe = None;
+                // It has neither succeeded nor failed here, since it has another write now: the others may succeed.
+                if group.members.contains_key(key) {
+                    clock += 1;
+                    group.enter(key, (Line::Failed, clock));
+                }
             }
             if was_probe || (group.probe.is_none() && group.next_probe.is_none()) {
                 without_probe.push(operation.clone());
             }
             !group.members.is_empty()
         });
+        self.clock = clock;
         // It did not fail, so the next one need not wait longer than before.
         for operation in without_probe {
             self.plan_probe(&operation, PROBE_PACE, now);
@@ -323,6 +334,8 @@ impl<K: Clone + Eq + Hash> FailureGroup<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::error::Category;
 
@@ -511,9 +524,53 @@ mod tests {
         let admitted = namespaces.into_iter().filter(|namespace| {
             scene.groups.admit(&(*namespace, 1), &operation(namespace), scene.now).is_none()
         });
-        assert_eq!(admitted.count(), SLOW_IN_FLIGHT);
+        assert_eq!(admitted.count(), SLOW_OTHERS);
+        // The others wait for a moment, and not for no time at all.
+        let (mut probes, begin) = (0, scene.now);
+        while scene.now < begin + SECOND * 10 {
+            for probe in scene.groups.take_probes(scene.now) {
+                probes += 1;
+                assert!(scene.groups.admit(&probe, &operation(probe.0), scene.now).is_some());
+            }
+            scene.now = scene.groups.next_probe().unwrap();
+        }
+        assert!(probes <= namespaces.len() * 12, "{probes} in ten seconds");
         scene.groups.finished(&("a", 1), false, scene.now);
         assert!(scene.groups.admit(&("j", 1), &operation("j"), scene.now).is_none());
+    }
+
+    #[test]
+    fn writes_that_end_a_grant_do_not_wait_for_others_that_hang() {
+        let mut groups = FailureGroups::default();
+        let (now, hung) = (Instant::now(), WriteError { took: SECOND * 10, ..error(Category::Timeout) });
+        for verb in ["create", "delete"] {
+            for number in 0..100_u32 {
+                let namespace = Namespace::from(&*format!("n{number}"));
+                let operation = Operation { namespace, resource: "things", verb };
+                groups.failed(&(verb, number), &operation, &hung, now);
+                groups.finished(&(verb, number), false, now);
+                groups.admit(&(verb, number), &operation, now);
+            }
+        }
+        let in_flight = |revokes| groups.slow.values().filter(|it| **it == revokes).count();
+        assert_eq!((in_flight(false), in_flight(true)), (SLOW_OTHERS, SLOW_REVOCATIONS));
+    }
+
+    #[test]
+    fn a_probe_that_has_another_write_now_leaves_its_turn_to_the_next() {
+        let mut scene = Scene::new(Category::Denied);
+        (0..6).for_each(|number| {
+            scene.fails(("team", number));
+        });
+        let mut turns = HashSet::new();
+        for _ in 0..12 {
+            scene.now = scene.groups.next_probe().unwrap();
+            let probe = scene.groups.take_probes(scene.now)[0];
+            turns.insert(probe);
+            // It is deleted now, which is refused.
+            scene.groups.finished(&probe, false, scene.now);
+        }
+        assert_eq!(turns.len(), 6, "{turns:?}");
     }
 
     #[test]
