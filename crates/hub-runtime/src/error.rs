@@ -219,9 +219,16 @@ fn caused_by(status: &Status, reason: &str) -> bool {
 /// `ValidatingAdmissionPolicy 'NAME' with binding 'NAME' denied request` (plugin/policy/validating).
 fn is_denied(status: &Status) -> bool {
     let message = &status.message;
-    (400..500).contains(&status.code)
-        && ((message.contains("admission webhook ") && message.contains("denied the request"))
-            || (message.contains("ValidatingAdmissionPolicy ") && message.contains("denied request")))
+    let by_webhook = match status.code {
+        400..500 => message.contains("admission webhook "),
+        // A webhook that cannot be called is no denial.
+        500.. => message.starts_with("admission webhook "),
+        _ => false,
+    };
+    (by_webhook && message.contains("denied the request"))
+        || ((400..500).contains(&status.code)
+            && message.contains("ValidatingAdmissionPolicy ")
+            && message.contains("denied request"))
 }
 
 /// The `retryAfterSeconds` of the Status, if any.
@@ -328,6 +335,7 @@ mod tests {
             (403, "forbidden: the proxy has denied the request", Category::Forbidden),
             (403, "forbidden: ValidatingAdmissionPolicy 'p' cannot be read", Category::Forbidden),
             (403, "forbidden: a policy has denied request 7", Category::Forbidden),
+            (503, "admission webhook \"a.b.c\" denied the request: no", Category::Denied),
             (500, "failed calling webhook: admission webhook \"a\" denied the request", Category::Internal),
         ] {
             let error = answer(json!({"code": code, "reason": "r", "message": message, "status": "Failure"}));
