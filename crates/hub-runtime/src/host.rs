@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::report::{Clock, Publisher, Reporter};
 use crate::served::{self, ServedVersion};
 use crate::tasks::Tasks;
-use crate::watch::{self, Sink, Watch};
+use crate::watch::{self, Lists, Sink, Watch};
 use crate::write::Writer;
 
 /// The controller in Events.
@@ -39,6 +39,7 @@ pub struct Host {
     /// The version of ClusterProfile in use.
     pub served: ServedVersion,
     clock: Clock,
+    lists: Lists,
     tasks: Tasks,
     working: AtomicBool,
 }
@@ -74,6 +75,7 @@ impl Host {
             reporter,
             served,
             clock,
+            lists: Lists::default(),
             tasks,
             working: AtomicBool::new(false),
         }
@@ -160,7 +162,7 @@ impl Watches {
         let (span, resource) = (self.span(&watch), watch.resource());
         let (sync, metrics) = (self.expect(&watch), self.host.metrics.clone());
         let api = Api::<K>::all(self.host.client.clone());
-        let watching = watch::metadata(api, watch, sync, metrics, sink);
+        let watching = watch::metadata(api, watch, sync, metrics, self.host.lists.clone(), sink);
         self.host.spawn(resource, watching.instrument(span));
     }
 
@@ -217,7 +219,8 @@ impl Watches {
         S: Sink<K>,
     {
         let (span, sync) = (self.span(&watch), self.expect(&watch));
-        watch::objects(api, watch, sync, self.host.metrics.clone(), sink).instrument(span)
+        let (metrics, lists) = (self.host.metrics.clone(), self.host.lists.clone());
+        watch::objects(api, watch, sync, metrics, lists, sink).instrument(span)
     }
 
     fn expect<K: Resource>(&self, watch: &Watch<K>) -> SyncState {

@@ -24,6 +24,7 @@ mod page_size;
 mod tests;
 mod trouble;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::text::Text;
@@ -32,6 +33,7 @@ use kube::Api;
 use kube::core::{PartialObjectMeta, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::decode::{Metadata, Whole};
 use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
@@ -99,6 +101,26 @@ pub trait Sink<K>: Send + 'static {
     fn refused(&mut self) {}
     /// The API server does not serve the kind: its CRD is missing.
     fn not_served(&mut self) {}
+}
+
+/// Permits for lists, which all watches of a process share.
+#[derive(Debug, Clone)]
+pub struct Lists(Arc<Semaphore>);
+
+impl Default for Lists {
+    /// A few seconds' work of an API server at most: a process with a watch in each of hundreds of namespaces would be
+    /// throttled at its start, and others with it.
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(32)))
+    }
+}
+
+impl Lists {
+    /// Waits for a permit, which is returned when it is dropped.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.0.acquire().await.ok()
+    }
 }
 
 /// What to watch.
@@ -237,13 +259,19 @@ where
 
 /// Watches whole objects, in one namespace or in all, for as long as the task runs, without `managedFields` unless the
 /// watch [asks for them](Watch::with_managed_fields). Errors are counted, logged once and retried.
-pub async fn objects<K>(api: Api<K>, watch: Watch<K>, sync: SyncState, metrics: Metrics, sink: impl Sink<K>)
-where
+pub async fn objects<K>(
+    api: Api<K>,
+    watch: Watch<K>,
+    sync: SyncState,
+    metrics: Metrics,
+    lists: Lists,
+    sink: impl Sink<K>,
+) where
     K: Resource + DeserializeOwned + Send + 'static,
 {
     let decode = Whole { managed_fields: watch.managed_fields };
     let endpoint = watch.endpoint(api, Extent::Whole);
-    follower(endpoint, decode, sync, metrics, sink).follow::<K>().await;
+    follower(endpoint, decode, sync, metrics, lists, sink).follow::<K>().await;
 }
 
 /// Watches the metadata of objects only, for as long as the task runs: other fields are not requested. `managedFields`
@@ -253,12 +281,13 @@ pub async fn metadata<K>(
     watch: Watch<K>,
     sync: SyncState,
     metrics: Metrics,
+    lists: Lists,
     sink: impl Sink<PartialObjectMeta<K>>,
 ) where
     K: Resource + Send + 'static,
 {
     let endpoint = watch.endpoint(api, Extent::Metadata);
-    follower(endpoint, Metadata, sync, metrics, sink).follow::<PartialObjectMeta<K>>().await;
+    follower(endpoint, Metadata, sync, metrics, lists, sink).follow::<PartialObjectMeta<K>>().await;
 }
 
 fn follower<S, D>(
@@ -266,8 +295,9 @@ fn follower<S, D>(
     decode: D,
     sync: SyncState,
     metrics: Metrics,
+    lists: Lists,
     sink: S,
 ) -> Follower<S, D> {
     let trouble = Trouble::new(sync.resource(), metrics);
-    Follower { endpoint, decode, history: History::new(sink), trouble, sync, failing: None }
+    Follower { endpoint, decode, history: History::new(sink), trouble, sync, lists, failing: None }
 }

@@ -28,7 +28,7 @@ use super::endpoint::{EventType, RawEvent, WatchEndpoint};
 use super::error::{Malformed, WatchError};
 use super::history::History;
 use super::trouble::{STEADY, Trouble};
-use super::{Sink, WATCH_DURATION};
+use super::{Lists, Sink, WATCH_DURATION};
 use crate::error::Category;
 use crate::health::SyncState;
 
@@ -71,6 +71,7 @@ pub(super) struct Follower<S, D> {
     pub(super) history: History<S>,
     pub(super) trouble: Trouble,
     pub(super) sync: SyncState,
+    pub(super) lists: Lists,
     /// Since when requests fail.
     pub(super) failing: Option<Instant>,
 }
@@ -142,6 +143,8 @@ impl<S, D> Follower<S, D> {
         S: Sink<K>,
         D: Decode<K>,
     {
+        let lists = self.lists.clone();
+        let _permit = lists.permit().await;
         let Self { endpoint, decode, history, .. } = self;
         history.begin_list();
         let mut token = None;

@@ -135,8 +135,14 @@ impl World {
             }
         });
         let client = Client::new(service, "default");
-        let watch =
-            objects(Api::all(client), Watch::all("configmaps"), sync, metrics.clone(), Arc::clone(&log));
+        let watch = objects(
+            Api::all(client),
+            Watch::all("configmaps"),
+            sync,
+            metrics.clone(),
+            Lists::default(),
+            Arc::clone(&log),
+        );
         let watch = tokio::spawn(watch);
         is_done.changed().await.unwrap();
         watch.abort();
@@ -186,7 +192,14 @@ async fn requests<F: Future<Output = ()> + Send + 'static>(
 async fn every_request_of_a_watch_selects_the_same_objects() {
     let requests = requests(|client, sync| {
         let watch = Watch::<ConfigMap>::all("configmaps").named("one").labelled("a=b").paged(7);
-        objects(Api::all(client), watch, sync, Metrics::new("test"), Arc::<Mutex<Vec<String>>>::default())
+        objects(
+            Api::all(client),
+            watch,
+            sync,
+            Metrics::new("test"),
+            Lists::default(),
+            Arc::<Mutex<Vec<String>>>::default(),
+        )
     })
     .await;
     assert_eq!(requests.len(), 2, "{requests:?}");
@@ -207,7 +220,14 @@ async fn a_watch_of_metadata_requests_nothing_else() {
         fn delete(&mut self, _: &ObjectKey) {}
     }
     let requests = requests(|client, sync| {
-        metadata(Api::all(client), Watch::all("configmaps"), sync, Metrics::new("test"), Metadata)
+        metadata(
+            Api::all(client),
+            Watch::all("configmaps"),
+            sync,
+            Metrics::new("test"),
+            Lists::default(),
+            Metadata,
+        )
     })
     .await;
     assert_eq!(requests.len(), 2, "{requests:?}");
@@ -491,4 +511,56 @@ async fn a_watch_that_is_refused_after_every_list_is_not_retried_hot() {
     let world = World::of((0..6).flat_map(|_| [list(10, &[]), expired()])).await;
     let waits = world.waits();
     assert!(waits[9] >= Duration::from_secs(3), "{waits:?}");
+}
+
+/// Counts lists.
+struct Listed(Arc<Mutex<usize>>);
+
+impl Sink<ConfigMap> for Listed {
+    fn apply(&mut self, _: &ObjectKey, _: Result<ConfigMap, Unreadable>) {}
+
+    fn delete(&mut self, _: &ObjectKey) {}
+
+    fn listed(&mut self, _: &str) {
+        *self.0.lock() += 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
+    let (now, most, listed) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let (at_once, peak) = (Arc::clone(&now), Arc::clone(&most));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_list = !request.uri().query().unwrap_or_default().contains("watch=");
+        let (at_once, peak) = (Arc::clone(&at_once), Arc::clone(&peak));
+        async move {
+            if !is_list {
+                return respond(lasting(Vec::new()));
+            }
+            {
+                let mut now = at_once.lock();
+                *now += 1;
+                let mut peak = peak.lock();
+                *peak = (*peak).max(*now);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            *at_once.lock() -= 1;
+            respond(list(5, &[]))
+        }
+    });
+    let client = Client::new(service, "default");
+    let (lists, health, metrics) = (Lists::default(), Health::default(), Metrics::new("test"));
+    let watches: Vec<_> = (0..500)
+        .map(|_| {
+            let sync = health.expect_sync(("controller", "configmaps"), Need::Late, &metrics);
+            let sink = Listed(Arc::clone(&listed));
+            let api = Api::all(client.clone());
+            tokio::spawn(objects(api, Watch::all("configmaps"), sync, metrics.clone(), lists.clone(), sink))
+        })
+        .collect();
+    while *listed.lock() < watches.len() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!((*most.lock(), *now.lock()), (32, 0));
+    watches.iter().for_each(tokio::task::JoinHandle::abort);
 }
