@@ -10,7 +10,7 @@ use hub_core::rights::{BindingAction, TokensAction, plan_tokens};
 use hub_core::version::Version;
 use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
-use hub_runtime::write::{Request, delete_exactly};
+use hub_runtime::write::{Request, delete_by_uid};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -105,7 +105,7 @@ impl PermissionWriter {
                 Ok(Outcome::Done)
             }
             BindingAction::Delete(version) => {
-                self.delete(namespace, version).await?;
+                self.delete(namespace, &version).await?;
                 self.store.work.written(&key, BINDINGS, "delete");
                 Ok(Outcome::Done)
             }
@@ -153,10 +153,10 @@ impl PermissionWriter {
         Ok(())
     }
 
-    async fn delete(&self, namespace: &Namespace, version: Version) -> Result<(), WriteError> {
+    async fn delete(&self, namespace: &Namespace, version: &Version) -> Result<(), WriteError> {
         let role = &self.store.settings.copies_role;
         let name = format!("{namespace}/{role}");
-        let params = delete_exactly(&version);
+        let params = delete_by_uid(&version.uid);
         let request = Request { verb: "delete", resource: BINDINGS, name: &name };
         self.store.host.writer.send(request, self.api(namespace).delete(role, &params)).await?;
         info!(binding = name, "deleted");

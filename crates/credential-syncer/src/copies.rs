@@ -13,9 +13,9 @@ use hub_core::rights::GRACE;
 use hub_core::version::Version;
 use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
-use hub_runtime::write::{Request, delete_exactly};
+use hub_runtime::write::{Request, delete_by_uid, delete_exactly};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -175,8 +175,7 @@ impl CopyWriter {
                 (!has_ended).then_some(held)
             }
             CopyAction::DeleteOurs(uid) => {
-                let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
-                let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                let params = delete_by_uid(&uid);
                 match self.send("delete", place, api.delete(name, &params)).await {
                     Ok((response, has_ended)) => {
                         info!(copy = %place, "deleted");

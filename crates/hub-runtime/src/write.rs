@@ -99,6 +99,13 @@ pub fn delete_exactly(version: &Version) -> DeleteParams {
     })
 }
 
+/// Preconditions that delete only this object, whatever it contains by now: whoever changes it all the time does not delay
+/// this.
+#[must_use]
+pub fn delete_by_uid(uid: &str) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -310,14 +310,15 @@ fn others(role: &Value) -> Value {
 
 /// Whether a write names the version that it is for. For the deletion of a Secret the uid is enough: the syncer deletes
 /// a Secret that it created when the grant ends, whatever state the Secret is in, and without its label no watch shows
-/// its version.
+/// its version. So it is for RoleBindings, which the controller replaces whatever a tenant makes of them.
 fn names_a_version(request: &Request) -> bool {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let names = |value: &Value| value["uid"].is_string() && value["resourceVersion"].is_string();
-    let deletes_a_secret = request.method == "DELETE" && request.path.contains("/secrets/");
+    let by_uid = ["/secrets/", "/rolebindings/"].iter().any(|kind| request.path.contains(kind));
+    let deletes_by_uid = request.method == "DELETE" && by_uid;
     names(&body["metadata"])
         || names(&body["preconditions"])
-        || deletes_a_secret && body["preconditions"]["uid"].is_string()
+        || deletes_by_uid && body["preconditions"]["uid"].is_string()
 }
 
 /// A Secret that no process has created may be deleted only if it has every mark of a copy, and then be emptied while a
