@@ -64,13 +64,24 @@ pub(crate) struct Store {
     /// The namespaces whose copies cannot be watched at present.
     failing: Mutex<BTreeSet<Namespace>>,
     reach: Notify,
-    everything: Notify,
+    backlog: Mutex<Backlog>,
+    has_backlog: Notify,
+}
+
+/// What is to be queued a little at a time, so that other tasks run in between: a hub has tens of thousands of copies.
+#[derive(Default)]
+struct Backlog {
+    copies: BTreeSet<SecretKey>,
+    /// Every copy and every account.
+    everything: bool,
 }
 
 /// What has changed about the Secrets to watch.
 pub(crate) struct ReachChange {
     /// All names by which tokens are watched, if they have changed.
     pub(crate) names: Option<BTreeSet<AccountName>>,
+    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again.
+    pub(crate) moved: BTreeSet<AccountKey>,
     /// Namespaces, with whether copies there are watched.
     pub(crate) namespaces: BTreeMap<Namespace, bool>,
 }
@@ -94,7 +105,8 @@ impl Store {
             unfollowed: Mutex::default(),
             failing: Mutex::default(),
             reach: Notify::new(),
-            everything: Notify::new(),
+            backlog: Mutex::default(),
+            has_backlog: Notify::new(),
             host,
         })
     }
@@ -110,14 +122,22 @@ impl Store {
         if self.host.is_working() {
             self.change(|fleet, index| index.reach_all(fleet));
             self.reach_again();
-            self.everything.notify_one();
+            self.backlog.lock().everything = true;
+            self.has_backlog.notify_one();
         }
     }
 
-    /// Queues everything whenever it must be, and lets other tasks run in between: a hub has tens of thousands of copies.
+    /// Queues the backlog, for as long as the process runs.
     pub(crate) async fn queue(&self) {
         loop {
-            self.everything.notified().await;
+            self.has_backlog.notified().await;
+            while let Some(copies) = self.next_of_backlog() {
+                self.queue_copies(&self.fleet.read(), copies);
+                yield_now().await;
+            }
+            if !std::mem::take(&mut self.backlog.lock().everything) {
+                continue;
+            }
             let namespaces = self.change(|fleet, index| index.namespaces(fleet));
             for namespace in namespaces {
                 let places: Vec<_> =
@@ -135,6 +155,12 @@ impl Store {
         }
     }
 
+    fn next_of_backlog(&self) -> Option<Vec<SecretKey>> {
+        let copies = &mut self.backlog.lock().copies;
+        let next: Vec<_> = std::iter::from_fn(|| copies.pop_first()).take(AT_ONCE).collect();
+        (!next.is_empty()).then_some(next)
+    }
+
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         if let Touched::Namespaces(namespaces) = touched {
@@ -144,8 +170,13 @@ impl Store {
         }
         let (places, accounts) = self.index.lock().concerned(fleet, touched);
         self.reach_again();
-        self.queue_copies(fleet, places);
-        self.queue_copies(fleet, self.tally.concerned(touched));
+        let copies: BTreeSet<_> = places.into_iter().chain(self.tally.concerned(touched)).collect();
+        if copies.len() <= AT_ONCE {
+            self.queue_copies(fleet, copies);
+        } else {
+            self.backlog.lock().copies.extend(copies);
+            self.has_backlog.notify_one();
+        }
         self.accounts.add_all(accounts);
     }
 
@@ -431,6 +462,7 @@ impl Store {
     pub(crate) fn reach(&self, is_watched: impl Fn(&Namespace) -> bool) -> ReachChange {
         let mut index = self.index.lock();
         let names = index.changed_token_names().map(|changed| changed.names.clone());
+        let moved = index.take_moved();
         let granted = self.granted.lock();
         let mut unfollowed = self.unfollowed.lock();
         let mut namespaces = BTreeMap::new();
@@ -445,7 +477,16 @@ impl Store {
             namespaces.insert(namespace, is_granted || is_leaving);
         }
         *unfollowed = leaving;
-        ReachChange { names, namespaces }
+        ReachChange { names, moved, namespaces }
+    }
+
+    /// Queues the copies of accounts, and their reports.
+    pub(crate) fn accounts_moved(&self, accounts: impl IntoIterator<Item = AccountKey>) {
+        for key in accounts {
+            let places = self.change(|fleet, index| index.places_of(fleet, &key));
+            self.queue_copies(&self.fleet.read(), places);
+            self.accounts.add(key);
+        }
     }
 
     /// Whether a namespace seems to have been deleted, as far as a copy there shows: both its profile and the

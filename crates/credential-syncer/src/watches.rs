@@ -61,7 +61,8 @@ async fn follow(store: Arc<Store>, watches: Watches) {
     let mut copies_in = BTreeMap::<Namespace, HeldWatch>::new();
     loop {
         store.reach_changed().await;
-        let ReachChange { names, namespaces } = store.reach(|namespace| copies_in.contains_key(namespace));
+        let ReachChange { names, moved, namespaces } =
+            store.reach(|namespace| copies_in.contains_key(namespace));
         let watches_before = tokens_of.len() + copies_in.len();
         if let Some(names) = &names {
             tokens_of.retain(|account, _| names.contains(account));
@@ -75,6 +76,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
                 );
             });
         }
+        store.accounts_moved(moved);
         for account in names.into_iter().flatten() {
             tokens_of.entry(account).or_insert_with_key(|account| {
                 // What an earlier watch has shown does not count for this one.

@@ -323,6 +323,12 @@ impl CredentialIndex {
         self.reach.changed_names()
     }
 
+    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since the last
+    /// call: their state and their copies may change without any event.
+    pub fn take_moved(&mut self) -> BTreeSet<AccountKey> {
+        self.reach.take_moved()
+    }
+
     /// Updates the reach of every cluster with accounts.
     pub fn reach_all(&mut self, fleet: &Fleet) {
         let clusters: Vec<_> = self.accounts.keys().cloned().collect();

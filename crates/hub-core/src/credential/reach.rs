@@ -19,6 +19,8 @@ pub struct Reach {
     crowded: BTreeSet<ClusterName>,
     names: TokenNames,
     is_outdated: bool,
+    /// The accounts that have exceeded a limit since, or no longer do.
+    moved: BTreeSet<AccountKey>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -122,6 +124,7 @@ impl Reach {
         if !std::mem::take(&mut self.is_outdated) {
             return None;
         }
+        let before = std::mem::take(&mut self.names.left_out);
         self.names = if self.is_limited() {
             within_limits(self.clusters.iter().flat_map(|(cluster, reached)| {
                 reached.accounts.iter().map(move |account| (cluster, account))
@@ -129,7 +132,14 @@ impl Reach {
         } else {
             TokenNames { names: self.by_name.keys().cloned().collect(), left_out: BTreeSet::new() }
         };
+        self.moved.extend(before.symmetric_difference(&self.names.left_out).cloned());
         Some(&self.names)
+    }
+
+    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since the last
+    /// call.
+    pub fn take_moved(&mut self) -> BTreeSet<AccountKey> {
+        std::mem::take(&mut self.moved)
     }
 
     /// Whether tokens of this account's name are not watched because there are too many names.
@@ -176,7 +186,10 @@ mod tests {
             counts.insert(cluster, count);
             let name = ClusterName::new(format!("c{cluster:02}"));
             reach.set_cluster(&name, accounts(cluster, count), ["team".into()].into());
+            let before = reach.names.left_out.clone();
             reach.changed_names();
+            let moved = before.symmetric_difference(&reach.names.left_out).cloned().collect();
+            assert_eq!(reach.take_moved(), moved);
             assert_eq!(reach.names, recomputed(&counts), "after cluster {cluster} has {count} accounts");
             assert_eq!(reach.changed_names(), None, "nothing has changed since");
         }
