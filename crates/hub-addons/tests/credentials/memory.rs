@@ -161,7 +161,8 @@ async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaus
 /// Fills the namespace of a cluster with accounts that opt in and have a large annotation: one that names namespaces, or
 /// another one.
 async fn fill_with_accounts(hub: &Hub, cluster: &str) {
-    let namespaces: String = (0..ANNOTATION / 7).map(|number| format!("n{number:05},")).collect();
+    let namespaces: Vec<_> = (0..ANNOTATION / 7).map(|number| format!("n{number:05}")).collect();
+    let namespaces = namespaces.join(",");
     let accounts = futures::stream::iter(0..ACCOUNTS).map(|number| {
         let key = if number.is_multiple_of(2) { ocm::SYNC_NAMESPACES_ANNOTATION } else { "example.com/note" };
         let name = format!("large-{number}");
@@ -169,7 +170,7 @@ async fn fill_with_accounts(hub: &Hub, cluster: &str) {
         let account = account.annotation(key, &namespaces);
         async move { account.create(&hub.ocm).await }
     });
-    accounts.buffer_unordered(4).try_for_each(|_| std::future::ready(Ok(()))).await.unwrap();
+    accounts.buffer_unordered(4).try_for_each(|()| std::future::ready(Ok(()))).await.unwrap();
 }
 
 #[tokio::test]
