@@ -40,7 +40,9 @@
 {{- end }}
 {{- if $component.equips }}
 - {{ printf "--consumers=%s" (include "hub-addons.declaration" $root) | quote }}
-- --consumer-account-namespace={{ $values.consumerAccess.accountNamespace }}
+{{- with $values.consumerAccess.accountNamespace }}
+- --consumer-account-namespace={{ . }}
+{{- end }}
 - --consumer-local-cluster={{ $values.consumerAccess.includeLocalCluster }}
 - --withdraw-consumers={{ $values.consumerAccess.withdraw }}
 {{- end }}

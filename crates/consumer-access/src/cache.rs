@@ -101,15 +101,22 @@ impl<K: CacheKey> ObjectCache<K> {
     }
 
     /// The list is complete, at this resourceVersion: what we wrote before it and it does not show is gone, although the
-    /// watch never showed that.
-    pub(crate) fn end_list(&mut self, watch: &WatchName, version: &str, is_shown: impl Fn(&K) -> bool) {
-        for key in self.writes.entry(watch.clone()).or_default().end_list(version) {
-            self.forget(&key);
+    /// watch never showed that. Returns the keys of these.
+    pub(crate) fn end_list(
+        &mut self,
+        watch: &WatchName,
+        version: &str,
+        is_shown: impl Fn(&K) -> bool,
+    ) -> Vec<K> {
+        let gone = self.writes.entry(watch.clone()).or_default().end_list(version);
+        for key in &gone {
+            self.forget(key);
         }
         self.listed.insert(watch.clone());
         for (_, creating) in self.creating.iter_mut().filter(|(key, _)| is_shown(key)) {
             creating.listed = Some(version.to_owned());
         }
+        gone
     }
 
     /// The hub does not serve the kind: what the watch has shown is gone, and what exists is unknown until the next list.
@@ -236,7 +243,7 @@ mod tests {
     fn settings() -> AccessSettings {
         AccessSettings {
             consumers: "[]".parse().unwrap(),
-            account_namespace: "agents".into(),
+            account_namespace: Some("agents".into()),
             protected: ProtectedNamespaces::none(),
             installation: "hub-addons".into(),
             includes_local_cluster: false,

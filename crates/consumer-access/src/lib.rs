@@ -4,7 +4,7 @@
 //! - **Watches** ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding (through
 //!   [`FleetCache`](hub_runtime::fleet_cache::FleetCache)), ManagedServiceAccounts, and ManifestWorks with the names of
 //!   its own: others can contain Secrets. Where a consumer declares the kind of its permissions, also ClusterPermissions
-//!   with these names.
+//!   with these names. Unless the namespace of accounts is configured, also the ManagedClusterAddOns that show it.
 //! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork or
 //!   ClusterPermission that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing
 //!   changes. Where a consumer declares a MultiKueueConfig, it also watches and writes MultiKueueClusters and MultiKueueConfigs.
@@ -20,4 +20,4 @@ mod watches;
 mod writes;
 
 pub use controller::{ConsumerAccess, GATE};
-pub use hub_core::consumer_access::{AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE};
+pub use hub_core::consumer_access::{AccessSettings, Consumers};

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub_api::names::AccountKey;
+use hub_api::names::{AccountKey, ClusterName, Namespace};
+use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKind, AccessPlan, AccessSettings, Consumer, FoundObject, ObservedAccess, ObservedObject,
 };
@@ -79,6 +80,9 @@ struct AccessState {
     accounts: ObjectCache<AccountKey>,
     works: ObjectCache<AccountKey>,
     cluster_permissions: ObjectCache<AccountKey>,
+    /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
+    agents: BTreeMap<ClusterName, Namespace>,
+    knows_agents: bool,
     /// The watches that cannot list their objects.
     failing: BTreeSet<(AccessKind, WatchName)>,
     /// The accounts with findings, which may end with the grant alone.
@@ -102,6 +106,15 @@ impl AccessState {
         }
     }
 
+    /// The namespace of the addon managed-serviceaccount on a cluster.
+    fn agent_namespace(&self, cluster: &ClusterName) -> Known<Namespace> {
+        match self.agents.get(cluster) {
+            Some(namespace) => Known::Present(namespace.clone()),
+            None if self.knows_agents => Known::Absent,
+            None => Known::Unknown,
+        }
+    }
+
     fn is_listed(&self, kind: AccessKind, key: &AccountKey) -> bool {
         self.cache(kind).is_listed(&watch_of(kind, key))
     }
@@ -118,7 +131,7 @@ impl AccessState {
 
     /// Whether an account has an object or a finding.
     fn concerns(&self, key: &AccountKey) -> bool {
-        !self.objects(key).is_empty() || self.noted.contains(key)
+        self.noted.contains(key) || AccessKind::ALL.iter().any(|kind| self.cache(*kind).get(key).is_some())
     }
 
     /// The keys with an object of ours.
@@ -297,11 +310,62 @@ impl Store {
     /// A list of this kind is complete, at this resourceVersion.
     pub(crate) fn listed(&self, kind: AccessKind, watch: &WatchName, version: &str) {
         let mut state = self.state.lock();
-        state.cache_mut(kind).end_list(watch, version, |key| watch_of(kind, key) == *watch);
+        let cache = state.cache_mut(kind);
+        let was_listed = cache.is_listed(watch);
+        let gone = cache.end_list(watch, version, |key| watch_of(kind, key) == *watch);
         self.set_failing(state, kind, watch, false);
-        if self.host.is_working() {
+        if !self.host.is_working() {
+            return;
+        }
+        // Of an object that another list shows or no longer shows, the sink is notified.
+        let consumer = watch.0.as_ref().and_then(|account| self.settings.consumers.get(account));
+        match consumer {
+            _ if was_listed => gone.into_iter().for_each(|key| self.changed(key)),
+            Some(consumer) => {
+                let namespaces = BTreeSet::from([consumer.namespace.clone()]);
+                self.fleet_changed(&self.fleet.read(), &Touched::Namespaces(namespaces));
+            }
+            None => self.queue_everything(),
+        }
+    }
+
+    /// Records the namespace of the addon managed-serviceaccount on a cluster, if it shows one.
+    pub(crate) fn set_agent_namespace(&self, cluster: &ClusterName, namespace: Option<&Namespace>) {
+        let mut state = self.state.lock();
+        let before = match namespace {
+            Some(namespace) => state.agents.insert(cluster.clone(), namespace.clone()),
+            None => state.agents.remove(cluster),
+        };
+        drop(state);
+        if before.as_ref() != namespace && self.host.is_working() {
+            let accounts = self.settings.consumers.iter().map(|consumer| &consumer.account);
+            let keys =
+                accounts.map(|account| AccountKey { cluster: cluster.clone(), account: account.clone() });
+            let fleet = self.fleet.read();
+            keys.for_each(|key| self.queue_if_needed(&fleet, key));
+        }
+    }
+
+    /// Records that the list of these addons is complete, or that the hub does not serve the kind.
+    pub(crate) fn agents_listed(&self) {
+        let was_known = std::mem::replace(&mut self.state.lock().knows_agents, true);
+        if !was_known && self.host.is_working() {
             self.queue_everything();
         }
+    }
+
+    /// Records since when the list of these addons fails.
+    pub(crate) fn agents_failing(&self, since: Option<Duration>) {
+        let is_failing = since.is_some_and(|since| since >= FAILING_TIME);
+        if since.is_some() && !is_failing {
+            return;
+        }
+        let message = "ManagedClusterAddOns (addon.open-cluster-management.io/v1alpha1) cannot be listed, and consumers \
+                       get no permissions on further clusters: see the log of the controller, or set the namespace of \
+                       the accounts";
+        let note = is_failing.then(|| Note::new(Reason::ConsumerAccessNotListed, message));
+        let subject = Subject::Crd("managedclusteraddons.addon.open-cluster-management.io");
+        self.reporter.report(&subject, None, note.into_iter().collect());
     }
 
     /// Whether an object has to do with a consumer.
@@ -380,7 +444,8 @@ impl Store {
         if unlisted.contains(&AccessKind::Account) {
             return None;
         }
-        let observed = ObservedAccess { objects: state.objects(key), unlisted, blocked };
+        let agent_namespace = state.agent_namespace(&key.cluster);
+        let observed = ObservedAccess { objects: state.objects(key), unlisted, agent_namespace, blocked };
         let plan = self.settings.plan(&fleet, key, &observed);
         Some((observed, plan))
     }

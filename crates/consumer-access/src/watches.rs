@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub_api::names::AccountKey;
+use hub_api::managed_cluster_addon::ManagedClusterAddOn;
+use hub_api::names::{AccountKey, ClusterName, Namespace, is_dns_label};
 use hub_core::consumer_access::{AccessKind, permissions_name};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -13,18 +14,54 @@ use kube::api::DynamicObject;
 use crate::cache::{WatchName, shown};
 use crate::store::{Store, api_resource, resource};
 
+/// The name of the addon that creates accounts on clusters.
+const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
+
 /// Starts the watches.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let of_kind = |kind| Watch::<DynamicObject>::dynamic(resource(kind), api_resource(kind));
     let kind = AccessKind::Account;
     let sink = ObjectSink { store: Arc::clone(store), kind, watch: WatchName(None) };
     watches.watch(of_kind(kind).optional(), sink);
+    if store.settings.account_namespace.is_none() {
+        let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
+        watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
+    }
     for consumer in store.settings.consumers.iter() {
         for kind in consumer.permission_kinds().iter().copied() {
             let watch = WatchName(Some(consumer.account.clone()));
             let sink = ObjectSink { store: Arc::clone(store), kind, watch };
             watches.watch(of_kind(kind).named(permissions_name(&consumer.account)).late(), sink);
         }
+    }
+}
+
+/// Receives the addons whose agents create the accounts on the clusters.
+struct AgentSink(Arc<Store>);
+
+impl Sink<ManagedClusterAddOn> for AgentSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterAddOn, Unreadable>) {
+        // One that cannot be read shows nothing new.
+        let Ok(addon) = object else { return };
+        let namespace = addon.agent_namespace().filter(|namespace| is_dns_label(namespace));
+        let namespace = namespace.map(Namespace::from);
+        self.0.set_agent_namespace(&ClusterName::new(key.namespace.clone()), namespace.as_ref());
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.0.set_agent_namespace(&ClusterName::new(key.namespace.clone()), None);
+    }
+
+    fn listed(&mut self, _: &str) {
+        self.0.agents_listed();
+    }
+
+    fn failing(&mut self, since: Option<Duration>) {
+        self.0.agents_failing(since);
+    }
+
+    fn not_served(&mut self) {
+        self.0.agents_listed();
     }
 }
 

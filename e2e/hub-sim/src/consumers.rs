@@ -1,6 +1,6 @@
 //! The consumers that the processes declare, the objects of their access, and the kinds of these objects.
 
-use consumer_access::{AccessSettings, DEFAULT_ACCOUNT_NAMESPACE};
+use consumer_access::AccessSettings;
 use hub_core::consumer_role::ConsumerRole;
 use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
@@ -168,7 +168,7 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
     let consumers = declared.iter().map(consumer).collect::<Value>();
     Some(AccessSettings {
         consumers: consumers.to_string().parse().ok()?,
-        account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),
+        account_namespace: None,
         protected: ProtectedNamespaces::default(),
         installation: HOME.into(),
         includes_local_cluster: false,

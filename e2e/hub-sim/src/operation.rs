@@ -59,6 +59,8 @@ pub enum Operation {
     // Consumers.
     /// Agents report the tokens of all accounts, and apply all permissions.
     Agents,
+    /// The agent of managed-serviceaccount is installed on a cluster in one of two namespaces, or not at all.
+    Install(Index, Option<Index>),
     /// On an object of the access to a cluster: its cluster, its account, and its kind.
     Object(Index, Index, Index, ObjectTenant),
     /// The declaration changes, and every process starts again.
@@ -267,6 +269,7 @@ impl Others {
             O::Agents => {
                 self.agents();
             }
+            O::Install(cluster, namespace) => self.install(at(&CLUSTERS, cluster), namespace),
             O::Object(cluster, account, kind, what) => {
                 self.object(at(&CLUSTERS, cluster), at(&ACCOUNTS, account), kind, what);
             }

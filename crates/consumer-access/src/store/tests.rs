@@ -22,7 +22,7 @@ pub(crate) fn shared_store<S>(new: impl Fn(&Shared, AccessSettings) -> S) -> S {
     ]"#;
     let settings = AccessSettings {
         consumers: consumers.parse().unwrap(),
-        account_namespace: "agents".into(),
+        account_namespace: Some("agents".into()),
         protected: ProtectedNamespaces::none(),
         installation: "hub-addons".into(),
         includes_local_cluster: false,

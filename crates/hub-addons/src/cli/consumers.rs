@@ -5,7 +5,7 @@
 )]
 
 use clap::{ArgAction, Args};
-use consumer_access::{AccessSettings, Consumers, DEFAULT_ACCOUNT_NAMESPACE};
+use consumer_access::{AccessSettings, Consumers};
 use hub_api::names::{Namespace, is_dns_label};
 
 use super::RunArgs;
@@ -22,9 +22,10 @@ pub struct ConsumersArgs {
     #[arg(long, env = "HUB_ADDONS_CONSUMERS", value_name = "JSON")]
     pub consumers: Option<Consumers>,
 
-    /// Namespace of the accounts on each cluster: that of the addon managed-serviceaccount
-    #[arg(long, env = "HUB_ADDONS_CONSUMER_ACCOUNT_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace, default_value = DEFAULT_ACCOUNT_NAMESPACE)]
-    pub consumer_account_namespace: Namespace,
+    /// Namespace of the accounts on every cluster; by default that of the addon managed-serviceaccount, as its
+    /// ManagedClusterAddOn for each cluster shows it
+    #[arg(long, env = "HUB_ADDONS_CONSUMER_ACCOUNT_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
+    pub consumer_account_namespace: Option<Namespace>,
 
     /// Also give consumers access to the hub itself where it is a managed cluster (local-cluster): their ClusterRoles
     /// are then permissions on the hub

@@ -533,6 +533,56 @@ async fn consumer_access_is_held_to_accounts_with_declared_names_and_namespaces(
 }
 
 #[tokio::test]
+async fn consumer_access_is_held_to_accounts_where_the_addon_of_the_cluster_shows_them() {
+    use Attempt::Create;
+    let hub = hub().await;
+    let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
+    let addon = |cluster: &str| {
+        Object::new(gvk, "managedclusteraddons", Some(cluster), "managed-serviceaccount")
+            .field("spec", json!({}))
+    };
+    for cluster in ["bare", "elsewhere"] {
+        joins(&hub, cluster).await;
+        addon(cluster).create(&hub.ocm).await.unwrap();
+    }
+    world::merge_status(&hub.ocm, &addon("elsewhere"), &json!({ "namespace": "agents" })).await;
+    let in_namespace = |cluster: &str, namespace: &str| {
+        Create(our_work_on(cluster, |work| {
+            for manifest in work["spec"]["workload"]["manifests"].as_array_mut().unwrap() {
+                manifest["subjects"][0]["namespace"] = json!(namespace);
+            }
+        }))
+    };
+    let words = "in the namespace of the addon managed-serviceaccount";
+    let cases = vec![
+        (in_namespace("bare", "agents"), words),
+        (in_namespace("elsewhere", AGENTS), words),
+        (in_namespace("elsewhere", "team"), words),
+    ];
+    refused(&hub, &user(COMPONENT), cases, "'hub-addons-consumers-namespaces'").await;
+    let attempts = vec![in_namespace("bare", AGENTS), in_namespace("elsewhere", "agents")];
+    allowed(&hub, &user(COMPONENT), attempts).await;
+
+    // The process follows the same.
+    let _running = start_all(&hub, &["profiles", "credentials", COMPONENT]).await;
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+    let subject = |cluster: &'static str, namespace: &'static str| {
+        let hub = &hub;
+        async move {
+            eventually(&format!("the account of {cluster} is in {namespace}"), SOON, async || {
+                let work = get(&hub.ocm, &work(cluster, "app")).await.unwrap_or_default();
+                work["spec"]["workload"]["manifests"][0]["subjects"][0]["namespace"] == namespace
+            })
+            .await;
+        }
+    };
+    subject("bare", AGENTS).await;
+    subject("elsewhere", "agents").await;
+    world::merge_status(&hub.ocm, &addon("bare"), &json!({ "namespace": "agents" })).await;
+    subject("bare", "agents").await;
+}
+
+#[tokio::test]
 async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_name_is() {
     use Attempt::Create;
     let hub = hub().await;

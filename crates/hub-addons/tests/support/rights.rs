@@ -137,6 +137,10 @@ pub fn consumer_access(accounts: &[&str]) -> Vec<PolicyRule> {
             &["list", "watch"],
         ),
         named(rule("", &["namespaces"], &["list", "watch"]), "kube-system"),
+        named(
+            rule("addon.open-cluster-management.io", &["managedclusteraddons"], &["list", "watch"]),
+            "managed-serviceaccount",
+        ),
         rule(ACCOUNT, &["managedserviceaccounts"], &["create", "delete", "list", "patch", "watch"]),
         rule(WORK, &["manifestworks"], &["create"]),
         PolicyRule {

@@ -20,7 +20,8 @@ pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "consumer-ac
 /// Not `app.kubernetes.io/instance`: Argo CD prunes objects with that label that are in none of its repositories.
 pub const INSTALLATION: &str = "hub-addons/installation";
 
-/// Where the addon managed-serviceaccount runs by default, and with it the accounts.
+/// Where the addon managed-serviceaccount runs by default, and with it the accounts; used where its
+/// ManagedClusterAddOn shows no namespace.
 pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -31,8 +32,8 @@ const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
 pub struct AccessSettings {
     /// The declared consumers.
     pub consumers: Consumers,
-    /// The namespace of the accounts on each cluster: that of the addon managed-serviceaccount.
-    pub account_namespace: Namespace,
+    /// The namespace of the accounts on each cluster, if it is not that of the addon managed-serviceaccount there.
+    pub account_namespace: Option<Namespace>,
     /// The namespaces that get no access, even if a set is bound there.
     pub protected: ProtectedNamespaces,
     /// The installation that our objects belong to, as the value of a label. Objects of another installation are those
@@ -94,21 +95,19 @@ impl AccessSettings {
     }
 
     /// The permissions of a consumer in an object of this kind, owned by its account so that they are garbage-collected
-    /// with it; `None` if it has none.
+    /// with it; `None` if it is a ManifestWork and the namespace of the account is unknown.
     pub(super) fn permissions(
         &self,
         kind: AccessKind,
-        consumer: &Consumer,
-        account_uid: &str,
+        (consumer, account_uid): (&Consumer, &str),
+        account_namespace: Option<&str>,
     ) -> Option<Desired> {
-        if consumer.cluster_roles.is_empty() {
-            return None;
-        }
         let spec = match kind {
             AccessKind::ClusterPermission => cluster_permission(consumer),
             AccessKind::Account | AccessKind::ManifestWork => {
-                let roles = consumer.cluster_roles.iter();
-                let manifests: Vec<Value> = roles.flat_map(|role| self.bindings(consumer, role)).collect();
+                let (roles, namespace) = (consumer.cluster_roles.iter(), account_namespace?);
+                let manifests: Vec<Value> =
+                    roles.flat_map(|role| bindings(consumer, namespace, role)).collect();
                 json!({ "workload": { "manifests": manifests } })
             }
         };
@@ -124,36 +123,36 @@ impl AccessSettings {
         })
     }
 
-    /// The bindings of one ClusterRole to the account.
-    fn bindings(&self, consumer: &Consumer, role: &BoundClusterRole) -> Vec<Value> {
-        let binding = |kind: &str, namespace: Option<&Namespace>| {
-            let mut metadata = json!({
-                "name": format!("hub-addons:{}:{}", consumer.account, role.name),
-                "labels": { (MANAGED_BY.0): MANAGED_BY.1 },
-            });
-            if let Some(namespace) = namespace {
-                metadata["namespace"] = namespace.as_str().into();
-            }
-            json!({
-                "apiVersion": format!("{RBAC}/v1"),
-                "kind": kind,
-                "metadata": metadata,
-                "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role.name },
-                "subjects": [{
-                    "kind": "ServiceAccount", "name": consumer.account.as_str(),
-                    "namespace": self.account_namespace.as_str(),
-                }],
-            })
-        };
-        if role.namespaces.is_empty() {
-            return vec![binding("ClusterRoleBinding", None)];
-        }
-        role.namespaces.iter().map(|namespace| binding("RoleBinding", Some(namespace))).collect()
-    }
-
     fn labels(&self) -> BTreeMap<String, Value> {
         self.marks().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
     }
+}
+
+/// The bindings of one ClusterRole to the account in this namespace.
+fn bindings(consumer: &Consumer, account_namespace: &str, role: &BoundClusterRole) -> Vec<Value> {
+    let binding = |kind: &str, namespace: Option<&Namespace>| {
+        let mut metadata = json!({
+            "name": format!("hub-addons:{}:{}", consumer.account, role.name),
+            "labels": { (MANAGED_BY.0): MANAGED_BY.1 },
+        });
+        if let Some(namespace) = namespace {
+            metadata["namespace"] = namespace.as_str().into();
+        }
+        json!({
+            "apiVersion": format!("{RBAC}/v1"),
+            "kind": kind,
+            "metadata": metadata,
+            "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role.name },
+            "subjects": [{
+                "kind": "ServiceAccount", "name": consumer.account.as_str(),
+                "namespace": account_namespace,
+            }],
+        })
+    };
+    if role.namespaces.is_empty() {
+        return vec![binding("ClusterRoleBinding", None)];
+    }
+    role.namespaces.iter().map(|namespace| binding("RoleBinding", Some(namespace))).collect()
 }
 
 /// The spec of a ClusterPermission: the bindings of each ClusterRole to the account.

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels;
-use hub_api::names::AccountKey;
+use hub_api::names::{AccountKey, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use super::applied::Applied;
 use super::declaration::{Consumer, duration};
-use super::desired::{AccessSettings, Desired};
+use super::desired::{AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, Desired};
 use super::kind::AccessKind;
+use crate::access::Known;
 use crate::version::Version;
 
 /// A ManagedServiceAccount, ManifestWork or ClusterPermission with a name of ours.
@@ -122,6 +123,8 @@ pub struct ObservedAccess {
     pub objects: BTreeMap<AccessKind, FoundObject>,
     /// The kinds that are not listed: one of their objects may exist, although it is not among these.
     pub unlisted: BTreeSet<AccessKind>,
+    /// The namespace of the addon managed-serviceaccount on the cluster; absent if its ManagedClusterAddOn shows none.
+    pub agent_namespace: Known<Namespace>,
     /// The kinds of which nothing is written in this attempt, since a write of them has failed or has to wait. Writes of
     /// the other kinds follow: an object that cannot be written keeps no permissions alive that have ended.
     pub blocked: BTreeSet<AccessKind>,
@@ -132,6 +135,22 @@ impl ObservedAccess {
     #[must_use]
     pub fn object(&self, kind: AccessKind) -> Option<&ObservedObject> {
         self.objects.get(&kind).map(|found| &found.object)
+    }
+
+    /// The namespace of the account on the cluster: the configured one, that of the addon, or while that is unknown, the
+    /// one in the existing ManifestWork.
+    pub(super) fn account_namespace<'a>(&'a self, settings: &'a AccessSettings) -> Option<&'a str> {
+        if let Some(namespace) = &settings.account_namespace {
+            return Some(namespace.as_str());
+        }
+        match &self.agent_namespace {
+            Known::Present(namespace) => Some(namespace.as_str()),
+            Known::Absent => Some(DEFAULT_ACCOUNT_NAMESPACE),
+            Known::Unknown => {
+                let work = self.object(AccessKind::ManifestWork)?.spec.as_ref()?;
+                work.get("workload")?["manifests"][0]["subjects"][0]["namespace"].as_str()
+            }
+        }
     }
 
     /// The object of a kind, if it is ours, or whether it is another owner's.

@@ -189,9 +189,13 @@ impl AccessSettings {
         notes: &mut Notes,
     ) -> Vec<AccessAction> {
         let kind = consumer.permission_kind();
-        let Some(desired) = self.permissions(kind, consumer, uid) else {
+        if consumer.cluster_roles.is_empty() {
             return self.end_permissions(key, observed).into();
-        };
+        }
+        let namespace = observed.account_namespace(self);
+        let of_account = |kind| self.permissions(kind, (consumer, uid), namespace);
+        // Until it is known where the account is, no ManifestWork is created.
+        let Some(desired) = of_account(kind) else { return Vec::new() };
         let permissions = observed.ours(self, key, kind);
         let note = match &permissions {
             Owned::Absent => None,
@@ -227,7 +231,7 @@ impl AccessSettings {
             }
             // Until then, they follow the declaration, before new ones are created: what is revoked ends even if those
             // cannot be written. One that cannot be read stays, so that the account has permissions.
-            step(other, key, false, &former, &self.permissions(other, consumer, uid)?)
+            step(other, key, false, &former, &of_account(other)?)
         });
         former.chain(step(kind, key, may_create, &permissions, &desired)).collect()
     }

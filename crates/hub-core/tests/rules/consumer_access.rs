@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::AccountKey;
+use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessSettings, Consumers, FoundObject, InvalidConsumers, ObservedObject,
 };
@@ -202,6 +203,39 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
     assert!(matches!(plan.action, AccessAction::Delete(AccessKind::Account, _)), "{plan:?}");
     let plan = World::default().plan_of(&settings(), &refused(), &key);
     assert_eq!((plan.action, plan.notes.len()), (AccessAction::Nothing, 0));
+}
+
+#[test]
+fn permissions_are_for_the_account_where_the_addon_on_the_cluster_shows_it() {
+    let settings = AccessSettings { account_namespace: None, ..settings() };
+    let subject = |world: &World| {
+        let work = &world.objects[&AccessKind::ManifestWork];
+        let manifests = work["spec"]["workload"]["manifests"].as_array().unwrap().iter();
+        let namespaces: BTreeSet<_> =
+            manifests.map(|it| it["subjects"][0]["namespace"].to_string()).collect();
+        namespaces.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    let mut world = World::default();
+    // While it is unknown, the account is created, and nothing is permitted to it.
+    world.settle(&settings, &granted());
+    assert_eq!(world.writes(), ["create Account"]);
+    for (shown, namespace) in [
+        (Known::Absent, "open-cluster-management-agent-addon"),
+        (Known::Present("agents".into()), "agents"),
+        // What is known of it stays.
+        (Known::Unknown, "agents"),
+    ] {
+        world.agent_namespace = shown;
+        world.settle(&settings, &granted());
+        assert_eq!(subject(&world), format!("{namespace:?}"));
+    }
+    assert_eq!(world.writes(), ["create ManifestWork", "patch ManifestWork"]);
+    // What is no longer declared ends all the same.
+    let fewer = json!([with(declared()[0].clone(), &json!({ "clusterRoles": [{ "name": "view" }] }))]);
+    let fewer = AccessSettings { account_namespace: None, ..settings_of(&fewer) };
+    world.settle(&fewer, &granted());
+    assert_eq!(world.writes(), ["patch ManifestWork"]);
+    assert_eq!(subject(&world), "\"agents\"");
 }
 
 #[test]

@@ -13,7 +13,19 @@ use crate::hub::{condition, path};
 use crate::model::{is_terminating, uid_of};
 use crate::oracle::is_of_an_earlier;
 
+/// Where agents of managed-serviceaccount are installed.
+const AGENT_NAMESPACES: [&str; 2] = ["open-cluster-management-agent-addon", "agents"];
+
 impl Others {
+    /// Installs the agent of managed-serviceaccount on a cluster, as its addon shows, or removes it.
+    pub(super) fn install(&self, cluster: &str, namespace: Option<Index>) {
+        let (kind, name) = ("managedclusteraddons", "managed-serviceaccount");
+        let Some(namespace) = namespace else { return self.ocm.delete(kind, cluster, name) };
+        self.ocm.create(kind, "ManagedClusterAddOn", cluster, name, &json!({ "spec": {} }));
+        let status = json!({ "namespace": at(&AGENT_NAMESPACES, namespace) });
+        self.agent.patch_status(kind, cluster, name, &status);
+    }
+
     pub(super) fn object(&self, cluster: &str, account: &str, kind: Index, what: ObjectTenant) {
         use ObjectTenant as T;
         let (plural, kind) = at(&KINDS, kind);

@@ -68,8 +68,11 @@ const FAULTS: &[Draw] = &[
 ];
 
 /// The operations where consumers are declared, in addition.
-const CONSUMERS: &[Draw] =
-    &[(16, |_| O::Agents), (24, |rng| O::Object(cluster(rng), rng.u8(..2), rng.u8(..5), object_tenant(rng)))];
+const CONSUMERS: &[Draw] = &[
+    (16, |_| O::Agents),
+    (4, |rng| O::Install(cluster(rng), (rng.u8(..4) > 0).then(|| rng.u8(..2)))),
+    (24, |rng| O::Object(cluster(rng), rng.u8(..2), rng.u8(..5), object_tenant(rng))),
+];
 
 /// The faults where consumers are declared, in addition.
 const CONSUMER_FAULTS: &[Draw] = &[

@@ -14,8 +14,15 @@ use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_marked};
 use crate::operation::applied;
 
-/// Where the agent creates the ServiceAccounts of ManagedServiceAccounts on each cluster.
-const ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
+/// Where the agent creates the ServiceAccounts of ManagedServiceAccounts on a cluster, unless its addon shows another
+/// namespace.
+const AGENT_NAMESPACE: &str = "open-cluster-management-agent-addon";
+
+fn agent_namespace(server: &Server, cluster: &str) -> String {
+    let addon = server.object("managedclusteraddons", cluster, "managed-serviceaccount");
+    let shown = addon.and_then(|addon| addon["status"]["namespace"].as_str());
+    shown.unwrap_or(AGENT_NAMESPACE).to_owned()
+}
 const ACCOUNT_GROUP: &str = "authentication.open-cluster-management.io";
 
 /// Whose an object is.
@@ -145,12 +152,13 @@ fn check_permissions(
     consumer: &Consumer,
 ) -> Result<(), String> {
     let (plural, name) = (consumer.permissions.plural(), permissions_name(consumer.account));
+    let agents = agent_namespace(server, cluster);
     let check = |plural: &str, object: &Value| {
         expect(&is_marked(object).into(), &true.into(), "labels of permissions")?;
         expect(&object["metadata"]["ownerReferences"][0]["uid"], &uid_of(account).into(), "owner")?;
         let wanted =
             consumer.roles.iter().map(|(role, namespace)| ((*role).to_owned(), (*namespace).to_owned()));
-        let (wanted, bound) = (wanted.collect::<BTreeSet<_>>(), bound(plural, object, consumer));
+        let (wanted, bound) = (wanted.collect::<BTreeSet<_>>(), bound(plural, object, consumer, &agents));
         if bound.as_ref() == Some(&wanted) {
             Ok(())
         } else {
@@ -178,7 +186,12 @@ fn check_permissions(
 
 /// The ClusterRoles that permissions bind to the account of a consumer, each with the namespace; `None` if they contain
 /// anything else.
-fn bound(plural: &str, object: &Value, consumer: &Consumer) -> Option<BTreeSet<(String, String)>> {
+fn bound(
+    plural: &str,
+    object: &Value,
+    consumer: &Consumer,
+    agents: &str,
+) -> Option<BTreeSet<(String, String)>> {
     let spec = &object["spec"];
     let (lists, known): (Vec<&Value>, &[&str]) = if plural == WORKS {
         (vec![&spec["workload"]["manifests"]], &["workload"])
@@ -191,7 +204,7 @@ fn bound(plural: &str, object: &Value, consumer: &Consumer) -> Option<BTreeSet<(
     let read = |binding: &Value| {
         let name = consumer.account;
         let (subjects, wanted, namespace) = if plural == WORKS {
-            let wanted = json!([{ "kind": "ServiceAccount", "name": name, "namespace": ACCOUNT_NAMESPACE }]);
+            let wanted = json!([{ "kind": "ServiceAccount", "name": name, "namespace": agents }]);
             (&binding["subjects"], wanted, &binding["metadata"]["namespace"])
         } else {
             let wanted = json!({ "apiGroup": ACCOUNT_GROUP, "kind": "ManagedServiceAccount", "name": name });

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::AccountKey;
+use hub_api::names::{AccountKey, Namespace};
+use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessPlan, AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, FoundObject,
     ObservedAccess, ObservedObject,
@@ -27,7 +28,7 @@ pub fn declared() -> Value {
 pub fn settings_of(consumers: &Value) -> AccessSettings {
     AccessSettings {
         consumers: consumers.to_string().parse().unwrap(),
-        account_namespace: DEFAULT_ACCOUNT_NAMESPACE.into(),
+        account_namespace: Some(DEFAULT_ACCOUNT_NAMESPACE.into()),
         protected: ProtectedNamespaces::default(),
         installation: "addons".into(),
         includes_local_cluster: false,
@@ -69,6 +70,8 @@ pub struct World {
     pub refuses: BTreeSet<String>,
     /// The kinds that are not listed.
     pub unlisted: BTreeSet<AccessKind>,
+    /// Where the agent of managed-serviceaccount runs on the cluster, as its addon shows.
+    pub agent_namespace: Known<Namespace>,
     pub uids: u32,
     pub writes: Vec<String>,
 }
@@ -93,7 +96,8 @@ impl World {
             self.found.insert(*kind, FoundObject::seen(settings, before.as_ref(), observe(object)));
         }
         let (objects, unlisted) = (self.found.clone(), self.unlisted.clone());
-        ObservedAccess { objects, unlisted, blocked: BTreeSet::new() }
+        let agent_namespace = self.agent_namespace.clone();
+        ObservedAccess { objects, unlisted, agent_namespace, blocked: BTreeSet::new() }
     }
 
     /// Another user edits an object.
