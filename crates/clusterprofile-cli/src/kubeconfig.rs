@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_api::cluster_profile::{AccessProvider, Cluster};
+use hub_api::names::is_dns_label;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde::Deserialize as _;
@@ -100,6 +101,10 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
     if labels.next().is_some_and(|label| label != "svc") {
         return None;
     }
+    // They become part of a command that people copy, and another user may have written them.
+    if ![service, namespace].into_iter().all(is_dns_label) {
+        return None;
+    }
     let command = format!("kubectl port-forward --namespace {namespace} service/{service} {port}:{port}");
     cluster.server = format!("https://localhost:{port}{}", uri.path());
     cluster.tls_server_name.get_or_insert(host);
@@ -179,7 +184,14 @@ mod tests {
 
     #[test]
     fn what_is_not_a_service_of_the_hub_is_not_forwarded() {
-        for server in ["https://proxy:9092/berlin", "https://proxy.example.com/berlin", "berlin"] {
+        for server in [
+            "https://proxy:9092/berlin",
+            "https://proxy.example.com/berlin",
+            "berlin",
+            "https://x$(id).addons:9092/berlin",
+            "https://proxy.a;id:9092/berlin",
+            "https://proxy.a'b:9092/berlin",
+        ] {
             assert_eq!(forward(&mut cluster(server)), None, "{server}");
         }
     }

@@ -12,6 +12,7 @@ mod kubeconfig;
 mod list;
 mod output;
 mod read;
+mod release;
 mod requests;
 mod table;
 mod trial;

@@ -41,6 +41,7 @@ use serde_json::Value;
 
 use crate::args::SetupArgs;
 use crate::hub::{Hub, HubError};
+use crate::release::release_namespaces;
 use crate::requests::{Got, Listing, get, list, profile_version};
 
 /// The controllers whose Leases are read.
@@ -218,6 +219,9 @@ impl<'a> Reading<'a> {
 
     async fn leases(&self, hub: &mut Observed) -> Result<(), HubError> {
         let api: Api<LeaseObject> = Api::all(self.client());
+        // A tenant can create a Lease of that name. Controllers that the chart did not install have no other mark.
+        let releases = release_namespaces(self.hub).await?.unwrap_or_default();
+        let is_theirs = |lease: &Lease| releases.is_empty() || releases.contains(&lease.namespace);
         let mut leases = BTreeMap::new();
         for controller in CONTROLLERS {
             let params = ListParams::default().fields(&format!("metadata.name=hub-addons-{controller}"));
@@ -232,7 +236,9 @@ impl<'a> Reading<'a> {
                 }
             });
             // With several installations, the Lease of the one that works.
-            if let Some(lease) = found.max_by_key(|lease| (lease.holder.is_some(), lease.renewed)) {
+            if let Some(lease) =
+                found.filter(is_theirs).max_by_key(|lease| (lease.holder.is_some(), lease.renewed))
+            {
                 leases.insert(controller.to_owned(), lease);
             }
         }

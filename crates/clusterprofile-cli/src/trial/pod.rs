@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::{Hop, Hops};
 use crate::args::TestArgs;
 use crate::hub::{Hub, HubError};
+use crate::release::{RELEASE, release_namespaces};
 use crate::requests::{Listing, list};
 
 /// The file whose content becomes the termination message.
@@ -30,8 +31,6 @@ pub(super) const MESSAGE_FILE: &str = "/dev/termination-log";
 pub(super) const MESSAGE_MAX: usize = 4096;
 /// The container.
 const CONTAINER: &str = "test";
-/// The label of the objects of a release.
-const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
 /// The interval between two requests for the state of the Pod.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The reasons of a waiting container that a retry does not resolve soon.
@@ -170,22 +169,16 @@ async fn delete(pods: &Api<Pod>, name: &str, shown: &str) -> Result<(), PodError
     }
 }
 
-/// The image of the hub's only release.
-///
-/// Tenants can create Deployments with any name and label, and the Pod has the permissions of the application. Only
-/// administrators can create ClusterRoleBindings, so those of the release show its namespace.
+/// The image of the hub's only release: the Pod has the permissions of the application, so a Deployment of a tenant must not
+/// decide what it runs.
 async fn image(hub: &Hub) -> Result<String, PodError> {
     let unknown = |why: String| PodError::NoImage { why };
     let params = ListParams::default().labels(RELEASE);
-    let bindings: Api<ClusterRoleBinding> = Api::all(hub.client.clone());
-    let Listing::All(bindings) = list(&bindings, &params).await? else {
+    let Some(namespaces) = release_namespaces(hub).await? else {
         return Err(unknown(
             "you do not have permission to list ClusterRoleBindings, which show the release".into(),
         ));
     };
-    let subjects = bindings.into_iter().flat_map(|binding| binding.subjects.unwrap_or_default());
-    let accounts = subjects.filter(|subject| subject.kind == "ServiceAccount");
-    let namespaces: BTreeSet<String> = accounts.filter_map(|subject| subject.namespace).collect();
     let namespace =
         only(namespaces, "namespace of a release, by ClusterRoleBindings with its label").map_err(unknown)?;
     let deployments: Api<Deployment> = Api::namespaced(hub.client.clone(), &namespace);
