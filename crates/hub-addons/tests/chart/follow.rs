@@ -299,6 +299,13 @@ async fn a_copy_of_an_account_whose_name_ends_like_that_of_the_consumer_is_not_g
         if refusal.contains("'hub-addons-profiles-copies'") { Ok(()) } else { Err(refusal) }
     })
     .await;
+    // Nor a Secret that is no copy.
+    crate::support::credentials::secret("team", "db-kueue").create(&hub.ocm).await.unwrap();
+    eventually("the Secret of the team is refused", SOON, async || {
+        let refusal = patch(&["c-kueue", "db-kueue"]).by(&keeper).await.err().unwrap_or_default();
+        if refusal.contains("'hub-addons-profiles-copies'") { Ok(()) } else { Err(refusal) }
+    })
+    .await;
     for copies in [&["c-kueue"][..], &[], &["c-kueue", "later-kueue"]] {
         assert_eq!(patch(copies).by(&keeper).await, Ok(()));
     }
