@@ -427,13 +427,13 @@ impl Store {
         self.state.lock().cache_mut(kind).gone(key, uid);
     }
 
-    /// The observed objects, and the next write of a kind that is not blocked; `None` until the list of accounts is
+    /// The observed objects, and the next write that is not blocked; `None` until the list of accounts is
     /// complete. The permissions of an account whose consumer is no longer declared are not watched: they are
     /// garbage-collected with it. Permissions that cannot be listed delay only their creation, and that of their accounts.
     pub(crate) fn plan(
         &self,
         key: &AccountKey,
-        blocked: BTreeSet<AccessKind>,
+        blocked: BTreeSet<(AccessKind, &'static str)>,
     ) -> Option<(ObservedAccess, AccessPlan)> {
         let fleet = self.fleet.read();
         let state = self.state.lock();

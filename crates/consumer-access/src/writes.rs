@@ -57,7 +57,7 @@ impl AccessWriter {
     /// of other kinds only if it shows that the API server does not process any, or that the plan is stale.
     async fn reconcile(&self, key: &AccountKey) -> Outcome {
         let mut last = AccessAction::Nothing;
-        let mut blocked: BTreeMap<AccessKind, Blocked> = BTreeMap::new();
+        let mut blocked: BTreeMap<(AccessKind, &'static str), Blocked> = BTreeMap::new();
         for _ in 0..MAX_ROUNDS {
             let Some((observed, plan)) = self.store.plan(key, blocked.keys().copied().collect()) else {
                 return Outcome::Done;
@@ -69,7 +69,7 @@ impl AccessWriter {
             let verb = plan.action.verb().unwrap_or_default();
             if let Some(Delayed { outcome, error }) = self.store.work.delays(key, resource(kind), verb) {
                 let error = error.map(|error| WriteError { name: full_name(kind, key), ..error });
-                blocked.insert(kind, Blocked { outcome, refused: error });
+                blocked.insert((kind, verb), Blocked { outcome, refused: error });
                 continue;
             }
             let sent = if plan.action == last {
@@ -90,7 +90,7 @@ impl AccessWriter {
                         Ok(failed) => failed,
                         Err(outcome) => return outcome,
                     };
-                    blocked.insert(kind, failed);
+                    blocked.insert((kind, verb), failed);
                 }
             }
         }
@@ -185,12 +185,14 @@ impl AccessWriter {
         key: &AccountKey,
         observed: &ObservedAccess,
         plan: &AccessPlan,
-        blocked: &BTreeMap<AccessKind, Blocked>,
+        blocked: &BTreeMap<(AccessKind, &'static str), Blocked>,
     ) {
         let mut has_findings = false;
         for kind in AccessKind::ALL {
             let mut notes = plan.notes.get(&kind).cloned().unwrap_or_default();
-            match blocked.get(&kind) {
+            let of_kind =
+                blocked.iter().filter(|((blocked, _), _)| *blocked == kind).map(|(_, blocked)| blocked);
+            match of_kind.max_by_key(|blocked| blocked.refused.is_some()) {
                 None => {}
                 Some(Blocked { refused: Some(error), .. }) => {
                     notes.push(Note::new(Reason::WriteRefused, error.to_string()));

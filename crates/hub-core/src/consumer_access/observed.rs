@@ -125,9 +125,9 @@ pub struct ObservedAccess {
     pub unlisted: BTreeSet<AccessKind>,
     /// The namespace of the addon managed-serviceaccount on the cluster; absent if its ManagedClusterAddOn shows none.
     pub agent_namespace: Known<Namespace>,
-    /// The kinds of which nothing is written in this attempt, since a write of them has failed or has to wait. Writes of
-    /// the other kinds follow: an object that cannot be written keeps no permissions alive that have ended.
-    pub blocked: BTreeSet<AccessKind>,
+    /// The verbs, by kind, that are not sent in this attempt, since such a write has failed or has to wait. Others follow: an
+    /// object that cannot be written keeps no permissions alive that have ended.
+    pub blocked: BTreeSet<(AccessKind, &'static str)>,
 }
 
 impl ObservedAccess {

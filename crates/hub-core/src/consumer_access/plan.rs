@@ -82,8 +82,9 @@ impl AccessSettings {
             }
             (grant, Some(consumer)) => self.equip(key, grant, observed, consumer, &mut notes),
         };
-        let may_be_written =
-            |action: &AccessAction| action.kind().is_some_and(|kind| !observed.blocked.contains(&kind));
+        let may_be_written = |action: &AccessAction| {
+            action.kind().zip(action.verb()).is_some_and(|write| !observed.blocked.contains(&write))
+        };
         let action = actions.into_iter().find(may_be_written).unwrap_or(AccessAction::Nothing);
         for kind in AccessKind::ALL {
             let is_unreadable = matches!(

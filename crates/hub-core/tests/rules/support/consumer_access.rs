@@ -126,7 +126,7 @@ impl World {
             let write = format!("{verb} {kind:?}");
             if self.refuses.contains(&write) {
                 self.writes.push(write + ", refused");
-                blocked.insert(kind);
+                blocked.insert((kind, verb));
                 continue;
             }
             self.writes.push(write);
