@@ -38,6 +38,11 @@ use crate::decode;
 pub struct ManagedClusterAddOnSpec {
     /// The namespace in which the agent is to be installed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend(
+        "default" = "open-cluster-management-agent-addon",
+        "maxLength" = 63,
+        "pattern" = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+    ))]
     pub install_namespace: Option<String>,
 }
 

@@ -65,9 +65,7 @@ impl FleetCache {
             watches.watch(Watch::all("managedclusters"), Clusters(self.clone()));
         }
         if hub_id {
-            // Without the permission, the hub is still recognized by its name and its label.
-            let system = Watch::all("namespaces").named("kube-system").optional();
-            watches.watch_metadata(system, HubId(self.clone()));
+            watches.watch_metadata(Watch::all("namespaces").named("kube-system"), HubId(self.clone()));
         }
     }
 
