@@ -1,4 +1,4 @@
-//! Flow control: everything that can delay a key or a write. ARCHITECTURE.md has one table of it.
+//! Flow control: everything that can delay a key or a write. `docs/design/failures.md` has one table of it.
 
 pub mod circuit_breaker;
 pub(crate) mod failure_groups;
