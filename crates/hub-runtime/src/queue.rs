@@ -160,6 +160,13 @@ impl<K: Key> Queue<K> {
         }
     }
 
+    /// The priority of a key that a worker holds, or with which it has been added again since.
+    pub fn priority(&self, key: &K) -> Option<Priority> {
+        let state = self.lock();
+        let Running { busy, again } = state.running.get(key)?;
+        Some(again.map_or(busy.priority, |again| again.min(busy.priority)))
+    }
+
     /// The next key that a worker can take. The caller holds the key until it calls [`Self::finish`]. As a probe, the
     /// priorities take turns, so that keys that always fail do not keep the others waiting.
     pub fn take(&self, is_probe: bool) -> Option<K> {

@@ -223,7 +223,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
     fn join_group(&self, key: &K, error: &WriteError) -> Failed {
         let now = Instant::now();
         let operation = operation(key, error.resource, error.verb);
-        let since = self.failure_groups.lock().failed(key, &operation, error, now);
+        let revokes = self.revokes(key, error.verb);
+        let since = self.failure_groups.lock().failed(key, &operation, revokes, error, now);
         self.regrouped.notify_one();
         let failing = now - since;
         let unreported = LASTING.checked_sub(failing).filter(|left| !left.is_zero());
@@ -247,7 +248,8 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
             return Some(Delayed { outcome: Outcome::RetryAfter(left), error: None });
         }
         let operation = operation(key, resource, verb);
-        let parked = self.failure_groups.lock().admit(key, &operation, now);
+        let revokes = self.revokes(key, verb);
+        let parked = self.failure_groups.lock().admit(key, &operation, revokes, now);
         if let Some(Parked { unreported, error }) = parked {
             self.regrouped.notify_one();
             let error = WriteError { name: key.to_string(), ..error };
@@ -258,6 +260,11 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         }
         self.queue.request(key);
         None
+    }
+
+    /// Whether the end of a grant waits for this write of a key that a worker holds.
+    fn revokes(&self, key: &K, verb: &'static str) -> bool {
+        verb == "delete" || self.queue.priority(key) == Some(Priority::End)
     }
 
     /// Ends the pause of a namespace, since it may have been recreated.
