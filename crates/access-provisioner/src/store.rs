@@ -17,6 +17,8 @@ use hub_runtime::profiles::Profiles;
 use hub_runtime::report::Reporter;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use tracing::info;
 
 use crate::settings::{ProvisionerSettings, SourceSettings};
@@ -24,6 +26,11 @@ use crate::tally::Tally;
 
 /// How long cluster-proxy's own controller has to write its entry again after a probe.
 const PROBE_INTERVAL: Duration = Duration::from_mins(10);
+/// The same for the first probes of a contest, and the time before each: what looks like that controller may have been
+/// another replica of this program, which still believed that it leads after its Lease was deleted, for example by the
+/// restore of a backup of etcd.
+const FIRST_INTERVAL: Duration = Duration::from_secs(30);
+const FIRST_PROBES: u32 = 2;
 
 /// The name of the controller.
 pub(crate) const CONTROLLER: &str = "access-provisioner";
@@ -43,6 +50,8 @@ pub(crate) struct Store {
     anchor_report: Mutex<Option<AnchorReport>>,
     /// The latest findings on the configuration of the proxy that do not follow from the index.
     configuration_report: Mutex<Vec<Note>>,
+    /// A contest with cluster-proxy's own controller has begun.
+    contested: Notify,
 }
 
 /// The findings on the trust anchors that do not follow from the index.
@@ -78,6 +87,7 @@ impl Store {
             anchor_watch: Mutex::default(),
             anchor_report: Mutex::default(),
             configuration_report: Mutex::default(),
+            contested: Notify::new(),
         })
     }
 
@@ -93,13 +103,16 @@ impl Store {
     /// Changes the index, and reports whether cluster-proxy's own controller works beside the provisioner, if that is
     /// news.
     fn update<T>(&self, change: impl FnOnce(&mut AccessIndex) -> T) -> T {
-        let (result, is_news) = {
+        let (result, before, after) = {
             let mut index = self.index.lock();
             let before = index.is_contested();
             let result = change(&mut index);
-            (result, index.is_contested() != before)
+            (result, before, index.is_contested())
         };
-        if is_news {
+        if before != after {
+            if after {
+                self.contested.notify_one();
+            }
             self.report_again_on_configuration(&self.configuration_report.lock());
         }
         result
@@ -117,12 +130,20 @@ impl Store {
             self.after_inherited();
         }
         let this = Arc::clone(self);
-        self.host.spawn("the probes of access providers", async move {
-            loop {
-                tokio::time::sleep(PROBE_INTERVAL).await;
-                this.probe();
+        self.host.spawn("the probes of access providers", async move { this.probe_contests().await });
+    }
+
+    async fn probe_contests(&self) {
+        let mut probes = FIRST_PROBES;
+        loop {
+            let interval = if probes < FIRST_PROBES { FIRST_INTERVAL } else { PROBE_INTERVAL };
+            if timeout(interval, self.contested.notified()).await.is_ok() {
+                probes = 0;
+            } else {
+                self.probe();
+                probes = FIRST_PROBES.min(probes + 1);
             }
-        });
+        }
     }
 
     /// Probes whether cluster-proxy's own controller still works, if it has worked beside the provisioner.
@@ -266,7 +287,7 @@ impl Store {
     fn after_overlap(self: &Arc<Self>, end: impl FnOnce(&mut AccessIndex) + Send + 'static) {
         let this = Arc::clone(self);
         self.host.spawn_once("the overlap of trust anchors", async move {
-            tokio::time::sleep(this.overlap).await;
+            sleep(this.overlap).await;
             info!("the overlap of trust anchors has ended");
             end(&mut this.index.lock());
             if let Some(last) = &*this.anchor_report.lock() {

@@ -147,15 +147,35 @@ async fn the_provisioner_leaves_an_entry_to_cluster_proxys_own_controller_until_
         }
         stage.requests("PATCH", PROFILES) - before
     };
-    assert_eq!(contest(5 * MINUTE).await, 0, "its entry is left");
+    assert_eq!(contest(5 * MINUTE).await, 2, "its entry is left but for two probes");
     assert_eq!(stage.told("AccessProviderContested"), 1);
     let probes = contest(60 * MINUTE).await;
     assert!((5..=6).contains(&probes), "one write in ten minutes, not {probes}");
-    assert_eq!(written, 1 + probes);
+    assert_eq!(written, 1 + 2 + probes);
 
     // It does not work any more.
     sleep(21 * MINUTE).await;
     assert_eq!(stage.providers("team", "a"), ours);
+    stage.assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_only_looks_like_one_of_cluster_proxys_own_controller_is_replaced_within_a_minute() {
+    let stage = Stage::new();
+    stage.start(Gates::PROFILES);
+    sleep(10 * SECOND).await;
+    let (ocm, replica) = (Actor::new(&stage.world, "ocm"), Actor::new(&stage.world, "another replica"));
+    let published = stage.providers("team", "a");
+    assert_eq!(published, theirs(ONE), "of a lone self-signed certificate, both publish the same");
+    // The addon is gone, which a replica that still believes that it leads has not seen.
+    ocm.delete("managedclusteraddons", "a", "cluster-proxy");
+    sleep(SECOND).await;
+    assert_eq!(stage.providers("team", "a"), Value::Null);
+    replica.patch_status("clusterprofiles", "team", "a", &json!({ "accessProviders": published }));
+    sleep(10 * SECOND).await;
+    assert_eq!(stage.providers("team", "a"), published, "it may be the entry of that controller");
+    sleep(MINUTE).await;
+    assert_eq!(stage.providers("team", "a"), Value::Null);
     stage.assert_right();
 }
 

@@ -305,8 +305,10 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
         let made = writes(&hub, user, &mark).await;
         assert_eq!(replaced(&made), 0, "{made}");
     }
-    // One of the two writes what has changed; the other may have written the same at the same time.
-    let (made, most) = (changes(&hub, &start).await, 2 * rounds * CLUSTERS.len());
+    // One of the two writes what has changed; the other may have written the same at the same time. In the first minute
+    // of a contest the provisioner probes twice, and cluster-proxy's controller undoes that.
+    let probes = 2 * 2;
+    let (made, most) = (changes(&hub, &start).await, 2 * rounds * CLUSTERS.len() + probes);
     assert!(made <= most, "{made} changes of profiles, at most {most} expected");
 
     // The serving certificate is renewed: the provisioner replaces the entry, and cluster-proxy's controller follows.
@@ -322,7 +324,7 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
     .await;
     theirs(&hub).await;
     addons.measures(contested, 6.0).await;
-    let (made, most) = (changes(&hub, &start).await, 2 * CLUSTERS.len());
+    let (made, most) = (changes(&hub, &start).await, 2 * CLUSTERS.len() + probes);
     assert!(made <= most, "{made} changes of profiles, at most {most} expected");
 
     assert_eq!(identities(&hub).await, before);
