@@ -12,10 +12,12 @@ use hub_sim::coverage;
 use hub_sim::monitor::Counts;
 use hub_sim::schedule::{Hubs, Outcome, Schedule};
 use hub_sim::shrink;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// The number of failures after which a run ends.
 const FAILURES: usize = 5;
+/// How often the progress of a long run is printed.
+const PROGRESS: Duration = Duration::from_secs(30);
 /// The number of schedules from which on every operation and fault must have occurred.
 const ENOUGH: u64 = 5_000;
 
@@ -45,6 +47,12 @@ impl Total {
         if !outcome.violations.is_empty() {
             self.failures.push((seed, outcome.violations));
         }
+    }
+
+    fn print_progress(&self, count: u64, took: Duration) {
+        let (done, failed) = (self.schedules, self.failures.len());
+        let left = (count - done) * took.as_secs() / done.max(1);
+        eprintln!("{done} of {count} schedules after {took:.0?}, about {left}s left, {failed} failed");
     }
 
     fn print(&self, took: Duration) {
@@ -83,8 +91,9 @@ fn main() -> ExitCode {
         return show(&Schedule::random(first), &hubs);
     }
     let (next, total, begin) = (AtomicU64::new(first), Mutex::new(Total::default()), Instant::now());
+    let done = (Mutex::new(false), Condvar::new());
     std::thread::scope(|scope| {
-        for _ in 0..options["--threads"].max(1) {
+        let threads = (0..options["--threads"].max(1)).map(|_| {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -95,8 +104,24 @@ fn main() -> ExitCode {
                     let outcome = catch_unwind(AssertUnwindSafe(|| schedule.run(&hubs))).ok();
                     total.lock().add(seed, outcome);
                 }
-            });
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        scope.spawn(|| {
+            let (is_done, changed) = &done;
+            let mut is_done = is_done.lock();
+            while !*is_done {
+                if changed.wait_for(&mut is_done, PROGRESS).timed_out() {
+                    total.lock().print_progress(count, begin.elapsed());
+                }
+            }
+        });
+        for thread in threads {
+            // What a schedule panics with is caught.
+            let _ = thread.join();
         }
+        *done.0.lock() = true;
+        done.1.notify_one();
     });
     let total = total.into_inner();
     total.print(begin.elapsed());

@@ -300,10 +300,10 @@ impl<'a> Run<'a> {
     }
 
     fn finished(mut self) -> Outcome {
-        let state = self.world.lock();
+        let mut state = self.world.lock();
         self.outcome.counts = state.monitor.counts().clone();
         self.outcome.busiest_minute = state.monitor.busiest_minute();
-        self.outcome.trace.clone_from(&state.monitor.trace);
+        self.outcome.trace = std::mem::take(&mut state.monitor.trace);
         drop(state);
         self.outcome
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::meta::{name_of, version_of};
+use super::meta::name_of;
 use super::watch::Shape;
 use super::{Answer, Failure, Request, Selector, Server, Target};
 
@@ -176,16 +176,21 @@ impl Server {
 /// Whether two objects differ in nothing but their version.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     debug_assert_eq!(name_of(one), name_of(other));
-    let without = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("resourceVersion");
-            for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten()
-            {
-                entry["time"] = Value::Null;
-            }
+    let (metadata, others) = (&one["metadata"], &other["metadata"]);
+    let writers = match (metadata["managedFields"].as_array(), others["managedFields"].as_array()) {
+        (Some(writers), Some(others)) => {
+            let mut pairs = writers.iter().zip(others);
+            writers.len() == others.len() && pairs.all(|(one, other)| is_same_but(&["time"], one, other))
         }
-        object
+        (writers, others) => writers == others,
     };
-    version_of(one) == version_of(other) && one == other || without(one) == without(other)
+    is_same_but(&["metadata"], one, other)
+        && is_same_but(&["resourceVersion", "managedFields"], metadata, others)
+        && writers
+}
+
+fn is_same_but(ignored: &[&str], one: &Value, other: &Value) -> bool {
+    let (Some(fields), Some(others)) = (one.as_object(), other.as_object()) else { return one == other };
+    let matters = |(name, _): &(&String, &Value)| !ignored.contains(&name.as_str());
+    fields.iter().filter(matters).eq(others.iter().filter(matters))
 }
