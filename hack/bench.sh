@@ -22,7 +22,7 @@ case ${1-} in -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' hack/bench.sh; exit 
 if [ "${1-}" = --debug ]; then
   shift
   # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
-  cargo test --locked --quiet --workspace --no-run --test limits --test projector >&2
+  cargo test --locked --quiet --workspace --features e2e --no-run --test limits --test projector >&2
   exec "$target/debug/hub-bench" "$@"
 fi
 cargo build --locked --quiet --release --package hub-addons --package hub-bench

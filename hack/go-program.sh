@@ -12,7 +12,7 @@ usage() {
   cat >&2 <<'EOF'
 usage: hack/go-program.sh [--source | --download] PROGRAM
 
-  argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, krew, kueue, managed-serviceaccount,
+  actionlint, argocd, cluster-proxy, cluster-proxy-agent, cluster-proxy-manager, helm, helm3, krew, kueue, managed-serviceaccount,
   promtool, proxy-agent, proxy-server, registration
 EOF
   exit 2
@@ -28,6 +28,10 @@ esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 module='' sum=''
 case $1 in
+  actionlint)
+    package=github.com/rhysd/actionlint/cmd/actionlint version=v1.7.12 given=${ACTIONLINT-}
+    sum=h1:vQ4GeJN86C0QH+gTUQcs8McmK62OLT3kmakPMtEWYnY=
+    ;;
   helm)
     package=helm.sh/helm/v4/cmd/helm version=v4.3.1 given=${HELM-}
     sum=h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=

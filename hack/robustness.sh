@@ -66,7 +66,7 @@ if [ "${1-}" = real ]; then
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
   # Built as hack/test.sh builds it, with the whole workspace: with other features Cargo compiles the dependencies again.
-  run() { cargo test --locked --quiet --workspace --test "$@" -- --nocapture >>"$log" 2>&1; }
+  run() { cargo test --locked --quiet --workspace --features e2e --test "$@" -- --nocapture >>"$log" 2>&1; }
   if ! { run bad_days && run credentials memory::; }; then
     cat "$log" >&2
     exit 1
@@ -76,11 +76,11 @@ if [ "${1-}" = real ]; then
   exit
 fi
 # As hack/test.sh builds them: with other features Cargo compiles the dependencies again.
-simulation() { cargo test --locked --quiet --profile sim --package hub-sim --test crashes --test tiny_scope "$@"; }
+simulation() { cargo test --locked --quiet --profile sim --package hub-sim --features e2e --test crashes --test tiny_scope "$@"; }
 simulation --no-run
 "${CARGO_TARGET_DIR:-target}/sim/hub-sim" "$@"
 case " $* " in *' --show '*) exit ;; esac
 {
   simulation -- --nocapture
-  cargo test --locked --quiet --workspace --test validation -- --nocapture
+  cargo test --locked --quiet --workspace --features e2e --test validation -- --nocapture
 } | grep -oE '([0-9]+ (crashes|states|plans|sequences|graphs) .*|lists, continue tokens .*)'

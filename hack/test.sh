@@ -1,15 +1,23 @@
 #!/usr/bin/env bash
-# Runs all checks, or some of them. A check whose tools are missing is skipped and named; with CI=true the tools are
-# installed, and a check that cannot run fails.
+# Runs the checks for a change, all checks, or some of them. A check whose tools are missing is skipped and named; with
+# CI=true the tools are installed, and a check that cannot run fails.
 set -euo pipefail
 
 usage() {
   cat <<'EOF'
-usage: hack/test.sh [PART]...
+usage: hack/test.sh [all | PART...]
+
+Without arguments, what shows in minutes whether a change is right; it needs Rust and Go:
 
   fmt        the code is formatted
   clippy     no lint warns, and no link in the documentation of the code is broken
   unit       decisions, by tables and properties; no hub is started
+  schedules  1000 random schedules on a simulated API server
+  rules      the main rules of each controller, from the grant to the token in an application, and the policies of the
+             chart, on a real API server (built on the first run, which takes minutes) with one flavour of the CRD
+
+With "all", what has to pass before a change lands: fmt, clippy and unit, and then:
+
   robustness 10 000 random schedules on a simulated API server, a crash at every write, and all states of a tiny scope
              (an optimized build of the controllers: minutes)
   api        everything about the API, on real hubs on this machine (built on the first run, which takes minutes); the
@@ -26,7 +34,7 @@ usage: hack/test.sh [PART]...
   deny       licences, bans, sources and advisories of dependencies (cargo-deny); it reports if the database of
              advisories cannot be reached
 
-Without a PART, all of them run in this order. At the end, the script prints how long each took. Further parts:
+At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
   field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount, cluster-proxy
@@ -39,12 +47,14 @@ Programs that take long to build are built in parallel with the parts that do no
 EOF
 }
 
-all=(fmt clippy unit robustness api chart plugin image installed scripts deny)
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
+case ${1-} in
+  '') parts=(fmt clippy unit schedules rules) ;;
+  all) parts=(fmt clippy unit robustness api chart plugin image installed scripts deny) ;;
+esac
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | robustness | api | field | chart | plugin | image | installed | installed-all | scripts | deny) ;;
+    fmt | clippy | unit | schedules | rules | robustness | api | field | chart | plugin | image | installed | installed-all | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -152,7 +162,8 @@ trap 'exit 143' TERM
 go_programs() {
   # It waits for the other build.
   hack/control-plane.sh
-  ! wants chart field installed installed-all scripts || hack/helm.sh
+  ! wants rules chart field installed installed-all scripts || hack/helm.sh
+  ! wants scripts || hack/go-program.sh actionlint
   if wants chart; then
     hack/helm.sh 3
     hack/go-program.sh promtool
@@ -180,7 +191,7 @@ quick_images() { hack/image.sh --profile quick --no-sbom --arch native --output 
 # each other selection would rebuild the dependencies. The result lines are kept for the count at the end.
 cargo_test() { workspace_test "$@" 2>&1 | tee -a "$log"; }
 
-workspace_test() { cargo test --locked --workspace "$@"; }
+workspace_test() { cargo test --locked --workspace --features e2e "$@"; }
 
 # tests_of DIRECTORY...: the names of packages' test programs.
 tests_of() {
@@ -225,7 +236,7 @@ check_fmt() {
 }
 
 check_clippy() {
-  cargo clippy --locked --workspace --all-targets -- --deny warnings
+  cargo clippy --locked --workspace --features e2e --all-targets -- --deny warnings
   RUSTDOCFLAGS="--deny warnings --allow rustdoc::private-intra-doc-links" cargo doc --locked --workspace --no-deps --document-private-items
 }
 
@@ -234,16 +245,33 @@ check_unit() {
   for crate in crates/*; do
     [ "$crate" = crates/hub-addons ] || crates+=("$crate")
   done
-  for name in $(tests_of "${crates[@]}"); do options+=(--test "$name"); done
+  for name in reference $(tests_of "${crates[@]}"); do options+=(--test "$name"); done
   cargo_test --lib --bins "${options[@]}"
   cargo_test --doc
+}
+
+check_schedules() {
+  need simulation
+  "$target/sim/hub-sim" --schedules 1000
+}
+
+# Each rule on one flavour of the CRD: the others, and what is no rule of SPEC, are parts of all.
+check_rules() {
+  need control-plane
+  need go-programs
+  local one_flavour=(--skip atomic --skip v1alpha2)
+  RUST_TEST_THREADS=$threads cargo_test --test projector -- grants:: status:: ownership:: "${one_flavour[@]}"
+  RUST_TEST_THREADS=$threads cargo_test --test access -- entry:: sources:: "${one_flavour[@]}"
+  RUST_TEST_THREADS=$threads cargo_test --test credentials -- authority:: revocation:: names:: source:: "${one_flavour[@]}"
+  RUST_TEST_THREADS=$threads cargo_test --test chain -- "${one_flavour[@]}"
+  RUST_TEST_THREADS=$threads cargo_test --test chart -- policies:: "${one_flavour[@]}"
 }
 
 simulation() { simulation_test --quiet --no-run; }
 
 # Its tests that need no hub, and with them the program.
 simulation_test() {
-  cargo test --locked --profile sim --package hub-sim \
+  cargo test --locked --profile sim --package hub-sim --features e2e \
     --test crashes --test moments --test schedules --test tiny_scope "$@"
 }
 
@@ -260,7 +288,7 @@ check_api() {
   # The longest first; one test after the other is what takes long in `limits`.
   # shellcheck disable=SC2046 # words
   run_tests credentials limits $(tests_of e2e/bench e2e/local-hub e2e/hub-sim crates/hub-addons |
-    grep -vxE 'credentials|limits|chart|field|pods|crashes|moments|schedules|tiny_scope')
+    grep -vxE 'credentials|limits|chart|field|pods|reference|crashes|moments|schedules|tiny_scope')
 }
 
 # Not in the ordinary run: its programs take many minutes to build.
@@ -325,7 +353,7 @@ can_install() {
   local why
   need go-programs
   # Cargo builds the programs of a package with its tests, and local-hub is one of hubs.
-  cargo test --locked --workspace --no-run --quiet --test pods --test hubs
+  workspace_test --no-run --quiet --test pods --test hubs
   if ! hack/image.sh --can; then
     skip "the program as it is installed: one of buildah, podman and docker is needed"
     return 1
@@ -370,8 +398,9 @@ check_scripts() {
   else
     skip "shellcheck: it is not installed"
   fi
-  hack/check-docs.sh
   need go-programs
+  "$(hack/go-program.sh actionlint)" .github/workflows/*.yml
+  hack/check-docs.sh
   # With the programs of the images, if these are built.
   ! wants image || is_tested=1
   DEMO_IS_TESTED=$is_tested hack/demo.sh >"$work/demo" 2>&1 || { cat "$work/demo"; return 1; }
@@ -415,28 +444,37 @@ check_deny() {
 say "downloads"
 downloads() {
   cargo fetch --locked --quiet
-  ! wants api chart field installed installed-all scripts || hack/control-plane.sh --download
+  ! wants rules api chart field installed installed-all scripts || hack/control-plane.sh --download
   local program
-  for program in $(! wants chart field installed installed-all scripts || echo helm) \
-    $(! wants chart || echo helm3 promtool krew); do
+  for program in $(! wants rules chart field installed installed-all scripts || echo helm) \
+    $(! wants chart || echo helm3 promtool krew) $(! wants scripts || echo actionlint); do
     hack/go-program.sh --download "$program"
   done
 }
 begun=$SECONDS
-downloads
-took downloads $((SECONDS - begun))
+failed=()
+# As a command of its own, so that errexit holds in it. The parts that need what is missing say so; the others run.
+set +e
+(
+  set -e
+  trap - EXIT
+  downloads
+)
+status=$?
+set -e
+[ "$status" = 0 ] || failed+=(downloads)
+took "downloads$([ "$status" = 0 ] || echo ": FAILED")" $((SECONDS - begun))
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
-! wants api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
-! wants chart field installed installed-all scripts || begin go-programs go_programs
+! wants rules api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
+! wants rules chart field installed installed-all scripts || begin go-programs go_programs
 ! wants field || begin field-programs field_programs
-! wants robustness || begin simulation simulation
+! wants schedules robustness || begin simulation simulation
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
-if wants api chart field unit installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
+if wants rules api chart field installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
   export HUB_ADDONS_UPSTREAM_CRDS
 fi
 
-failed=()
 for part in "${parts[@]}"; do
   say "$part"
   case $part in

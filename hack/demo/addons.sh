@@ -49,7 +49,7 @@ build_addons() {
   hub_addons=$target/hub-addons cp_creds=$target/cp-creds
   if [ -n "$kubeconfig" ]; then
     if [ -n "${DEMO_IS_TESTED-}" ]; then
-      cargo test --locked --workspace --no-run --test kubectl
+      cargo test --locked --workspace --features e2e --no-run --test kubectl
     else
       cargo build --locked --package hub-addons
     fi
@@ -57,7 +57,7 @@ build_addons() {
   fi
   if [ -n "${DEMO_IS_TESTED-}" ]; then
     profile=()
-    cargo test --locked --workspace --no-run --test hubs
+    cargo test --locked --workspace --features e2e --no-run --test hubs
   else
     cargo build --locked --package local-hub
   fi

@@ -25,7 +25,7 @@
 //! - **Upstream accepts what is written.** No null, no empty list in place of an absent one, no cluster without a
 //!   server, in every published CRD of ClusterProfile ([`crds::Flavour`]).
 //!
-//! `tests/upstream_crds` compares all of this with upstream's own CRDs.
+//! `upstream_crds` of `hub-addons` compares all of this with upstream's own CRDs.
 
 pub mod cluster_profile;
 pub mod crds;

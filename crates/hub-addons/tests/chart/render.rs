@@ -20,7 +20,7 @@ use hub_api::crds::{self, Flavour};
 use serde_json::{Value, json};
 
 /// Set by `hack/render.sh`: files are written, and not compared.
-const RECORD: &str = "HUB_ADDONS_RECORD";
+const RECORD: &str = "RECORD";
 
 /// What differs most, under the name that records use.
 const VARIANTS: [(&str, &[&str]); 10] = [

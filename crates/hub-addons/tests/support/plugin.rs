@@ -21,7 +21,8 @@ pub fn program(name: &str) -> PathBuf {
     let output = building::command(cargo)
         // With the packages and the kind of targets that the tests are built of: any other choice selects other features
         // of the dependencies, and compiles them a second time.
-        .args(["build", "--locked", "--quiet", "--workspace", "--bin", name, "--test", "hubs"])
+        .args(["build", "--locked", "--quiet", "--workspace", "--features", "e2e"])
+        .args(["--bin", name, "--test", "hubs"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
