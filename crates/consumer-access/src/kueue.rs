@@ -127,7 +127,7 @@ impl KueueStore {
         KueueKey::Config(self.config.clone())
     }
 
-    /// Queues an object: what ends a grant first, as does the list, which is one write.
+    /// Queues an object. Revocations and the list go first; the list is a single write.
     fn queue(&self, fleet: &Fleet, key: KueueKey) {
         let priority = match &key {
             KueueKey::Cluster(cluster) => {

@@ -97,7 +97,7 @@ pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     Ok(text)
 }
 
-/// What was parsed and not kept. Unlike [`serde::de::IgnoredAny`], whose end is all that the parser looks for.
+/// Validates JSON fully and discards it; [`serde::de::IgnoredAny`] only skips.
 struct Parsed;
 
 impl<'de> Deserialize<'de> for Parsed {

@@ -41,7 +41,7 @@ pub trait Controller: Send + Sync + 'static {
         None
     }
 
-    /// What follows ClusterProfiles without owning a part of them, if anything. The process watches them once for all.
+    /// Its read-only ClusterProfile observer, if any. The process watches ClusterProfiles once for all observers.
     fn follower(&self) -> Option<&dyn ProfileFollower> {
         None
     }

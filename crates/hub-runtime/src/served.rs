@@ -56,7 +56,7 @@ impl ServedVersion {
         }
     }
 
-    /// Whether the caller has to start the watch on the CRD: it is the first one that asks.
+    /// Whether the caller has to start the watch on the CRD: true for the first caller only.
     fn starts(&self) -> bool {
         !self.0.begun.swap(true, Ordering::Relaxed)
     }

@@ -259,7 +259,7 @@ fn keep_or_delete(
     standings: &Standings<'_>,
     refused: Option<Refused>,
 ) -> CopyPlan {
-    // Also of a copy that must be deleted: until then, a tenant can strip it.
+    // Set even before deletion: a tenant may strip labels meanwhile.
     let is_exact = credential.is_some_and(|credential| observed.is_exactly(&origin.account, credential));
     let delete = || {
         if origin.known || is_exact {

@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// The keys with recent writes.
 pub(crate) struct KeyRateLimit<K> {
-    /// For each key the time at which it has again all writes of a burst.
+    /// When each key's burst allowance is full again.
     rested: HashMap<K, Instant>,
     /// The number of keys at which those that have rested are forgotten.
     forget_at: usize,

@@ -49,7 +49,7 @@ impl WriteLimit {
         *due = Some(next.min(now + BURST + DEBT));
     }
 
-    /// The time until which only work that ends a grant is due, if that is later than `now`.
+    /// Until when only revocations may run, if that is later than `now`.
     pub(crate) fn reached_until(&self, now: Instant) -> Option<Instant> {
         let due = (*self.0.as_ref()?.due.lock())?;
         due.checked_sub(BURST).filter(|until| *until > now)
