@@ -388,7 +388,7 @@ check_installed() {
 check_installed-all() {
   can_install || return 0
   local test
-  for test in pods projector access credentials chain; do test_installed "$test"; done
+  for test in pods projector access credentials consumers chain; do test_installed "$test"; done
 }
 
 check_scripts() {

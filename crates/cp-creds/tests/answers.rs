@@ -32,7 +32,7 @@ fn the_answer_has_the_version_that_was_asked_for() {
 }
 
 #[test]
-fn one_get_is_all_there_is() {
+fn a_token_costs_one_get_and_no_other_request() {
     let hub = Hub::answering(found());
     Plugin::with(&hub.kubeconfig()).answers();
     let heads = hub.heads();

@@ -6,13 +6,10 @@
 mod support;
 
 mod authority;
-mod cluster_permissions;
 mod collected;
-mod consumers;
 mod cost;
 mod hostile;
 mod memory;
-mod multikueue;
 mod names;
 mod outages;
 mod partial;

@@ -234,7 +234,7 @@ async fn a_crd_can_come_late_and_go_early() {
 }
 
 #[tokio::test]
-async fn an_api_server_comes_back_as_it_went() {
+async fn a_killed_api_server_starts_again_with_its_address_and_its_objects() {
     let hub = small().start().await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(hub.client_as("admin").await.unwrap());
     maps.create(&PostParams::default(), &config_map("kept")).await.unwrap();
