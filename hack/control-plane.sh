@@ -7,6 +7,9 @@
 # If $KUBEBUILDER_ASSETS is set, it is that directory. Otherwise the programs are built from e2e/control-plane, once per
 # content of that module, into the user's cache directory, where later calls find them.
 #
+# KUBERNETES_VERSION=v1.34.1 builds that version instead, and KUBERNETES_VERSION=oldest the oldest one that is tested
+# (hack/versions.txt): from a module that is made of the requirements of that release, whose checksums Go verifies.
+#
 # A directory without kube-controller-manager, such as that of setup-envtest, can be used as well: then only that
 # program is built. So can a tree of the same minor version that setup-envtest has installed.
 set -euo pipefail
@@ -37,10 +40,20 @@ if [[ -n "${KUBEBUILDER_ASSETS:-}" ]]; then
   esac
 fi
 
-module="$(cd "$(dirname "${BASH_SOURCE[0]}")/../e2e/control-plane" && pwd)"
-version="$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' "$module/go.mod")"
-[[ -n "$version" ]] || die "$module/go.mod does not require k8s.io/kubernetes"
-digest="$(cd "$module" && cat go.mod go.sum main.go | sha256sum | cut -c1-12)"
+hack="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+module="$(cd "$hack/../e2e/control-plane" && pwd)"
+pinned() { "$hack/versions.sh" get "$1" | cut -d' ' -f2; }
+version="${KUBERNETES_VERSION:-$(pinned kubernetes)}"
+[[ "$version" != oldest ]] || version="$(pinned kubernetes-oldest)"
+[[ "$version" =~ ^v1\.[0-9]+\.[0-9]+$ ]] ||
+  die "KUBERNETES_VERSION=$version is not a version such as v1.36.3, and not 'oldest'"
+cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/control-plane"
+is_pinned() { [[ "$version" == "$(pinned kubernetes)" ]]; }
+if is_pinned; then
+  digest="$(cd "$module" && cat go.mod go.sum main.go | sha256sum | cut -c1-12)"
+else
+  digest="$(cat "$module/main.go" "$hack/control-plane.sh" | sha256sum | cut -c1-12)"
+fi
 
 minor="${version%.*}"
 
@@ -52,7 +65,6 @@ installed_tree() {
   done | sort --version-sort | tail -n 1
 }
 
-cache="${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/control-plane"
 target="$cache/$version-$digest"
 is_built() { [[ -d "$target" && -z "$(missing_from "$target")" ]]; }
 [[ -n "${assets-}" ]] || is_built || assets="$(installed_tree)"
@@ -76,9 +88,34 @@ for tool in go flock; do
       "Install it, or set KUBEBUILDER_ASSETS to a directory with: ${programs[*]}."
 done
 
+# Kubernetes requires its staging modules in version v0.0.0, and replaces them by directories that its module does not
+# contain; and the same etcd for clients as for servers.
+make_module() {
+  local dir
+  dir="$("$hack/go-download.sh" module "k8s.io/kubernetes@$version" | awk -F'"' '$2 == "Dir" { print $4 }')"
+  [[ -n "$dir" ]] || die "cannot download Kubernetes $version"
+  mkdir -p "$1"
+  cp "$module/main.go" "$1/"
+  {
+    printf 'module control-plane\n\ngo %s\n\n' "$(awk '$1 == "go" { print $2 }' "$dir/go.mod")"
+    printf 'require k8s.io/kubernetes %s\n' "$version"
+    awk '$1 == "go.etcd.io/etcd/client/v3" { print "require go.etcd.io/etcd/server/v3 " $2; exit }' "$dir/go.mod"
+    awk -v version="v0.${version#v1.}" \
+      '$2 == "=>" && $3 ~ /^\.\/staging\// { print "replace", $1, "=>", $1, version }' "$dir/go.mod"
+  } >"$1/go.mod"
+  (cd "$1" && GOWORK=off GOFLAGS='' go mod tidy) >&2
+}
+made=
+if ! is_pinned && [[ -z "${assets-}" ]]; then
+  made="$(mktemp -d)"
+  trap 'rm -rf "$made"' EXIT
+  make_module "$made"
+  module="$made"
+fi
+
 package=. output=control-plane
 [[ -z "${assets-}" ]] || package=k8s.io/kubernetes/cmd/kube-controller-manager output=kube-controller-manager
-(cd "$module" && ../../hack/go-download.sh packages "$package") || die "cannot download Kubernetes $version"
+(cd "$module" && "$hack/go-download.sh" packages "$package") || die "cannot download Kubernetes $version"
 [[ -z "${download-}" ]] || exit 0
 
 mkdir -p "$cache"
@@ -101,7 +138,7 @@ mkdir "$work"
 build=
 stop() {
   [[ -z "$build" ]] || kill "$build" 2>/dev/null || true
-  rm -rf "$work"
+  rm -rf "$work" ${made:+"$made"}
 }
 trap stop EXIT
 trap 'exit 130' INT

@@ -37,6 +37,8 @@ With "all", what has to pass before a change lands: fmt, clippy and unit, and th
 At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
+  oldest         the rules, with every flavour of the CRD, and the chart on the oldest Kubernetes that is tested (built
+                 on the first run, which takes minutes)
   field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount, cluster-proxy
                  with its tunnel, Kueue, multicluster-runtime and Argo CD (each is built on the first run, which takes
                  minutes)
@@ -54,7 +56,7 @@ case ${1-} in
 esac
 for part in "${parts[@]}"; do
   case $part in
-    fmt | clippy | unit | schedules | rules | robustness | api | field | chart | plugin | image | installed | installed-all | scripts | deny) ;;
+    fmt | clippy | unit | schedules | rules | robustness | api | field | chart | plugin | image | installed | installed-all | oldest | scripts | deny) ;;
     -h | --help) usage; exit ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -162,7 +164,7 @@ trap 'exit 143' TERM
 go_programs() {
   # It waits for the other build.
   hack/control-plane.sh
-  ! wants rules chart field installed installed-all scripts || hack/helm.sh
+  ! wants rules oldest chart field installed installed-all scripts || hack/helm.sh
   ! wants scripts || hack/go-program.sh actionlint
   if wants chart; then
     hack/helm.sh 3
@@ -255,17 +257,31 @@ check_schedules() {
   "$target/sim/hub-sim" --schedules 1000
 }
 
-# Each rule on one flavour of the CRD: the others, and what is no rule of SPEC, are parts of all.
+# Each rule on one flavour of the CRD: the others, and what is not a rule, are in the parts api and chart.
 check_rules() {
   need control-plane
   need go-programs
-  local one_flavour=(--skip atomic --skip v1alpha2)
-  RUST_TEST_THREADS=$threads cargo_test --test projector -- grants:: status:: ownership:: "${one_flavour[@]}"
-  RUST_TEST_THREADS=$threads cargo_test --test access -- entry:: sources:: "${one_flavour[@]}"
-  RUST_TEST_THREADS=$threads cargo_test --test credentials -- authority:: revocation:: names:: source:: "${one_flavour[@]}"
-  RUST_TEST_THREADS=$threads cargo_test --test chain -- "${one_flavour[@]}"
-  RUST_TEST_THREADS=$threads cargo_test --test chart -- policies:: "${one_flavour[@]}"
+  rules --skip atomic --skip v1alpha2
 }
+
+# rules [OPTION]...: the tests that state the rules, with options of the test programs.
+rules() {
+  RUST_TEST_THREADS=$threads cargo_test --test projector -- grants:: status:: ownership:: "$@"
+  RUST_TEST_THREADS=$threads cargo_test --test access -- entry:: sources:: "$@"
+  RUST_TEST_THREADS=$threads cargo_test --test credentials -- authority:: revocation:: names:: source:: "$@"
+  RUST_TEST_THREADS=$threads cargo_test --test chain -- "$@"
+  RUST_TEST_THREADS=$threads cargo_test --test chart -- policies:: "$@"
+}
+
+check_oldest() {
+  need oldest-control-plane
+  need go-programs
+  export KUBERNETES_VERSION=oldest
+  rules
+  RUST_TEST_THREADS=$threads cargo_test --test chart -- install:: works:: consumers::
+}
+
+oldest_control_plane() { KUBERNETES_VERSION=oldest hack/control-plane.sh; }
 
 simulation() { simulation_test --quiet --no-run; }
 
@@ -399,6 +415,7 @@ check_scripts() {
     skip "shellcheck: it is not installed"
   fi
   need go-programs
+  hack/versions.sh --check
   "$(hack/go-program.sh actionlint)" .github/workflows/*.yml
   hack/check-docs.sh
   # With the programs of the images, if these are built.
@@ -466,12 +483,13 @@ set -e
 took "downloads$([ "$status" = 0 ] || echo ": FAILED")" $((SECONDS - begun))
 
 # The longest first: these take minutes if nothing is built yet, and no time otherwise.
-! wants rules api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
-! wants rules chart field installed installed-all scripts || begin go-programs go_programs
+! wants rules oldest api chart field installed installed-all scripts || begin control-plane hack/control-plane.sh
+! wants rules oldest chart field installed installed-all scripts || begin go-programs go_programs
 ! wants field || begin field-programs field_programs
+! wants oldest || begin oldest-control-plane oldest_control_plane
 ! wants schedules robustness || begin simulation simulation
 ! wants deny || [ "${CI-}" != true ] || begin deny hack/cargo-deny.sh
-if wants rules api chart field installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
+if wants rules oldest api chart field installed installed-all && HUB_ADDONS_UPSTREAM_CRDS=$(hack/upstream-crds.sh); then
   export HUB_ADDONS_UPSTREAM_CRDS
 fi
 

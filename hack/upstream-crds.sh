@@ -11,17 +11,17 @@
 # If $HUB_ADDONS_UPSTREAM_CRDS is set, it is that directory.
 set -euo pipefail
 
-# FILE MODULE@VERSION PATH: a file of the directory, and its source.
+# FILE NAME PATH: a file of the directory, and its source in the module that hack/versions.txt calls so.
 files='
-ocm/clusters.open-cluster-management.io_managedclusters.yaml                open-cluster-management.io/api@v1.2.0                     cluster/v1/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml
-ocm/clusters.open-cluster-management.io_managedclustersets.yaml             open-cluster-management.io/api@v1.2.0                     cluster/v1beta2/0000_00_clusters.open-cluster-management.io_managedclustersets.crd.yaml
-ocm/clusters.open-cluster-management.io_managedclustersetbindings.yaml      open-cluster-management.io/api@v1.2.0                     cluster/v1beta2/0000_01_clusters.open-cluster-management.io_managedclustersetbindings.crd.yaml
-ocm/addon.open-cluster-management.io_managedclusteraddons.yaml              open-cluster-management.io/api@v1.2.0                     addon/v1alpha1/0000_01_addon.open-cluster-management.io_managedclusteraddons.crd.yaml
-ocm/authentication.open-cluster-management.io_managedserviceaccounts.yaml   open-cluster-management.io/managed-serviceaccount@v0.10.0 config/crd/bases/authentication.open-cluster-management.io_managedserviceaccounts.yaml
-ocm/work.open-cluster-management.io_manifestworks.yaml                      open-cluster-management.io/api@v1.2.0                     work/v1/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml
-ocm/proxy.open-cluster-management.io_managedproxyconfigurations.yaml        open-cluster-management.io/cluster-proxy@v0.10.0          hack/crd/bases/proxy.open-cluster-management.io_managedproxyconfigurations.yaml
-ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml               open-cluster-management.io/ocm@v1.2.1                     manifests/cluster-manager/hub/crds/0000_00_multicluster.x-k8s.io_clusterprofiles.crd.yaml
-cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml            sigs.k8s.io/cluster-inventory-api@v0.1.3                  config/crd/bases/multicluster.x-k8s.io_clusterprofiles.yaml
+ocm/clusters.open-cluster-management.io_managedclusters.yaml                crds-ocm               cluster/v1/0000_00_clusters.open-cluster-management.io_managedclusters.crd.yaml
+ocm/clusters.open-cluster-management.io_managedclustersets.yaml             crds-ocm               cluster/v1beta2/0000_00_clusters.open-cluster-management.io_managedclustersets.crd.yaml
+ocm/clusters.open-cluster-management.io_managedclustersetbindings.yaml      crds-ocm               cluster/v1beta2/0000_01_clusters.open-cluster-management.io_managedclustersetbindings.crd.yaml
+ocm/addon.open-cluster-management.io_managedclusteraddons.yaml              crds-ocm               addon/v1alpha1/0000_01_addon.open-cluster-management.io_managedclusteraddons.crd.yaml
+ocm/authentication.open-cluster-management.io_managedserviceaccounts.yaml   managed-serviceaccount config/crd/bases/authentication.open-cluster-management.io_managedserviceaccounts.yaml
+ocm/work.open-cluster-management.io_manifestworks.yaml                      crds-ocm               work/v1/0000_00_work.open-cluster-management.io_manifestworks.crd.yaml
+ocm/proxy.open-cluster-management.io_managedproxyconfigurations.yaml        cluster-proxy          hack/crd/bases/proxy.open-cluster-management.io_managedproxyconfigurations.yaml
+ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml               registration           manifests/cluster-manager/hub/crds/0000_00_multicluster.x-k8s.io_clusterprofiles.crd.yaml
+cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml            crds-inventory         config/crd/bases/multicluster.x-k8s.io_clusterprofiles.yaml
 '
 
 say() { printf 'upstream-crds: %s\n' "$*" >&2; }
@@ -34,14 +34,17 @@ if [ -n "${HUB_ADDONS_UPSTREAM_CRDS-}" ]; then
 fi
 
 cache=${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}/hub-addons/upstream-crds
-target=$cache/$(printf %s "$files" | sha256sum | cut -c1-12)
+versions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/versions.sh
+target=$cache/$(printf %s "$files" | cat - "${versions%.sh}.txt" | sha256sum | cut -c1-12)
 if [ ! -d "$target" ]; then
   command -v go >/dev/null || die "go is not installed: install it, or set HUB_ADDONS_UPSTREAM_CRDS"
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/work.XXXXXX")
   trap 'rm -rf "$work"' EXIT
-  while read -r file module path; do
+  while read -r file name path; do
     [ -n "$file" ] || continue
+    read -r module version _ < <("$versions" get "$name")
+    module=${module%%/cmd*}@$version
     # Outside every module of this repository, none of which requires these.
     dir=$(cd "$work" && GOWORK=off GOFLAGS='' go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
     [ -n "$dir" ] || die "cannot get $module"

@@ -1,5 +1,4 @@
-//! Argo CD 3.2, before it passes a cluster to its plugins: its own code reads the cluster Secrets to which
-//! `docs/argo-cd.md` leads, and it deploys through cp-creds.
+//! Argo CD: its own code reads the cluster Secrets to which `docs/argo-cd.md` leads, and it deploys through cp-creds.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
@@ -126,7 +125,7 @@ async fn kubeconfig(stage: &Stage, application: &Application, secret: Object) ->
 }
 
 #[tokio::test]
-async fn argo_cd_reads_the_secret_of_the_guide_and_ignores_the_fields_of_later_versions() {
+async fn argo_cd_reads_the_secrets_of_the_guide_and_passes_the_cluster_where_it_is_asked_to() {
     let stage = in_one_process().await;
     let application = stage.bound_application("argocd-secrets", &CLUSTERS).await;
     permit(&application).await;
@@ -134,28 +133,26 @@ async fn argo_cd_reads_the_secret_of_the_guide_and_ignores_the_fields_of_later_v
     let environment = json!({
         "KUBECONFIG": application.access.kubeconfig(), "KUBERNETES_SERVICE_HOST": "",
     });
-    let made = async |config_map: &Value, more: Option<&str>| {
-        let mut exec = exec_config(config_map, &application);
+    let made = async |mut exec: Value| {
         exec["env"] = environment.clone();
-        if let Some(more) = more {
-            let arguments = exec["args"].as_array_mut().unwrap();
-            // It does not pass the server either.
-            arguments.retain(|it| *it != SERVER);
-            arguments.push(more.into());
-        }
+        let passes_cluster = exec["provideClusterInfo"] == true;
         let secret = cluster_secret(&shown(&stage, &application, "one").await, &exec);
         let (content, file) = kubeconfig(&stage, &application, secret).await;
         let made = content["users"][0]["user"]["exec"].clone();
-        assert_eq!(made["provideClusterInfo"], false, "{made}");
+        assert_eq!(made["provideClusterInfo"], passes_cluster, "{made}");
         assert_eq!(made["apiVersion"], exec["apiVersion"]);
-        assert_eq!(content["clusters"][0]["cluster"]["extensions"], Value::Null, "{content}");
+        let extensions = &content["clusters"][0]["cluster"]["extensions"];
+        assert_eq!(extensions[0]["extension"]["clusterName"] == "one", passes_cluster, "{content}");
         stage.chain.hub.kubectl_with(&file).unwrap()
     };
 
-    lists(&made(&of_the_guide(), None).await, "one").await;
-    lists(&made(&of_the_example(), Some("--cluster-name={{ .ClusterProfileName }}")).await, "one").await;
-    // Hence --cluster-name.
-    let kubectl = made(&of_the_example(), None).await;
+    lists(&made(exec_config(&of_the_guide(), &application)).await, "one").await;
+    let example = exec_config(&of_the_example(), &application);
+    lists(&made(example.clone()).await, "one").await;
+    // What versions before 3.5 do, hence --cluster-name in the guide.
+    let mut silent = example;
+    silent["provideClusterInfo"] = json!(false);
+    let kubectl = made(silent).await;
     fails(&kubectl, &["get", "namespaces"], "KUBERNETES_EXEC_INFO has no spec.cluster").await;
 }
 
