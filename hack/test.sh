@@ -37,7 +37,7 @@ With "all", what has to pass before a change lands: fmt, clippy and unit, and th
 At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
-  oldest         the rules, with every flavour of the CRD, and the chart on the oldest Kubernetes that is tested (built
+  oldest         the rules, on the flavours of the CRD with v1alpha1, and the chart on the oldest Kubernetes that is tested (built
                  on the first run, which takes minutes)
   field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount, cluster-proxy
                  with its tunnel, Kueue, multicluster-runtime and Argo CD (each is built on the first run, which takes
@@ -277,8 +277,10 @@ check_oldest() {
   need oldest-control-plane
   need go-programs
   export KUBERNETES_VERSION=oldest
-  rules
-  RUST_TEST_THREADS=$threads cargo_test --test chart -- install:: works:: consumers::
+  # The CRD with v1alpha2 requires 1.31, for CEL's format library; the test of the uninstallation writes the status of a
+  # Job, which has other conditions there.
+  rules --skip v1alpha2
+  RUST_TEST_THREADS=$threads cargo_test --test chart -- install:: works:: consumers:: --skip v1alpha2 --skip uninstall
 }
 
 oldest_control_plane() { KUBERNETES_VERSION=oldest hack/control-plane.sh; }
