@@ -10,6 +10,7 @@ mod explain;
 mod hub;
 mod kubeconfig;
 mod list;
+mod ocm;
 mod output;
 mod read;
 mod release;

@@ -15,17 +15,14 @@ use hub_api::names::{
     AccountKey, AccountName, ClusterName, ClusterSetName, Namespace, ProfileKey, SecretKey,
 };
 use hub_api::secret::Secret;
-use hub_api::workloads::Deployment;
 use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_certificate};
 use hub_core::consumer_access::{AccessKind, permissions_name};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, SyncSettings};
 use hub_core::credential::source::TokenSource;
-use hub_core::explain::observed::{
-    AccountPermission, Lease, OCM_GATES, Observed, OcmGate, Rbac, Readers, enabled_gates,
-};
-use hub_core::explain::{Object, Question};
+use hub_core::explain::Question;
+use hub_core::explain::observed::{AccountPermission, Lease, Observed, Rbac, Readers};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
@@ -41,6 +38,7 @@ use serde_json::Value;
 
 use crate::args::SetupArgs;
 use crate::hub::{Hub, HubError};
+use crate::ocm;
 use crate::release::release_namespaces;
 use crate::requests::{Got, Listing, get, list, profile_version};
 
@@ -143,7 +141,7 @@ impl<'a> Reading<'a> {
         let mut hub = Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
-        self.ocm(&mut hub).await?;
+        hub.ocm_gates = ocm::gates(self.hub).await?;
         if setup.access_provider_server.is_none() {
             self.proxy(&mut hub).await?;
         }
@@ -243,39 +241,6 @@ impl<'a> Reading<'a> {
             }
         }
         hub.leases = Some(leases);
-        Ok(())
-    }
-
-    /// The objects that enable the feature gates of OCM.
-    async fn ocm(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let kind = GroupVersionKind::gvk("operator.open-cluster-management.io", "v1", "ClusterManager");
-        let managers: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::from_gvk(&kind));
-        let deployments: Api<Deployment> = Api::all(self.client());
-        for ocm in OCM_GATES {
-            let OcmGate { controller, kind, object: name, .. } = ocm;
-            let enabling = if kind == "Deployment" {
-                let params = ListParams::default().fields(&format!("metadata.name={name}"));
-                let Listing::All(found) = list(&deployments, &params).await? else { continue };
-                let enabling = found.iter().filter_map(|deployment| {
-                    let namespace = deployment.namespace().unwrap_or_default();
-                    Some((Object::namespaced(kind, namespace, name), enabled(deployment, &ocm)?))
-                });
-                enabling.collect()
-            } else {
-                let gate = match get(&managers, name).await? {
-                    Got::Found(object) => {
-                        let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
-                        let gates = gates.as_array().into_iter().flatten();
-                        let enabled = gates.filter(|gate| gate["mode"] == "Enable");
-                        ocm.named(enabled.filter_map(|gate| gate["feature"].as_str()))
-                    }
-                    Got::Absent => None,
-                    Got::Refused => continue,
-                };
-                gate.map(|gate| (Object::cluster_scoped(kind, name), gate)).into_iter().collect()
-            };
-            hub.ocm_gates.insert(controller, enabling);
-        }
         Ok(())
     }
 
@@ -522,13 +487,6 @@ async fn named(api: &Api<DynamicObject>, names: &[String]) -> Result<Vec<Dynamic
         }
     }
     Ok(objects)
-}
-
-/// The name by which the containers of a Deployment enable a feature gate, if they do.
-fn enabled(deployment: &Deployment, gate: &OcmGate) -> Option<&'static str> {
-    let containers = deployment.spec.template.spec.containers.iter();
-    let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
-    gate.named(enabled_gates(arguments.map(String::as_str)))
 }
 
 fn namespaced<K>(client: Client, namespace: Option<&str>) -> Api<K>

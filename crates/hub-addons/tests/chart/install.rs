@@ -10,6 +10,7 @@ use crate::support::chart::{
     role_binding, run, start_all,
 };
 use crate::support::credentials::{copied, token};
+use crate::support::proxy::configuration;
 use crate::support::shown::sees;
 use crate::support::world::{self, get, merge};
 use crate::support::{Hub, SOON};
@@ -243,6 +244,19 @@ fn deployment(namespace: &str, name: &str, argument: &str) -> Object {
         .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
 }
 
+/// A CRD of OCM's addons without a schema.
+fn addon_definition(plural: &str, kind: &str) -> Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version = json!({ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+    json!({
+        "metadata": { "name": format!("{plural}.addon.open-cluster-management.io") },
+        "spec": {
+            "group": "addon.open-cluster-management.io", "scope": "Cluster",
+            "names": { "kind": kind, "plural": plural }, "versions": [version],
+        },
+    })
+}
+
 #[tokio::test]
 async fn notes_warn_of_problems_on_the_hub() {
     let hub = hub().await;
@@ -270,6 +284,28 @@ async fn notes_warn_of_problems_on_the_hub() {
     assert!(install(&hub, &[PROXY]).await.contains(mandatory));
     assert!(!install(&hub, &[PROXY, "credentials.requireSyncNamespaces=true"]).await.contains(mandatory));
 
+    // A Deployment of a tenant says nothing about the addons, whatever its name is.
+    let on = "--feature-gates=ClusterProfile=true,ClusterProfileCredSyncer=true";
+    let pretended = ["cluster-proxy-addon-manager", "managed-serviceaccount-addon-manager"]
+        .map(|name| deployment("second", name, on));
+    world::create(&hub.ocm, pretended.clone()).await;
+    let notes = install(&hub, &[PROXY]).await;
+    assert!(!notes.contains("WARNING"), "{notes}");
+    // Helm's annotation of the addon shows where it is installed, and so does the configuration of cluster-proxy.
+    let addons = addon_definition("clustermanagementaddons", "ClusterManagementAddOn");
+    hub.install_crd(&serde_json::from_value(addons).unwrap()).await.unwrap();
+    let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ClusterManagementAddOn");
+    let addon = Object::new(gvk, "clustermanagementaddons", None, "managed-serviceaccount")
+        .annotation("meta.helm.sh/release-namespace", "second");
+    addon.create(&hub.ocm).await.unwrap();
+    let notes = install(&hub, &[PROXY]).await;
+    assert_eq!(notes.matches("WARNING: the gate ").count(), 2, "{notes}");
+    world::delete(&hub.ocm, &addon).await;
+    for pretended in &pretended {
+        world::delete(&hub.ocm, pretended).await;
+    }
+    configuration("default").create(&hub.ocm).await.unwrap();
+
     // Access providers lead to cluster-proxy's user server, which its chart does not install by default.
     let of_proxy = |name: &str| deployment("default", name, "--leader-elect");
     let (manager, server) = ("cluster-proxy-addon-manager", "cluster-proxy-addon-user");
@@ -280,7 +316,7 @@ async fn notes_warn_of_problems_on_the_hub() {
     assert!(!install(&hub, &[PROXY]).await.contains(without));
     world::delete(&hub.ocm, &of_proxy(manager)).await;
 
-    // The gates of OCM's addons, wherever these are installed.
+    // The gates of OCM's addons.
     for (name, gate, on) in [
         ("cluster-proxy-addon-manager", "ClusterProfileAccessProvider", "T"),
         ("cluster-proxy-addon-manager", "ClusterProfile", "true"),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::plugin::{kubectl, run};
 use crate::support::command::hub_addons;
-use crate::support::{Hub, world};
+use crate::support::{Hub, proxy, world};
 
 /// A hub without controllers, where `team` is granted `berlin`.
 async fn hub() -> Hub {
@@ -150,19 +150,20 @@ async fn ocms_own_gate_beside_ours_is_found() {
     let ended = run(&kubectl, &["explain", "--output=json"]).await;
     assert!(ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
 
-    // A gate of an addon is in the arguments of its manager, wherever that is installed.
+    // A gate of an addon is in the arguments of its manager.
     let labels = json!({ "app": "manager" });
     let arguments = json!(["--leader-elect=true", "--feature-gates=ClusterProfile=true"]);
     let container = json!({ "name": "manager", "image": "manager", "args": arguments });
     let name = "cluster-proxy-addon-manager";
-    let manager = ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some("default"), name).field(
-        "spec",
-        json!({
-            "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
-        }),
-    );
-    manager.create(&hub.ocm).await.unwrap();
+    let manager = ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some("platform"), name)
+        .field(
+            "spec",
+            json!({
+                "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+            }),
+        );
+    world::create(&hub.ocm, [ocm::namespace("platform"), manager]).await;
     let enabling = async || {
         let findings = run(&kubectl, &["explain", "--output=json"]).await.json()["findings"].clone();
         let findings = findings.as_array().unwrap().clone().into_iter();
@@ -174,6 +175,9 @@ async fn ocms_own_gate_beside_ours_is_found() {
         .create(&hub.ocm)
         .await
         .unwrap();
+    // A tenant can create a Deployment of any name.
+    assert_eq!(enabling().await, ["cluster-manager"], "nothing shows that addons are in that namespace");
+    proxy::configuration("platform").create(&hub.ocm).await.unwrap();
     assert_eq!(enabling().await, ["cluster-manager", name]);
 }
 

@@ -1,0 +1,111 @@
+//! Which feature gates of Open Cluster Management's own controllers are on.
+//!
+//! Tenants can create Deployments with any name, so only those in namespaces of OCM count: the usual ones, and those that
+//! cluster-scoped objects of the addons show.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
+use hub_api::workloads::Deployment;
+use hub_core::access::CLUSTER_PROXY;
+use hub_core::explain::Object;
+use hub_core::explain::observed::{OCM_GATES, OcmGate, enabled_gates};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt as _};
+
+use crate::hub::{Hub, HubError};
+use crate::requests::{Got, Listing, get, list};
+
+/// Where OCM and its addons are installed by clusteradm, by their charts' guides, and by Advanced Cluster Management.
+const NAMESPACES: [&str; 4] = [
+    "open-cluster-management",
+    "open-cluster-management-hub",
+    "open-cluster-management-addon",
+    "multicluster-engine",
+];
+
+/// The addons whose controllers have gates.
+const ADDONS: [&str; 2] = [CLUSTER_PROXY, "managed-serviceaccount"];
+
+/// Helm's annotation of every object that it creates.
+const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+
+/// By the name of our controller, what enables OCM's own one beside it, and by which gate. What cannot be read is missing.
+pub(crate) type Gates = BTreeMap<&'static str, Vec<(Object, &'static str)>>;
+
+/// Reads the gates of OCM.
+pub(crate) async fn gates(hub: &Hub) -> Result<Gates, HubError> {
+    let namespaces = namespaces(hub).await?;
+    let mut gates = Gates::new();
+    for ocm in OCM_GATES {
+        let enabling = if ocm.kind == "Deployment" {
+            of_deployments(hub, &ocm, &namespaces).await?
+        } else {
+            of_manager(hub, &ocm).await?
+        };
+        if let Some(enabling) = enabling {
+            gates.insert(ocm.controller, enabling);
+        }
+    }
+    Ok(gates)
+}
+
+/// The namespaces of OCM's addons.
+async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, HubError> {
+    let mut namespaces: BTreeSet<_> = NAMESPACES.map(str::to_owned).into();
+    let configurations: Api<ManagedProxyConfiguration> = Api::all(hub.client.clone());
+    if let Got::Found(configuration) = get(&configurations, CLUSTER_PROXY).await? {
+        namespaces.insert(configuration.spec.proxy_server.namespace().to_owned());
+    }
+    let addons = dynamic(hub, ("addon.open-cluster-management.io", "v1alpha1", "ClusterManagementAddOn"));
+    for name in ADDONS {
+        if let Got::Found(addon) = get(&addons, name).await? {
+            namespaces.extend(addon.annotations().get(RELEASE_NAMESPACE).cloned());
+        }
+    }
+    Ok(namespaces)
+}
+
+async fn of_deployments(
+    hub: &Hub,
+    gate: &OcmGate,
+    namespaces: &BTreeSet<String>,
+) -> Result<Option<Vec<(Object, &'static str)>>, HubError> {
+    let deployments: Api<Deployment> = Api::all(hub.client.clone());
+    let params = ListParams::default().fields(&format!("metadata.name={}", gate.object));
+    let Listing::All(found) = list(&deployments, &params).await? else { return Ok(None) };
+    let enabling = found.iter().filter_map(|deployment| {
+        let namespace = deployment.namespace().filter(|namespace| namespaces.contains(namespace))?;
+        Some((Object::namespaced(gate.kind, namespace, gate.object), enabled(deployment, gate)?))
+    });
+    Ok(Some(enabling.collect()))
+}
+
+async fn of_manager(hub: &Hub, gate: &OcmGate) -> Result<Option<Vec<(Object, &'static str)>>, HubError> {
+    let managers = dynamic(hub, ("operator.open-cluster-management.io", "v1", "ClusterManager"));
+    let enabled = match get(&managers, gate.object).await? {
+        Got::Found(object) => {
+            let gates = &object.data["spec"]["registrationConfiguration"]["featureGates"];
+            let gates = gates.as_array().into_iter().flatten();
+            let enabled = gates.filter(|gate| gate["mode"] == "Enable");
+            gate.named(enabled.filter_map(|gate| gate["feature"].as_str()))
+        }
+        Got::Absent => None,
+        Got::Refused => return Ok(None),
+    };
+    let object = Object::cluster_scoped(gate.kind, gate.object);
+    Ok(Some(enabled.map(|name| (object, name)).into_iter().collect()))
+}
+
+/// The name by which the containers of a Deployment enable a feature gate, if they do.
+fn enabled(deployment: &Deployment, gate: &OcmGate) -> Option<&'static str> {
+    let containers = deployment.spec.template.spec.containers.iter();
+    let arguments = containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
+    gate.named(enabled_gates(arguments.map(String::as_str)))
+}
+
+fn dynamic(hub: &Hub, (group, version, kind): (&str, &str, &str)) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    Api::all_with(hub.client.clone(), &kind)
+}
