@@ -44,6 +44,9 @@
 - --consumer-account-namespace={{ . }}
 {{- end }}
 - --consumer-local-cluster={{ $values.consumerAccess.includeLocalCluster }}
+{{- with include "hub-addons.openshiftId" $root }}
+- --hub-openshift-id={{ . }}
+{{- end }}
 - --withdraw-consumers={{ $values.consumerAccess.withdraw }}
 {{- end }}
 {{- if $component.provisions }}

@@ -247,6 +247,7 @@ mod tests {
             protected: ProtectedNamespaces::none(),
             installation: "hub-addons".into(),
             includes_local_cluster: false,
+            hub_openshift_id: None,
             withdraws: false,
         }
     }

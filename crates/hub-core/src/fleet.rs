@@ -127,6 +127,10 @@ const LOCAL_CLUSTER: &str = "local-cluster";
 /// The claim with the ID of a cluster: the uid of its namespace kube-system.
 const CLUSTER_ID: &str = "id.k8s.io";
 
+/// The claim with the ID of a cluster with OpenShift: that of its ClusterVersion. Advanced Cluster Management reports the
+/// name of the cluster as [`CLUSTER_ID`].
+const OPENSHIFT_ID: &str = "id.openshift.io";
+
 /// The fields of a ManagedClusterSet that decisions read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedClusterSet {
@@ -279,6 +283,12 @@ impl Fleet {
             is_labelled || self.hub_id.as_deref().is_some_and(|id| cluster.has_claim(CLUSTER_ID, id))
         };
         name.as_str() == LOCAL_CLUSTER || self.cluster(name).is_some_and(is_it)
+    }
+
+    /// Whether a managed cluster has this ID of OpenShift.
+    #[must_use]
+    pub fn has_openshift_id(&self, name: &ClusterName, id: &str) -> bool {
+        self.cluster(name).is_some_and(|cluster| cluster.has_claim(OPENSHIFT_ID, id))
     }
 
     /// The cluster of that name.

@@ -172,6 +172,7 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
         protected: ProtectedNamespaces::default(),
         installation: HOME.into(),
         includes_local_cluster: false,
+        hub_openshift_id: None,
         withdraws: false,
     })
 }

@@ -26,6 +26,7 @@ pub(crate) fn shared_store<S>(new: impl Fn(&Shared, AccessSettings) -> S) -> S {
         protected: ProtectedNamespaces::none(),
         installation: "hub-addons".into(),
         includes_local_cluster: false,
+        hub_openshift_id: None,
         withdraws: false,
     };
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();

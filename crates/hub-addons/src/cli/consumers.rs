@@ -32,6 +32,10 @@ pub struct ConsumersArgs {
     #[arg(long, env = "HUB_ADDONS_CONSUMER_LOCAL_CLUSTER", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub consumer_local_cluster: bool,
 
+    /// ID of the hub on OpenShift (spec.clusterID of its ClusterVersion), by which it is recognized as a managed cluster
+    #[arg(long, env = "HUB_ADDONS_HUB_OPENSHIFT_ID", value_name = "ID")]
+    pub hub_openshift_id: Option<String>,
+
     /// Withdraw the access of every consumer, as before an uninstallation
     #[arg(long, env = "HUB_ADDONS_WITHDRAW_CONSUMERS", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub withdraw_consumers: bool,
@@ -53,6 +57,7 @@ impl RunArgs {
             protected: self.protected_namespaces.clone(),
             installation: leases.into(),
             includes_local_cluster: self.consumers.consumer_local_cluster,
+            hub_openshift_id: self.consumers.hub_openshift_id.clone(),
             withdraws: self.consumers.withdraw_consumers,
         })
     }

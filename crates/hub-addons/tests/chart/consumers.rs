@@ -13,14 +13,16 @@ use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::support::chart::{Attempt, MASTERS, RELEASE, install, refused_writes, start, start_all, user};
+use crate::support::chart::{
+    Attempt, MASTERS, NAMESPACE, RELEASE, install, refused_writes, start, start_all, user,
+};
 use crate::support::credentials::{copied, copy, withdrawn};
 use crate::support::kueue::{install_kueue, multi_kueue_cluster, multi_kueue_config};
 use crate::support::world::{self, get, merge, told};
 use crate::support::{Hub, SOON};
 use crate::works::every_permission_is_used;
 
-const DECLARED: [&str; 9] = [
+pub(crate) const DECLARED: [&str; 9] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
     "policies.clusterManagers.users={ocm}",
     "consumers.app.namespace=team",
@@ -38,7 +40,7 @@ const ACCOUNTS: &str = "'hub-addons-consumers-accounts'";
 const WORKS: &str = "'hub-addons-consumers-manifestworks'";
 pub(crate) const OTHERS: &str = "'hub-addons-consumer-access'";
 
-fn account(cluster: &str, name: &str) -> Object {
+pub(crate) fn account(cluster: &str, name: &str) -> Object {
     ocm::managed_service_account(cluster, name)
 }
 
@@ -393,7 +395,7 @@ fn our_account(name: &str, edit: impl FnOnce(&mut Value)) -> Object {
     our_account_on("default", name, edit)
 }
 
-fn our_account_on(cluster: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Object {
+pub(crate) fn our_account_on(cluster: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Object {
     let mut body = json!({
         "metadata": {
             "name": name, "namespace": cluster, "labels": marks(),
@@ -438,7 +440,7 @@ fn our_work(edit: impl FnOnce(&mut Value)) -> Object {
     our_work_on("default", edit)
 }
 
-fn our_work_on(cluster: &str, edit: impl FnOnce(&mut Value)) -> Object {
+pub(crate) fn our_work_on(cluster: &str, edit: impl FnOnce(&mut Value)) -> Object {
     let manifests =
         [binding("ClusterRoleBinding", None, "view"), binding("RoleBinding", Some("jobs"), "edit")];
     let mut body = json!({
@@ -582,6 +584,21 @@ async fn consumer_access_is_held_to_accounts_where_the_addon_of_the_cluster_show
     subject("bare", "agents").await;
 }
 
+/// The CRD of OpenShift that shows the ID of the hub.
+fn cluster_versions() -> Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "metadata": { "name": "clusterversions.config.openshift.io" },
+        "spec": {
+            "group": "config.openshift.io", "scope": "Cluster",
+            "names": { "kind": "ClusterVersion", "plural": "clusterversions" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    })
+}
+
 #[tokio::test]
 async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_name_is() {
     use Attempt::Create;
@@ -592,13 +609,24 @@ async fn consumer_access_is_held_to_give_nothing_on_the_hub_itself_whatever_its_
         ("local-cluster", cluster("local-cluster")),
         ("labelled", cluster("labelled").label("local-cluster", "true")),
         ("claiming", cluster("claiming").claim("id.k8s.io", system["metadata"]["uid"].as_str().unwrap())),
+        ("openshift", cluster("openshift").claim("id.openshift.io", "the-hub")),
         ("another", cluster("another").claim("id.k8s.io", "another")),
     ] {
         world::ensure_namespace(&hub.ocm, name).await;
         cluster.create(&hub.ocm).await.unwrap();
     }
+    // OpenShift's ID of the hub, which the chart reads if the values do not name it.
+    hub.install_crd(&serde_json::from_value(cluster_versions()).unwrap()).await.unwrap();
+    let gvk = ("config.openshift.io", "v1", "ClusterVersion");
+    let version = Object::new(gvk, "clusterversions", None, "version");
+    version.field("spec", json!({ "clusterID": "the-hub" })).create(&hub.ocm).await.unwrap();
     install(&hub, &DECLARED).await;
-    for cluster in ["local-cluster", "labelled", "claiming"] {
+    let deployment =
+        Object::new(("apps", "v1", "Deployment"), "deployments", Some(NAMESPACE), "hub-addons-consumers");
+    let deployment = get(&hub.ocm, &deployment).await.unwrap();
+    let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert!(arguments.as_array().unwrap().contains(&json!("--hub-openshift-id=the-hub")), "{arguments}");
+    for cluster in ["local-cluster", "labelled", "claiming", "openshift"] {
         for (object, policy) in
             [(our_account_on(cluster, "app", |_| {}), ACCOUNTS), (our_work_on(cluster, |_| {}), WORKS)]
         {

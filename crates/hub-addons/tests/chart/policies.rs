@@ -261,7 +261,7 @@ async fn where_two_processes_write_profiles_each_is_held_to_its_part() {
 }
 
 /// A Secret as the syncer creates it for an account of cluster `c1`, with edited metadata.
-fn copy(namespace: &str, account: &str, edit: impl FnOnce(&mut Value)) -> Object {
+pub(crate) fn copy(namespace: &str, account: &str, edit: impl FnOnce(&mut Value)) -> Object {
     let name = format!("c1-{account}");
     let mut metadata = json!({
         "namespace": namespace,
@@ -661,7 +661,8 @@ async fn no_expression_has_a_warning() {
     let direct = "featureGates.clusterProfileDirectAccessProvider=true";
     let follows = "consumers.app.namespace=default,consumers.app.serviceAccountName=app,\
                    consumers.app.managedServiceAccount=app,consumers.app.follow=true";
-    let hub = installed(LocalHub::builder(), &[direct, follows], &[]).await;
+    let labels = "policies.protectClusterSets.enabled=true";
+    let hub = installed(LocalHub::builder(), &[direct, follows, labels], &[]).await;
     let mut known = warnings(&hub).await;
     install(&hub, &["accessProvider.clusterProxy.namespace=proxy", "profiles.split=true", direct]).await;
     known.extend(warnings(&hub).await);

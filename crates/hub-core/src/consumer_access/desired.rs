@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hub_api::labels::{self, MANAGED_BY};
-use hub_api::names::{AccountKey, Namespace, ProfileKey};
+use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 
 use super::declaration::{BoundClusterRole, Consumer, Consumers};
@@ -41,6 +41,8 @@ pub struct AccessSettings {
     pub installation: Namespace,
     /// Whether consumers also get access to the hub itself, where it is a managed cluster.
     pub includes_local_cluster: bool,
+    /// The ID of the hub, if it runs OpenShift.
+    pub hub_openshift_id: Option<String>,
     /// Whether all access is withdrawn, as before an uninstallation.
     pub withdraws: bool,
 }
@@ -56,7 +58,7 @@ impl AccessSettings {
     /// namespace and not the hub itself.
     #[must_use]
     pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        if self.withdraws || (!self.includes_local_cluster && fleet.is_hub(&key.cluster)) {
+        if self.withdraws || self.excludes(fleet, &key.cluster) {
             return Grant::Refused;
         }
         self.declared_grant(fleet, key)
@@ -65,8 +67,14 @@ impl AccessSettings {
     /// Whether an account does not exist for the only reason that its cluster is the hub itself.
     #[must_use]
     pub fn excludes_local_cluster(&self, fleet: &Fleet, key: &AccountKey) -> bool {
-        let is_excluded = !self.withdraws && !self.includes_local_cluster && fleet.is_hub(&key.cluster);
+        let is_excluded = !self.withdraws && self.excludes(fleet, &key.cluster);
         is_excluded && self.declared_grant(fleet, key) == Grant::Granted
+    }
+
+    fn excludes(&self, fleet: &Fleet, cluster: &ClusterName) -> bool {
+        let has_our_id =
+            self.hub_openshift_id.as_deref().is_some_and(|id| fleet.has_openshift_id(cluster, id));
+        !self.includes_local_cluster && (has_our_id || fleet.is_hub(cluster))
     }
 
     fn declared_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {

@@ -196,6 +196,17 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
         let plan = World::default().plan_of(&settings(), &fleet, &key);
         assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{id:?}");
     }
+    // On OpenShift, it has another one, which the program is given.
+    let (mut fleet, key) = of("renamed", None);
+    let claim = json!({ "status": { "clusterClaims": [{ "name": "id.openshift.io", "value": "the-hub" }] } });
+    let claiming = serde_json::from_value(with(member("renamed", "prod"), &claim)).unwrap();
+    fleet.apply_cluster("renamed".into(), ObservedCluster::read(&claiming));
+    for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
+        let settings = AccessSettings { hub_openshift_id: id.map(str::to_owned), ..settings() };
+        let plan = World::default().plan_of(&settings, &fleet, &key);
+        assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{id:?}");
+        assert_eq!(reasons(&plan) == [Reason::LocalClusterExcluded], is_hub, "{id:?}");
+    }
     // What it has, it loses; where it is not granted, nothing is said.
     let (granted, key) = of("renamed", Some("true"));
     let mut world = settled();

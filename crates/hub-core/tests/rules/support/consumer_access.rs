@@ -32,6 +32,7 @@ pub fn settings_of(consumers: &Value) -> AccessSettings {
         protected: ProtectedNamespaces::default(),
         installation: "addons".into(),
         includes_local_cluster: false,
+        hub_openshift_id: None,
         withdraws: false,
     }
 }
