@@ -48,10 +48,10 @@ impl Controller for CredentialRights {
         self.store.begin();
     }
 
-    fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
+    fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         match touched {
             Touched::Nothing => {}
-            Touched::Cluster(cluster) => self.store.cluster_changed(cluster),
+            Touched::Cluster(cluster) => self.store.cluster_changed(fleet, cluster),
             Touched::Namespaces(namespaces) => {
                 self.store.namespaces_changed(namespaces);
                 self.store.queue_consumers(|role| namespaces.contains(&role.namespace));

@@ -1,5 +1,8 @@
 //! The controller's state: accounts that opt in, RoleBindings, their roles, and which keys a change affects.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -8,6 +11,7 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_role::{ConsumerAction, ConsumerRole, ObservedConsumerRole};
 use hub_core::credential::account::Scope;
+use hub_core::fleet::Fleet;
 use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
@@ -77,6 +81,9 @@ struct RightsState {
     /// The accounts that opt in, with the namespaces, and whether the list is complete.
     accounts: BTreeMap<AccountKey, Scope>,
     all_accounts: bool,
+    /// Whether each cluster with such accounts was granted to a namespace when it last changed, since the last change of a
+    /// binding or a set.
+    granted: BTreeMap<ClusterName, bool>,
     bindings: BTreeMap<Namespace, ObservedRoleBinding>,
     tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
@@ -87,6 +94,24 @@ struct RightsState {
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
     lease_shown: Option<Instant>,
+}
+
+impl RightsState {
+    /// Whether an account on a cluster opts in.
+    fn asks(&self, cluster: &ClusterName) -> bool {
+        let first = AccountKey { cluster: cluster.clone(), account: "".into() };
+        self.accounts.range(first..).next().is_some_and(|(account, _)| account.cluster == *cluster)
+    }
+
+    /// Records whether a cluster is granted to any namespace, if its accounts opt in; returns whether that may have changed.
+    fn grant_changed(&mut self, fleet: &Fleet, cluster: &ClusterName) -> bool {
+        if fleet.cluster(cluster).is_none() || !self.asks(cluster) {
+            self.granted.remove(cluster);
+            return true;
+        }
+        let is_granted = grant::is_anywhere(fleet, cluster);
+        self.granted.insert(cluster.clone(), is_granted) != Some(is_granted)
+    }
 }
 
 impl Store {
@@ -132,6 +157,7 @@ impl Store {
 
     /// Records that the bindings of these namespaces, or their sets, have changed.
     pub(crate) fn namespaces_changed<'a>(&self, namespaces: impl IntoIterator<Item = &'a Namespace>) {
+        self.state.lock().granted.clear();
         for namespace in namespaces {
             self.work.resume(namespace);
             self.add(RightsKey::Copies(namespace.clone()));
@@ -140,13 +166,13 @@ impl Store {
     }
 
     /// Records that a cluster was created, deleted or moved to another set, which decides whether its accounts count.
-    pub(crate) fn cluster_changed(&self, cluster: &ClusterName) {
-        let state = self.state.lock();
-        let first = AccountKey { cluster: cluster.clone(), account: "".into() };
-        let asks =
-            state.accounts.range(first..).next().is_some_and(|(account, _)| account.cluster == *cluster);
+    pub(crate) fn cluster_changed(&self, fleet: &Fleet, cluster: &ClusterName) {
+        let mut state = self.state.lock();
+        let asks = state.asks(cluster);
+        // The names are those of every account of the hub, and a cluster changes often.
+        let is_moved = state.grant_changed(fleet, cluster);
         drop(state);
-        if asks {
+        if asks && is_moved {
             self.add(RightsKey::Tokens);
         }
         // Its namespace is protected while it exists.

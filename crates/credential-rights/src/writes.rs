@@ -104,8 +104,8 @@ impl PermissionWriter {
                 self.store.work.written(&key, BINDINGS, "create");
                 Ok(Outcome::Done)
             }
-            BindingAction::Delete(version) => {
-                self.delete(namespace, &version).await?;
+            BindingAction::Delete(uid) => {
+                self.delete(namespace, &uid).await?;
                 self.store.work.written(&key, BINDINGS, "delete");
                 Ok(Outcome::Done)
             }
@@ -153,10 +153,10 @@ impl PermissionWriter {
         Ok(())
     }
 
-    async fn delete(&self, namespace: &Namespace, version: &Version) -> Result<(), WriteError> {
+    async fn delete(&self, namespace: &Namespace, uid: &str) -> Result<(), WriteError> {
         let role = &self.store.settings.copies_role;
         let name = format!("{namespace}/{role}");
-        let params = delete_by_uid(&version.uid);
+        let params = delete_by_uid(uid);
         let request = Request { verb: "delete", resource: BINDINGS, name: &name };
         self.store.host.writer.send(request, self.api(namespace).delete(role, &params)).await?;
         info!(binding = name, "deleted");

@@ -134,7 +134,7 @@ impl PermissionSettings {
         let is_wrong =
             observed.object.as_ref().map_or(!observed.is_ours, |object| !self.is_right(object, role_uid));
         if is_wrong || !has {
-            BindingAction::Delete(observed.version.clone())
+            BindingAction::Delete(observed.version.uid.clone())
         } else {
             BindingAction::Nothing
         }
@@ -297,8 +297,8 @@ pub enum BindingAction {
     MissingRole,
     /// Create this RoleBinding.
     Create(Box<RoleBinding>),
-    /// Delete the RoleBinding of exactly this version.
-    Delete(Version),
+    /// Delete the RoleBinding with this uid, whatever it contains by now.
+    Delete(String),
 }
 
 impl BindingAction {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hub_core::consumer_role::{CONSUMER_LABELS, ConsumerAction, ObservedConsumerRole};
+use hub_core::fleet::Fleet;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{CLEARED_NAMESPACES, GRACE, ObservedTokensRole, PermissionSettings};
 use hub_runtime::process::{Process, Setup};
@@ -100,17 +101,17 @@ fn in_team() -> ObjectKey {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
-    let store = store();
-    store.cluster_changed(&"c2".into());
+    let (store, fleet) = (store(), Fleet::default());
+    store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(queued(&store).await, ["copies in c2"]);
-    store.cluster_changed(&"c1".into());
+    store.cluster_changed(&fleet, &"c1".into());
     assert_eq!(queued(&store).await, ["Role c1/own", "copies in c1"], "the namespace of a Role");
     store.add_account(account("c2", "app"), Scope::read(None));
     queued(&store).await;
-    store.cluster_changed(&"c2".into());
+    store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(queued(&store).await, [&ALL_ROLES[..], &["copies in c2", "tokens"]].concat());
     for other in ["c", "c20", "c3"] {
-        store.cluster_changed(&other.into());
+        store.cluster_changed(&fleet, &other.into());
         assert_eq!(queued(&store).await, [format!("copies in {other}")]);
     }
 }

@@ -1,0 +1,44 @@
+//! Which changes of a cluster concern the names of tokens.
+
+use hub_api::managed_cluster::ManagedCluster;
+use hub_core::fleet::{BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet};
+use hub_core::selector::ClusterSelector;
+use serde_json::json;
+
+use super::*;
+
+fn cluster(set: &str, version: &str) -> ObservedCluster {
+    let cluster: ManagedCluster = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+        "metadata": { "name": "c1", "labels": { "cluster.open-cluster-management.io/clusterset": set } },
+        "spec": {}, "status": { "version": { "kubernetes": version } },
+    }))
+    .unwrap();
+    ObservedCluster::read(&cluster)
+}
+
+#[test]
+fn a_new_version_of_a_cluster_does_not_concern_the_names_of_tokens_and_a_grant_does() {
+    let (mut fleet, mut state) = (Fleet::new(BoundSource::Status), RightsState::default());
+    let (name, set): (ClusterName, hub_api::names::ClusterSetName) = ("c1".into(), "blue".into());
+    let terms = Ok(BindingTerms { cluster_set: set.clone(), bound: true });
+    fleet.apply_set(set.clone(), ObservedClusterSet { uid: None, selector: Ok(ClusterSelector::Exclusive) });
+    fleet.apply_binding("team".into(), set, ObservedBinding { uid: None, terms });
+    fleet.apply_cluster(name.clone(), cluster("blue", "v1.34.0"));
+    assert!(state.grant_changed(&fleet, &name) && state.granted.is_empty(), "no account opts in");
+    state
+        .accounts
+        .insert(AccountKey { cluster: name.clone(), account: "app".into() }, Scope::EveryGrantedNamespace);
+    assert!(state.grant_changed(&fleet, &name), "it is not known whether it was granted before");
+    for (set, version, is_moved) in [
+        ("blue", "v1.35.0", false),
+        ("red", "v1.35.0", true),
+        ("red", "v1.36.0", false),
+        ("blue", "v1.36.0", true),
+    ] {
+        fleet.apply_cluster(name.clone(), cluster(set, version));
+        assert_eq!(state.grant_changed(&fleet, &name), is_moved, "{set} {version}");
+    }
+    fleet.delete_cluster(&name);
+    assert!(state.grant_changed(&fleet, &name) && state.granted.is_empty());
+}
