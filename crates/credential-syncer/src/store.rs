@@ -241,6 +241,11 @@ impl Store {
 
     fn account_changed(&self, key: AccountKey, places: Vec<SecretKey>) {
         self.reach_again();
+        self.queue_account(key, places);
+    }
+
+    /// Queues the copies of an account, and its report.
+    fn queue_account(&self, key: AccountKey, places: Vec<SecretKey>) {
         self.queue_copies(&self.fleet.read(), places);
         self.accounts.add(key);
     }
@@ -259,8 +264,7 @@ impl Store {
         if self.host.is_working() {
             self.memory.source_changed(&places);
         }
-        self.queue_copies(&self.fleet.read(), places);
-        self.accounts.add(key);
+        self.queue_account(key, places);
     }
 
     pub(crate) fn delete_source(&self, key: AccountKey) {
@@ -268,8 +272,7 @@ impl Store {
             index.delete_source(&key);
             index.places_of(fleet, &key)
         });
-        self.queue_copies(&self.fleet.read(), places);
-        self.accounts.add(key);
+        self.queue_account(key, places);
     }
 
     /// Records that the list of the sources is complete: of all, or of one name.
@@ -484,8 +487,7 @@ impl Store {
     pub(crate) fn accounts_moved(&self, accounts: impl IntoIterator<Item = AccountKey>) {
         for key in accounts {
             let places = self.change(|fleet, index| index.places_of(fleet, &key));
-            self.queue_copies(&self.fleet.read(), places);
-            self.accounts.add(key);
+            self.queue_account(key, places);
         }
     }
 
