@@ -11,38 +11,50 @@ use kube::{Api, ResourceExt};
 
 use crate::CommandError;
 use crate::args::{ReachArgs, Target};
-use crate::hub::Hub;
-use crate::requests::{self, Listing};
+use crate::hub::{Hub, HubError};
+use crate::requests;
 
 /// Sets the account of the arguments, if they have none.
 pub(crate) async fn complete(hub: &Hub, target: &Target, reach: &mut ReachArgs) -> Result<(), CommandError> {
     if reach.account.is_some() {
         return Ok(());
     }
-    let secrets: Api<Secret> = Api::namespaced(hub.client.clone(), &target.namespace);
-    let copies = ListParams::default().labels(labels::SYNCED_FROM);
-    let Listing::All(copies) = requests::list_metadata(&secrets, &copies).await? else {
+    let Some(copies) = copies(hub, &target.namespace).await? else {
         return Err(CommandError::Arguments(format!(
             "you are not allowed to list Secrets in namespace {}: name the account with --account",
             target.namespace
         )));
     };
-    let annotations = copies.iter().map(ResourceExt::annotations);
-    let pairs =
-        annotations.filter_map(|it| it.get(labels::SYNCED_CLUSTER).zip(it.get(labels::SYNCED_ACCOUNT)));
-    reach.account = Some(only(target, pairs.map(|(cluster, account)| (cluster.as_str(), account.as_str())))?);
+    reach.account = Some(only(target, &copies)?);
     Ok(())
 }
 
-/// The only account among the clusters and accounts of copies.
-fn only<'a>(
-    target: &Target,
-    copies: impl Iterator<Item = (&'a str, &'a str)>,
-) -> Result<String, CommandError> {
-    let of_target = |cluster: &str| target.cluster.as_deref().is_none_or(|it| it == cluster);
+/// The cluster and the account of a copy, as it records them.
+pub(crate) type Copied = (String, String);
+
+/// The copies in a namespace, unless the user may not list them.
+pub(crate) async fn copies(hub: &Hub, namespace: &str) -> Result<Option<Vec<Copied>>, HubError> {
+    let secrets: Api<Secret> = Api::namespaced(hub.client.clone(), namespace);
+    let copies = ListParams::default().labels(labels::SYNCED_FROM);
+    let copies = requests::list_metadata(&secrets, &copies).await?.objects();
+    Ok(copies.map(|copies| {
+        let annotations = copies.iter().map(ResourceExt::annotations);
+        let pairs =
+            annotations.filter_map(|it| it.get(labels::SYNCED_CLUSTER).zip(it.get(labels::SYNCED_ACCOUNT)));
+        pairs.map(|(cluster, account)| (cluster.clone(), account.clone())).collect()
+    }))
+}
+
+/// The accounts of copies; with a cluster, those of its copies.
+pub(crate) fn accounts_of<'a>(copies: &'a [Copied], cluster: Option<&str>) -> impl Iterator<Item = &'a str> {
+    let copies = copies.iter().filter(move |(of, _)| cluster.is_none_or(|cluster| cluster == of));
     // Tenants can write these annotations.
-    let copies = copies.filter(|(cluster, account)| of_target(cluster) && is_dns_subdomain(account));
-    let accounts: BTreeSet<&str> = copies.map(|(_, account)| account).collect();
+    copies.map(|(_, account)| account.as_str()).filter(|account| is_dns_subdomain(account))
+}
+
+/// The only account among the copies.
+fn only(target: &Target, copies: &[Copied]) -> Result<String, CommandError> {
+    let accounts: BTreeSet<&str> = accounts_of(copies, target.cluster.as_deref()).collect();
     let mut names = accounts.iter();
     match (names.next(), names.next()) {
         (Some(name), None) => Ok((*name).to_owned()),
@@ -65,9 +77,13 @@ mod tests {
 
     #[test]
     fn the_account_is_optional_where_the_namespace_has_one_for_the_cluster() {
-        let chosen = |cluster: Option<&str>, copies: &[(&'static str, &'static str)]| {
+        let chosen = |cluster: Option<&str>, copies: &[(&str, &str)]| {
             let target = Target { namespace: "team".to_owned(), cluster: cluster.map(str::to_owned) };
-            only(&target, copies.iter().copied()).map_err(|error| error.to_string())
+            let copies: Vec<_> = copies
+                .iter()
+                .map(|(cluster, account)| ((*cluster).to_owned(), (*account).to_owned()))
+                .collect();
+            only(&target, &copies).map_err(|error| error.to_string())
         };
         let both = [("berlin", "app"), ("paris", "app")];
         assert_eq!(chosen(None, &both), Ok("app".to_owned()));

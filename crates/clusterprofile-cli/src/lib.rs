@@ -6,6 +6,7 @@
 
 mod account;
 pub mod args;
+pub mod complete;
 mod explain;
 mod hub;
 mod kubeconfig;

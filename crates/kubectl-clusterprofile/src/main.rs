@@ -6,6 +6,8 @@
     reason = "these comments are the text of --help, which shows backticks as they are"
 )]
 
+mod complete;
+
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -130,11 +132,17 @@ enum Command {
     Hub(Box<args::Command>),
     /// Print a completion script for a shell
     ///
-    /// kubectl runs a program named kubectl_complete-clusterprofile for completions of its plugins; this script
-    /// completes kubectl-clusterprofile.
+    /// This script completes kubectl-clusterprofile. kubectl completes its plugin by kubectl_complete-clusterprofile.
     Completion {
         /// The shell
         shell: Shell,
+    },
+    /// Print what completes the last word, for kubectl_complete-clusterprofile
+    #[command(hide = true)]
+    Complete {
+        /// The words after "kubectl clusterprofile"
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
 }
 
@@ -151,6 +159,10 @@ async fn main() -> ExitCode {
                 &mut io::stdout(),
             );
             return ExitCode::SUCCESS;
+        }
+        Command::Complete { words } => {
+            let printed = io::stdout().write_all(complete::complete(words).await.as_bytes());
+            return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
     };
     let hub = match hub(&cli.hub).await {

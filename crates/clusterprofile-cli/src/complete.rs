@@ -1,0 +1,112 @@
+//! The names that a shell completes: read with the permissions of the user, of which what the hub refuses is left out.
+
+use std::collections::BTreeSet;
+
+use hub_api::labels;
+use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
+use hub_api::managed_service_account::ManagedServiceAccount;
+use hub_api::names::is_dns_subdomain;
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Resource, ResourceExt as _};
+
+use crate::CommandError;
+use crate::account::{accounts_of, copies};
+use crate::hub::Hub;
+use crate::requests::{list_metadata, served_version};
+
+/// What a word of the command line names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Names {
+    /// A namespace that has a binding or a profile.
+    Namespaces,
+    /// A cluster of which a namespace has a profile, or with `None` any namespace.
+    Clusters(Option<String>),
+    /// An account of the clusters that a namespace sees.
+    Accounts {
+        /// The namespace; by default that of the context.
+        namespace: Option<String>,
+        /// The only cluster.
+        cluster: Option<String>,
+    },
+}
+
+/// The names that exist on the hub.
+///
+/// # Errors
+///
+/// The hub cannot be reached.
+pub async fn names(hub: &Hub, wanted: &Names) -> Result<BTreeSet<String>, CommandError> {
+    match wanted {
+        Names::Namespaces => namespaces(hub).await,
+        Names::Clusters(namespace) => {
+            let profiles = profiles(hub, namespace.as_deref()).await?;
+            Ok(profiles.unwrap_or_default().into_iter().map(|(_, name)| name).collect())
+        }
+        Names::Accounts { namespace, cluster } => {
+            let namespace = namespace.as_ref().unwrap_or(&hub.namespace);
+            accounts(hub, namespace, cluster.as_deref()).await
+        }
+    }
+}
+
+async fn namespaces(hub: &Hub) -> Result<BTreeSet<String>, CommandError> {
+    let bindings: Api<ManagedClusterSetBinding> = Api::all(hub.client.clone());
+    let bindings = list_metadata(&bindings, &ListParams::default()).await?.objects();
+    let profiles = profiles(hub, None).await?;
+    // Who may not list these of the whole hub usually works in the namespace of the context.
+    if bindings.is_none() && profiles.is_none() {
+        return Ok([hub.namespace.clone()].into());
+    }
+    let of_bindings = bindings.into_iter().flatten().filter_map(|binding| binding.metadata.namespace);
+    let of_profiles = profiles.into_iter().flatten().map(|(namespace, _)| namespace);
+    Ok(of_bindings.chain(of_profiles).collect())
+}
+
+/// The namespaces and names of profiles, unless the user may not list them.
+async fn profiles(hub: &Hub, namespace: Option<&str>) -> Result<Option<Vec<(String, String)>>, CommandError> {
+    let resource = served_version(&hub.client).await?.resource();
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &resource),
+        None => Api::all_with(hub.client.clone(), &resource),
+    };
+    let profiles = list_metadata(&api, &ListParams::default()).await?.objects();
+    Ok(profiles.map(|profiles| {
+        profiles.iter().map(|it| (it.namespace().unwrap_or_default(), it.name_any())).collect()
+    }))
+}
+
+/// The accounts of which the namespace has copies, and those that ask for copies: of the latter `explain` says what is
+/// missing.
+async fn accounts(
+    hub: &Hub,
+    namespace: &str,
+    cluster: Option<&str>,
+) -> Result<BTreeSet<String>, CommandError> {
+    let copies = copies(hub, namespace).await?.unwrap_or_default();
+    let mut names: BTreeSet<String> = accounts_of(&copies, cluster).map(str::to_owned).collect();
+    let clusters: BTreeSet<String> = if let Some(cluster) = cluster {
+        [cluster.to_owned()].into()
+    } else {
+        let profiles = profiles(hub, Some(namespace)).await?;
+        profiles.unwrap_or_default().into_iter().map(|(_, name)| name).collect()
+    };
+    let asking = ListParams::default().labels(&format!("{}=true", labels::SYNC_TO_CLUSTER_PROFILE));
+    let api: Api<ManagedServiceAccount> = api(hub, cluster);
+    for account in list_metadata(&api, &asking).await?.objects().unwrap_or_default() {
+        if account.namespace().is_some_and(|it| clusters.contains(&it)) {
+            names.extend(account.metadata.name.filter(|name| is_dns_subdomain(name)));
+        }
+    }
+    Ok(names)
+}
+
+fn api<K>(hub: &Hub, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(hub.client.clone(), namespace),
+        None => Api::all(hub.client.clone()),
+    }
+}
