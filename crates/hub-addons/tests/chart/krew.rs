@@ -113,9 +113,11 @@ fn krew_installs_the_program_of_each_platform_from_archives_that_are_the_same_by
         if (os, arch) == ("linux", "amd64") {
             let version = ran(Command::new(home.join("bin/kubectl-clusterprofile")).arg("--version"));
             assert!(String::from_utf8_lossy(&version.stdout).contains(env!("CARGO_PKG_VERSION")));
-            // As kubectl runs it, with krew's directory in PATH.
+            // Linked as docs/kubectl.md says, and run as kubectl does, with krew's directory in PATH.
+            let link = home.join("bin").join(COMPLETION);
+            std::os::unix::fs::symlink(store.join(COMPLETION), &link).unwrap();
             let path = std::env::join_paths([home.join("bin"), "/bin".into(), "/usr/bin".into()]).unwrap();
-            let completed = ran(Command::new(store.join(COMPLETION)).env("PATH", path).arg("expl"));
+            let completed = ran(Command::new(link).env("PATH", path).arg("expl"));
             assert!(String::from_utf8_lossy(&completed.stdout).starts_with("explain\t"));
         }
     }

@@ -18,6 +18,7 @@ mod install;
 mod krew;
 mod monitoring;
 mod multikueue;
+mod plugin_injection;
 mod policies;
 mod release;
 mod render;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const RECORD: &str = "RECORD";
 
 /// What differs most, under the name that records use.
-const VARIANTS: [(&str, &[&str]); 10] = [
+const VARIANTS: [(&str, &[&str]); 11] = [
     ("default", &[]),
     ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
     ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
@@ -80,6 +80,7 @@ const VARIANTS: [(&str, &[&str]); 10] = [
             "consumerAccess.allowedClusterRoles={view}",
         ],
     ),
+    ("the plugin by annotation", &["pluginInjection.enabled=true"]),
     (
         "one replica, a consumer, no CRD",
         &[

@@ -83,8 +83,9 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
 
 /// The beginnings of commands that other tests run: `chart::krew`, `pods::trial` and `misconfigured`; and of those that
 /// build this program.
-const ELSEWHERE: [&str; 4] = [
+const ELSEWHERE: [&str; 5] = [
     "kubectl krew install",
+    "ln -s ~/.krew/store",
     "cargo install",
     "kubectl clusterprofile test page/one --account page-account --in-cluster",
     "kubectl --namespace hub-addons exec",

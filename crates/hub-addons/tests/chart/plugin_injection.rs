@@ -1,0 +1,113 @@
+//! `pluginInjection`: the policies that mount `cp-creds` into Pods that ask for it by annotation.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy takes only functions marked as tests for tests"
+)]
+
+use kube::api::PostParams;
+use local_hub::ocm::{self, Object};
+use local_hub::{LocalHub, eventually};
+use serde_json::{Value, json};
+
+use crate::support::chart::install;
+use crate::support::world;
+use crate::support::{Hub, SOON};
+
+const ANNOTATION: &str = "authentication.open-cluster-management.io/mount-cp-creds";
+const NAMESPACE: &str = "team";
+
+/// A Pod that the standard `restricted` permits, with the containers `manager` and `sidecar` and a volume.
+fn pod(name: &str) -> Object {
+    let container = |name: &str| {
+        json!({
+            "name": name, "image": name, "volumeMounts": [{ "name": "own", "mountPath": "/own" }],
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        })
+    };
+    let spec = json!({
+        "containers": [container("manager"), container("sidecar")],
+        "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+        "volumes": [{ "name": "own", "emptyDir": {} }],
+        "automountServiceAccountToken": false,
+    });
+    Object::new(("", "v1", "Pod"), "pods", Some(NAMESPACE), name).field("spec", spec)
+}
+
+async fn hub(values: &[&str]) -> Hub {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let team = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
+    // No controller creates it here, and Pods need it.
+    let account = Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(NAMESPACE), "default");
+    world::create(&hub.ocm, [team, account]).await;
+    install(&hub, values).await;
+    hub
+}
+
+/// The directories where the containers `manager` and `sidecar` have the volume of the plugin.
+fn mounts(pod: &Value) -> [Vec<&str>; 2] {
+    [0, 1].map(|container| {
+        let mounts = pod["spec"]["containers"][container]["volumeMounts"].as_array().unwrap();
+        assert_eq!(mounts[0]["mountPath"], "/own", "its own volume stays the first: {pod}");
+        let plugin = mounts.iter().filter(|mount| mount["name"] == "cp-creds");
+        plugin
+            .map(|mount| {
+                assert_eq!(mount["readOnly"], true, "{mount}");
+                mount["mountPath"].as_str().unwrap()
+            })
+            .collect()
+    })
+}
+
+/// The Pod as the API server would create it, or why it refuses it.
+async fn admitted(hub: &Hub, pod: Object) -> Result<Value, String> {
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    match pod.api(&hub.ocm).create(&dry_run, &pod.parse().unwrap()).await {
+        Ok(pod) => Ok(serde_json::to_value(pod).unwrap()),
+        Err(kube::Error::Api(status)) => Err(status.message.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Waits until the policies are effective.
+async fn in_force(hub: &Hub) {
+    eventually("a name that no container has is refused", SOON, async || {
+        let refusal = admitted(hub, pod("wrong").annotation(ANNOTATION, "manager, gone,other")).await.err();
+        let refusal = refusal.unwrap_or_default();
+        if refusal.contains("names no container of the Pod: gone, other") { Ok(()) } else { Err(refusal) }
+    })
+    .await;
+    eventually("a Pod gets the plugin", SOON, async || {
+        let pod = admitted(hub, pod("right").annotation(ANNOTATION, "manager")).await?;
+        if mounts(&pod)[0].is_empty() { Err(pod.to_string()) } else { Ok(()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_gets_the_plugin_in_the_containers_that_it_names() {
+    let hub = hub(&["pluginInjection.enabled=true", "pluginInjection.mountPath=/plug-ins/bin"]).await;
+    in_force(&hub).await;
+    for (name, named, [manager, sidecar]) in [
+        ("one", "manager", [true, false]),
+        ("both", "sidecar, manager", [true, true]),
+        ("twice", "manager,manager", [true, false]),
+    ] {
+        let created = admitted(&hub, pod(name).annotation(ANNOTATION, named)).await.unwrap();
+        let expected = |has: bool| if has { vec!["/plug-ins/bin"] } else { Vec::new() };
+        assert_eq!(mounts(&created), [expected(manager), expected(sidecar)], "{name}");
+        let image =
+            json!({ "reference": "registry.example.com/cp-creds:0.1.0", "pullPolicy": "IfNotPresent" });
+        let volumes = created["spec"]["volumes"].as_array().unwrap();
+        assert!(volumes.contains(&json!({ "name": "cp-creds", "image": image })), "{name}: {volumes:?}");
+    }
+    // One that does not ask, and one that has such a volume already.
+    let silent = admitted(&hub, pod("silent")).await.unwrap();
+    assert_eq!(mounts(&silent), [Vec::<&str>::new(), Vec::new()]);
+    let mut spec = silent["spec"].clone();
+    spec["volumes"] = json!([{ "name": "own", "emptyDir": {} }, { "name": "cp-creds", "emptyDir": {} }]);
+    let equipped = pod("equipped").field("spec", spec).annotation(ANNOTATION, "manager");
+    let equipped = admitted(&hub, equipped).await.unwrap();
+    assert_eq!(mounts(&equipped), [Vec::<&str>::new(), Vec::new()], "left as it is");
+}
