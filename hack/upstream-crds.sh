@@ -6,7 +6,7 @@
 #
 # ocm/                    the kinds of Open Cluster Management that the controllers read
 # ocm-clusterprofile/     ClusterProfile as Open Cluster Management ships it: its lists are atomic
-# cluster-inventory-api/  ClusterProfile as the SIG ships it: its lists are maps
+# cluster-inventory-api/  ClusterProfile as the SIG ships it: its lists are maps; and its PlacementDecision
 #
 # If $HUB_ADDONS_UPSTREAM_CRDS is set, it is that directory.
 set -euo pipefail
@@ -22,6 +22,7 @@ ocm/work.open-cluster-management.io_manifestworks.yaml                      crds
 ocm/proxy.open-cluster-management.io_managedproxyconfigurations.yaml        cluster-proxy          hack/crd/bases/proxy.open-cluster-management.io_managedproxyconfigurations.yaml
 ocm-clusterprofile/multicluster.x-k8s.io_clusterprofiles.yaml               registration           manifests/cluster-manager/hub/crds/0000_00_multicluster.x-k8s.io_clusterprofiles.crd.yaml
 cluster-inventory-api/multicluster.x-k8s.io_clusterprofiles.yaml            crds-inventory         config/crd/bases/multicluster.x-k8s.io_clusterprofiles.yaml
+cluster-inventory-api/multicluster.x-k8s.io_placementdecisions.yaml         crds-inventory         config/crd/bases/multicluster.x-k8s.io_placementdecisions.yaml
 '
 
 say() { printf 'upstream-crds: %s\n' "$*" >&2; }

@@ -12,5 +12,6 @@ mod grants;
 mod member_id;
 mod outages;
 mod ownership;
+mod placement;
 mod status;
 mod versions;
