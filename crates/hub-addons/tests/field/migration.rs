@@ -18,6 +18,7 @@ use local_hub::{Flavour, LocalHub, Mark, Requests, Running, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chain::HOME;
+use crate::support::chart::{in_force, install, start_all};
 use crate::support::credentials::{OF_UID, SYNCED_FROM, copied, token};
 use crate::support::field::{self, UPSTREAM};
 use crate::support::proxy::{NAME, anchors_in, configuration};
@@ -41,8 +42,13 @@ struct Theirs([Running; 3]);
 
 impl Theirs {
     async fn start(hub: &Hub) -> Self {
+        Self::start_as(hub, UPSTREAM).await
+    }
+
+    /// The same, with the manager of managed-serviceaccount as this user.
+    async fn start_as(hub: &Hub, syncer: &str) -> Self {
         let registration = field::registration(hub, "DefaultClusterSet=true,ClusterProfile=true").await;
-        let kubeconfig = hub.kubeconfig_for(UPSTREAM).unwrap();
+        let kubeconfig = hub.kubeconfig_for(syncer).unwrap();
         let arguments = [
             "manager",
             "--deploy-mode=AddOnTemplate",
@@ -334,4 +340,47 @@ async fn ocms_gates_and_ours_at_once_do_not_fight() {
         let uid = get(&hub.ocm, &account.account()).await.unwrap()["metadata"]["uid"].clone();
         assert_eq!(copy["metadata"]["annotations"][OF_UID], uid, "their syncer keeps our record");
     }
+}
+
+/// The policies exempt the registration controller alone; by its user here, by its ServiceAccount in the default values.
+#[tokio::test]
+async fn the_charts_policies_leave_ocms_gates_no_entry_and_no_copy() {
+    let hub = hub(Flavour::Atomic).await;
+    let values = [
+        "accessProvider.clusterProxy.requireAddon=false",
+        &*format!("policies.clusterManagers.users={{{UPSTREAM},ocm}}"),
+    ];
+    install(&hub, &values).await;
+    in_force(&hub, &["manager-name", "access-providers", "synced-credentials"]).await;
+    let mark = hub.audit().mark().await.unwrap();
+    let running = Theirs::start_as(&hub, PROXY).await;
+    let addons = start_all(&hub, &["profiles", "credentials"]).await;
+    complete(&hub, "first").await;
+    ours(&hub).await;
+    let before = identities(&hub).await;
+
+    for round in 0..5 {
+        let claim = format!("round-{round}");
+        for name in CLUSTERS {
+            cluster(name, &claim).update(&hub.ocm).await.unwrap();
+        }
+        complete(&hub, &claim).await;
+    }
+    // Their controllers have tried, and nothing of ours is theirs.
+    eventually("cluster-proxy and the syncer are refused", SOON, async || {
+        let tried = hub.audit().since(&mark).await.unwrap().of_user(PROXY);
+        let refused = |resource: &str| {
+            tried.count(|it| it.resource == resource && it.namespace == TEAM && [403, 422].contains(&it.code))
+        };
+        (refused("clusterprofiles") > 0 && refused("secrets") > 0).then_some(()).ok_or(tried.to_string())
+    })
+    .await;
+    ours(&hub).await;
+    assert_eq!(identities(&hub).await, before);
+    let made = writes(&hub, PROXY, &mark).await;
+    assert_eq!(made.count(|it| it.resource == "secrets"), 0, "{made}");
+    addons[0]
+        .measures("hub_addons_access_providers{source=\"cluster_proxy\",state=\"contested\"}", 0.0)
+        .await;
+    running.stop().await;
 }
