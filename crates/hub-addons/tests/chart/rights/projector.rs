@@ -36,8 +36,10 @@ pub async fn meets(t: &mut Trial) {
     assert!(get(&t.hub.ocm, &there).await.unwrap()["status"].is_null());
     t.give().await;
     t.changes(&name).await;
-    t.has_profile(TEAM, &name).await;
+    t.is_labelled(&name).await;
+    // Without the watch, the projector would not see that another process has written the status meanwhile.
     t.give_also().await;
+    t.has_profile(TEAM, &name).await;
     t.later_mends().await;
 }
 

@@ -314,6 +314,14 @@ impl Trial {
         .await;
     }
 
+    /// Waits until a profile has its labels.
+    pub async fn is_labelled(&self, name: &str) {
+        profile(&self.hub.ocm, (TEAM, name), "has its labels", |profile| {
+            profile["metadata"]["labels"]["open-cluster-management.io/cluster-name"] == name
+        })
+        .await;
+    }
+
     /// Waits until a cluster of the fleet has a profile, with the projector's fields.
     pub async fn is_projected(&self, name: &str) {
         profile(&self.hub.ocm, (TEAM, name), "says its version", |profile| {
