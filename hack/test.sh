@@ -37,8 +37,8 @@ With "all", what has to pass before a change lands: fmt, clippy and unit, and th
 At the end, the script prints how long each took. Further parts:
 
   installed-all  like installed, with all tests of the controllers (a quarter of an hour)
-  oldest         the rules, on the flavours of the CRD with v1alpha1, and the chart on the oldest Kubernetes that is tested (built
-                 on the first run, which takes minutes)
+  oldest         the rules, on the flavours of the CRD with v1alpha1, and the chart, on the oldest Kubernetes that is
+                 tested (built on the first run, which takes minutes)
   field          next to upstream's own programs: OCM's registration controller, managed-serviceaccount, cluster-proxy
                  with its tunnel, Kueue, multicluster-runtime and Argo CD (each is built on the first run, which takes
                  minutes)
