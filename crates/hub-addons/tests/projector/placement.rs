@@ -1,4 +1,4 @@
-//! SIG Multicluster's PlacementDecision, as OCM's placement controller writes it with its gate `SIGPlacementDecision`.
+//! SIG Multicluster's `PlacementDecision`, as OCM's placement controller writes it with its gate `SIGPlacementDecision`.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
