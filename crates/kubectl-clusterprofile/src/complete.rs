@@ -12,7 +12,7 @@ use clusterprofile_cli::complete::{Names, names};
 
 use crate::{Cli, hub};
 
-/// How long the hub may take: somebody waits at the prompt.
+/// How long the hub may take, since the shell blocks until candidates are printed.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// `ShellCompDirectiveDefault`: the shell completes files if there is no candidate.
