@@ -6,10 +6,11 @@
 //! - **Owns** the entry of its own name in `status.accessProviders` of a profile.
 //! - **Guarantees** that an entry has a server and its trust anchors and never a credential; that an entry is withdrawn
 //!   when its source is gone, and kept while its source cannot be read; that replaced trust anchors stay for an
-//!   overlap. [`hub_core::access`] makes the decisions; this crate feeds it and ends overlaps in time.
+//!   overlap, which ends when the proxy is seen to serve with a certificate of the new ones, or in time. [`hub_core::access`] makes the decisions; this crate feeds it and ends overlaps in time.
 
 mod controller;
 mod direct;
+mod handshake;
 mod settings;
 mod store;
 mod tally;
@@ -17,4 +18,5 @@ mod watches;
 
 pub use controller::{GATE, Provisioner};
 pub use direct::{DIRECT_GATE, Direct};
+pub use handshake::{Handshake, HandshakeError, over_tcp};
 pub use settings::{DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings};

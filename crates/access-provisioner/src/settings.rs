@@ -5,8 +5,10 @@ use std::time::Duration;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::trust::CaReference;
 
+use crate::handshake::Handshake;
+
 /// Settings of the provisioner.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ProvisionerSettings {
     /// The name of the entry.
     pub provider: String,
@@ -14,6 +16,8 @@ pub struct ProvisionerSettings {
     pub source: SourceSettings,
     /// How long replaced trust anchors stay published; zero removes them at once.
     pub overlap: Duration,
+    /// Whether the server already serves with a certificate of the new ones, which ends an overlap early.
+    pub handshake: Handshake,
 }
 
 /// The default name of the entry. Consumers select a provider by name, so it differs from the proxy's.

@@ -19,8 +19,9 @@ use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
-use tracing::info;
+use tracing::{debug, info};
 
+use crate::handshake::Handshake;
 use crate::settings::{ProvisionerSettings, SourceSettings};
 use crate::tally::Tally;
 
@@ -31,6 +32,13 @@ const PROBE_INTERVAL: Duration = Duration::from_mins(10);
 /// restore of a backup of etcd.
 const FIRST_INTERVAL: Duration = Duration::from_secs(30);
 const FIRST_PROBES: u32 = 2;
+
+/// The time between two handshakes with the proxy during an overlap, and that which each may take.
+const HANDSHAKE_INTERVAL: Duration = Duration::from_secs(2);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many handshakes in a row have to meet the new certificate: a Service chooses one of several replicas, and one that
+/// still serves with the old certificate is missed once in a thousand times if there are two, once in sixty if three.
+const HANDSHAKES: u32 = 10;
 
 /// The name of the controller.
 pub(crate) const CONTROLLER: &str = "access-provisioner";
@@ -43,6 +51,9 @@ pub(crate) struct Store {
     manager: ManagerName,
     index: Mutex<AccessIndex>,
     overlap: Duration,
+    handshake: Handshake,
+    /// An overlap has begun.
+    overlaps: Notify,
     tally: Tally,
     /// The watch on the trust anchors, whose location can change.
     anchor_watch: Mutex<Option<HeldWatch>>,
@@ -83,6 +94,8 @@ impl Store {
             manager: shared.manager.clone(),
             index: Mutex::new(index),
             overlap: settings.overlap,
+            handshake: Arc::clone(&settings.handshake),
+            overlaps: Notify::new(),
             tally: Tally::new(name, shared.host.metrics.clone()),
             anchor_watch: Mutex::default(),
             anchor_report: Mutex::default(),
@@ -131,6 +144,8 @@ impl Store {
         }
         let this = Arc::clone(self);
         self.host.spawn("the probes of access providers", async move { this.probe_contests().await });
+        let this = Arc::clone(self);
+        self.host.spawn("handshakes with the proxy", async move { this.end_overlaps_early().await });
     }
 
     async fn probe_contests(&self) {
@@ -284,17 +299,53 @@ impl Store {
         self.profiles.enqueue_where(|observed| self.is_ours(observed));
     }
 
-    fn after_overlap(self: &Arc<Self>, end: impl FnOnce(&mut AccessIndex) + Send + 'static) {
+    fn after_overlap(self: &Arc<Self>, end: impl FnOnce(&mut AccessIndex) -> bool + Send + 'static) {
+        self.overlaps.notify_one();
         let this = Arc::clone(self);
         self.host.spawn_once("the overlap of trust anchors", async move {
             sleep(this.overlap).await;
-            info!("the overlap of trust anchors has ended");
-            end(&mut this.index.lock());
-            if let Some(last) = &*this.anchor_report.lock() {
-                this.report_again(last);
+            if end(&mut this.index.lock()) {
+                info!("the overlap of trust anchors has ended");
+                this.withdraw_replaced();
             }
-            this.enqueue_all();
         });
+    }
+
+    /// Ends overlaps as soon as the proxy serves with a certificate of the new anchors, which their timers do not know.
+    async fn end_overlaps_early(&self) {
+        let mut seen = (None, 0);
+        loop {
+            let overlapping = self.index.lock().overlapping();
+            let Some(overlapping) = overlapping else {
+                self.overlaps.notified().await;
+                continue;
+            };
+            let (address, anchors) = overlapping.clone();
+            match timeout(HANDSHAKE_TIMEOUT, (self.handshake)(address.clone(), anchors)).await {
+                Ok(Ok(())) if seen.0.as_ref() == Some(&overlapping) => seen.1 += 1,
+                Ok(Ok(())) => seen = (Some(overlapping.clone()), 1),
+                Ok(Err(error)) => {
+                    debug!("no handshake by the new trust anchors with {}: {error}", address.host);
+                    seen = (None, 0);
+                }
+                Err(_) => seen = (None, 0),
+            }
+            if seen.1 >= HANDSHAKES && self.index.lock().end_overlaps(&overlapping) {
+                info!(
+                    "{} serves with a certificate of the new trust anchors, withdrawing the replaced ones",
+                    address.host
+                );
+                self.withdraw_replaced();
+            }
+            sleep(HANDSHAKE_INTERVAL).await;
+        }
+    }
+
+    fn withdraw_replaced(&self) {
+        if let Some(last) = &*self.anchor_report.lock() {
+            self.report_again(last);
+        }
+        self.enqueue_all();
     }
 
     fn is_ours(&self, observed: &ObservedProfile) -> bool {

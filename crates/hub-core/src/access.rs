@@ -4,8 +4,8 @@
 //! the entry is kept unchanged.
 //!
 //! The proxy reloads its serving certificate some time after its Secret has changed, so for an overlap old and new
-//! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock, ends
-//! overlaps ([`AccessIndex::end_overlap`]).
+//! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can connect
+//! to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::end_overlaps`]).
 
 mod contest;
 
@@ -19,7 +19,7 @@ use k8s_openapi::ByteString;
 use serde_json::json;
 
 use self::contest::Contest;
-use crate::endpoint::{self, ServerTemplate};
+use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::fleet::{self, Endpoint, Fleet};
 use crate::note::{Note, Reason};
 use crate::profile::{ObservedProfile, Share, StatusShare};
@@ -469,15 +469,45 @@ impl AccessIndex {
         any
     }
 
-    /// Ends an overlap.
-    pub fn end_overlap(&mut self, overlap: Overlap) {
-        self.anchors.retiring.remove(&overlap);
+    /// Ends an overlap; returns whether it had not ended before.
+    pub fn end_overlap(&mut self, overlap: Overlap) -> bool {
+        let ends = self.anchors.retiring.remove(&overlap).is_some();
         self.anchors.join();
+        ends
     }
 
-    /// Ends the overlap of anchors that were replaced before startup.
-    pub fn end_inherited(&mut self) {
+    /// Ends the overlap of anchors that were replaced before startup; returns whether it had not ended before.
+    pub fn end_inherited(&mut self) -> bool {
+        !std::mem::take(&mut self.anchors.inherited).is_empty()
+    }
+
+    /// While anchors overlap: the server whose certificate shows whether that is still necessary, and the anchors that
+    /// it has to be verified by then. `None` without an overlap, and where no one server stands for all clusters.
+    #[must_use]
+    pub fn overlapping(&self) -> Option<(ServerAddress, TrustBundle)> {
+        if self.anchors.retiring.is_empty() && self.anchors.inherited.is_empty() {
+            return None;
+        }
+        let address = match (&self.source, &self.configuration) {
+            (AccessSource::Static(template), _) => template.address()?,
+            (AccessSource::ClusterProxy { service, port, .. }, Known::Present(namespace)) => {
+                ServerAddress { host: format!("{service}.{namespace}"), port: *port }
+            }
+            (AccessSource::ClusterProxy { .. }, Known::Absent | Known::Unknown) => return None,
+        };
+        Some((address, self.anchors.current.clone().filter(|_| self.anchors.readable)?))
+    }
+
+    /// Ends every overlap, since the server has been seen to serve with a certificate of these anchors; returns whether
+    /// any ends. None does if the server or the anchors have changed since.
+    pub fn end_overlaps(&mut self, seen: &(ServerAddress, TrustBundle)) -> bool {
+        if self.overlapping().as_ref() != Some(seen) {
+            return false;
+        }
+        self.anchors.retiring.clear();
         self.anchors.inherited.clear();
+        self.anchors.join();
+        true
     }
 
     /// Decides our entry in one profile.

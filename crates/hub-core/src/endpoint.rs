@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use http::Uri;
+use http::uri::Authority;
 use hub_api::names::{ClusterName, LABEL_VALUE_MAX_LENGTH, is_dns_subdomain};
 
 /// The placeholder for the cluster's name in a [`ServerTemplate`].
@@ -46,6 +47,9 @@ const LOCAL_NAMES: [&str; 7] = [
     "ip6-allnodes",
 ];
 const LOCAL_SUFFIXES: [&str; 2] = [".localhost", ".localdomain"];
+
+/// The port of https.
+const HTTPS_PORT: u16 = 443;
 
 /// Longest server URL that v1alpha2 of ClusterProfile allows.
 const MAX_LENGTH: usize = 2048;
@@ -167,6 +171,15 @@ fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     address.to_ipv4_mapped().or_else(|| translated.then(|| Ipv4Addr::new(a, b, c, d)))
 }
 
+/// The address of a server that terminates TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// A DNS name or an IP address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
 /// A server URL with a placeholder for the cluster's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTemplate(String);
@@ -176,6 +189,19 @@ impl ServerTemplate {
     #[must_use]
     pub fn server(&self, cluster: &ClusterName) -> String {
         self.0.replace(PLACEHOLDER, cluster.as_str())
+    }
+
+    /// The address of the server; `None` if each cluster has its own.
+    #[must_use]
+    pub fn address(&self) -> Option<ServerAddress> {
+        // Braces are not valid in an authority, so its text is taken apart instead.
+        let authority = self.0.strip_prefix("https://")?.split('/').next()?;
+        if authority.contains(PLACEHOLDER) {
+            return None;
+        }
+        let authority: Authority = authority.parse().ok()?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Some(ServerAddress { host, port: authority.port_u16().unwrap_or(HTTPS_PORT) })
     }
 }
 
@@ -316,6 +342,15 @@ mod tests {
     fn a_template_has_a_place_for_the_cluster() {
         let template: ServerTemplate = "https://{cluster}.proxy.example:9092".parse().unwrap();
         assert_eq!(template.server(&"c1".into()), "https://c1.proxy.example:9092");
+        assert_eq!(template.address(), None);
+        for (text, host, port) in [
+            ("https://proxy.example/{cluster}", "proxy.example", 443),
+            ("https://10.0.0.1:9092/{cluster}", "10.0.0.1", 9092),
+            ("https://[2001:db8::1]:9092/clusters/{cluster}", "2001:db8::1", 9092),
+        ] {
+            let address = ServerAddress { host: host.to_owned(), port };
+            assert_eq!(text.parse::<ServerTemplate>().unwrap().address(), Some(address), "{text}");
+        }
         for (bad, hint) in [
             ("https://proxy.example", "{cluster}"),
             ("http://proxy.example/{cluster}", "not https"),

@@ -32,6 +32,12 @@ pub struct TrustAnchor {
 }
 
 impl TrustAnchor {
+    /// The certificate, in DER.
+    #[must_use]
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
     /// When it expires.
     #[must_use]
     pub fn not_after(&self) -> Timestamp {

@@ -12,7 +12,11 @@ use hub_sim::coverage;
 use hub_sim::monitor::Counts;
 use hub_sim::schedule::{Hubs, Outcome, Schedule};
 use hub_sim::shrink;
+use mimalloc::MiMalloc;
 use parking_lot::{Condvar, Mutex};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The number of failures after which a run ends.
 const FAILURES: usize = 5;

@@ -1,13 +1,16 @@
 //! A process: the real controllers, started as the program starts them, on the simulated network.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{Provisioner, ProvisionerSettings, SourceSettings};
+use access_provisioner::{Handshake, HandshakeError, Provisioner, ProvisionerSettings, SourceSettings};
 use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, GRACE, PermissionSettings};
 use credential_syncer::{SecretAccess, SyncSettings, Syncer, SyncerSettings};
+use futures::FutureExt as _;
+use futures::future::ready;
 use hub_api::names::ManagerName;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::project::ProjectionSettings;
@@ -112,7 +115,7 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                     world.lock().monitor.candidates.insert(process, candidate);
                 }
                 let declared = world.lock().monitor.declared;
-                let built = build(setup(&world, process, identity, means), gates, means, declared);
+                let built = build(&world, setup(&world, process, identity, means), gates, means, declared);
                 let annotations = built.lease_annotations();
                 let running = built.run(CancellationToken::new());
                 let ended = tokio::select! {
@@ -162,7 +165,17 @@ fn setup(world: &World, process: ProcessId, identity: String, means: Means) -> S
     setup
 }
 
-fn build(setup: Setup, gates: Gates, means: Means, declared: &[Consumer]) -> Process {
+/// A handshake with the proxy, whose only certificates are self-signed ones.
+fn handshake(world: &World) -> Handshake {
+    let world = world.clone();
+    Arc::new(move |_, anchors| {
+        let serves = world.lock().network.proxy.trim() == anchors.pem().trim();
+        let error = || HandshakeError::Connection(io::ErrorKind::InvalidData.into());
+        ready(serves.then_some(()).ok_or_else(error)).boxed()
+    })
+}
+
+fn build(world: &World, setup: Setup, gates: Gates, means: Means, declared: &[Consumer]) -> Process {
     let manager = ManagerName::default();
     let projector = || ProjectionSettings {
         manager: manager.clone(),
@@ -178,6 +191,7 @@ fn build(setup: Setup, gates: Gates, means: Means, declared: &[Consumer]) -> Pro
             ca: None,
         },
         overlap: OVERLAP,
+        handshake: handshake(world),
     };
     let syncer = || SyncerSettings {
         sync: SyncSettings {

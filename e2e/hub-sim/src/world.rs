@@ -74,6 +74,8 @@ pub struct Network {
     pub forbidden: Vec<(&'static str, &'static str)>,
     /// The failures that concern some requests alone, and last.
     pub partial: Vec<PartialFailure>,
+    /// The certificate with which the proxy serves, in PEM.
+    pub proxy: &'static str,
 }
 
 /// A failure of one verb on one kind, in one namespace or in all, that lasts until it is mended: a webhook that does not

@@ -306,16 +306,40 @@ async fn trust_anchors_that_were_replaced_while_no_process_ran_stay_published_fo
     stage.world.kill(first);
     stage.perform([O::Serve(0, Some(1))]);
     stage.start(Gates::PROFILES);
-    let published = || {
-        let providers = stage.providers("team", "a");
-        let text = providers[0]["cluster"]["certificate-authority-data"].as_str().unwrap();
-        let text = String::from_utf8(STANDARD.decode(text).unwrap()).unwrap();
-        (text.contains(ONE.trim()), text.contains(TWO.trim()))
-    };
     sleep(OVERLAP / 2).await;
-    assert_eq!(published(), (true, true));
+    // Without this, the overlap would end when the proxy has reloaded its certificate.
+    stage.world.lock().network.proxy = ONE;
+    assert_eq!(published(&stage), (true, true));
     sleep(OVERLAP).await;
-    assert_eq!(published(), (false, true));
+    assert_eq!(published(&stage), (false, true));
+    stage.assert_right();
+}
+
+/// Whether the trust anchors one and two are published.
+fn published(stage: &Stage) -> (bool, bool) {
+    let providers = stage.providers("team", "a");
+    let text = providers[0]["cluster"]["certificate-authority-data"].as_str().unwrap();
+    let text = String::from_utf8(STANDARD.decode(text).unwrap()).unwrap();
+    (text.contains(ONE.trim()), text.contains(TWO.trim()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaced_trust_anchors_are_withdrawn_when_the_proxy_serves_with_the_new_certificate() {
+    let stage = Stage::new();
+    stage.start(Gates::PROFILES);
+    sleep(30 * SECOND).await;
+    stage.perform([O::Serve(0, Some(1))]);
+    // The proxy reloads its certificate after 15 seconds, and ten handshakes have to show the new one.
+    sleep(20 * SECOND).await;
+    assert_eq!(published(&stage), (true, true));
+    // One of two replicas still serves with the old one.
+    stage.world.lock().network.proxy = ONE;
+    sleep(4 * SECOND).await;
+    stage.world.lock().network.proxy = TWO;
+    sleep(16 * SECOND).await;
+    assert_eq!(published(&stage), (true, true));
+    sleep(8 * SECOND).await;
+    assert_eq!(published(&stage), (false, true));
     stage.assert_right();
 }
 

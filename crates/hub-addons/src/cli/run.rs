@@ -373,6 +373,7 @@ impl AccessArgs {
             provider: self.access_provider_name.clone(),
             source,
             overlap: self.ca_overlap.0,
+            handshake: access_provisioner::over_tcp(),
         }
     }
 

@@ -1,10 +1,16 @@
 //! Operations of users and of Open Cluster Management on clusters, sets and bindings, and of cluster-proxy.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::{Operation, Others, at};
 use crate::certificates::CERTIFICATES;
 use crate::hub::{CLUSTERS, EXCLUSIVE_LABEL, NAMESPACES, PROXIES, SETS, condition, selector};
+
+/// How long after a change of its Secret the proxy serves with the new certificate.
+const RELOAD: Duration = Duration::from_secs(15);
 
 impl Others {
     pub(super) fn cluster(&self, operation: Operation) {
@@ -149,6 +155,11 @@ impl Others {
                 let body = json!({ "stringData": { "tls.crt": certificate } });
                 self.ocm.create("secrets", "Secret", namespace, name, &body);
                 self.ocm.patch("secrets", namespace, name, &body);
+                let world = self.world.clone();
+                tokio::spawn(async move {
+                    sleep(RELOAD).await;
+                    world.lock().network.proxy = certificate;
+                });
             }
             _ => {}
         }
