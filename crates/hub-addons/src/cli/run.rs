@@ -278,8 +278,8 @@ pub struct AccessArgs {
     )]
     pub access_provider_ca: Option<CaReference>,
 
-    /// How long to publish replaced trust anchors together with the new ones, as 10m or 0, since servers reload their
-    /// certificate with a delay
+    /// How long to publish replaced trust anchors together with the new ones at most, as 10m or 0, since servers reload
+    /// their certificate with a delay; it ends earlier when TLS handshakes show the new certificate
     #[arg(long, env = "HUB_ADDONS_CA_OVERLAP", value_name = "DURATION", default_value = "10m")]
     pub ca_overlap: Period,
 
