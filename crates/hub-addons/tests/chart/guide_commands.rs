@@ -16,20 +16,23 @@ use crate::support::kueue::install_kueue;
 use crate::support::{Hub, world};
 
 /// The guides, and where their commands are run.
-const GUIDES: [(&str, &str); 4] = [
+const GUIDES: [(&str, &str); 5] = [
+    ("docs/plugin.md", ""),
     ("docs/argo-cd.md", ""),
     ("docs/multicluster-runtime.md", ""),
     ("docs/multikueue.md", ""),
     ("deploy/examples/README.md", "deploy/examples"),
 ];
 
-/// The beginnings of commands that other tests run: `field::argocd`, `kubectl::guide`, and, with the values or the
+/// The beginnings of commands that other tests run: `field::argocd`, `kubectl::guide`, `plugin_injection`, and, with the values or the
 /// plugin that the command names, `guides`. Those that begin with `helm upgrade --install` need a registry.
-const ELSEWHERE: [&str; 5] = [
+const ELSEWHERE: [&str; 7] = [
     "argocd cluster list",
     "kubectl clusterprofile explain fleet-operator/cluster1",
     "kubectl clusterprofile test fleet-operator/cluster1",
     "helm upgrade --install argocd-clusterprofile-controller",
+    "hack/program.sh cp-creds",
+    "kubectl kustomize .",
     "helm upgrade --install kueue oci://registry.k8s.io/kueue/charts/kueue",
 ];
 

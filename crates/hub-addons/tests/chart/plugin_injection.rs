@@ -6,16 +6,19 @@
     reason = "clippy takes only functions marked as tests for tests"
 )]
 
+use std::fs;
+
+use hub_api::labels::MOUNT_PLUGIN;
 use kube::api::PostParams;
 use local_hub::ocm::{self, Object};
 use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
-use crate::support::chart::install;
+use crate::support::chart::{helm, install, install_arguments, repository, run};
 use crate::support::world;
 use crate::support::{Hub, SOON};
 
-const ANNOTATION: &str = "authentication.open-cluster-management.io/mount-cp-creds";
+const ANNOTATION: &str = MOUNT_PLUGIN;
 const NAMESPACE: &str = "team";
 
 /// A Pod that the standard `restricted` permits, with the containers `manager` and `sidecar` and a volume.
@@ -110,4 +113,77 @@ async fn a_pod_gets_the_plugin_in_the_containers_that_it_names() {
     let equipped = pod("equipped").field("spec", spec).annotation(ANNOTATION, "manager");
     let equipped = admitted(&hub, equipped).await.unwrap();
     assert_eq!(mounts(&equipped), [Vec::<&str>::new(), Vec::new()], "left as it is");
+}
+
+/// `hack/test.sh oldest` runs it on a hub without them.
+#[tokio::test]
+async fn where_a_hub_lacks_mutating_policies_the_chart_says_so_and_names_another_way() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let apis = hub.ocm.list_api_group_resources("admissionregistration.k8s.io/v1").await.unwrap();
+    let is_served = apis.resources.iter().any(|resource| resource.kind == "MutatingAdmissionPolicy");
+    let ended = run(helm(), Some(&hub), &install_arguments(&["pluginInjection.enabled=true"])).await;
+    if is_served {
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    } else {
+        assert_ne!(ended.code, Some(0));
+        let words = ["needs MutatingAdmissionPolicy", "pluginInjection.enabled=false", "docs/plugin.md"];
+        assert!(words.iter().all(|word| ended.stderr.contains(word)), "{}", ended.stderr);
+    }
+}
+
+/// Workloads of each kind get the plugin in the container that they name, and others stay as they are.
+#[tokio::test]
+async fn the_component_adds_the_plugin_to_the_workloads_that_ask_for_it() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let workload = |kind: &str, name: &str, asks: Option<&str>| {
+        let containers = json!([
+            { "name": "sidecar", "image": "sidecar" },
+            { "name": name, "image": name, "volumeMounts": [{ "name": "own", "mountPath": "/own" }] },
+        ]);
+        let annotations = asks.map(|container| json!({ MOUNT_PLUGIN: container }));
+        json!({
+            "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": name, "annotations": annotations },
+            "spec": { "template": { "spec": { "containers": containers, "volumes": [{ "name": "own", "emptyDir": {} }] } } },
+        })
+    };
+    let objects = [
+        workload("Deployment", "manager", Some("manager")),
+        workload("Deployment", "argocd-server", Some("argocd-server")),
+        workload("StatefulSet", "argocd-application-controller", Some("argocd-application-controller")),
+        workload("DaemonSet", "bystander", None),
+    ];
+    let directory = hub.directory().join("component");
+    let component = directory.join("cp-creds");
+    fs::create_dir_all(&component).unwrap();
+    for file in fs::read_dir(repository().join("deploy/components/cp-creds")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), component.join(file.file_name())).unwrap();
+    }
+    let rendered = objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
+    fs::write(directory.join("application.yaml"), rendered).unwrap();
+    let guide = fs::read_to_string(repository().join("docs/plugin.md")).unwrap();
+    let example = guide.split("```yaml\n").find(|block| block.contains("kind: Kustomization")).unwrap();
+    fs::write(directory.join("kustomization.yaml"), example.split("```").next().unwrap()).unwrap();
+    let output = hub.kubectl(&["kustomize", directory.to_str().unwrap()]).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown: Vec<Value> = serde_saphyr::from_slice_multiple(&output.stdout).unwrap();
+    let of = |name: &str| shown.iter().find(|object| object["metadata"]["name"] == name).unwrap();
+    for object in &objects[..3] {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let found = of(name);
+        assert_eq!(found["kind"], object["kind"]);
+        let pod = &found["spec"]["template"]["spec"];
+        let mounted = |name: &str| {
+            let container = pod["containers"].as_array().unwrap().iter().find(|it| it["name"] == name);
+            let mounts = container.unwrap()["volumeMounts"].as_array();
+            mounts.is_some_and(|all| {
+                all.iter().any(|mount| mount["mountPath"] == "/plugins" && mount["readOnly"] == true)
+            })
+        };
+        assert_eq!((mounted("sidecar"), mounted(name)), (false, true), "{found}");
+        assert_eq!(pod["initContainers"][0]["command"], json!(["/cp-creds", "install", "/plugins"]));
+        assert_eq!(pod["volumes"].as_array().unwrap().len(), 2, "its own volume stays: {found}");
+    }
+    let before = objects[3].to_string().replace("\"annotations\":null,", "");
+    assert_eq!(*of("bystander"), serde_json::from_str::<Value>(&before).unwrap());
 }
