@@ -49,6 +49,8 @@ impl Total {
         self.slowest = self.slowest.max((outcome.converged_after, seed));
         self.busiest = self.busiest.max((outcome.busiest_minute, seed));
         if !outcome.violations.is_empty() {
+            // At once: a long run may be ended before its results.
+            eprintln!("seed {seed} failed: {}", outcome.violations.join("\n  "));
             self.failures.push((seed, outcome.violations));
         }
     }
