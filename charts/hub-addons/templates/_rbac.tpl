@@ -109,11 +109,14 @@ kind may exist from before, and are replaced.
 {{- if $has }}true{{ end -}}
 {{- end }}
 
-{{/* The name of the MultiKueueConfig that a consumer declares, if one does; checks.yaml rejects two. */}}
-{{- define "hub-addons.multiKueueConfig" -}}
+{{/* The names of the MultiKueueConfigs that a consumer declares, JSON, if one does; checks.yaml rejects two consumers. */}}
+{{- define "hub-addons.multiKueueConfigs" -}}
+{{- $names := list -}}
 {{- range include "hub-addons.equipped" . | fromJson -}}
-{{- with .access.multiKueueConfig }}{{ . }}{{ end -}}
+{{- with .access.multiKueueConfig -}}{{- $names = append $names . -}}{{- end -}}
+{{- range .access.multiKueueConfigs -}}{{- $names = append $names .name -}}{{- end -}}
 {{- end -}}
+{{- if $names }}{{ toJson $names }}{{ end -}}
 {{- end }}
 
 {{/* The declaration of consumers for the program, JSON. */}}
@@ -129,6 +132,9 @@ kind may exist from before, and are replaced.
 {{- end -}}
 {{- with .access.multiKueueConfig -}}
 {{- $_ := set $one "multiKueueConfig" . -}}
+{{- end -}}
+{{- with .access.multiKueueConfigs -}}
+{{- $_ := set $one "multiKueueConfigs" . -}}
 {{- end -}}
 {{- $declared = append $declared $one -}}
 {{- end -}}

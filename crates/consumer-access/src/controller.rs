@@ -22,7 +22,7 @@ pub const GATE: &str = "ClusterProfileConsumers";
 /// Maintains accounts of consumers and their permissions.
 pub struct ConsumerAccess {
     store: Arc<Store>,
-    /// If a consumer declares a MultiKueueConfig.
+    /// If a consumer declares MultiKueueConfigs.
     kueue: Option<Arc<KueueStore>>,
 }
 

@@ -1,8 +1,8 @@
-//! Kueue's objects for the consumer that declares a MultiKueueConfig: their state, their watches and their writer.
+//! Kueue's objects for the consumer that declares MultiKueueConfigs: their state, their watches and their writer.
 //!
 //! - **Watches** all MultiKueueClusters and MultiKueueConfigs, to see also those of other owners.
-//! - **Writes** a MultiKueueCluster for each granted cluster, and the MultiKueueConfig that lists them: one write for each
-//!   cluster that joins and one for the list.
+//! - **Writes** a MultiKueueCluster for each granted cluster, and the MultiKueueConfigs that list them: one write for each
+//!   cluster that joins and one for each list.
 //! - **Guarantees** that a hub that does not serve Kueue's API affects nothing else: it is reported, and the objects are
 //!   written as soon as they can be listed.
 
@@ -47,8 +47,6 @@ pub(crate) struct KueueStore {
     host: Arc<Host>,
     reporter: Reporter,
     settings: AccessSettings,
-    /// The name of the declared MultiKueueConfig.
-    config: String,
     work: Arc<Work<KueueKey>>,
     fleet: FleetCache,
     state: Mutex<KueueState>,
@@ -83,7 +81,6 @@ impl KueueState {
 impl KueueStore {
     pub(crate) fn new(shared: &Shared, settings: AccessSettings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
-        let config = settings.multi_kueue().map(|(_, name)| name.to_owned()).unwrap_or_default();
         for key in [KueueKey::Cluster("".into()), KueueKey::Config(String::new())] {
             host.metrics.declare_written(key.kind().1);
         }
@@ -92,7 +89,6 @@ impl KueueStore {
             reporter: host.reporter(CONTROLLER),
             host,
             settings,
-            config,
             work,
             fleet,
             state: Mutex::default(),
@@ -120,14 +116,12 @@ impl KueueStore {
         let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
                            be listed; install Kueue 0.15 or later, or see the log of the controller";
         let note = Note::new(Reason::KueueNotListed, message);
-        self.reporter.report(&Subject::Kueue(self.config()), None, vec![note]);
+        for config in self.settings.multi_kueue_configs() {
+            self.reporter.report(&Subject::Kueue(config), None, vec![note.clone()]);
+        }
     }
 
-    fn config(&self) -> KueueKey {
-        KueueKey::Config(self.config.clone())
-    }
-
-    /// Queues an object. Revocations and the list go first; the list is a single write.
+    /// Queues an object. Revocations and the lists go first; a list is a single write.
     fn queue(&self, fleet: &Fleet, key: KueueKey) {
         let priority = match &key {
             KueueKey::Cluster(cluster) => {
@@ -143,7 +137,7 @@ impl KueueStore {
     fn queue_everything(&self, fleet: &Fleet) {
         let mut keys = self.existing();
         keys.extend(fleet.cluster_names().cloned().map(KueueKey::Cluster));
-        keys.insert(self.config());
+        keys.extend(self.settings.multi_kueue_configs());
         for key in keys {
             self.queue(fleet, key);
         }
@@ -162,14 +156,16 @@ impl KueueStore {
         }
     }
 
-    /// A change of an object: of a MultiKueueCluster, it affects also the list.
+    /// A change of an object: of a MultiKueueCluster, it affects also the lists.
     fn changed(&self, key: KueueKey) {
         if !self.host.is_working() {
             return;
         }
         let fleet = self.fleet.read();
         if matches!(key, KueueKey::Cluster(_)) {
-            self.queue(&fleet, self.config());
+            for config in self.settings.multi_kueue_configs() {
+                self.queue(&fleet, config);
+            }
         }
         self.queue(&fleet, key);
     }

@@ -7,7 +7,7 @@
 //!   with these names. Unless the namespace of accounts is configured, also the ManagedClusterAddOns that show it.
 //! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork or
 //!   ClusterPermission that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing
-//!   changes. Where a consumer declares a MultiKueueConfig, it also watches and writes MultiKueueClusters and MultiKueueConfigs.
+//!   changes. Where a consumer declares MultiKueueConfigs, it also watches and writes MultiKueueClusters and MultiKueueConfigs.
 //! - **Guarantees** that both exist exactly where a binding grants the cluster, that the account is deleted before its
 //!   permissions, that objects of other owners are neither changed nor deleted, and that an incomplete list deletes
 //!   nothing. It needs no permission for Secrets. [`hub_core::consumer_access`] makes the decisions.

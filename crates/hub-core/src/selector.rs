@@ -9,7 +9,7 @@ use std::fmt;
 use hub_api::labels;
 use hub_api::managed_cluster_set::ManagedClusterSelector;
 use hub_api::names::{is_label_key, is_label_value};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 /// `spec.clusterSelector.selectorType` of sets that clusters join by a label.
 pub const EXCLUSIVE: &str = "ExclusiveClusterSetLabel";
@@ -91,18 +91,18 @@ impl ClusterSelector {
     pub fn parse(selector: &ManagedClusterSelector) -> Result<Self, SelectorError> {
         match selector.selector_type.as_deref().unwrap_or_default() {
             "" | EXCLUSIVE => Ok(Self::Exclusive),
-            LABEL_SELECTOR => {
-                let Some(labels) = &selector.label_selector else { return Ok(Self::Nothing) };
-                let equalities = labels
-                    .match_labels
-                    .iter()
-                    .flatten()
-                    .map(|(key, value)| Requirement::new(key, Test::In(BTreeSet::from([value.clone()]))));
-                let expressions = labels.match_expressions.iter().flatten().map(Requirement::from_expression);
-                Ok(Self::Labels(equalities.chain(expressions).collect::<Result<_, _>>()?))
-            }
+            LABEL_SELECTOR => selector.label_selector.as_ref().map_or(Ok(Self::Nothing), Self::of_labels),
             other => Err(SelectorError::UnknownType(other.to_owned())),
         }
+    }
+
+    /// Parses a selector of labels.
+    pub fn of_labels(labels: &LabelSelector) -> Result<Self, SelectorError> {
+        let equalities = labels.match_labels.iter().flatten();
+        let equalities =
+            equalities.map(|(key, value)| Requirement::new(key, Test::In(BTreeSet::from([value.clone()]))));
+        let expressions = labels.match_expressions.iter().flatten().map(Requirement::from_expression);
+        Ok(Self::Labels(equalities.chain(expressions).collect::<Result<_, _>>()?))
     }
 
     /// Whether the set named `set` selects a cluster with these labels.
@@ -112,10 +112,18 @@ impl ClusterSelector {
             Self::Exclusive => {
                 cluster_labels.get(labels::EXCLUSIVE_CLUSTER_SET).is_some_and(|value| value == set)
             }
+            Self::Labels(_) | Self::Nothing => self.matches(cluster_labels),
+        }
+    }
+
+    /// Whether a selector of labels selects a cluster with these. The label of exclusive sets is none of them.
+    #[must_use]
+    pub fn matches(&self, cluster_labels: &BTreeMap<String, String>) -> bool {
+        match self {
             Self::Labels(requirements) => {
                 requirements.iter().all(|requirement| requirement.is_met_by(cluster_labels))
             }
-            Self::Nothing => false,
+            Self::Exclusive | Self::Nothing => false,
         }
     }
 

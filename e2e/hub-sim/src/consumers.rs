@@ -19,8 +19,26 @@ pub struct Consumer {
     pub permissions: Permissions,
     /// Its ClusterRoles, each with the namespace on the cluster in which it is bound; empty for the whole cluster.
     pub roles: &'static [(&'static str, &'static str)],
-    /// Whether it declares a MultiKueueConfig.
-    pub kueue: bool,
+    /// The MultiKueueConfigs that it declares.
+    pub kueue: &'static [KueueList],
+}
+
+/// A MultiKueueConfig that a consumer declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KueueList {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it lists only the clusters with the label `env=prod`.
+    pub prod: bool,
+}
+
+impl KueueList {
+    /// Whether it lists a cluster, if that is granted.
+    #[must_use]
+    pub fn selects(&self, server: &Server, cluster: &str) -> bool {
+        let found = server.object("managedclusters", "", cluster);
+        !self.prod || found.is_some_and(|cluster| cluster["metadata"]["labels"]["env"] == "prod")
+    }
 }
 
 /// The kinds that give an account permissions.
@@ -60,14 +78,14 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
             account: "c",
             permissions: Permissions::Work,
             roles: &[("view", "")],
-            kueue: false,
+            kueue: &[],
         },
         Consumer {
             namespace: "other",
             account: "b-c",
             permissions: Permissions::ClusterPermission,
             roles: &[("view", ""), ("edit", "jobs")],
-            kueue: true,
+            kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }],
         },
     ],
     &[
@@ -76,14 +94,14 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
             account: "c",
             permissions: Permissions::ClusterPermission,
             roles: &[("edit", "jobs")],
-            kueue: true,
+            kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }, KueueList { name: "prod", prod: true }],
         },
         Consumer {
             namespace: "other",
             account: "b-c",
             permissions: Permissions::Work,
             roles: &[("view", "")],
-            kueue: false,
+            kueue: &[],
         },
     ],
     &[Consumer {
@@ -91,7 +109,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
         account: "c",
         permissions: Permissions::Work,
         roles: &[("edit", "jobs")],
-        kueue: true,
+        kueue: &[KueueList { name: KUEUE_CONFIG, prod: true }],
     }],
 ];
 
@@ -114,7 +132,7 @@ pub const KINDS: [(&str, &str); 5] = [
     (KUEUE_CONFIGS, "MultiKueueConfig"),
 ];
 
-/// The declared MultiKueueConfig.
+/// The MultiKueueConfig that every declaration has.
 pub const KUEUE_CONFIG: &str = "clusters";
 /// The declared validity of tokens.
 pub const VALIDITY: &str = "24h0m0s";
@@ -150,6 +168,10 @@ pub fn place(plural: &str, cluster: &str, account: &str) -> (String, String) {
 /// The settings of consumer access.
 #[must_use]
 pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
+    let list = |list: &KueueList| {
+        let selector = list.prod.then(|| json!({ "matchLabels": { "env": "prod" } }));
+        json!({ "name": list.name, "clusterSelector": selector })
+    };
     let consumer = |consumer: &Consumer| {
         let roles = consumer.roles.iter().map(|(role, namespace)| match *namespace {
             "" => json!({ "name": role }),
@@ -162,7 +184,7 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
                 Permissions::Work => "ManifestWork",
                 Permissions::ClusterPermission => "ClusterPermission",
             },
-            "multiKueueConfig": consumer.kueue.then_some(KUEUE_CONFIG),
+            "multiKueueConfigs": consumer.kueue.iter().map(list).collect::<Vec<_>>(),
         })
     };
     let consumers = declared.iter().map(consumer).collect::<Value>();

@@ -16,8 +16,12 @@ fn surplus(store: &KueueStore, key: &KueueKey) -> Option<String> {
     }
 }
 
+fn config(store: &KueueStore) -> KueueKey {
+    store.settings.multi_kueue_configs().next().expect("a declared MultiKueueConfig")
+}
+
 fn sinks(store: &Arc<KueueStore>) -> [KueueSink; 2] {
-    [KueueKey::Cluster("".into()), store.config()]
+    [KueueKey::Cluster("".into()), config(store)]
         .map(|example| KueueSink { store: Arc::clone(store), example })
 }
 
@@ -26,11 +30,11 @@ async fn nothing_is_planned_before_both_lists_are_complete() {
     for first in [0, 1] {
         let store = shared_store(KueueStore::new);
         let mut sinks = sinks(&store);
-        assert!(store.plan(&store.config()).is_none());
+        assert!(store.plan(&config(&store)).is_none());
         sinks[first].listed("1");
-        assert!(store.plan(&store.config()).is_none(), "the other list is missing");
+        assert!(store.plan(&config(&store)).is_none(), "the other list is missing");
         sinks[1 - first].listed("1");
-        assert!(store.plan(&store.config()).is_some());
+        assert!(store.plan(&config(&store)).is_some());
     }
 }
 
@@ -41,7 +45,7 @@ async fn the_responses_to_our_own_writes_are_known_before_any_event() {
     for sink in &mut sinks {
         sink.listed("1");
     }
-    for (sink, key) in sinks.iter_mut().zip([KueueKey::Cluster("c1".into()), store.config()]) {
+    for (sink, key) in sinks.iter_mut().zip([KueueKey::Cluster("c1".into()), config(&store)]) {
         let seen = |version: &str| object(&store.settings, "one", version);
         store.creating(&key);
         assert!(!store.created(&key, None), "it failed");

@@ -15,10 +15,11 @@ use super::RunArgs;
 #[command(next_help_heading = "Access of consumers (gate ClusterProfileConsumers)")]
 pub struct ConsumersArgs {
     /// The consumers, as a JSON list of {"namespace", "managedServiceAccount", "clusterRoles": [{"name",
-    /// "namespaces"}], "permissions", "rotation": {"enabled", "validity"}, "multiKueueConfig"}. On each cluster that is
-    /// granted to the namespace, the account gets the ClusterRoles, in the whole cluster or in the namespaces, by a
-    /// ManifestWork or, with "permissions": "ClusterPermission", by a ClusterPermission. For Kueue, one consumer can name
-    /// the MultiKueueConfig that lists its clusters
+    /// "namespaces"}], "permissions", "rotation": {"enabled", "validity"}, "multiKueueConfig", "multiKueueConfigs":
+    /// [{"name", "clusterSelector"}]}. On each cluster that is granted to the namespace, the account gets the
+    /// ClusterRoles, in the whole cluster or in the namespaces, by a ManifestWork or, with "permissions":
+    /// "ClusterPermission", by a ClusterPermission. For Kueue, one consumer can name the MultiKueueConfig that lists its
+    /// clusters, or several, each with a selector of their labels
     #[arg(long, env = "HUB_ADDONS_CONSUMERS", value_name = "JSON")]
     pub consumers: Option<Consumers>,
 

@@ -292,6 +292,10 @@ async fn values_that_contradict_each_other_are_explained() {
     let other_access =
         bare.replace(".app.", ".other.").replace("=a,consumers.other.service", "=b,consumers.other.service");
     let queued = format!("{app},consumers.app.access.multiKueueConfig=a");
+    let grouped = format!(
+        "{app},consumers.app.access.multiKueueConfigs[0].name=b,consumers.app.access.multiKueueConfigs[0]"
+    );
+    let grouped = format!("{grouped}.clusterSelector.matchLabels.tier=gpu");
     let other_queued = queued.replace(".app.", ".other.").replace("=a", "=b");
     let of_length =
         |length: usize| format!("{bare},consumers.app.managedServiceAccount={}", "a".repeat(length));
@@ -313,6 +317,12 @@ async fn values_that_contradict_each_other_are_explained() {
         ),
         (&[&bare, &other_access], "both declare the ManagedServiceAccount a"),
         (&[&queued, &other_queued], "only one consumer can set it"),
+        (&[&grouped, &other_queued], "only one consumer can set it"),
+        (&[&grouped, "consumers.app.access.multiKueueConfig=a"], "set one"),
+        (
+            &[&*grouped.replace(".clusterSelector.matchLabels.tier=gpu", ".clusterSelector.labels.tier=gpu")],
+            "'labels' not allowed",
+        ),
         (&["consumers.app.access.multiKueueConfig=A_B"], "/consumers/app/access/multiKueueConfig"),
         (&[&bare, "consumers.app.namespace=kube-app"], "receives no credentials"),
         (

@@ -25,9 +25,13 @@ async fn hub() -> Hub {
 }
 
 async fn start(hub: &Hub) -> Addons {
-    let declared = json!([{
-        "namespace": KUEUE, "managedServiceAccount": "multikueue", "multiKueueConfig": "multikueue",
-    }]);
+    start_with(hub, &json!({ "multiKueueConfig": "multikueue" })).await
+}
+
+async fn start_with(hub: &Hub, lists: &Value) -> Addons {
+    let mut consumer = json!({ "namespace": KUEUE, "managedServiceAccount": "multikueue" });
+    consumer.as_object_mut().unwrap().extend(lists.as_object().cloned().unwrap_or_default());
+    let declared = json!([consumer]);
     Addons::beside(hub, &[GATE, &format!("--consumers={declared}")]).await
 }
 
@@ -171,4 +175,40 @@ async fn while_a_cluster_has_the_name_of_the_consumers_namespace_the_consumer_ha
     world::gone(&hub.ocm, &ocm::managed_service_account("c1", "multikueue")).await;
     world::delete(&hub.ocm, &of_that_name.into()).await;
     listed(&hub.ocm, &["c1"]).await;
+}
+
+#[tokio::test]
+async fn several_lists_divide_the_granted_clusters_by_their_labels() {
+    let hub = hub().await;
+    install_kueue(&hub).await;
+    for name in ["c1", "c2", "c3"] {
+        cluster(&hub.ocm, name).await;
+    }
+    let label = async |cluster: &str, tier: &str| {
+        let patch = json!({ "metadata": { "labels": { "tier": tier } } });
+        merge(&hub.ocm, &ManagedCluster::named(cluster).into(), &patch).await;
+    };
+    label("c1", "gpu").await;
+    label("c2", "cpu").await;
+    ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();
+    let list = |name: &str, tier: &str| json!({ "name": name, "clusterSelector": { "matchLabels": { "tier": tier } } });
+    let lists = json!({ "multiKueueConfigs": [list("multikueue", "gpu"), list("cpu", "cpu")] });
+    let addons = start_with(&hub, &lists).await;
+    listed(&hub.ocm, &["c1"]).await;
+    let of_cpu = async || {
+        get(&hub.ocm, &multi_kueue_config("cpu")).await.unwrap_or_default()["spec"]["clusters"].clone()
+    };
+    eventually("the other list", SOON, async || of_cpu().await == json!(["c2"])).await;
+    assert!(get(&hub.ocm, &multi_kueue_cluster("c3")).await.is_none(), "no list selects it");
+
+    // A cluster joins, one moves, and a list without clusters ends.
+    let mark = hub.audit().mark().await.unwrap();
+    label("c2", "gpu").await;
+    label("c3", "gpu").await;
+    listed(&hub.ocm, &["c1", "c2", "c3"]).await;
+    world::gone(&hub.ocm, &multi_kueue_config("cpu")).await;
+    addons.measures(IDLE, 0.0).await;
+    let writes = writes(&hub, &mark).await;
+    assert!(writes.contains(&"create multikueueclusters c3".to_owned()), "{writes:?}");
+    assert!(!writes.iter().any(|write| write.ends_with("multikueueclusters c2")), "it stays: {writes:?}");
 }

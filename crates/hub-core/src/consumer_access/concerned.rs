@@ -48,7 +48,7 @@ impl AccessSettings {
         touched: &Touched,
         existing: impl FnOnce() -> BTreeSet<KueueKey>,
     ) -> BTreeSet<KueueKey> {
-        let Some((consumer, config)) = self.multi_kueue() else { return BTreeSet::new() };
+        let Some(consumer) = self.multi_kueue() else { return BTreeSet::new() };
         let mut keys = match touched {
             _ if touches_all(touched, &consumer.namespace) => {
                 let granted = fleet.cluster_names().cloned().map(KueueKey::Cluster);
@@ -57,7 +57,7 @@ impl AccessSettings {
             Touched::Cluster(cluster) => BTreeSet::from([KueueKey::Cluster(cluster.clone())]),
             Touched::Nothing | Touched::Namespaces(_) => return BTreeSet::new(),
         };
-        keys.insert(KueueKey::Config(config.to_owned()));
+        keys.extend(self.multi_kueue_configs());
         keys
     }
 }

@@ -5,9 +5,11 @@ use std::str::FromStr;
 
 use hub_api::names::{AccountName, Namespace, is_dns_label, is_dns_subdomain};
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde::Deserialize;
 
 use super::kind::{AccessKind, permissions_name};
+use crate::selector::{ClusterSelector, SelectorError};
 
 /// The validity of tokens if none is declared: the default of ManagedServiceAccount.
 const DEFAULT_VALIDITY: &str = "8640h0m0s";
@@ -28,8 +30,8 @@ pub struct Consumer {
     pub permissions: Option<PermissionKind>,
     /// How its tokens are issued.
     pub rotation: Rotation,
-    /// For Kueue: the name of the MultiKueueConfig that lists its clusters.
-    pub multi_kueue_config: Option<String>,
+    /// For Kueue: the MultiKueueConfigs that list its clusters, by name.
+    pub multi_kueue_configs: BTreeMap<String, ClusterSelector>,
 }
 
 /// The kinds of objects that give an account permissions on its cluster.
@@ -119,12 +121,28 @@ pub enum InvalidConsumers {
         /// The namespace of the other.
         second: Namespace,
     },
-    /// Two consumers declare a MultiKueueConfig. Kueue reads profiles in one namespace.
+    /// A MultiKueueConfig selects its clusters by a selector that is not valid.
+    #[error("the clusterSelector of the MultiKueueConfig {config} is not valid: {error}")]
+    Selector {
+        /// The MultiKueueConfig.
+        config: String,
+        /// The cause.
+        error: SelectorError,
+    },
+    /// A consumer declares a MultiKueueConfig twice.
+    #[error("the account {account} declares the MultiKueueConfig {config} twice")]
+    ConfigTwice {
+        /// The account of the consumer.
+        account: AccountName,
+        /// The MultiKueueConfig.
+        config: String,
+    },
+    /// Two consumers declare MultiKueueConfigs. Kueue reads profiles in one namespace.
     #[error(
-        "the accounts {first} and {second} both declare a multiKueueConfig: Kueue reads the profiles of one namespace, so \
+        "the accounts {first} and {second} both declare a MultiKueueConfig: Kueue reads the profiles of one namespace, so \
          only one consumer can"
     )]
-    TwoMultiKueueConfigs {
+    TwoMultiKueueConsumers {
         /// The account of one.
         first: AccountName,
         /// The account of the other.
@@ -143,6 +161,24 @@ struct ConsumerFields {
     #[serde(default)]
     rotation: RotationFields,
     multi_kueue_config: Option<String>,
+    #[serde(default)]
+    multi_kueue_configs: Vec<MultiKueueConfigFields>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct MultiKueueConfigFields {
+    name: String,
+    /// Absent for every cluster.
+    cluster_selector: Option<SelectorFields>,
+}
+
+/// A LabelSelector, without fields that would select nothing more.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SelectorFields {
+    match_labels: Option<BTreeMap<String, String>>,
+    match_expressions: Option<Vec<LabelSelectorRequirement>>,
 }
 
 #[derive(Deserialize)]
@@ -164,7 +200,7 @@ impl FromStr for Consumers {
     type Err = InvalidConsumers;
 
     /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], permissions, rotation:
-    /// {enabled, validity}, multiKueueConfig}`.
+    /// {enabled, validity}, multiKueueConfig, multiKueueConfigs: [{name, clusterSelector}]}`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let list: Vec<ConsumerFields> =
             serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
@@ -177,10 +213,10 @@ impl FromStr for Consumers {
                 return Err(InvalidConsumers::SharedAccount { account, first, second });
             }
         }
-        let mut kueue = consumers.values().filter(|consumer| consumer.multi_kueue_config.is_some());
+        let mut kueue = consumers.values().filter(|consumer| !consumer.multi_kueue_configs.is_empty());
         if let (Some(first), Some(second)) = (kueue.next(), kueue.next()) {
             let (first, second) = (first.account.clone(), second.account.clone());
-            return Err(InvalidConsumers::TwoMultiKueueConfigs { first, second });
+            return Err(InvalidConsumers::TwoMultiKueueConsumers { first, second });
         }
         Ok(Self(consumers))
     }
@@ -211,12 +247,17 @@ impl Consumer {
             return Err(InvalidConsumers::Validity(validity));
         }
         let rotation = Rotation { enabled: fields.rotation.enabled.unwrap_or(true), validity };
-        let multi_kueue_config = fields.multi_kueue_config;
-        if let Some(name) = multi_kueue_config.as_ref().filter(|name| !is_dns_subdomain(name)) {
-            return Err(InvalidConsumers::Name { what: "name of a MultiKueueConfig", value: name.clone() });
+        let of_all = |name| MultiKueueConfigFields { name, cluster_selector: None };
+        let configs = fields.multi_kueue_config.map(of_all).into_iter().chain(fields.multi_kueue_configs);
+        let mut multi_kueue_configs = BTreeMap::new();
+        for config in configs {
+            let (name, selector) = config.read()?;
+            if multi_kueue_configs.insert(name.clone(), selector).is_some() {
+                return Err(InvalidConsumers::ConfigTwice { account, config: name });
+            }
         }
         let permissions = fields.permissions;
-        Ok(Self { namespace, account, cluster_roles, permissions, rotation, multi_kueue_config })
+        Ok(Self { namespace, account, cluster_roles, permissions, rotation, multi_kueue_configs })
     }
 
     /// The kind of object that gives its account permissions: a ManifestWork unless another one is declared.
@@ -233,6 +274,21 @@ impl Consumer {
     #[must_use]
     pub fn permission_kinds(&self) -> &'static [AccessKind] {
         if self.permissions.is_some() { &AccessKind::PERMISSIONS } else { &[AccessKind::ManifestWork] }
+    }
+}
+
+impl MultiKueueConfigFields {
+    fn read(self) -> Result<(String, ClusterSelector), InvalidConsumers> {
+        if !is_dns_subdomain(&self.name) {
+            return Err(InvalidConsumers::Name { what: "name of a MultiKueueConfig", value: self.name });
+        }
+        let fields = self.cluster_selector.unwrap_or_default();
+        let (match_labels, match_expressions) = (fields.match_labels, fields.match_expressions);
+        let selector = ClusterSelector::of_labels(&LabelSelector { match_labels, match_expressions });
+        match selector {
+            Ok(selector) => Ok((self.name, selector)),
+            Err(error) => Err(InvalidConsumers::Selector { config: self.name, error }),
+        }
     }
 }
 

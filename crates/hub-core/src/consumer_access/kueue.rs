@@ -1,6 +1,8 @@
-//! Kueue's MultiKueue: a MultiKueueCluster for each cluster of the consumer that declares a MultiKueueConfig, and the
-//! MultiKueueConfig that lists them.
+//! Kueue's MultiKueue: MultiKueueClusters for the clusters of the consumer that declares MultiKueueConfigs, and the
+//! MultiKueueConfigs that list them.
 //!
+//! - A MultiKueueConfig lists the clusters whose ManagedCluster has the labels that it selects; without a selector, all. A
+//!   cluster that none lists has no MultiKueueCluster, since Kueue connects to each.
 //! - A MultiKueueCluster refers to the ClusterProfile of its cluster, which Kueue reads in its own namespace: that of
 //!   the consumer.
 //! - The list holds [`MAX_CLUSTERS`] names at most and one at least, as the CRD requires
@@ -21,6 +23,7 @@ use super::observed::{FoundObject, ObservedObject};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 use crate::note::{Note, Reason};
+use crate::selector::ClusterSelector;
 use crate::version::Version;
 
 /// The most clusters that a MultiKueueConfig lists.
@@ -103,10 +106,16 @@ pub struct KueuePlan {
 }
 
 impl AccessSettings {
-    /// The consumer that declares a MultiKueueConfig, and the name of that.
+    /// The consumer that declares MultiKueueConfigs.
     #[must_use]
-    pub fn multi_kueue(&self) -> Option<(&Consumer, &str)> {
-        self.consumers.iter().find_map(|it| Some((it, it.multi_kueue_config.as_deref()?)))
+    pub fn multi_kueue(&self) -> Option<&Consumer> {
+        self.consumers.iter().find(|consumer| !consumer.multi_kueue_configs.is_empty())
+    }
+
+    /// The declared MultiKueueConfigs.
+    pub fn multi_kueue_configs(&self) -> impl Iterator<Item = KueueKey> {
+        let configs = self.multi_kueue().into_iter().flat_map(|consumer| consumer.multi_kueue_configs.keys());
+        configs.cloned().map(KueueKey::Config)
     }
 
     /// Plans the next write to an object of Kueue; `observed` returns the object of a key. Until both lists are complete,
@@ -129,13 +138,14 @@ impl AccessSettings {
                 ((grant != Grant::Refused).then_some(spec), grant)
             }
             KueueKey::Config(name) => {
-                let is_declared = self.multi_kueue().is_some_and(|(_, declared)| declared == name);
+                let selector = self.multi_kueue().and_then(|consumer| consumer.multi_kueue_configs.get(name));
                 // What an unreadable list contains is unknown, so a cluster in doubt may be in it.
                 let is_unreadable = ours.is_some_and(|object| clusters_of(object).is_none());
-                if is_declared && is_unreadable && self.is_in_doubt(fleet) {
+                if selector.is_some() && is_unreadable && self.is_in_doubt(fleet) {
                     return KueuePlan { action: KueueAction::Nothing, notes };
                 }
-                let mut clusters = if is_declared { self.listed(fleet, ours, &observed) } else { Vec::new() };
+                let listed = |selector| self.listed(fleet, selector, ours, &observed);
+                let mut clusters = selector.map(listed).unwrap_or_default();
                 let left_out = clusters.split_off(clusters.len().min(MAX_CLUSTERS));
                 if !left_out.is_empty() && (found.is_none() || ours.is_some()) {
                     notes.push(full(&left_out));
@@ -150,8 +160,8 @@ impl AccessSettings {
         }
         let action = match (desired, ours) {
             (Some(_), None) if found.is_some() => {
-                let message = "belongs to another owner: it is not changed; rename or delete it, or remove \
-                               multiKueueConfig from the consumer";
+                let message = "belongs to another owner: it is not changed; rename or delete it, or remove the \
+                               MultiKueueConfig from the consumer";
                 notes.push(Note::new(Reason::ForeignKueueObject, message));
                 KueueAction::Nothing
             }
@@ -175,24 +185,31 @@ impl AccessSettings {
         fleet.cluster_names().any(|name| self.kueue_grant(fleet, name) == Grant::Unknown)
     }
 
-    /// Whether the consumer that declares a MultiKueueConfig is granted a cluster.
+    /// Whether the consumer that declares MultiKueueConfigs is granted a cluster that one of them selects.
     #[must_use]
     pub fn kueue_grant(&self, fleet: &Fleet, cluster: &ClusterName) -> Grant {
-        let Some((consumer, _)) = self.multi_kueue() else { return Grant::Refused };
+        let Some(consumer) = self.multi_kueue() else { return Grant::Refused };
+        if !consumer.multi_kueue_configs.values().any(|selector| is_selected(fleet, selector, cluster)) {
+            return Grant::Refused;
+        }
         self.grant(fleet, &AccountKey { cluster: cluster.clone(), account: consumer.account.clone() })
     }
 
-    /// The clusters that the MultiKueueConfig should list: those that are granted, and those in doubt that are listed,
+    /// The clusters that a MultiKueueConfig should list: of those that it selects, those that are granted, and those in doubt that are listed,
     /// without those whose MultiKueueCluster belongs to another owner. The listed ones first, in their order.
     fn listed<'a>(
         &self,
         fleet: &Fleet,
+        selector: &ClusterSelector,
         config: Option<&ObservedObject>,
         observed: &impl Fn(&KueueKey) -> Option<&'a FoundObject>,
     ) -> Vec<String> {
         let listed = config.and_then(clusters_of);
         let position = |name: &str| listed.into_iter().flatten().position(|it| it == name);
         let is_wanted = |name: &ClusterName| {
+            if !is_selected(fleet, selector, name) {
+                return false;
+            }
             let found = observed(&KueueKey::Cluster(name.clone()));
             match (self.kueue_grant(fleet, name), found) {
                 (Grant::Unknown, _) if position(name.as_str()).is_none() => false,
@@ -217,6 +234,11 @@ impl AccessSettings {
     }
 }
 
+/// Whether a cluster has the labels that a MultiKueueConfig selects.
+fn is_selected(fleet: &Fleet, selector: &ClusterSelector, cluster: &ClusterName) -> bool {
+    fleet.cluster(cluster).is_some_and(|cluster| selector.matches(&cluster.labels))
+}
+
 /// The list of a MultiKueueConfig, if it can be read.
 fn clusters_of(config: &ObservedObject) -> Option<&Vec<Value>> {
     config.spec.as_ref()?.get("clusters")?.as_array()
@@ -231,7 +253,7 @@ fn full(left_out: &[String]) -> Note {
     };
     let message = format!(
         "lists {MAX_CLUSTERS} clusters, which is the limit of Kueue, and not {named}{more}: grant fewer clusters to the \
-         namespace"
+         namespace, or divide them by label among several MultiKueueConfigs"
     );
     Note::new(Reason::MultiKueueConfigFull, message)
 }

@@ -9,6 +9,7 @@ use hub_core::consumer_access::{
     AccessSettings, Consumers, FoundObject, KueueAction, KueueKey, MAX_CLUSTERS, ObservedObject,
 };
 use hub_core::fleet::Fleet;
+use hub_core::grant::Grant;
 use hub_core::note::{Note, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
@@ -72,7 +73,7 @@ impl World {
     fn settle(&mut self, settings: &AccessSettings, fleet: &Fleet) {
         for _ in 0..4 {
             let mut keys: Vec<KueueKey> = fleet.cluster_names().cloned().map(KueueKey::Cluster).collect();
-            keys.extend(self.objects.keys().cloned().chain([config()]));
+            keys.extend(self.objects.keys().cloned().chain(settings.multi_kueue_configs()).chain([config()]));
             let before = self.writes.len();
             for key in keys {
                 self.observe(settings);
@@ -206,7 +207,8 @@ fn twenty_clusters_are_listed_and_the_others_are_named_in_a_finding() {
     let message = &world.notes[&config()][0].message;
     assert!(
         message.contains("not c30, c31")
-            && message.ends_with("c39 and 2 more: grant fewer clusters to the namespace"),
+            && message
+                .contains("c39 and 2 more: grant fewer clusters to the namespace, or divide them by label"),
         "{message}"
     );
     assert!(names.iter().all(|name| world.objects.contains_key(&cluster(name))), "each has its own object");
@@ -311,12 +313,89 @@ fn an_object_that_is_being_deleted_is_waited_for() {
     }
 }
 
+/// Clusters with a label `tier`, of the set `prod`, which is bound in the consumer's namespace.
+fn tiers(clusters: &[(&str, &str)]) -> Fleet {
+    let labelled = |(name, tier): &(&str, &str)| {
+        with(member(name, "prod"), &json!({ "metadata": { "labels": { "tier": tier } } }))
+    };
+    fleet(clusters.iter().map(labelled).chain([exclusive("prod"), binding("team", "prod")]))
+}
+
+fn by_tier() -> AccessSettings {
+    let list = |name: &str, tiers: &[&str]| {
+        let expression = json!({ "key": "tier", "operator": "In", "values": tiers });
+        json!({ "name": name, "clusterSelector": { "matchExpressions": [expression] } })
+    };
+    settings_of(&json!([{
+        "namespace": "team", "managedServiceAccount": "app",
+        "multiKueueConfigs": [list("gpu", &["gpu"]), list("any", &["gpu", "cpu"])],
+    }]))
+}
+
 #[test]
-fn two_consumers_with_a_multi_kueue_config_are_refused() {
+fn each_multi_kueue_config_lists_the_granted_clusters_that_it_selects_by_label() {
+    let settings = by_tier();
+    let mut world = World::default();
+    world.settle(&settings, &tiers(&[("a", "gpu"), ("b", "cpu"), ("c", "edge")]));
+    let listed = |world: &World, name: &str| {
+        let config = world.objects.get(&KueueKey::Config(name.to_owned()));
+        config.map(|config| config["spec"]["clusters"].clone())
+    };
+    assert_eq!(listed(&world, "gpu"), Some(json!(["a"])));
+    assert_eq!(listed(&world, "any"), Some(json!(["a", "b"])));
+    // Kueue connects to every MultiKueueCluster, so a cluster that no list selects has none.
+    assert!(!world.objects.contains_key(&cluster("c")));
+    assert!(settings.kueue_grant(&tiers(&[("c", "edge")]), &"c".into()) == Grant::Refused);
+    world.writes();
+
+    // A label moves a cluster, and without a cluster there is no list.
+    world.settle(&settings, &tiers(&[("a", "cpu"), ("b", "edge"), ("c", "cpu")]));
+    assert_eq!(listed(&world, "gpu"), None);
+    assert_eq!(listed(&world, "any"), Some(json!(["a", "c"])));
+    assert!(!world.objects.contains_key(&cluster("b")));
+    let writes = world.writes();
+    assert_eq!(writes.len(), 4, "{writes:?}");
+}
+
+#[test]
+fn each_list_has_its_own_limit() {
+    let names: Vec<String> = (0..MAX_CLUSTERS + 5).map(|number| format!("c{number:02}")).collect();
+    let tier = |index: usize| if index < MAX_CLUSTERS { "gpu" } else { "cpu" };
+    let clusters: Vec<_> =
+        names.iter().enumerate().map(|(index, name)| (name.as_str(), tier(index))).collect();
+    let mut world = World::default();
+    world.settle(&by_tier(), &tiers(&clusters));
+    let is_full = |name: &str| {
+        let notes = &world.notes[&KueueKey::Config(name.to_owned())];
+        notes.iter().any(|note| note.reason == Reason::MultiKueueConfigFull)
+    };
+    assert!(!is_full("gpu") && is_full("any"));
+    assert_eq!(world.objects.keys().filter(|key| matches!(key, KueueKey::Cluster(_))).count(), names.len());
+}
+
+#[test]
+fn a_selector_that_is_not_valid_and_a_list_twice_are_refused() {
+    let parse = |configs: Value| {
+        let consumer =
+            json!([{ "namespace": "a", "managedServiceAccount": "a", "multiKueueConfigs": configs }]);
+        consumer.to_string().parse::<Consumers>().unwrap_err().to_string()
+    };
+    let selected = |selector: Value| json!([{ "name": "gpu", "clusterSelector": selector }]);
+    let operator = json!({ "matchExpressions": [{ "key": "tier", "operator": "Is", "values": ["gpu"] }] });
+    let why = parse(selected(operator));
+    assert!(why.contains("MultiKueueConfig gpu") && why.contains("\"Is\""), "{why}");
+    let why = parse(selected(json!({ "matchLabel": { "tier": "gpu" } })));
+    assert!(why.contains("matchLabel"), "{why}");
+    let why = parse(json!([{ "name": "gpu" }, { "name": "gpu" }]));
+    assert!(why.contains("gpu twice"), "{why}");
+}
+
+#[test]
+fn two_consumers_with_multi_kueue_configs_are_refused() {
     let of =
         |name: &str| json!({ "namespace": name, "managedServiceAccount": name, "multiKueueConfig": "x" });
     let error = json!([of("a"), of("b")]).to_string().parse::<Consumers>().unwrap_err().to_string();
-    assert!(error.contains("accounts a and b both declare a multiKueueConfig"), "{error}");
+    assert!(error.contains("accounts a and b both declare a MultiKueueConfig"), "{error}");
     let wrong = with(of("a"), &json!({ "multiKueueConfig": "A/B" }));
     let error = json!([wrong]).to_string().parse::<Consumers>().unwrap_err().to_string();
     assert!(error.contains("not a valid name of a MultiKueueConfig"), "{error}");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
 use crate::consumers::{
-    ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIG, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, permissions_name,
+    ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, permissions_name,
 };
 use crate::hub::{self, ASK_LABEL, CLUSTERS, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
@@ -78,7 +78,7 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
         if let Err(why) = check_role(server, consumer) {
             wrong.push(format!("Role {}/{ROLE}: {why}", consumer.namespace));
         }
-        if consumer.kueue
+        if !consumer.kueue.is_empty()
             && let Err(why) = check_kueue(server, monitor, consumer)
         {
             wrong.push(format!("Kueue's objects for {}: {why}", consumer.namespace));
@@ -251,12 +251,15 @@ fn check_role(server: &Server, consumer: &Consumer) -> Result<(), String> {
     Ok(())
 }
 
-/// Each granted cluster has a MultiKueueCluster, and the MultiKueueConfig lists those that no other owner has created.
+/// Each granted cluster that a MultiKueueConfig selects has a MultiKueueCluster, and each MultiKueueConfig lists those that
+/// it selects and that no other owner has created.
 fn check_kueue(server: &Server, monitor: &Monitor, consumer: &Consumer) -> Result<(), String> {
     let mut wanted = BTreeSet::new();
     for cluster in CLUSTERS {
         let found = owned(server, monitor, KUEUE_CLUSTERS, "", cluster);
-        match (granted(server, consumer.namespace, cluster), found) {
+        let is_selected = consumer.kueue.iter().any(|list| list.selects(server, cluster));
+        let granted = granted(server, consumer.namespace, cluster);
+        match (granted.map(|granted| granted && is_selected), found) {
             (None, _) => return Ok(()),
             (Some(true), Owned::Absent) if !is_serving_ended(server, KUEUE_CLUSTERS) => {
                 return Err(format!("the MultiKueueCluster {cluster} is missing"));
@@ -277,15 +280,24 @@ fn check_kueue(server: &Server, monitor: &Monitor, consumer: &Consumer) -> Resul
             (Some(_), _) => {}
         }
     }
-    match owned(server, monitor, KUEUE_CONFIGS, "", KUEUE_CONFIG) {
-        Owned::Absent if !wanted.is_empty() => Err("the MultiKueueConfig is missing".to_owned()),
-        Owned::Ours(config) if !is_terminating(config) => {
-            let listed = config["spec"]["clusters"].as_array().into_iter().flatten();
-            let listed: BTreeSet<&str> = listed.filter_map(Value::as_str).collect();
-            if listed == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, got {config}")) }
+    for list in consumer.kueue {
+        let wanted: BTreeSet<&str> =
+            wanted.iter().copied().filter(|cluster| list.selects(server, cluster)).collect();
+        match owned(server, monitor, KUEUE_CONFIGS, "", list.name) {
+            Owned::Absent if !wanted.is_empty() => {
+                return Err(format!("the MultiKueueConfig {} is missing", list.name));
+            }
+            Owned::Ours(config) if !is_terminating(config) => {
+                let listed = config["spec"]["clusters"].as_array().into_iter().flatten();
+                let listed: BTreeSet<&str> = listed.filter_map(Value::as_str).collect();
+                if listed != wanted {
+                    return Err(format!("expected {wanted:?}, got {config}"));
+                }
+            }
+            _ => {}
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// The outputs of consumer access, without what differs between any two runs.
@@ -316,7 +328,11 @@ pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap
     let is_ours = |object: &&Arc<Value>| monitor.made.contains_key(uid_of(object)) && is_marked(object);
     for object in server.objects_of(KUEUE_CLUSTERS).filter(is_ours).filter(|it| !is_terminating(it)) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        if monitor.declared.iter().any(|it| it.kueue && granted(server, it.namespace, name) == Some(true)) {
+        let is_wanted = |consumer: &Consumer| {
+            granted(server, consumer.namespace, name) == Some(true)
+                && consumer.kueue.iter().any(|list| list.selects(server, name))
+        };
+        if monitor.declared.iter().any(is_wanted) {
             outputs.insert(format!("MultiKueueCluster {name}"), object["spec"].clone());
         }
     }
