@@ -291,12 +291,6 @@ async fn values_that_contradict_each_other_are_explained() {
     let bare = format!("{app},consumers.app.access.rotation.enabled=true");
     let other_access =
         bare.replace(".app.", ".other.").replace("=a,consumers.other.service", "=b,consumers.other.service");
-    let queued = format!("{app},consumers.app.access.multiKueueConfig=a");
-    let grouped = format!(
-        "{app},consumers.app.access.multiKueueConfigs[0].name=b,consumers.app.access.multiKueueConfigs[0]"
-    );
-    let grouped = format!("{grouped}.clusterSelector.matchLabels.tier=gpu");
-    let other_queued = queued.replace(".app.", ".other.").replace("=a", "=b");
     let of_length =
         |length: usize| format!("{bare},consumers.app.managedServiceAccount={}", "a".repeat(length));
     let (long, too_long) = (of_length(228), of_length(234));
@@ -316,14 +310,6 @@ async fn values_that_contradict_each_other_are_explained() {
             "consumers.app.access is set and consumerAccess.enabled is false",
         ),
         (&[&bare, &other_access], "both declare the ManagedServiceAccount a"),
-        (&[&queued, &other_queued], "only one consumer can set it"),
-        (&[&grouped, &other_queued], "only one consumer can set it"),
-        (&[&grouped, "consumers.app.access.multiKueueConfig=a"], "set one"),
-        (
-            &[&*grouped.replace(".clusterSelector.matchLabels.tier=gpu", ".clusterSelector.labels.tier=gpu")],
-            "'labels' not allowed",
-        ),
-        (&["consumers.app.access.multiKueueConfig=A_B"], "/consumers/app/access/multiKueueConfig"),
         (&[&bare, "consumers.app.namespace=kube-app"], "receives no credentials"),
         (
             &[&bare, "consumers.app.clusters={c1}", "consumers.app.namespace=kube-app"],
@@ -382,6 +368,31 @@ async fn values_that_contradict_each_other_are_explained() {
         (&["monitoring.prometheusRule.runbookUrl=wiki"], "/monitoring/prometheusRule/runbookUrl"),
         (&["networkPolicy.dnsPorts={}"], "/networkPolicy/dnsPorts"),
         (&["networkPolicy.dns=true"], "'dns' not allowed"),
+    ] {
+        let told = refusal(values).await;
+        assert!(told.contains(words), "{values:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn declarations_of_multi_kueue_configs_that_contradict_each_other_are_explained() {
+    let app =
+        "consumers.app.namespace=a,consumers.app.serviceAccountName=a,consumers.app.managedServiceAccount=a";
+    let queued = format!("{app},consumers.app.access.multiKueueConfig=a");
+    let grouped = format!(
+        "{app},consumers.app.access.multiKueueConfigs[0].name=b,consumers.app.access.multiKueueConfigs[0]"
+    );
+    let grouped = format!("{grouped}.clusterSelector.matchLabels.tier=gpu");
+    let other_queued = queued.replace(".app.", ".other.").replace("=a", "=b");
+    for (values, words) in [
+        (&[&*queued, &*other_queued][..], "only one consumer can set it"),
+        (&[&grouped, &other_queued], "only one consumer can set it"),
+        (&[&grouped, "consumers.app.access.multiKueueConfig=a"], "set one"),
+        (
+            &[&*grouped.replace(".clusterSelector.matchLabels.tier=gpu", ".clusterSelector.labels.tier=gpu")],
+            "'labels' not allowed",
+        ),
+        (&["consumers.app.access.multiKueueConfig=A_B"], "/consumers/app/access/multiKueueConfig"),
     ] {
         let told = refusal(values).await;
         assert!(told.contains(words), "{values:?}: {told}");

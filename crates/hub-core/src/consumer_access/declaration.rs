@@ -173,7 +173,7 @@ struct MultiKueueConfigFields {
     cluster_selector: Option<SelectorFields>,
 }
 
-/// A LabelSelector, without fields that would select nothing more.
+/// A [`LabelSelector`] without unknown fields, which would be ignored.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SelectorFields {
