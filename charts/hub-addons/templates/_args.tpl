@@ -48,6 +48,9 @@
 - --hub-openshift-id={{ . }}
 {{- end }}
 - --withdraw-consumers={{ $values.consumerAccess.withdraw }}
+{{- if and (include "hub-addons.argoCDs" $root | fromJsonArray) (not $component.provisions) }}
+- --access-provider-name={{ $access.name }}
+{{- end }}
 {{- end }}
 {{- if $component.provisions }}
 - --access-provider-name={{ $access.name }}

@@ -119,6 +119,15 @@ kind may exist from before, and are replaced.
 {{- if $names }}{{ toJson $names }}{{ end -}}
 {{- end }}
 
+{{/* The consumers that get cluster Secrets of Argo CD, a JSON list. */}}
+{{- define "hub-addons.argoCDs" -}}
+{{- $consumers := list -}}
+{{- range include "hub-addons.equipped" . | fromJson -}}
+{{- if kindIs "map" .access.argoCD -}}{{- $consumers = append $consumers . -}}{{- end -}}
+{{- end -}}
+{{- toJson $consumers -}}
+{{- end }}
+
 {{/* The declaration of consumers for the program, JSON. */}}
 {{- define "hub-addons.declaration" -}}
 {{- $declared := list -}}
@@ -135,6 +144,9 @@ kind may exist from before, and are replaced.
 {{- end -}}
 {{- with .access.multiKueueConfigs -}}
 {{- $_ := set $one "multiKueueConfigs" . -}}
+{{- end -}}
+{{- if kindIs "map" .access.argoCD -}}
+{{- $_ := set $one "argoCD" .access.argoCD -}}
 {{- end -}}
 {{- $declared = append $declared $one -}}
 {{- end -}}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 
 use hub_api::names::{AccountKey, AccountName};
-use hub_core::consumer_access::{AccessSettings, FoundObject, KueueKey, ObservedObject};
+use hub_core::consumer_access::{AccessSettings, FoundObject, IntegrationKey, ObservedObject};
 use hub_runtime::watch::{OwnWrites, Unreadable, is_newer};
 use kube::api::DynamicObject;
 use serde_json::json;
@@ -37,7 +37,7 @@ impl CacheKey for AccountKey {
     }
 }
 
-impl CacheKey for KueueKey {
+impl CacheKey for IntegrationKey {
     fn is_declared(&self, _: &AccessSettings) -> bool {
         false
     }
@@ -248,6 +248,7 @@ mod tests {
             installation: "hub-addons".into(),
             includes_local_cluster: false,
             hub_openshift_id: None,
+            provider: "open-cluster-management".to_owned(),
             withdraws: false,
         }
     }
@@ -261,13 +262,13 @@ mod tests {
         ObservedObject::read(&metadata, None)
     }
 
-    fn version(cache: &ObjectCache<KueueKey>, key: &KueueKey) -> Option<String> {
+    fn version(cache: &ObjectCache<IntegrationKey>, key: &IntegrationKey) -> Option<String> {
         cache.get(key).map(|found| found.object.version.resource_version.clone())
     }
 
     #[test]
     fn a_list_counts_whatever_its_version_and_an_event_only_if_it_is_newer() {
-        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
         cache.creating(&key);
         assert!(cache.created(&settings, &ALL, &key, Some(object("one", "5"))));
@@ -284,8 +285,11 @@ mod tests {
 
     #[test]
     fn what_was_written_before_a_list_and_is_not_in_it_is_gone() {
-        let (settings, key, later) =
-            (settings(), KueueKey::Cluster("a".into()), KueueKey::Cluster("b".into()));
+        let (settings, key, later) = (
+            settings(),
+            IntegrationKey::MultiKueueCluster("a".into()),
+            IntegrationKey::MultiKueueCluster("b".into()),
+        );
         let mut cache = ObjectCache::default();
         for key in [&key, &later] {
             cache.creating(key);
@@ -299,8 +303,11 @@ mod tests {
 
     #[test]
     fn a_kind_that_is_not_served_is_no_longer_listed_and_another_watch_is() {
-        let (settings, key, other) =
-            (settings(), KueueKey::Cluster("a".into()), KueueKey::Cluster("b".into()));
+        let (settings, key, other) = (
+            settings(),
+            IntegrationKey::MultiKueueCluster("a".into()),
+            IntegrationKey::MultiKueueCluster("b".into()),
+        );
         let another = WatchName(Some("other".into()));
         let mut cache = ObjectCache::default();
         for (watch, key) in [(&ALL, &key), (&another, &other)] {
@@ -343,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_late_response_does_not_restore_an_object_that_has_ended() {
-        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
         cache.creating(&key);
         cache.show(&settings, &ALL, &key, object("one", "1"));
@@ -367,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_late_response_does_not_remove_a_successor() {
-        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
         cache.show(&settings, &ALL, &key, object("two", "3"));
         cache.gone(&key, "one");
@@ -378,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_list_of_another_watch_does_not_concern_a_create() {
-        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
         cache.creating(&key);
         cache.end_list(&WatchName(Some("other".into())), "1", |_| false);
@@ -387,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_end_of_an_earlier_object_does_not_concern_its_successor() {
-        let (settings, key) = (settings(), KueueKey::Cluster("a".into()));
+        let (settings, key) = (settings(), IntegrationKey::MultiKueueCluster("a".into()));
         let mut cache = ObjectCache::default();
         cache.show(&settings, &ALL, &key, object("one", "1"));
         cache.creating(&key);

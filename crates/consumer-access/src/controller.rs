@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, join};
+use futures::future::{BoxFuture, join, join_all};
 use hub_core::consumer_access::AccessSettings;
 use hub_core::fleet::{Fleet, Touched};
 use hub_runtime::controller::{Controller, FleetKind};
@@ -11,7 +11,7 @@ use hub_runtime::host::Watches;
 use hub_runtime::process::Shared;
 use tokio_util::sync::CancellationToken;
 
-use crate::kueue::{KueueStore, KueueWriter};
+use crate::integrations::{Integration, IntegrationStore, IntegrationWriter};
 use crate::store::{CONTROLLER, Store};
 use crate::watches;
 use crate::writes::AccessWriter;
@@ -22,16 +22,19 @@ pub const GATE: &str = "ClusterProfileConsumers";
 /// Maintains accounts of consumers and their permissions.
 pub struct ConsumerAccess {
     store: Arc<Store>,
-    /// If a consumer declares MultiKueueConfigs.
-    kueue: Option<Arc<KueueStore>>,
+    /// What applications find their clusters by, where a consumer declares it.
+    integrations: Vec<Arc<IntegrationStore>>,
 }
 
 impl ConsumerAccess {
     /// Consumer access.
     #[must_use]
     pub fn new(shared: &Shared, settings: AccessSettings) -> Self {
-        let kueue = settings.multi_kueue().is_some().then(|| KueueStore::new(shared, settings.clone()));
-        Self { store: Store::new(shared, settings), kueue }
+        let declared = Integration::ALL.into_iter().filter(|integration| integration.is_declared(&settings));
+        let integrations = declared
+            .map(|integration| IntegrationStore::new(integration, shared, settings.clone()))
+            .collect();
+        Self { store: Store::new(shared, settings), integrations }
     }
 }
 
@@ -46,30 +49,32 @@ impl Controller for ConsumerAccess {
 
     fn watch(&self, watches: &Watches) {
         watches::watch(&self.store, watches);
-        if let Some(kueue) = &self.kueue {
-            kueue.watch(watches);
+        for integration in &self.integrations {
+            integration.watch(watches);
         }
     }
 
     fn begin(&self) {
         self.store.begin();
-        if let Some(kueue) = &self.kueue {
-            kueue.begin();
+        for integration in &self.integrations {
+            integration.begin();
         }
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         self.store.fleet_changed(fleet, touched);
-        if let Some(kueue) = &self.kueue {
-            kueue.fleet_changed(fleet, touched);
+        for integration in &self.integrations {
+            integration.fleet_changed(fleet, touched);
         }
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let access = AccessWriter::new(&self.store).run(stop.clone());
-        match &self.kueue {
-            Some(kueue) => join(access, KueueWriter::new(kueue).run(stop)).map(drop).boxed(),
-            None => access.boxed(),
-        }
+        let integrations = self
+            .integrations
+            .iter()
+            .map(|store| IntegrationWriter::new(store).run(stop.clone()))
+            .collect::<Vec<_>>();
+        join(access, join_all(integrations)).map(drop).boxed()
     }
 }

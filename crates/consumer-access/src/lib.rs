@@ -7,14 +7,15 @@
 //!   with these names. Unless the namespace of accounts is configured, also the ManagedClusterAddOns that show it.
 //! - **Writes** a ManagedServiceAccount that opts in to copies in the application's namespace alone, and a ManifestWork or
 //!   ClusterPermission that binds the declared ClusterRoles to it: two writes for a cluster, and none while nothing
-//!   changes. Where a consumer declares MultiKueueConfigs, it also watches and writes MultiKueueClusters and MultiKueueConfigs.
+//!   changes. Where a consumer declares MultiKueueConfigs, it also watches and writes MultiKueueClusters and MultiKueueConfigs;
+//!   where one asks for them, the cluster Secrets of Argo CD in the namespace of that consumer.
 //! - **Guarantees** that both exist exactly where a binding grants the cluster, that the account is deleted before its
 //!   permissions, that objects of other owners are neither changed nor deleted, and that an incomplete list deletes
-//!   nothing. It needs no permission for Secrets. [`hub_core::consumer_access`] makes the decisions.
+//!   nothing. Except for cluster Secrets, it needs no permission for Secrets. [`hub_core::consumer_access`] makes the decisions.
 
 mod cache;
 mod controller;
-mod kueue;
+mod integrations;
 mod store;
 mod watches;
 mod writes;

@@ -1,7 +1,7 @@
 //! Access of applications that a platform team declares once: on each cluster that is granted to the application's
 //! namespace, a ManagedServiceAccount, and a ManifestWork that binds the declared ClusterRoles to it, or a
 //! ClusterPermission, if that is declared. For Kueue, if it is declared, also a MultiKueueCluster for each of these
-//! clusters, and the MultiKueueConfig that lists them.
+//! clusters, and the MultiKueueConfig that lists them; for Argo CD a cluster Secret for each.
 //!
 //! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
 //!   one: [`grant::decide`](crate::grant::decide) does.
@@ -25,17 +25,26 @@
 //! is all that the policies for our own writes can check.
 
 pub(crate) mod applied;
+mod argo_cd;
 mod concerned;
 mod declaration;
 mod desired;
+mod integration;
 mod kind;
 mod kueue;
 mod observed;
 mod plan;
 
-pub use declaration::{BoundClusterRole, Consumer, Consumers, InvalidConsumers, PermissionKind, Rotation};
+pub use argo_cd::{
+    CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_of_secret, cluster_secret_name,
+    foreign_cluster_secret,
+};
+pub use declaration::{
+    ArgoCd, BoundClusterRole, Consumer, Consumers, InvalidConsumers, PermissionKind, Rotation,
+};
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION};
+pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
 pub use kind::{AccessKind, permissions_name};
-pub use kueue::{KUEUE_API, KueueAction, KueueKey, KueuePlan, MAX_CLUSTERS};
+pub use kueue::{KUEUE_API, MAX_CLUSTERS};
 pub use observed::{FoundObject, ObservedAccess, ObservedObject};
 pub use plan::{AccessAction, AccessPlan};

@@ -6,7 +6,7 @@ use std::fmt;
 
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 
-use crate::consumer_access::KueueKey;
+use crate::consumer_access::IntegrationKey;
 
 /// The object of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +36,7 @@ pub enum Subject {
     /// A `CustomResourceDefinition`, which may not exist.
     Crd(&'static str),
     /// An object of Kueue, which may not exist.
-    Kueue(KueueKey),
+    Kueue(IntegrationKey),
 }
 
 impl fmt::Display for Subject {
@@ -126,6 +126,8 @@ pub enum Reason {
     PermissionsNotApplied,
     /// An object of Kueue with a name of ours belongs to another owner.
     ForeignKueueObject,
+    /// A Secret of another owner has the name of a cluster Secret of ours.
+    ForeignClusterSecret,
     /// An object of Kueue is being deleted and waits for a finalizer.
     KueueObjectTerminating,
     /// A MultiKueueConfig cannot list every cluster.
@@ -136,7 +138,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::ForeignProfile,
         Self::ProfileTerminating,
         Self::MemberIdChanged,
@@ -169,6 +171,7 @@ impl Reason {
         Self::ConsumerAccessNotListed,
         Self::PermissionsNotApplied,
         Self::ForeignKueueObject,
+        Self::ForeignClusterSecret,
         Self::KueueObjectTerminating,
         Self::MultiKueueConfigFull,
         Self::KueueNotListed,
@@ -210,6 +213,7 @@ impl Reason {
             Self::ConsumerAccessNotListed => "ConsumerAccessNotListed",
             Self::PermissionsNotApplied => "PermissionsNotApplied",
             Self::ForeignKueueObject => "ForeignKueueObject",
+            Self::ForeignClusterSecret => "ForeignClusterSecret",
             Self::KueueObjectTerminating => "KueueObjectTerminating",
             Self::MultiKueueConfigFull => "MultiKueueConfigFull",
             Self::KueueNotListed => "KueueNotListed",

@@ -1,7 +1,7 @@
 //! Keys of queues from the names of objects.
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
-use hub_core::consumer_access::KueueKey;
+use hub_core::consumer_access::IntegrationKey;
 
 use crate::queue::Key;
 use crate::watch::ObjectKey;
@@ -25,9 +25,9 @@ impl Key for AccountKey {
     }
 }
 
-impl Key for KueueKey {
+impl Key for IntegrationKey {
     fn namespace(&self) -> Namespace {
-        "".into()
+        Self::namespace(self).cloned().unwrap_or_else(|| "".into())
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Consumer {
     pub roles: &'static [(&'static str, &'static str)],
     /// The MultiKueueConfigs that it declares.
     pub kueue: &'static [KueueList],
+    /// Whether it asks for cluster Secrets of Argo CD.
+    pub argo_cd: bool,
 }
 
 /// A MultiKueueConfig that a consumer declares.
@@ -79,6 +81,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
             permissions: Permissions::Work,
             roles: &[("view", "")],
             kueue: &[],
+            argo_cd: true,
         },
         Consumer {
             namespace: "other",
@@ -86,6 +89,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
             permissions: Permissions::ClusterPermission,
             roles: &[("view", ""), ("edit", "jobs")],
             kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }],
+            argo_cd: false,
         },
     ],
     &[
@@ -95,6 +99,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
             permissions: Permissions::ClusterPermission,
             roles: &[("edit", "jobs")],
             kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }, KueueList { name: "prod", prod: true }],
+            argo_cd: false,
         },
         Consumer {
             namespace: "other",
@@ -102,6 +107,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
             permissions: Permissions::Work,
             roles: &[("view", "")],
             kueue: &[],
+            argo_cd: true,
         },
     ],
     &[Consumer {
@@ -110,6 +116,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
         permissions: Permissions::Work,
         roles: &[("edit", "jobs")],
         kueue: &[KueueList { name: KUEUE_CONFIG, prod: true }],
+        argo_cd: true,
     }],
 ];
 
@@ -184,6 +191,7 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
                 Permissions::Work => "ManifestWork",
                 Permissions::ClusterPermission => "ClusterPermission",
             },
+            "argoCD": consumer.argo_cd.then(|| json!({})),
             "multiKueueConfigs": consumer.kueue.iter().map(list).collect::<Vec<_>>(),
         })
     };
@@ -195,6 +203,7 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
         installation: HOME.into(),
         includes_local_cluster: false,
         hub_openshift_id: None,
+        provider: "open-cluster-management".to_owned(),
         withdraws: false,
     })
 }

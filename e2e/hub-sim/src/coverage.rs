@@ -7,7 +7,7 @@ use crate::operation::Operation;
 use crate::world::{FailureMode, Fault};
 
 /// The counted effects of faults, in addition to each [`Fault`].
-const EFFECTS: [&str; 23] = [
+const EFFECTS: [&str; 24] = [
     "crashes before a write",
     "crashes after a write",
     "requests while the server was down",
@@ -31,6 +31,7 @@ const EFFECTS: [&str; 23] = [
     "consumers: permissions created",
     "consumers: permissions deleted",
     "consumers: objects of Kueue created",
+    "consumers: cluster Secrets created",
 ];
 
 /// The kinds of operations and effects that did not occur.

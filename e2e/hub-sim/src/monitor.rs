@@ -183,6 +183,9 @@ impl Monitor {
                 self.violations.push(format!("{rule}: {what}\n  of {object}"));
             }
             if let (None, Some(made)) = (&change.before, &change.after) {
+                if plural == "secrets" && is_marked(made) {
+                    self.count("consumers: cluster Secrets created");
+                }
                 self.made.insert(uid_of(made).to_owned(), process);
             }
         }
@@ -249,6 +252,16 @@ impl Monitor {
         match server.kinds[change.key.kind].plural.as_str() {
             "clusterprofiles" => judge_profile(before, after),
             "secrets" => match before {
+                None if after.is_some_and(is_marked) => {
+                    // It has the server and the trust anchors, and a token in it would be one more field.
+                    let has = |key: &str| after.is_some_and(|it| it["data"][key].is_string());
+                    let fields = after.and_then(|it| it["data"].as_object()).map_or(0, serde_json::Map::len);
+                    if ["name", "server", "config"].into_iter().all(has) && fields == 3 {
+                        Ok(())
+                    } else {
+                        Err("a cluster Secret with other fields is created".to_owned())
+                    }
+                }
                 Some(before) if !self.made.contains_key(uid_of(before)) => {
                     judge_foreign_secret(before, after)
                 }
@@ -289,7 +302,8 @@ pub(crate) fn is_kept(path: &str) -> bool {
 /// Whether watches show an object after a change. They do not show a Secret without the label of copies: only an attempt
 /// to create it finds out whether it still exists.
 pub(crate) fn is_watched(change: &Change) -> bool {
-    let is_labelled = |object: &Arc<Value>| object["metadata"]["labels"][COPY_LABEL].is_string();
+    let is_labelled =
+        |object: &Arc<Value>| object["metadata"]["labels"][COPY_LABEL].is_string() || is_marked(object);
     change.after.as_ref().is_none_or(|after| after["kind"] != "Secret" || is_labelled(after))
 }
 

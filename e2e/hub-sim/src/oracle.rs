@@ -390,7 +390,10 @@ fn is_lost_copy(monitor: &Monitor, secret: &Value) -> bool {
 fn is_foreign(server: &Server, namespace: &str, cluster: &str) -> bool {
     let profile = server.object("clusterprofiles", namespace, cluster);
     profile.is_some_and(|profile| {
-        profile["metadata"]["labels"][MANAGER_LABEL].as_str().is_some_and(|manager| manager != MANAGER)
+        let labelled = &profile["metadata"]["labels"][MANAGER_LABEL];
+        // Nobody restores the labels of another manager's.
+        profile["spec"]["clusterManager"]["name"] != MANAGER
+            || labelled.as_str().is_some_and(|it| it != MANAGER)
     })
 }
 

@@ -16,10 +16,11 @@ use super::RunArgs;
 pub struct ConsumersArgs {
     /// The consumers, as a JSON list of {"namespace", "managedServiceAccount", "clusterRoles": [{"name",
     /// "namespaces"}], "permissions", "rotation": {"enabled", "validity"}, "multiKueueConfig", "multiKueueConfigs":
-    /// [{"name", "clusterSelector"}]}. On each cluster that is granted to the namespace, the account gets the
-    /// ClusterRoles, in the whole cluster or in the namespaces, by a ManifestWork or, with "permissions":
-    /// "ClusterPermission", by a ClusterPermission. For Kueue, one consumer can name the MultiKueueConfig that lists its
-    /// clusters, or several, each with a selector of their labels
+    /// [{"name", "clusterSelector"}], "argoCD": {"command"}}. On each cluster that is granted to the namespace, the
+    /// account gets the ClusterRoles, in the whole cluster or in the namespaces, by a ManifestWork or, with
+    /// "permissions": "ClusterPermission", by a ClusterPermission. For Kueue, one consumer can name the MultiKueueConfig
+    /// that lists its clusters, or several, each with a selector of their labels. With "argoCD", each cluster has a
+    /// cluster Secret of Argo CD in the namespace
     #[arg(long, env = "HUB_ADDONS_CONSUMERS", value_name = "JSON")]
     pub consumers: Option<Consumers>,
 
@@ -59,6 +60,7 @@ impl RunArgs {
             installation: leases.into(),
             includes_local_cluster: self.consumers.consumer_local_cluster,
             hub_openshift_id: self.consumers.hub_openshift_id.clone(),
+            provider: self.access.access_provider_name.clone(),
             withdraws: self.consumers.withdraw_consumers,
         })
     }

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod argo_cd;
 mod attackers;
 mod cluster_permissions;
 mod consumers;

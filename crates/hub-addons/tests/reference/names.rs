@@ -110,7 +110,8 @@ fn every_label_and_annotation_is_listed() {
     let is_key = |value: &&str| value.contains('/') || *value == labels::LOCAL_CLUSTER;
     let keys = values.filter(is_key).chain(CONSUMER_LABELS.map(|(key, _)| key));
     let keys = keys.chain([MANAGED_BY.0, consumer_access::COMPONENT.0, consumer_access::INSTALLATION]);
-    let keys = keys.chain([CLEARED_NAMESPACES]);
+    let keys =
+        keys.chain([CLEARED_NAMESPACES, consumer_access::PROFILE_LABELS, consumer_access::CLUSTER_SECRET.0]);
     lists("Labels and annotations", &owned(keys));
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::names::{AccountKey, ClusterName, Namespace};
+use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 
 use super::declaration::Consumer;
 use super::desired::AccessSettings;
-use super::kueue::KueueKey;
+use super::integration::IntegrationKey;
 use crate::fleet::{Fleet, Touched};
 
 impl AccessSettings {
@@ -39,22 +39,30 @@ impl AccessSettings {
         keys
     }
 
-    /// Kueue's objects that a change of the fleet may affect. `existing` returns those of ours; it is called only if the
-    /// change may affect all of them.
+    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours; it is called
+    /// only if the change may affect all of them.
     #[must_use]
-    pub fn kueue_concerned(
+    pub fn integrations_concerned(
         &self,
         fleet: &Fleet,
         touched: &Touched,
-        existing: impl FnOnce() -> BTreeSet<KueueKey>,
-    ) -> BTreeSet<KueueKey> {
-        let Some(consumer) = self.multi_kueue() else { return BTreeSet::new() };
-        let mut keys = match touched {
-            _ if touches_all(touched, &consumer.namespace) => {
-                let granted = fleet.cluster_names().cloned().map(KueueKey::Cluster);
-                existing().into_iter().chain(granted).collect()
+        existing: impl FnOnce() -> BTreeSet<IntegrationKey>,
+    ) -> BTreeSet<IntegrationKey> {
+        let kueue = self.multi_kueue().map(|consumer| &consumer.namespace);
+        let namespaces: Vec<_> = self.argo_cds().map(|consumer| &consumer.namespace).collect();
+        let of_cluster = |cluster: &ClusterName| -> Vec<IntegrationKey> {
+            let secret = |namespace: &&Namespace| {
+                let (namespace, cluster) = ((*namespace).clone(), cluster.clone());
+                IntegrationKey::ClusterSecret(ProfileKey { namespace, cluster })
+            };
+            let of_kueue = kueue.map(|_| IntegrationKey::MultiKueueCluster(cluster.clone()));
+            of_kueue.into_iter().chain(namespaces.iter().map(secret)).collect()
+        };
+        let mut keys: BTreeSet<_> = match touched {
+            _ if kueue.iter().chain(&namespaces).any(|namespace| touches_all(touched, namespace)) => {
+                existing().into_iter().chain(fleet.cluster_names().flat_map(of_cluster)).collect()
             }
-            Touched::Cluster(cluster) => BTreeSet::from([KueueKey::Cluster(cluster.clone())]),
+            Touched::Cluster(cluster) => of_cluster(cluster).into_iter().collect(),
             Touched::Nothing | Touched::Namespaces(_) => return BTreeSet::new(),
         };
         keys.extend(self.multi_kueue_configs());

@@ -13,6 +13,8 @@ use crate::selector::{ClusterSelector, SelectorError};
 
 /// The validity of tokens if none is declared: the default of ManagedServiceAccount.
 const DEFAULT_VALIDITY: &str = "8640h0m0s";
+/// Where the guides install `cp-creds`.
+const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
 /// The least validity that the API of Kubernetes issues tokens for
 /// (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 const MIN_VALIDITY: SignedDuration = SignedDuration::from_mins(10);
@@ -32,6 +34,15 @@ pub struct Consumer {
     pub rotation: Rotation,
     /// For Kueue: the MultiKueueConfigs that list its clusters, by name.
     pub multi_kueue_configs: BTreeMap<String, ClusterSelector>,
+    /// For Argo CD: how its cluster Secrets call the plugin, if it gets them.
+    pub argo_cd: Option<ArgoCd>,
+}
+
+/// Argo CD's cluster Secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgoCd {
+    /// The path of `cp-creds` in Argo CD's Pods.
+    pub command: String,
 }
 
 /// The kinds of objects that give an account permissions on its cluster.
@@ -137,6 +148,11 @@ pub enum InvalidConsumers {
         /// The MultiKueueConfig.
         config: String,
     },
+    /// Two consumers in a namespace ask for cluster Secrets.
+    #[error(
+        "two consumers of the namespace {0} declare argoCD: a cluster has one Secret there, so only one consumer can"
+    )]
+    TwoArgoCds(Namespace),
     /// Two consumers declare MultiKueueConfigs. Kueue reads profiles in one namespace.
     #[error(
         "the accounts {first} and {second} both declare a MultiKueueConfig: Kueue reads the profiles of one namespace, so \
@@ -163,6 +179,14 @@ struct ConsumerFields {
     multi_kueue_config: Option<String>,
     #[serde(default)]
     multi_kueue_configs: Vec<MultiKueueConfigFields>,
+    #[serde(rename = "argoCD")]
+    argo_cd: Option<ArgoCdFields>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArgoCdFields {
+    command: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -200,7 +224,7 @@ impl FromStr for Consumers {
     type Err = InvalidConsumers;
 
     /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], permissions, rotation:
-    /// {enabled, validity}, multiKueueConfig, multiKueueConfigs: [{name, clusterSelector}]}`.
+    /// {enabled, validity}, multiKueueConfig, multiKueueConfigs: [{name, clusterSelector}], argoCD: {command}}`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let list: Vec<ConsumerFields> =
             serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
@@ -217,6 +241,12 @@ impl FromStr for Consumers {
         if let (Some(first), Some(second)) = (kueue.next(), kueue.next()) {
             let (first, second) = (first.account.clone(), second.account.clone());
             return Err(InvalidConsumers::TwoMultiKueueConsumers { first, second });
+        }
+        let mut argo_cds = BTreeSet::new();
+        for consumer in consumers.values().filter(|consumer| consumer.argo_cd.is_some()) {
+            if !argo_cds.insert(&consumer.namespace) {
+                return Err(InvalidConsumers::TwoArgoCds(consumer.namespace.clone()));
+            }
         }
         Ok(Self(consumers))
     }
@@ -256,8 +286,10 @@ impl Consumer {
                 return Err(InvalidConsumers::ConfigTwice { account, config: name });
             }
         }
+        let command = |fields: ArgoCdFields| fields.command.unwrap_or_else(|| DEFAULT_COMMAND.to_owned());
+        let argo_cd = fields.argo_cd.map(|fields| ArgoCd { command: command(fields) });
         let permissions = fields.permissions;
-        Ok(Self { namespace, account, cluster_roles, permissions, rotation, multi_kueue_configs })
+        Ok(Self { namespace, account, cluster_roles, permissions, rotation, multi_kueue_configs, argo_cd })
     }
 
     /// The kind of object that gives its account permissions: a ManifestWork unless another one is declared.

@@ -43,6 +43,8 @@ pub struct AccessSettings {
     pub includes_local_cluster: bool,
     /// The ID of the hub, if it runs OpenShift.
     pub hub_openshift_id: Option<String>,
+    /// The name of the access provider in ClusterProfiles.
+    pub provider: String,
     /// Whether all access is withdrawn, as before an uninstallation.
     pub withdraws: bool,
 }

@@ -12,19 +12,18 @@
 //! - Both objects are ours by the rule of [`FoundObject`], and only while they have our marks.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use hub_api::names::{AccountKey, ClusterName};
 use serde_json::{Value, json};
 
 use super::declaration::Consumer;
 use super::desired::AccessSettings;
+use super::integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
 use super::observed::{FoundObject, ObservedObject};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 use crate::note::{Note, Reason};
 use crate::selector::ClusterSelector;
-use crate::version::Version;
 
 /// The most clusters that a MultiKueueConfig lists.
 pub const MAX_CLUSTERS: usize = 20;
@@ -35,76 +34,6 @@ const MOST_NAMED: usize = 10;
 /// The API of Kueue's objects.
 pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
 
-/// An object of Kueue.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum KueueKey {
-    /// The MultiKueueCluster of a cluster.
-    Cluster(ClusterName),
-    /// The MultiKueueConfig of this name.
-    Config(String),
-}
-
-impl KueueKey {
-    /// The name of the object.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Cluster(name) => name.as_str(),
-            Self::Config(name) => name,
-        }
-    }
-
-    /// The kind and the resource.
-    #[must_use]
-    pub const fn kind(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::Cluster(_) => ("MultiKueueCluster", "multikueueclusters"),
-            Self::Config(_) => ("MultiKueueConfig", "multikueueconfigs"),
-        }
-    }
-}
-
-impl fmt::Display for KueueKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind().0, self.name())
-    }
-}
-
-/// The next write to an object of Kueue.
-#[derive(Debug, Clone, PartialEq)]
-pub enum KueueAction {
-    /// Nothing differs, or the grant is in doubt.
-    Nothing,
-    /// Create this object.
-    Create(Value),
-    /// Merge this patch, which names the version that it is for.
-    Patch(Value),
-    /// Delete exactly this version.
-    Delete(Version),
-}
-
-impl KueueAction {
-    /// The verb of the write, as in requests and metrics; `None` if there is nothing to write.
-    #[must_use]
-    pub fn verb(&self) -> Option<&'static str> {
-        match self {
-            Self::Nothing => None,
-            Self::Create(_) => Some("create"),
-            Self::Patch(_) => Some("patch"),
-            Self::Delete(_) => Some("delete"),
-        }
-    }
-}
-
-/// The next write, and what people should know.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KueuePlan {
-    /// The write.
-    pub action: KueueAction,
-    /// The findings about the object.
-    pub notes: Vec<Note>,
-}
-
 impl AccessSettings {
     /// The consumer that declares MultiKueueConfigs.
     #[must_use]
@@ -113,9 +42,9 @@ impl AccessSettings {
     }
 
     /// The declared MultiKueueConfigs.
-    pub fn multi_kueue_configs(&self) -> impl Iterator<Item = KueueKey> {
+    pub fn multi_kueue_configs(&self) -> impl Iterator<Item = IntegrationKey> {
         let configs = self.multi_kueue().into_iter().flat_map(|consumer| consumer.multi_kueue_configs.keys());
-        configs.cloned().map(KueueKey::Config)
+        configs.cloned().map(IntegrationKey::MultiKueueConfig)
     }
 
     /// Plans the next write to an object of Kueue; `observed` returns the object of a key. Until both lists are complete,
@@ -124,25 +53,25 @@ impl AccessSettings {
     pub fn plan_kueue<'a>(
         &self,
         fleet: &Fleet,
-        key: &KueueKey,
-        observed: impl Fn(&KueueKey) -> Option<&'a FoundObject>,
-    ) -> KueuePlan {
+        key: &IntegrationKey,
+        observed: impl Fn(&IntegrationKey) -> Option<&'a FoundObject>,
+    ) -> IntegrationPlan {
         let mut notes = Vec::new();
         let found = observed(key);
         let ours = found.filter(|found| self.is_ours(found)).map(|found| &found.object);
         // What it should contain, unless it should not exist; and whether that is certain.
         let (desired, grant) = match key {
-            KueueKey::Cluster(cluster) => {
+            IntegrationKey::MultiKueueCluster(cluster) => {
                 let grant = self.kueue_grant(fleet, cluster);
                 let spec = json!({ "clusterSource": { "clusterProfileRef": { "name": cluster.as_str() } } });
                 ((grant != Grant::Refused).then_some(spec), grant)
             }
-            KueueKey::Config(name) => {
+            IntegrationKey::MultiKueueConfig(name) => {
                 let selector = self.multi_kueue().and_then(|consumer| consumer.multi_kueue_configs.get(name));
                 // What an unreadable list contains is unknown, so a cluster in doubt may be in it.
                 let is_unreadable = ours.is_some_and(|object| clusters_of(object).is_none());
                 if selector.is_some() && is_unreadable && self.is_in_doubt(fleet) {
-                    return KueuePlan { action: KueueAction::Nothing, notes };
+                    return IntegrationPlan { action: IntegrationAction::Nothing, notes };
                 }
                 let listed = |selector| self.listed(fleet, selector, ours, &observed);
                 let mut clusters = selector.map(listed).unwrap_or_default();
@@ -152,6 +81,7 @@ impl AccessSettings {
                 }
                 ((!clusters.is_empty()).then(|| json!({ "clusters": clusters })), Grant::Granted)
             }
+            IntegrationKey::ClusterSecret(_) => (None, Grant::Unknown),
         };
         if ours.is_some_and(|object| object.is_deleting) {
             let message = "is being deleted and waits for a finalizer; when it is gone, it is created again if a cluster \
@@ -163,16 +93,18 @@ impl AccessSettings {
                 let message = "belongs to another owner: it is not changed; rename or delete it, or remove the \
                                MultiKueueConfig from the consumer";
                 notes.push(Note::new(Reason::ForeignKueueObject, message));
-                KueueAction::Nothing
+                IntegrationAction::Nothing
             }
-            (Some(spec), None) if grant == Grant::Granted => KueueAction::Create(self.object(key, &spec)),
+            (Some(spec), None) if grant == Grant::Granted => {
+                IntegrationAction::Create(self.object(key, &spec))
+            }
             (Some(spec), Some(object)) if !object.is_deleting && !has(object, &spec) => {
-                KueueAction::Patch(patch(object, &spec))
+                IntegrationAction::Patch(patch(object, &spec))
             }
-            (None, Some(object)) if !object.is_deleting => KueueAction::Delete(object.version.clone()),
-            _ => KueueAction::Nothing,
+            (None, Some(object)) if !object.is_deleting => IntegrationAction::Delete(object.version.clone()),
+            _ => IntegrationAction::Nothing,
         };
-        KueuePlan { action, notes }
+        IntegrationPlan { action, notes }
     }
 
     /// Whether an object is ours: also the admission policies, which know no history, recognize it by its marks.
@@ -202,7 +134,7 @@ impl AccessSettings {
         fleet: &Fleet,
         selector: &ClusterSelector,
         config: Option<&ObservedObject>,
-        observed: &impl Fn(&KueueKey) -> Option<&'a FoundObject>,
+        observed: &impl Fn(&IntegrationKey) -> Option<&'a FoundObject>,
     ) -> Vec<String> {
         let listed = config.and_then(clusters_of);
         let position = |name: &str| listed.into_iter().flatten().position(|it| it == name);
@@ -210,7 +142,7 @@ impl AccessSettings {
             if !is_selected(fleet, selector, name) {
                 return false;
             }
-            let found = observed(&KueueKey::Cluster(name.clone()));
+            let found = observed(&IntegrationKey::MultiKueueCluster(name.clone()));
             match (self.kueue_grant(fleet, name), found) {
                 (Grant::Unknown, _) if position(name.as_str()).is_none() => false,
                 (Grant::Granted | Grant::Unknown, found) => found.is_none_or(|found| self.is_ours(found)),
@@ -223,7 +155,7 @@ impl AccessSettings {
         names
     }
 
-    fn object(&self, key: &KueueKey, spec: &Value) -> Value {
+    fn object(&self, key: &IntegrationKey, spec: &Value) -> Value {
         let labels: BTreeMap<_, _> = self.marks().into_iter().collect();
         json!({
             "apiVersion": format!("{}/{}", KUEUE_API.0, KUEUE_API.1),

@@ -21,10 +21,10 @@ pub struct ObservedObject {
     pub version: Version,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
     owners: Value,
-    /// `None` if it cannot be read.
+    /// The spec, or the data of a Secret; `None` if it cannot be read.
     pub(super) spec: Option<Map<String, Value>>,
     /// What its status reports.
     pub(super) applied: Applied,

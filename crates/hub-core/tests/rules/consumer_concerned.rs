@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use hub_api::names::AccountKey;
-use hub_core::consumer_access::{AccessSettings, KueueKey};
+use hub_core::consumer_access::{AccessSettings, IntegrationKey};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use proptest::prelude::*;
@@ -63,9 +63,13 @@ fn a_namespace_concerns_the_accounts_of_its_consumer_on_every_cluster_that_is_or
 
 /// The objects of Kueue that a change concerns where those of `gone` and of an earlier list exist.
 fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
-    let existing =
-        || BTreeSet::from([KueueKey::Cluster("gone".into()), KueueKey::Config("earlier".to_owned())]);
-    settings.kueue_concerned(&hub(), touched, existing).iter().map(|key| key.name().to_owned()).collect()
+    let existing = || {
+        BTreeSet::from([
+            IntegrationKey::MultiKueueCluster("gone".into()),
+            IntegrationKey::MultiKueueConfig("earlier".to_owned()),
+        ])
+    };
+    settings.integrations_concerned(&hub(), touched, existing).iter().map(IntegrationKey::name).collect()
 }
 
 #[test]
@@ -93,8 +97,8 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
     let touched = arrive(&mut fleet, &member("blues", "prod"));
     assert_eq!(settings.grant(&fleet, &key), Grant::Refused, "its namespace is protected");
     assert!(settings.concerned(&fleet, &touched, BTreeSet::new).contains(&key));
-    let cluster = KueueKey::Cluster("a".into());
-    assert!(settings.kueue_concerned(&fleet, &touched, BTreeSet::new).contains(&cluster));
+    let cluster = IntegrationKey::MultiKueueCluster("a".into());
+    assert!(settings.integrations_concerned(&fleet, &touched, BTreeSet::new).contains(&cluster));
 }
 
 /// The grant of each account, and of each object of Kueue.
@@ -129,12 +133,12 @@ proptest! {
             let accounts = before.iter().filter(|(_, grant, _)| granted(*grant));
             let accounts = settings.concerned(&fleet, &touched, || accounts.map(|(key, ..)| key.clone()).collect());
             let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
-            let clusters = clusters.map(|(key, ..)| KueueKey::Cluster(key.cluster.clone()));
-            let of_kueue = settings.kueue_concerned(&fleet, &touched, || clusters.collect());
+            let clusters = clusters.map(|(key, ..)| IntegrationKey::MultiKueueCluster(key.cluster.clone()));
+            let of_kueue = settings.integrations_concerned(&fleet, &touched, || clusters.collect());
             for (was, is) in before.iter().zip(&after) {
                 let key = &is.0;
                 prop_assert!(was.1 == is.1 || accounts.contains(key), "{key} is not concerned by {step:?}");
-                let cluster = KueueKey::Cluster(key.cluster.clone());
+                let cluster = IntegrationKey::MultiKueueCluster(key.cluster.clone());
                 prop_assert!(was.2 == is.2 || of_kueue.contains(&cluster), "{cluster} is not concerned by {step:?}");
             }
             before = after;

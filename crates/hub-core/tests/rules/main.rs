@@ -5,6 +5,7 @@
 mod support;
 
 mod access;
+mod argo_cd;
 mod concerned;
 mod consumer_access;
 mod consumer_concerned;

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hub_core::consumer_access::cluster_secret_name;
 use serde_json::{Value, json};
 
 use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
 use crate::consumers::{
     ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, ROLE, VALIDITY, WORKS, permissions_name,
 };
-use crate::hub::{self, ASK_LABEL, CLUSTERS, SCOPE_ANNOTATION};
+use crate::hub::{self, ASK_LABEL, CLUSTERS, MANAGER, MANAGER_LABEL, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_marked};
 use crate::operation::applied;
@@ -54,7 +57,7 @@ pub(super) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
             let name = &object["metadata"]["name"];
             monitor.declared.iter().any(|it| name == it.account && scope == Some(it.namespace))
         }
-        KUEUE_CLUSTERS | KUEUE_CONFIGS => false,
+        KUEUE_CLUSTERS | KUEUE_CONFIGS | "secrets" => false,
         _ => true,
     };
     monitor.disputed.contains(uid_of(object))
@@ -82,6 +85,12 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
             && let Err(why) = check_kueue(server, monitor, consumer)
         {
             wrong.push(format!("Kueue's objects for {}: {why}", consumer.namespace));
+        }
+        if consumer.argo_cd {
+            wrong.extend(CLUSTERS.into_iter().filter_map(|cluster| {
+                let why = check_cluster_secret(server, monitor, consumer, cluster).err()?;
+                Some(format!("cluster Secret {}/{cluster}: {why}", consumer.namespace))
+            }));
         }
     }
     wrong
@@ -298,6 +307,51 @@ fn check_kueue(server: &Server, monitor: &Monitor, consumer: &Consumer) -> Resul
         }
     }
     Ok(())
+}
+
+/// A granted cluster has the Secret of Argo CD that its profile describes, and it contains no token.
+fn check_cluster_secret(
+    server: &Server,
+    monitor: &Monitor,
+    consumer: &Consumer,
+    cluster: &str,
+) -> Result<(), String> {
+    let name = cluster_secret_name(&cluster.into());
+    let found = owned(server, monitor, "secrets", consumer.namespace, &name);
+    let published = published(server, consumer.namespace, cluster);
+    match (granted(server, consumer.namespace, cluster), found, published) {
+        (Some(true), Owned::Absent, Some(_)) => Err("is missing".to_owned()),
+        (Some(true), Owned::Ours(secret), Some((url, anchors))) if !is_terminating(secret) => {
+            expect(&text(secret, "server").into(), &url.into(), "server")?;
+            expect(&text(secret, "name").into(), &cluster.into(), "name")?;
+            let config: Value = serde_json::from_str(&text(secret, "config")).unwrap_or_default();
+            expect(&config["tlsClientConfig"]["caData"], &anchors.into(), "trust anchors")?;
+            expect(&config["bearerToken"], &Value::Null, "token")
+        }
+        (Some(false), Owned::Ours(secret), _) if !is_terminating(secret) => {
+            Err("exists without a grant".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The server and the trust anchors that the profile of a cluster publishes.
+fn published(server: &Server, namespace: &str, cluster: &str) -> Option<(String, String)> {
+    let profile = server.object("clusterprofiles", namespace, cluster)?;
+    if profile["spec"]["clusterManager"]["name"] != MANAGER
+        || profile["metadata"]["labels"][MANAGER_LABEL] != MANAGER
+    {
+        return None;
+    }
+    let mut entries = profile["status"]["accessProviders"].as_array()?.iter();
+    let stanza = &entries.find(|entry| entry["name"] == MANAGER)?["cluster"];
+    Some((stanza["server"].as_str()?.to_owned(), stanza["certificate-authority-data"].as_str()?.to_owned()))
+}
+
+/// A field of a Secret.
+fn text(secret: &Value, key: &str) -> String {
+    let decoded = STANDARD.decode(secret["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
+    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 /// The outputs of consumer access, without what differs between any two runs.

@@ -38,9 +38,15 @@ impl PartialFailure {
             "events" => false,
             "clusterprofiles" | "secrets" | "rolebindings" if is_condition => true,
             "clusterprofiles" => {
-                namespace("clusterprofiles", "profile ") || of.starts_with("Kueue's objects")
+                namespace("clusterprofiles", "profile ")
+                    || namespace("clusterprofiles", "cluster Secret ")
+                    || of.starts_with("Kueue's objects")
             }
-            "secrets" => namespace("secrets", "copy ") || namespace("secrets", ""),
+            "secrets" => {
+                namespace("secrets", "copy ")
+                    || namespace("secrets", "cluster Secret ")
+                    || namespace("secrets", "")
+            }
             // Without the permission, a copy is neither created nor deleted.
             "rolebindings" => {
                 namespace("rolebindings", "RoleBinding ")

@@ -33,6 +33,7 @@ pub fn settings_of(consumers: &Value) -> AccessSettings {
         installation: "addons".into(),
         includes_local_cluster: false,
         hub_openshift_id: None,
+        provider: "open-cluster-management".to_owned(),
         withdraws: false,
     }
 }

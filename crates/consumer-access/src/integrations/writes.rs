@@ -1,31 +1,33 @@
-//! The writer: plans one write for every object of Kueue and sends it.
+//! The writer: plans one write for every object and sends it.
 
 use std::sync::Arc;
 
-use hub_core::consumer_access::{KueueAction, KueueKey, KueuePlan, ObservedObject};
-use hub_core::note::{Note, Reason, Subject};
+use hub_core::consumer_access::{
+    IntegrationAction, IntegrationKey, IntegrationPlan, ObservedObject, foreign_cluster_secret,
+};
+use hub_core::note::{Note, Reason};
 use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, delete_exactly};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{KueueStore, api_resource};
+use super::{IntegrationStore, api_resource};
 
 /// Number of workers.
 const WORKERS: usize = 4;
 
-/// Writes Kueue's objects.
+/// Writes the objects of an integration.
 #[derive(Clone)]
-pub(crate) struct KueueWriter {
-    store: Arc<KueueStore>,
+pub(crate) struct IntegrationWriter {
+    store: Arc<IntegrationStore>,
 }
 
-impl KueueWriter {
-    pub(crate) fn new(store: &Arc<KueueStore>) -> Self {
+impl IntegrationWriter {
+    pub(crate) fn new(store: &Arc<IntegrationStore>) -> Self {
         Self { store: Arc::clone(store) }
     }
 
@@ -40,7 +42,7 @@ impl KueueWriter {
     }
 
     /// Writes one object once, and checks that this was all.
-    async fn reconcile(&self, key: &KueueKey) -> Outcome {
+    async fn reconcile(&self, key: &IntegrationKey) -> Outcome {
         let Some((uid, plan)) = self.store.plan(key) else { return Outcome::Done };
         let Some(verb) = plan.action.verb() else {
             self.report(key, uid.as_deref(), &plan, None);
@@ -58,10 +60,10 @@ impl KueueWriter {
                 let Some((uid, next)) = self.store.plan(key) else { return Outcome::Done };
                 if !exists || next.action != plan.action {
                     self.report(key, uid.as_deref(), &next, None);
-                    let is_done = next.action == KueueAction::Nothing;
+                    let is_done = next.action == IntegrationAction::Nothing;
                     return if is_done { Outcome::Done } else { Outcome::Retry };
                 }
-                WriteError::ineffective(key.kind().1, key.name().to_owned())
+                WriteError::ineffective(key.kind().1, key.name())
             }
             Err(error) => error,
         };
@@ -73,8 +75,14 @@ impl KueueWriter {
             self.store.report_not_listed();
         }
         if error.category == Category::AlreadyExists {
-            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it.
-            return Outcome::Retry;
+            // Created by an earlier attempt whose response was lost, or by another client: the watch shows it, unless it is
+            // a Secret without our labels.
+            if !self.store.met_another(key) {
+                return Outcome::Retry;
+            }
+            let taken = IntegrationPlan { notes: vec![foreign_cluster_secret()], ..plan };
+            self.report(key, None, &taken, None);
+            return Outcome::Refused;
         }
         if failed.refused {
             self.report(key, uid.as_deref(), &plan, Some(&error));
@@ -83,37 +91,41 @@ impl KueueWriter {
     }
 
     /// Sends a write. Returns false if a created object may have ended since.
-    async fn execute(&self, key: &KueueKey, action: &KueueAction) -> Result<bool, WriteError> {
-        let (resource, name) = (key.kind().1, key.name());
-        let api = Api::<DynamicObject>::all_with(self.store.host.client.clone(), &api_resource(key));
+    async fn execute(&self, key: &IntegrationKey, action: &IntegrationAction) -> Result<bool, WriteError> {
+        let (resource, name) = (key.kind().1, &*key.name());
+        let client = self.store.host.client.clone();
+        let api: Api<DynamicObject> = match key.namespace() {
+            Some(namespace) => Api::namespaced_with(client, namespace.as_str(), &api_resource(key)),
+            None => Api::all_with(client, &api_resource(key)),
+        };
         let writer = &self.store.host.writer;
         match action {
-            KueueAction::Nothing => {}
-            KueueAction::Create(object) => {
+            IntegrationAction::Nothing => {}
+            IntegrationAction::Create(object) => {
                 let object = parsed(key, object)?;
                 let request = Request { verb: "create", resource, name };
                 self.store.creating(key);
                 let created = writer.send(request, api.create(&PostParams::default(), &object)).await;
-                let exists = self.store.created(key, created.as_ref().ok().map(read));
+                let exists = self.store.created(key, created.as_ref().ok().map(|created| read(key, created)));
                 created?;
                 info!("{resource} {name}: created");
                 return Ok(exists);
             }
-            KueueAction::Patch(patch) => {
+            IntegrationAction::Patch(patch) => {
                 let request = Request { verb: "patch", resource, name };
                 let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
                 let patched = writer.send(request, api.patch(name, &params, &patch)).await?;
                 info!("{resource} {name}: updated");
-                self.store.wrote(key, read(&patched));
+                self.store.wrote(key, read(key, &patched));
             }
-            KueueAction::Delete(version) => {
+            IntegrationAction::Delete(version) => {
                 let request = Request { verb: "delete", resource, name };
                 let params = delete_exactly(version);
                 let response = writer.send(request, api.delete(name, &params)).await?;
                 info!("{resource} {name}: deleted");
                 // The response contains an object that a finalizer delays.
                 match response.left().filter(|held| held.metadata.deletion_timestamp.is_some()) {
-                    Some(held) => self.store.wrote(key, read(&held)),
+                    Some(held) => self.store.wrote(key, read(key, &held)),
                     None => self.store.gone(key, &version.uid),
                 }
             }
@@ -122,19 +134,33 @@ impl KueueWriter {
     }
 
     /// Reports the findings of a plan, and a refused write.
-    fn report(&self, key: &KueueKey, uid: Option<&str>, plan: &KueuePlan, refused: Option<&WriteError>) {
+    fn report(
+        &self,
+        key: &IntegrationKey,
+        uid: Option<&str>,
+        plan: &IntegrationPlan,
+        refused: Option<&WriteError>,
+    ) {
         let mut notes = plan.notes.clone();
         notes.extend(refused.map(|error| Note::new(Reason::WriteRefused, error.to_string())));
-        self.store.reporter.report(&Subject::Kueue(key.clone()), uid, notes);
+        self.store.reporter.report(&key.subject(), uid, notes);
     }
 }
 
-fn parsed(key: &KueueKey, object: &Value) -> Result<DynamicObject, WriteError> {
+fn parsed(key: &IntegrationKey, object: &Value) -> Result<DynamicObject, WriteError> {
     serde_json::from_value(object.clone()).map_err(|error| {
-        WriteError::new("create", key.kind().1, key.name().to_owned(), Category::Invalid, error.to_string())
+        WriteError::new("create", key.kind().1, key.name(), Category::Invalid, error.to_string())
     })
 }
 
-fn read(object: &DynamicObject) -> ObservedObject {
-    ObservedObject::read(&object.metadata, Some(&object.data))
+/// Reads a response.
+fn read(key: &IntegrationKey, object: &DynamicObject) -> ObservedObject {
+    match key {
+        IntegrationKey::ClusterSecret(_) => {
+            ObservedObject::read(&object.metadata, Some(&json!({ "spec": object.data["data"] })))
+        }
+        IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
+            ObservedObject::read(&object.metadata, Some(&object.data))
+        }
+    }
 }

@@ -1,0 +1,429 @@
+//! The objects by which applications find their clusters: their state, their watches and their writer.
+//!
+//! - **Watches** for Kueue all MultiKueueClusters and MultiKueueConfigs, to see also those of other owners; for Argo CD the
+//!   cluster Secrets that have our labels and the ClusterProfiles, in the namespace of each consumer that asks for them.
+//! - **Writes** a MultiKueueCluster for each granted cluster, and the MultiKueueConfigs that list them; or a cluster Secret
+//!   for each granted cluster: one write for each cluster that joins and one for each list.
+//! - **Guarantees** that a hub that does not serve Kueue's API affects nothing else: it is reported, and the objects are
+//!   written as soon as they can be listed; and that no Secret contains a token.
+
+mod published;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
+use hub_core::consumer_access::{
+    AccessSettings, CLUSTER_SECRET, IntegrationKey, IntegrationPlan, KUEUE_API, ObservedObject,
+    PublishedCluster, cluster_of_secret,
+};
+use hub_core::fleet::{Fleet, Touched};
+use hub_core::grant::Grant;
+use hub_core::note::{Note, Reason, Subject};
+use hub_core::priority::Priority;
+use hub_runtime::fleet_cache::FleetCache;
+use hub_runtime::host::{Host, Watches};
+use hub_runtime::process::Shared;
+use hub_runtime::report::Reporter;
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::work::Work;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use self::published::PublishedSink;
+pub(crate) use self::writes::IntegrationWriter;
+use crate::cache::{ObjectCache, WatchName, shown};
+
+/// An application that finds its clusters by objects of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Integration {
+    /// Kueue's MultiKueue.
+    MultiKueue,
+    /// Argo CD.
+    ArgoCd,
+}
+
+impl Integration {
+    pub(crate) const ALL: [Self; 2] = [Self::MultiKueue, Self::ArgoCd];
+
+    /// The name of its loop in logs and metrics.
+    const fn controller(self) -> &'static str {
+        match self {
+            Self::MultiKueue => "consumer-access-kueue",
+            Self::ArgoCd => "consumer-access-argocd",
+        }
+    }
+
+    /// Whether a consumer declares it.
+    pub(crate) fn is_declared(self, settings: &AccessSettings) -> bool {
+        match self {
+            Self::MultiKueue => settings.multi_kueue().is_some(),
+            Self::ArgoCd => settings.argo_cds().next().is_some(),
+        }
+    }
+
+    fn has(self, key: &IntegrationKey) -> bool {
+        matches!(key, IntegrationKey::ClusterSecret(_)) == (self == Self::ArgoCd)
+    }
+
+    /// A key of each of its kinds.
+    fn examples(self) -> Vec<IntegrationKey> {
+        match self {
+            Self::MultiKueue => {
+                vec![
+                    IntegrationKey::MultiKueueCluster("".into()),
+                    IntegrationKey::MultiKueueConfig(String::new()),
+                ]
+            }
+            Self::ArgoCd => {
+                let key = ProfileKey { namespace: "".into(), cluster: "".into() };
+                vec![IntegrationKey::ClusterSecret(key)]
+            }
+        }
+    }
+}
+
+/// The one watch of each kind of Kueue's.
+const ALL: WatchName = WatchName(None);
+
+/// The API of a kind.
+fn api_resource(key: &IntegrationKey) -> ApiResource {
+    let ((kind, plural), (group, version)) = match key {
+        IntegrationKey::ClusterSecret(_) => (key.kind(), ("", "v1")),
+        IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => (key.kind(), KUEUE_API),
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// The state: its watches fill it, and the writes are planned from it.
+pub(crate) struct IntegrationStore {
+    integration: Integration,
+    host: Arc<Host>,
+    reporter: Reporter,
+    settings: AccessSettings,
+    manager: ManagerName,
+    work: Arc<Work<IntegrationKey>>,
+    fleet: FleetCache,
+    state: Mutex<IntegrationState>,
+}
+
+#[derive(Default)]
+struct IntegrationState {
+    clusters: ObjectCache<IntegrationKey>,
+    configs: ObjectCache<IntegrationKey>,
+    secrets: ObjectCache<IntegrationKey>,
+    /// What the profiles in the namespaces of Argo CD's consumers say.
+    published: BTreeMap<ProfileKey, PublishedCluster>,
+    /// The namespaces whose profiles are listed.
+    published_in: BTreeSet<Namespace>,
+    /// The Secrets whose create has met another object: one without our labels, which no watch shows.
+    taken: BTreeSet<IntegrationKey>,
+}
+
+impl IntegrationState {
+    fn is_kueue_listed(&self) -> bool {
+        self.clusters.is_listed(&ALL) && self.configs.is_listed(&ALL)
+    }
+
+    fn cache(&self, key: &IntegrationKey) -> &ObjectCache<IntegrationKey> {
+        match key {
+            IntegrationKey::MultiKueueCluster(_) => &self.clusters,
+            IntegrationKey::MultiKueueConfig(_) => &self.configs,
+            IntegrationKey::ClusterSecret(_) => &self.secrets,
+        }
+    }
+
+    fn cache_mut(&mut self, key: &IntegrationKey) -> &mut ObjectCache<IntegrationKey> {
+        match key {
+            IntegrationKey::MultiKueueCluster(_) => &mut self.clusters,
+            IntegrationKey::MultiKueueConfig(_) => &mut self.configs,
+            IntegrationKey::ClusterSecret(_) => &mut self.secrets,
+        }
+    }
+}
+
+impl IntegrationStore {
+    pub(crate) fn new(integration: Integration, shared: &Shared, settings: AccessSettings) -> Arc<Self> {
+        let host = Arc::clone(&shared.host);
+        for key in integration.examples() {
+            host.metrics.declare_written(key.kind().1);
+        }
+        Arc::new(Self {
+            integration,
+            reporter: host.reporter(integration.controller()),
+            settings,
+            manager: shared.manager.clone(),
+            work: Work::new(&host, integration.controller()),
+            fleet: shared.fleet.clone(),
+            host,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Starts the watches.
+    pub(crate) fn watch(self: &Arc<Self>, watches: &Watches) {
+        match self.integration {
+            Integration::MultiKueue => {
+                for example in self.integration.examples() {
+                    let watch = Watch::<DynamicObject>::dynamic(example.kind().1, api_resource(&example));
+                    let sink = ObjectSink { store: Arc::clone(self), example, watch: ALL };
+                    watches.watch(watch.optional(), sink);
+                }
+            }
+            Integration::ArgoCd => {
+                let marks = self.settings.marks().into_iter().chain([CLUSTER_SECRET]);
+                let marks: Vec<_> = marks.map(|(key, value)| format!("{key}={value}")).collect();
+                for consumer in self.settings.argo_cds() {
+                    let namespace = consumer.namespace.as_str();
+                    let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: "".into() };
+                    let sink = ObjectSink {
+                        store: Arc::clone(self),
+                        example: IntegrationKey::ClusterSecret(key),
+                        watch: WatchName(Some(consumer.account.clone())),
+                    };
+                    let secrets = Watch::<Secret>::all("secrets").labelled(marks.join(","));
+                    watches.watch_in(namespace, secrets.optional(), sink);
+                    PublishedSink::watch(self, watches, &consumer.namespace);
+                }
+            }
+        }
+    }
+
+    /// Queues everything, and reports if nothing can be planned: until the first plan of the list.
+    pub(crate) fn begin(&self) {
+        if self.integration == Integration::MultiKueue && !self.state.lock().is_kueue_listed() {
+            self.report_not_listed();
+        }
+        self.queue_everything(&self.fleet.read());
+    }
+
+    /// Whether everything that the plan of a key depends on is listed.
+    fn is_listed(&self, state: &IntegrationState, key: &IntegrationKey) -> bool {
+        match key {
+            IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
+                state.is_kueue_listed()
+            }
+            IntegrationKey::ClusterSecret(key) => {
+                state.secrets.is_listed(&self.watch_of(key)) && state.published_in.contains(&key.namespace)
+            }
+        }
+    }
+
+    /// The watch that shows the Secret of a cluster.
+    fn watch_of(&self, key: &ProfileKey) -> WatchName {
+        WatchName(self.settings.argo_cd(&key.namespace).map(|consumer| consumer.account.clone()))
+    }
+
+    fn watch_name(&self, key: &IntegrationKey) -> WatchName {
+        match key {
+            IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => ALL,
+            IntegrationKey::ClusterSecret(key) => self.watch_of(key),
+        }
+    }
+
+    /// Reports that Kueue's objects cannot be listed: until the next plan of the list without a write.
+    fn report_not_listed(&self) {
+        let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
+                           be listed; install Kueue 0.15 or later, or see the log of the controller";
+        let note = Note::new(Reason::KueueNotListed, message);
+        for config in self.settings.multi_kueue_configs() {
+            self.reporter.report(&Subject::Kueue(config), None, vec![note.clone()]);
+        }
+    }
+
+    /// Queues an object. Revocations and the lists go first; a list is a single write.
+    fn queue(&self, fleet: &Fleet, key: IntegrationKey) {
+        let priority_of = |grant: Grant| {
+            let exists = self.state.lock().cache(&key).is_ours(&key);
+            Priority::of_profile(grant, exists)
+        };
+        let priority = match &key {
+            IntegrationKey::MultiKueueCluster(cluster) => {
+                priority_of(self.settings.kueue_grant(fleet, cluster))
+            }
+            IntegrationKey::ClusterSecret(key) => priority_of(self.settings.argo_cd_grant(fleet, key)),
+            IntegrationKey::MultiKueueConfig(_) => Priority::End,
+        };
+        self.work.add_with(key, priority);
+    }
+
+    /// Queues what exists or should exist.
+    fn queue_everything(&self, fleet: &Fleet) {
+        let namespaces = self.settings.consumers.iter().map(|consumer| consumer.namespace.clone());
+        self.fleet_changed(fleet, &Touched::Namespaces(namespaces.collect()));
+    }
+
+    /// Our objects.
+    fn existing(&self) -> BTreeSet<IntegrationKey> {
+        let state = self.state.lock();
+        let caches = [&state.clusters, &state.configs, &state.secrets];
+        caches.into_iter().flat_map(ObjectCache::ours).cloned().collect()
+    }
+
+    /// Queues what a change of the fleet affects.
+    pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        let concerned = self.settings.integrations_concerned(fleet, touched, || self.existing());
+        for key in concerned.into_iter().filter(|key| self.integration.has(key)) {
+            self.queue(fleet, key);
+        }
+    }
+
+    /// A change of an object: of a MultiKueueCluster, it affects also the lists.
+    fn changed(&self, key: IntegrationKey) {
+        if !self.host.is_working() {
+            return;
+        }
+        let fleet = self.fleet.read();
+        if matches!(key, IntegrationKey::MultiKueueCluster(_)) {
+            for config in self.settings.multi_kueue_configs() {
+                self.queue(&fleet, config);
+            }
+        }
+        self.queue(&fleet, key);
+    }
+
+    /// Records that a create is sent.
+    fn creating(&self, key: &IntegrationKey) {
+        self.state.lock().cache_mut(key).creating(key);
+    }
+
+    /// Records the response to a create, `None` if it failed. Returns false if the object may have ended since.
+    fn created(&self, key: &IntegrationKey, object: Option<ObservedObject>) -> bool {
+        let watch = self.watch_name(key);
+        let mut state = self.state.lock();
+        if object.is_some() {
+            state.taken.remove(key);
+        }
+        state.cache_mut(key).created(&self.settings, &watch, key, object)
+    }
+
+    /// Records that a create has met another object. Returns whether an earlier one has, too: unless it is ours and a watch
+    /// is about to show it, the object is another owner's.
+    fn met_another(&self, key: &IntegrationKey) -> bool {
+        matches!(key, IntegrationKey::ClusterSecret(_)) && !self.state.lock().taken.insert(key.clone())
+    }
+
+    /// Records the response to a patch or a delete.
+    fn wrote(&self, key: &IntegrationKey, object: ObservedObject) {
+        self.state.lock().cache_mut(key).wrote(&self.settings, &self.watch_name(key), key, object);
+    }
+
+    /// Records that the object with this uid is gone.
+    fn gone(&self, key: &IntegrationKey, uid: &str) {
+        self.state.lock().cache_mut(key).gone(key, uid);
+    }
+
+    /// The uid of the object, and the next write; `None` until what it depends on is listed.
+    fn plan(&self, key: &IntegrationKey) -> Option<(Option<String>, IntegrationPlan)> {
+        let fleet = self.fleet.read();
+        let state = self.state.lock();
+        if !self.is_listed(&state, key) {
+            return None;
+        }
+        let observed = |key: &IntegrationKey| state.cache(key).get(key);
+        let uid = observed(key).map(|found| found.object.version.uid.clone());
+        let plan = match key {
+            IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
+                self.settings.plan_kueue(&fleet, key, observed)
+            }
+            IntegrationKey::ClusterSecret(profile) => {
+                let published = state.published.get(profile);
+                self.settings.plan_cluster_secret(&fleet, profile, observed(key), published)
+            }
+        };
+        Some((uid, plan))
+    }
+}
+
+/// Receives the objects of one kind.
+struct ObjectSink {
+    store: Arc<IntegrationStore>,
+    /// A key of this kind, and for a Secret of its namespace.
+    example: IntegrationKey,
+    watch: WatchName,
+}
+
+impl ObjectSink {
+    /// The key of an object; `None` for a Secret whose name is none of ours.
+    fn key(&self, key: &ObjectKey) -> Option<IntegrationKey> {
+        Some(match &self.example {
+            IntegrationKey::MultiKueueCluster(_) => {
+                IntegrationKey::MultiKueueCluster(ClusterName::new(key.name.clone()))
+            }
+            IntegrationKey::MultiKueueConfig(_) => IntegrationKey::MultiKueueConfig(key.name.to_string()),
+            IntegrationKey::ClusterSecret(example) => IntegrationKey::ClusterSecret(ProfileKey {
+                namespace: example.namespace.clone(),
+                cluster: cluster_of_secret(&key.name)?,
+            }),
+        })
+    }
+
+    fn show(&self, key: &ObjectKey, object: ObservedObject) {
+        let Some(key) = self.key(key) else { return };
+        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &self.watch, &key, object);
+        self.store.changed(key);
+    }
+
+    fn end(&self, key: &ObjectKey) {
+        let Some(key) = self.key(key) else { return };
+        self.store.state.lock().cache_mut(&key).ended(&self.watch, &key);
+        self.store.changed(key);
+    }
+
+    fn list_begins(&self) {
+        self.store.state.lock().cache_mut(&self.example).begin_list(&self.watch);
+    }
+
+    fn list_ends(&self, version: &str) {
+        let is_shown = |key: &IntegrationKey| key.namespace() == self.example.namespace();
+        self.store.state.lock().cache_mut(&self.example).end_list(&self.watch, version, is_shown);
+        if self.store.host.is_working() {
+            self.store.queue_everything(&self.store.fleet.read());
+        }
+    }
+}
+
+impl Sink<DynamicObject> for ObjectSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
+        self.show(key, shown(object));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.end(key);
+    }
+
+    fn listing(&mut self) {
+        self.list_begins();
+    }
+
+    fn listed(&mut self, version: &str) {
+        self.list_ends(version);
+    }
+}
+
+impl Sink<Secret> for ObjectSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
+        let object = match object {
+            Ok(secret) => ObservedObject::read(&secret.metadata, Some(&json!({ "spec": secret.data }))),
+            Err(unreadable) => ObservedObject::read(&unreadable.metadata, None),
+        };
+        self.show(key, object);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.end(key);
+    }
+
+    fn listing(&mut self) {
+        self.list_begins();
+    }
+
+    fn listed(&mut self, version: &str) {
+        self.list_ends(version);
+    }
+}

@@ -1,0 +1,66 @@
+//! What the ClusterProfiles in the namespace of a consumer publish, for its cluster Secrets.
+
+use std::sync::Arc;
+
+use hub_api::cluster_profile::StoredProfile;
+use hub_api::names::{Namespace, ProfileKey};
+use hub_core::access::is_ours;
+use hub_core::consumer_access::{IntegrationKey, PublishedCluster};
+use hub_core::profile::ObservedProfile;
+use hub_runtime::host::Watches;
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+
+use super::IntegrationStore;
+
+/// Receives the profiles of one namespace.
+pub(super) struct PublishedSink {
+    store: Arc<IntegrationStore>,
+    namespace: Namespace,
+}
+
+impl PublishedSink {
+    /// Watches the profiles of a namespace, in the version that every hub serves.
+    pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, namespace: &Namespace) {
+        let sink = Self { store: Arc::clone(store), namespace: namespace.clone() };
+        let profiles = Watch::<StoredProfile>::all("clusterprofiles").optional();
+        watches.watch_in(namespace.as_str(), profiles, sink);
+    }
+
+    fn set(&self, key: &ObjectKey, published: Option<PublishedCluster>) {
+        let key = ProfileKey::from(key);
+        let changed = {
+            let published_now = &mut self.store.state.lock().published;
+            let changed = published_now.get(&key) != published.as_ref();
+            match published {
+                Some(published) => published_now.insert(key.clone(), published),
+                None => published_now.remove(&key),
+            };
+            changed
+        };
+        if changed {
+            self.store.changed(IntegrationKey::ClusterSecret(key));
+        }
+    }
+}
+
+impl Sink<StoredProfile> for PublishedSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<StoredProfile, Unreadable>) {
+        // Of one that cannot be read, the last state stays.
+        let Ok(profile) = object else { return };
+        let observed = ObservedProfile::of(&profile);
+        let published = is_ours(&observed, &self.store.manager)
+            .then(|| PublishedCluster::read(&observed, &self.store.settings.provider));
+        self.set(key, published.flatten());
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.set(key, None);
+    }
+
+    fn listed(&mut self, _: &str) {
+        self.store.state.lock().published_in.insert(self.namespace.clone());
+        if self.store.host.is_working() {
+            self.store.queue_everything(&self.store.fleet.read());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Cluster Secrets of Argo CD: what consumer access may write, what other users may not, and that it needs each of its
+//! permissions for them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::{LocalHub, eventually};
+use serde_json::{Value, json};
+
+use crate::consumers::{COMPONENT, allowed, is_missed, marks, refused};
+use crate::support::chart::{Attempt, RELEASE, install, start, user};
+use crate::support::world::{self, get, merge, merge_status, profile_of};
+use crate::support::{Hub, SOON};
+
+const DECLARED: [&str; 5] = [
+    // Whoever plays Open Cluster Management here also writes what the policies protect.
+    "policies.clusterManagers.users={ocm}",
+    "consumers.app.namespace=team",
+    "consumers.app.serviceAccountName=app",
+    "consumers.app.managedServiceAccount=app",
+    "consumers.app.access.argoCD.command=/plug-ins/cp-creds",
+];
+const OURS: &str = "'hub-addons-consumers-argocd'";
+const OTHERS: &str = "'hub-addons-cluster-secrets'";
+const MANAGER: &str = "open-cluster-management";
+
+async fn hub(builder: local_hub::HubBuilder) -> Hub {
+    let hub = Hub::start(builder, Vec::new()).await;
+    world::create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("other"), ocm::cluster_set("s")]).await;
+    install(&hub, &DECLARED).await;
+    hub
+}
+
+fn bare(namespace: &str, name: &str) -> Object {
+    Object::new(("", "v1", "Secret"), "secrets", Some(namespace), name)
+}
+
+fn server(cluster: &str) -> String {
+    format!("https://cluster-proxy-addon-user.proxy:9092/{cluster}")
+}
+
+/// The configuration that consumer access writes.
+fn config(cluster: &str) -> Value {
+    json!({
+        "execProviderConfig": {
+            "apiVersion": "client.authentication.k8s.io/v1beta1", "command": "/plug-ins/cp-creds",
+            "args": ["--managed-serviceaccount=app", "--namespace=team", format!("--cluster-name={cluster}")],
+        },
+        "tlsClientConfig": { "caData": STANDARD.encode("anchors") },
+    })
+}
+
+fn data(cluster: &str, server: &str, config: &Value) -> Value {
+    let encoded = |text: &str| STANDARD.encode(text);
+    json!({ "name": encoded(cluster), "server": encoded(server), "config": encoded(&config.to_string()) })
+}
+
+/// A Secret with our labels and this content.
+fn secret_in(namespace: &str, name: &str, data: Value) -> Object {
+    let mut labels = marks();
+    labels["argocd.argoproj.io/secret-type"] = json!("cluster");
+    let metadata = json!({ "name": name, "namespace": namespace, "labels": labels });
+    bare(namespace, name).field("metadata", metadata).field("type", json!("Opaque")).field("data", data)
+}
+
+fn secret(cluster: &str) -> Object {
+    let name = format!("hub-addons-cluster-{cluster}");
+    secret_in("team", &name, data(cluster, &server(cluster), &config(cluster)))
+}
+
+#[tokio::test]
+async fn consumer_access_is_held_to_its_own_cluster_secrets_in_the_namespaces_of_consumers() {
+    use Attempt::{Create, Delete, Patch};
+    let hub = hub(LocalHub::builder().without_controller_manager()).await;
+    let labels = "its labels and its name";
+    let theirs = bare("team", "hub-addons-cluster-theirs").field("stringData", json!({ "name": "x" }));
+    world::create(&hub.ocm, [secret("c2"), theirs.clone()]).await;
+    let mut adopting = marks();
+    adopting["argocd.argoproj.io/secret-type"] = json!("cluster");
+    let adopted = json!({ "metadata": { "labels": adopting } });
+    allowed(&hub, &user(COMPONENT), vec![Create(secret("c1")), Delete(secret("c2"))]).await;
+    let labelled = |labels: Value| json!({ "metadata": { "labels": labels } });
+    let cases = vec![
+        (
+            Create(secret_in("other", "hub-addons-cluster-c1", data("c1", &server("c1"), &config("c1")))),
+            "in namespaces of",
+        ),
+        (Create(secret_in("team", "mine", data("c1", &server("c1"), &config("c1")))), labels),
+        (
+            Create(
+                secret("c1")
+                    .field("metadata", json!({ "name": "hub-addons-cluster-c1", "namespace": "team" })),
+            ),
+            labels,
+        ),
+        (
+            Patch(secret("c2"), json!({ "stringData": { "project": "mine" } })),
+            "may only write name, server and config",
+        ),
+        (Patch(secret("c2"), labelled(json!({ "argocd.argoproj.io/secret-type": "repository" }))), labels),
+        (Patch(bare("team", "hub-addons-cluster-theirs"), adopted), "only change and delete cluster Secrets"),
+        (Delete(theirs), "only change and delete cluster Secrets"),
+        (
+            Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
+            "must not change owners",
+        ),
+    ];
+    refused(&hub, &user(COMPONENT), cases, OURS).await;
+
+    let change = "only consumer access may set or remove its labels";
+    let elsewhere = json!({ "data": { "server": STANDARD.encode("https://elsewhere") } });
+    let cases = vec![
+        (Create(secret("c3")), "only consumer access may create Secrets"),
+        (Patch(secret("c2"), elsewhere), change),
+        (Patch(secret("c2"), json!({ "metadata": { "labels": null } })), change),
+        (Patch(secret("c2"), json!({ "metadata": { "finalizers": ["example.com/hold"] } })), change),
+    ];
+    refused(&hub, "eve", cases, OTHERS).await;
+    let attempts = vec![
+        Patch(
+            secret("c2"),
+            json!({ "stringData": { "project": "mine" }, "metadata": { "labels": { "team": "mine" } } }),
+        ),
+        Delete(secret("c2")),
+        Create(bare("team", "own").field("stringData", json!({ "a": "b" }))),
+    ];
+    allowed(&hub, "eve", attempts).await;
+}
+
+async fn joins(hub: &Hub, cluster: &str) {
+    world::ensure_namespace(&hub.ocm, cluster).await;
+    ManagedCluster::named(cluster).in_set("s").create(&hub.ocm).await.unwrap();
+    let profile = profile_of(MANAGER, "team", cluster).label("x-k8s.io/cluster-manager", MANAGER);
+    world::create(&hub.ocm, [profile.clone()]).await;
+    let stanza =
+        json!({ "server": server(cluster), "certificate-authority-data": STANDARD.encode("anchors") });
+    let provider = json!({ "name": MANAGER, "cluster": stanza });
+    merge_status(&hub.ocm, &profile, &json!({ "accessProviders": [provider] })).await;
+}
+
+#[tokio::test]
+async fn each_permission_for_cluster_secrets_is_missed_and_the_policies_have_no_warning() {
+    let hub = hub(LocalHub::builder()).await;
+    ocm::bound("team", "s").create(&hub.ocm).await.unwrap();
+    let name = format!("{RELEASE}-{COMPONENT}-argocd");
+    for policy in [name.as_str(), "hub-addons-cluster-secrets"] {
+        let kind = ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
+        let policy = Object::new(kind, "validatingadmissionpolicies", None, policy);
+        eventually(&format!("{policy} is type-checked"), SOON, async || {
+            let status = get(&hub.ocm, &policy).await.unwrap_or_default()["status"].clone();
+            if status["observedGeneration"].is_null() { Err(status.to_string()) } else { Ok(()) }
+        })
+        .await;
+        let status = get(&hub.ocm, &policy).await.unwrap()["status"].clone();
+        assert_eq!(status["typeChecking"]["expressionWarnings"], Value::Null, "{policy}");
+    }
+    let role = Object::new(("rbac.authorization.k8s.io", "v1", "Role"), "roles", Some("team"), &name);
+    let given = get(&hub.ocm, &role).await.unwrap()["rules"].clone();
+    let mut round = 0;
+    for (index, rule) in given.as_array().unwrap().iter().enumerate() {
+        for verb in rule["verbs"].as_array().unwrap() {
+            round += 1;
+            let [edited, leaves, late] = ["edited", "leaves", "late"].map(|what| format!("{what}-{round}"));
+            for cluster in [&edited, &leaves] {
+                joins(&hub, cluster).await;
+            }
+            let process = start(&hub, COMPONENT).await;
+            for cluster in [&edited, &leaves] {
+                eventually("it has its Secret", SOON, async || {
+                    get(&hub.ocm, &secret(cluster)).await.is_some()
+                })
+                .await;
+            }
+            process.stop().await;
+            let mut fewer = given.clone();
+            fewer[index]["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
+            if fewer[index]["verbs"] == json!([]) {
+                fewer.as_array_mut().unwrap().remove(index);
+            }
+            let happens = async || {
+                let astray = json!({ "data": { "server": STANDARD.encode("https://elsewhere") } });
+                merge(&hub.ocm, &secret(&edited), &astray).await;
+                world::delete(&hub.ocm, &ManagedCluster::named(&leaves).into()).await;
+                joins(&hub, &late).await;
+            };
+            let missing = async || {
+                let shown = async |cluster: &str| get(&hub.ocm, &secret(cluster)).await.unwrap_or_default();
+                let repaired = shown(&edited).await["data"]["server"] == STANDARD.encode(server(&edited));
+                [
+                    ("repair", repaired),
+                    ("end", shown(&leaves).await.is_null()),
+                    ("Secret of the late cluster", shown(&late).await.is_object()),
+                ]
+                .into_iter()
+                .filter_map(|(what, is_there)| (!is_there).then_some(what))
+                .collect()
+            };
+            let permission = (verb.as_str().unwrap(), rule["resources"][0].as_str().unwrap());
+            is_missed(&hub, &role, permission, [&fewer, &given], happens, missing).await;
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Argo CD's cluster Secrets: one for each cluster of a consumer that asks for them, so that Argo CD needs no other
+//! controller to find its clusters.
+//!
+//! - A Secret has the server and the trust anchors that the cluster's ClusterProfile publishes, and tells Argo CD to run
+//!   `cp-creds` (`execProviderConfig`). It never has a token
+//!   (<https://argo-cd.readthedocs.io/en/stable/operator-manual/declarative-setup/#clusters>).
+//! - It has the labels of the profile, by which an `ApplicationSet` selects. An annotation lists those that were copied, so that
+//!   one that ends on the profile ends here, and the labels of Argo CD's users stay.
+//! - The grant decides whether it exists, as for every object of a consumer, and the profile what it contains: without our
+//!   access provider in the profile, nothing is created, and what exists stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
+use serde_json::{Value, json};
+
+use super::declaration::Consumer;
+use super::desired::AccessSettings;
+use super::integration::{IntegrationAction, IntegrationPlan};
+use super::observed::{FoundObject, ObservedObject};
+use crate::fleet::Fleet;
+use crate::grant::Grant;
+use crate::note::{Note, Reason};
+use crate::profile::ObservedProfile;
+
+/// The label by which Argo CD finds cluster Secrets, and its value.
+pub const CLUSTER_SECRET: (&str, &str) = ("argocd.argoproj.io/secret-type", "cluster");
+
+/// Annotation of a cluster Secret: the keys of the labels that are the profile's, separated by commas.
+pub const PROFILE_LABELS: &str = "hub-addons/profile-labels";
+
+/// What comes before the name of the cluster in the name of its Secret.
+const PREFIX: &str = "hub-addons-cluster-";
+
+/// The API of the plugin: `cp-creds` prints the version that it is asked for, and Argo CD knows both.
+const EXEC_API: &str = "client.authentication.k8s.io/v1beta1";
+
+/// What a cluster's ClusterProfile says about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedCluster {
+    server: String,
+    /// The trust anchors in base64.
+    ca: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl PublishedCluster {
+    /// Reads a profile; `None` if it is not ours or has no access provider of this name with a server and trust anchors.
+    #[must_use]
+    pub fn read(profile: &ObservedProfile, provider: &str) -> Option<Self> {
+        let cluster = profile.lone_access_provider(provider)?.cluster?;
+        let ca = cluster.certificate_authority_data.filter(|ca| !ca.0.is_empty())?;
+        let labels = profile.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Some(Self {
+            // Argo CD finds an application's cluster by this text.
+            server: cluster.server.trim_end_matches('/').to_owned(),
+            ca: STANDARD.encode(ca.0),
+            labels: labels.collect(),
+        })
+    }
+}
+
+/// The name of the Secret of a cluster.
+#[must_use]
+pub fn cluster_secret_name(cluster: &ClusterName) -> String {
+    format!("{PREFIX}{cluster}")
+}
+
+/// The cluster whose Secret has this name.
+#[must_use]
+pub fn cluster_of_secret(name: &str) -> Option<ClusterName> {
+    name.strip_prefix(PREFIX).map(ClusterName::from)
+}
+
+impl AccessSettings {
+    /// The consumer in a namespace that asks for cluster Secrets.
+    #[must_use]
+    pub fn argo_cd(&self, namespace: &Namespace) -> Option<&Consumer> {
+        self.consumers.iter().find(|consumer| consumer.argo_cd.is_some() && consumer.namespace == *namespace)
+    }
+
+    /// Every consumer that asks for cluster Secrets.
+    pub fn argo_cds(&self) -> impl Iterator<Item = &Consumer> {
+        self.consumers.iter().filter(|consumer| consumer.argo_cd.is_some())
+    }
+
+    /// Whether a cluster should have a Secret in a namespace.
+    #[must_use]
+    pub fn argo_cd_grant(&self, fleet: &Fleet, key: &ProfileKey) -> Grant {
+        let Some(consumer) = self.argo_cd(&key.namespace) else { return Grant::Refused };
+        self.grant(fleet, &AccountKey { cluster: key.cluster.clone(), account: consumer.account.clone() })
+    }
+
+    /// Plans the next write to the Secret of a cluster. Until the Secrets and the profiles of the namespace are listed, the
+    /// caller must not ask.
+    #[must_use]
+    pub fn plan_cluster_secret(
+        &self,
+        fleet: &Fleet,
+        key: &ProfileKey,
+        found: Option<&FoundObject>,
+        published: Option<&PublishedCluster>,
+    ) -> IntegrationPlan {
+        let ours =
+            found.filter(|found| found.is_ours && found.object.is_marked(self)).map(|found| &found.object);
+        let grant = self.argo_cd_grant(fleet, key);
+        let mut notes = Vec::new();
+        if found.is_some() && ours.is_none() && grant == Grant::Granted {
+            notes.push(foreign_cluster_secret());
+        }
+        let desired = self.argo_cd(&key.namespace).zip(published);
+        let desired =
+            desired.map(|(consumer, published)| Desired::of(self, consumer, &key.cluster, published));
+        let action = match (grant, ours, desired) {
+            (Grant::Refused, Some(object), _) if !object.is_deleting => {
+                IntegrationAction::Delete(object.version.clone())
+            }
+            (Grant::Granted, None, Some(desired)) if found.is_none() => {
+                IntegrationAction::Create(desired.object(&key.cluster))
+            }
+            (Grant::Granted | Grant::Unknown, Some(object), Some(desired)) if !object.is_deleting => {
+                desired.patch(object).map_or(IntegrationAction::Nothing, IntegrationAction::Patch)
+            }
+            _ => IntegrationAction::Nothing,
+        };
+        IntegrationPlan { action, notes }
+    }
+}
+
+/// The finding on a Secret of another owner with the name of ours.
+#[must_use]
+pub fn foreign_cluster_secret() -> Note {
+    let message = "belongs to another owner: it is not changed, and Argo CD does not get this cluster from hub-addons; \
+                   rename or delete it";
+    Note::new(Reason::ForeignClusterSecret, message)
+}
+
+/// What a Secret should contain. Other keys, labels and annotations are those of Argo CD's users.
+struct Desired {
+    labels: BTreeMap<String, String>,
+    copied: String,
+    /// Argo CD's fields, as text.
+    fields: BTreeMap<&'static str, String>,
+}
+
+impl Desired {
+    fn of(
+        settings: &AccessSettings,
+        consumer: &Consumer,
+        cluster: &ClusterName,
+        published: &PublishedCluster,
+    ) -> Self {
+        let own = settings.marks().into_iter().chain([CLUSTER_SECRET]);
+        let own: BTreeMap<String, String> =
+            own.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        // A label of a profile never takes the place of one by which the Secret is recognized.
+        let copied: BTreeMap<_, _> =
+            published.labels.iter().filter(|(key, _)| !own.contains_key(*key)).collect();
+        let keys: Vec<&str> = copied.keys().map(|key| key.as_str()).collect();
+        let command = consumer.argo_cd.as_ref().map(|argo_cd| argo_cd.command.as_str()).unwrap_or_default();
+        // Before 3.5, Argo CD passes no cluster to the plugin.
+        let arguments = [
+            format!("--managed-serviceaccount={}", consumer.account),
+            format!("--namespace={}", consumer.namespace),
+            format!("--cluster-name={cluster}"),
+        ];
+        let config = json!({
+            "execProviderConfig": { "apiVersion": EXEC_API, "command": command, "args": arguments },
+            "tlsClientConfig": { "caData": published.ca },
+        });
+        Self {
+            copied: keys.join(","),
+            fields: BTreeMap::from([
+                ("name", cluster.to_string()),
+                ("server", published.server.clone()),
+                ("config", config.to_string()),
+            ]),
+            labels: own
+                .into_iter()
+                .chain(copied.into_iter().map(|(key, value)| (key.clone(), value.clone())))
+                .collect(),
+        }
+    }
+
+    fn data(&self) -> Value {
+        self.fields
+            .iter()
+            .map(|(key, text)| ((*key).to_owned(), Value::from(STANDARD.encode(text))))
+            .collect()
+    }
+
+    fn object(&self, cluster: &ClusterName) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {
+                "name": cluster_secret_name(cluster), "labels": self.labels,
+                "annotations": { PROFILE_LABELS: self.copied },
+            },
+            "data": self.data(),
+        })
+    }
+
+    /// The merge patch that gives the object of this version what it lacks, `None` if it lacks nothing.
+    fn patch(&self, object: &ObservedObject) -> Option<Value> {
+        let copied = object.annotations.get(PROFILE_LABELS).map(String::as_str).unwrap_or_default();
+        let is_label = |key: &&str| !key.is_empty() && object.labels.contains_key(*key);
+        let ended: BTreeSet<&str> =
+            copied.split(',').filter(|key| is_label(key) && !self.labels.contains_key(*key)).collect();
+        let has_labels = self.labels.iter().all(|(key, value)| object.labels.get(key) == Some(value));
+        if has_labels && ended.is_empty() && copied == self.copied && self.is_contained_in(object) {
+            return None;
+        }
+        let mut labels: BTreeMap<&str, Value> =
+            self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str().into())).collect();
+        labels.extend(ended.into_iter().map(|key| (key, Value::Null)));
+        Some(json!({
+            "metadata": {
+                "uid": object.version.uid, "resourceVersion": object.version.resource_version,
+                "labels": labels, "annotations": { PROFILE_LABELS: self.copied },
+            },
+            "data": self.data(),
+        }))
+    }
+
+    /// Whether the Secret has these fields. Argo CD's own commands write the configuration in another form.
+    fn is_contained_in(&self, object: &ObservedObject) -> bool {
+        let Some(data) = &object.spec else { return false };
+        self.fields.iter().all(|(key, wanted)| {
+            let found = data.get(*key).and_then(Value::as_str).and_then(|found| STANDARD.decode(found).ok());
+            let Some(found) = found else { return false };
+            found == wanted.as_bytes() || *key == "config" && is_same_json(&found, wanted.as_bytes())
+        })
+    }
+}
+
+fn is_same_json(one: &[u8], other: &[u8]) -> bool {
+    let read = |text| serde_json::from_slice::<Value>(text).ok();
+    read(one).is_some_and(|one| Some(one) == read(other))
+}

@@ -1,0 +1,227 @@
+//! Argo CD's cluster Secrets exist for exactly the granted clusters of the consumer that asks for them, follow the
+//! profile, and never contain a token.
+
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hub_api::names::ProfileKey;
+use hub_core::consumer_access::{
+    AccessSettings, Consumers, FoundObject, IntegrationAction, IntegrationPlan, ObservedObject,
+    PROFILE_LABELS, PublishedCluster,
+};
+use hub_core::fleet::Fleet;
+use hub_core::note::Reason;
+use hub_core::profile::ObservedProfile;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::support::consumer_access::settings_of;
+use crate::support::{binding, broken, exclusive, fleet, member, with};
+
+fn settings() -> AccessSettings {
+    settings_of(&json!([{ "namespace": "team", "managedServiceAccount": "app", "argoCD": {} }]))
+}
+
+fn key() -> ProfileKey {
+    ProfileKey { namespace: "team".into(), cluster: "c1".into() }
+}
+
+fn granting() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
+}
+
+fn doubting() -> Fleet {
+    fleet([member("c1", "prod"), broken("prod"), binding("team", "prod")])
+}
+
+fn refusing() -> Fleet {
+    fleet([member("c1", "prod"), exclusive("prod")])
+}
+
+fn published(server: &str, ca: &str, labels: &Value) -> Option<PublishedCluster> {
+    let provider = json!({
+        "name": "open-cluster-management",
+        "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca) },
+    });
+    let metadata = ObjectMeta {
+        name: Some("c1".to_owned()),
+        labels: serde_json::from_value(labels.clone()).unwrap(),
+        ..ObjectMeta::default()
+    };
+    let profile = json!({ "spec": {}, "status": { "accessProviders": [provider] } });
+    PublishedCluster::read(&ObservedProfile::read(&metadata, &profile), "open-cluster-management")
+}
+
+fn usual() -> Option<PublishedCluster> {
+    published("https://proxy:9092/c1/", "anchors", &json!({ "env": "prod" }))
+}
+
+fn read(object: &Value) -> ObservedObject {
+    let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+    ObservedObject::read(&metadata, Some(&json!({ "spec": object["data"] })))
+}
+
+fn seen(object: &Value) -> FoundObject {
+    FoundObject::seen(&settings(), None, read(object))
+}
+
+fn plan(fleet: &Fleet, found: Option<&Value>, published: Option<&PublishedCluster>) -> IntegrationPlan {
+    settings().plan_cluster_secret(fleet, &key(), found.map(seen).as_ref(), published)
+}
+
+/// The Secret as it is created.
+fn created() -> Value {
+    let IntegrationAction::Create(object) = plan(&granting(), None, usual().as_ref()).action else {
+        panic!("a granted cluster has no Secret")
+    };
+    with(object, &json!({ "metadata": { "uid": "one", "resourceVersion": "1" } }))
+}
+
+fn fields(object: &Value) -> BTreeMap<String, String> {
+    let text = |value: &Value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap();
+    object["data"].as_object().unwrap().iter().map(|(key, value)| (key.clone(), text(value))).collect()
+}
+
+#[test]
+fn the_secret_tells_argo_cd_to_run_the_plugin_and_contains_no_token() {
+    let object = created();
+    assert_eq!(object["metadata"]["name"], "hub-addons-cluster-c1");
+    let labels = &object["metadata"]["labels"];
+    assert_eq!(labels["argocd.argoproj.io/secret-type"], "cluster");
+    assert_eq!(
+        (&labels["env"], &labels["app.kubernetes.io/component"]),
+        (&json!("prod"), &json!("consumer-access"))
+    );
+    let fields = fields(&object);
+    assert_eq!(fields.keys().collect::<Vec<_>>(), ["config", "name", "server"]);
+    // Argo CD compares it with the server of an Application.
+    assert_eq!((&*fields["name"], &*fields["server"]), ("c1", "https://proxy:9092/c1"));
+    let config: Value = serde_json::from_str(&fields["config"]).unwrap();
+    assert_eq!(
+        config,
+        json!({
+            "execProviderConfig": {
+                "apiVersion": "client.authentication.k8s.io/v1beta1",
+                "command": "/plugins/cp-creds",
+                "args": ["--managed-serviceaccount=app", "--namespace=team", "--cluster-name=c1"],
+            },
+            "tlsClientConfig": { "caData": STANDARD.encode("anchors") },
+        })
+    );
+}
+
+#[test]
+fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
+    let object = created();
+    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, IntegrationAction::Nothing);
+    let IntegrationAction::Delete(version) = plan(&refusing(), Some(&object), usual().as_ref()).action else {
+        panic!("it outlives the grant")
+    };
+    assert_eq!(version.uid, "one");
+    for (fleet, found) in [(doubting(), None), (refusing(), None), (doubting(), Some(&object))] {
+        assert_eq!(plan(&fleet, found, usual().as_ref()).action, IntegrationAction::Nothing);
+    }
+    let withdrawing = AccessSettings { withdraws: true, ..settings() };
+    let plan = withdrawing.plan_cluster_secret(&granting(), &key(), Some(&seen(&object)), usual().as_ref());
+    assert!(matches!(plan.action, IntegrationAction::Delete(_)));
+}
+
+#[test]
+fn without_an_access_provider_nothing_is_created_and_what_exists_stays() {
+    assert_eq!(
+        published("https://proxy", "", &json!({})),
+        None,
+        "no trust anchors: the system's would be used"
+    );
+    for found in [None, Some(&created())] {
+        assert_eq!(plan(&granting(), found, None).action, IntegrationAction::Nothing);
+    }
+    assert!(matches!(plan(&refusing(), Some(&created()), None).action, IntegrationAction::Delete(_)));
+}
+
+#[test]
+fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
+    let users = json!({
+        "metadata": { "labels": { "team": "mine" }, "annotations": { "note": "x" } },
+        "data": { "namespaces": STANDARD.encode("apps"), "project": STANDARD.encode("p") },
+    });
+    let object = with(created(), &users);
+    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, IntegrationAction::Nothing);
+
+    let new = published("https://proxy:9092/c1", "new anchors", &json!({ "tier": "gpu" }));
+    let IntegrationAction::Patch(patch) = plan(&granting(), Some(&object), new.as_ref()).action else {
+        panic!("it does not follow")
+    };
+    assert_eq!(patch["metadata"]["labels"]["env"], Value::Null, "the profile has it no more");
+    let patched = with(object, &patch);
+    let labels = &patched["metadata"]["labels"];
+    assert_eq!((&labels["tier"], &labels["team"]), (&json!("gpu"), &json!("mine")));
+    assert_eq!(patched["metadata"]["annotations"][PROFILE_LABELS], "tier");
+    let fields = fields(&patched);
+    assert!(fields["config"].contains(&STANDARD.encode("new anchors")));
+    assert_eq!((&*fields["namespaces"], &*fields["project"]), ("apps", "p"));
+    assert_eq!(plan(&granting(), Some(&patched), new.as_ref()).action, IntegrationAction::Nothing);
+}
+
+#[test]
+fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_not() {
+    let edit = |data: Value| with(created(), &json!({ "data": data }));
+    let config: Value = serde_json::from_str(&fields(&created())["config"]).unwrap();
+    let pretty = STANDARD.encode(serde_json::to_string_pretty(&config).unwrap());
+    let same = edit(json!({ "config": pretty }));
+    assert_eq!(plan(&granting(), Some(&same), usual().as_ref()).action, IntegrationAction::Nothing);
+    let token = with(config, &json!({ "bearerToken": "secret" })).to_string();
+    for data in [
+        json!({ "server": STANDARD.encode("https://elsewhere") }),
+        json!({ "config": STANDARD.encode(token) }),
+        json!({ "name": null }),
+        json!({ "server": "not base64" }),
+    ] {
+        let edited = edit(data);
+        let IntegrationAction::Patch(patch) = plan(&granting(), Some(&edited), usual().as_ref()).action
+        else {
+            panic!("{edited}")
+        };
+        assert_eq!(fields(&with(edited, &patch)), fields(&created()));
+    }
+}
+
+#[test]
+fn a_label_of_a_profile_never_replaces_one_that_the_secret_is_recognized_by() {
+    let labels = json!({
+        "app.kubernetes.io/component": "mine", "argocd.argoproj.io/secret-type": "repository", "env": "prod",
+    });
+    let hostile = published("https://proxy:9092/c1", "anchors", &labels);
+    let IntegrationAction::Create(object) = plan(&granting(), None, hostile.as_ref()).action else {
+        panic!()
+    };
+    let shown = &object["metadata"]["labels"];
+    assert_eq!(shown["app.kubernetes.io/component"], "consumer-access");
+    assert_eq!(shown["argocd.argoproj.io/secret-type"], "cluster");
+    assert_eq!(object["metadata"]["annotations"][PROFILE_LABELS], "env");
+}
+
+#[test]
+fn a_secret_of_another_owner_is_reported_and_left_alone() {
+    let theirs =
+        with(created(), &json!({ "metadata": { "labels": { "hub-addons/installation": "elsewhere" } } }));
+    let planned = plan(&granting(), Some(&theirs), usual().as_ref());
+    assert_eq!(planned.action, IntegrationAction::Nothing);
+    assert_eq!(
+        planned.notes.iter().map(|note| note.reason).collect::<Vec<_>>(),
+        [Reason::ForeignClusterSecret]
+    );
+    assert_eq!(plan(&refusing(), Some(&theirs), usual().as_ref()).action, IntegrationAction::Nothing);
+}
+
+#[test]
+fn two_consumers_of_a_namespace_cannot_both_have_cluster_secrets() {
+    let of = |account: &str| json!({ "namespace": "team", "managedServiceAccount": account, "argoCD": {} });
+    let error = json!([of("a"), of("b")]).to_string().parse::<Consumers>().unwrap_err().to_string();
+    assert!(error.contains("two consumers of the namespace team declare argoCD"), "{error}");
+    let unknown = with(of("a"), &json!({ "argoCD": { "path": "x" } }));
+    assert!(json!([unknown]).to_string().parse::<Consumers>().is_err());
+}
