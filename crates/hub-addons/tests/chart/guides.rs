@@ -165,7 +165,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 17, "{seen:?}");
+    assert_eq!(seen.len(), 18, "{seen:?}");
 }
 
 /// The component adds the plugin to Kueue's Deployment, and changes nothing else; so does the post-renderer.
