@@ -9,8 +9,8 @@ use hub_core::profile::{ObservedProfile, Share};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::process::Shared;
 
+use crate::gauges::EntryGauges;
 use crate::settings::DirectSettings;
-use crate::tally::Tally;
 
 /// The feature gate that starts direct access.
 pub const DIRECT_GATE: &str = "ClusterProfileDirectAccessProvider";
@@ -19,15 +19,15 @@ pub const DIRECT_GATE: &str = "ClusterProfileDirectAccessProvider";
 pub struct Direct {
     shared: Shared,
     settings: DirectSettings,
-    tally: Tally,
+    gauges: EntryGauges,
 }
 
 impl Direct {
     /// Direct access.
     #[must_use]
     pub fn new(shared: &Shared, settings: DirectSettings) -> Self {
-        let tally = Tally::new("direct", shared.host.metrics.clone());
-        Self { shared: shared.clone(), settings, tally }
+        let gauges = EntryGauges::new("direct", shared.host.metrics.clone());
+        Self { shared: shared.clone(), settings, gauges }
     }
 }
 
@@ -67,7 +67,7 @@ impl Owner for Direct {
                 |(cluster, endpoints)| access::offer_direct(provider, &cluster, &endpoints, *allow_local),
             )
         });
-        self.tally.set(key, observed.zip(offer.as_ref()));
+        self.gauges.set(key, observed.zip(offer.as_ref()));
         offer.map(|offer| offer.into_share(provider)).unwrap_or_default()
     }
 }

@@ -10,10 +10,10 @@
 
 mod controller;
 mod direct;
+mod gauges;
 mod handshake;
 mod settings;
 mod store;
-mod tally;
 mod watches;
 
 pub use controller::{GATE, Provisioner};

@@ -21,13 +21,13 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
+use crate::gauges::EntryGauges;
 use crate::handshake::Handshake;
 use crate::settings::{ProvisionerSettings, SourceSettings};
-use crate::tally::Tally;
 
 /// How long cluster-proxy's own controller has to write its entry again after a probe.
 const PROBE_INTERVAL: Duration = Duration::from_mins(10);
-/// The same for the first probes of a contest, and the time before each: what looks like that controller may have been
+/// The same for the first probes of a competition, and the time before each: what looks like that controller may have been
 /// another replica of this program, which still believed that it leads after its Lease was deleted, for example by the
 /// restore of a backup of etcd.
 const FIRST_INTERVAL: Duration = Duration::from_secs(30);
@@ -54,14 +54,14 @@ pub(crate) struct Store {
     handshake: Handshake,
     /// An overlap has begun.
     overlaps: Notify,
-    tally: Tally,
+    gauges: EntryGauges,
     /// The watch on the trust anchors, whose location can change.
     anchor_watch: Mutex<Option<HeldWatch>>,
     /// The latest findings on the trust anchors.
     anchor_report: Mutex<Option<AnchorReport>>,
     /// The latest findings on the configuration of the proxy that do not follow from the index.
     configuration_report: Mutex<Vec<Note>>,
-    /// A contest with cluster-proxy's own controller has begun.
+    /// A competition with cluster-proxy's own controller has begun.
     contested: Notify,
 }
 
@@ -96,7 +96,7 @@ impl Store {
             overlap: settings.overlap,
             handshake: Arc::clone(&settings.handshake),
             overlaps: Notify::new(),
-            tally: Tally::new(name, shared.host.metrics.clone()),
+            gauges: EntryGauges::new(name, shared.host.metrics.clone()),
             anchor_watch: Mutex::default(),
             anchor_report: Mutex::default(),
             configuration_report: Mutex::default(),
@@ -108,7 +108,7 @@ impl Store {
     pub(crate) fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
         self.update(|index| {
             let offer = index.decide(key, observed.filter(|observed| self.is_ours(observed)));
-            self.tally.set(key, observed.zip(offer.as_ref()));
+            self.gauges.set(key, observed.zip(offer.as_ref()));
             offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
         })
     }
@@ -258,9 +258,9 @@ impl Store {
     }
 
     fn report_again_on_configuration(&self, last: &[Note]) {
-        let contest = self.index.lock().contest_note();
+        let competing_writer = self.index.lock().competing_writer_note();
         let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
-        self.report(&subject, None, last.iter().cloned().chain(contest).collect());
+        self.report(&subject, None, last.iter().cloned().chain(competing_writer).collect());
     }
 
     /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use hub_api::names::{AccountName, ClusterName, Namespace};
-use hub_core::explain::{self, Explanation, Finding, Mark, Object, Question, Step};
+use hub_core::explain::{self, CheckResult, Explanation, Object, Question, Status, Step};
 use object_names::visible;
 
 use crate::args::{ExplainArgs, Output};
@@ -40,14 +40,14 @@ pub async fn explain(
         }
     }
     Ok(match explanation.mark() {
-        Mark::Info | Mark::Ok => Conclusion::Fine,
-        Mark::Problem => Conclusion::Problem,
-        Mark::Unknown => Conclusion::Unknown,
+        Status::Info | Status::Ok => Conclusion::Fine,
+        Status::Problem => Conclusion::Problem,
+        Status::Unknown => Conclusion::Unknown,
     })
 }
 
 /// Objects show what agents and tenants have written into them. JSON and YAML escape it without a loss.
-fn show(finding: &mut Finding) {
+fn show(finding: &mut CheckResult) {
     for text in [&mut finding.message, &mut finding.value].into_iter().chain(&mut finding.fix) {
         *text = visible(text);
     }
@@ -66,18 +66,18 @@ fn question(args: &ExplainArgs) -> Result<Question, String> {
 }
 
 /// The character of a mark, and its style on a terminal with colours.
-pub(crate) fn shown(mark: Mark) -> String {
+pub(crate) fn shown(mark: Status) -> String {
     let (character, colour) = match mark {
-        Mark::Info => ("-", AnsiColor::Cyan),
-        Mark::Ok => ("✓", AnsiColor::Green),
-        Mark::Unknown => ("?", AnsiColor::Yellow),
-        Mark::Problem => ("✗", AnsiColor::Red),
+        Status::Info => ("-", AnsiColor::Cyan),
+        Status::Ok => ("✓", AnsiColor::Green),
+        Status::Unknown => ("?", AnsiColor::Yellow),
+        Status::Problem => ("✗", AnsiColor::Red),
     };
     let style = Style::new().fg_color(Some(colour.into()));
     format!("{style}{character}{style:#}")
 }
 
-fn fact(finding: &Finding) -> String {
+fn fact(finding: &CheckResult) -> String {
     match (finding.field.as_str(), finding.value.as_str()) {
         ("", _) => finding.object.to_string(),
         (field, "") => format!("{} {field}", finding.object),
@@ -105,14 +105,14 @@ fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) ->
         let code = if is_wide { format!("{:24}", finding.code.as_str()) } else { String::new() };
         writeln!(out, "  {} {step:24} {code}{}", shown(finding.mark), finding.message)?;
         writeln!(out, "      {}", fact(finding))?;
-        if finding.mark > Mark::Ok {
+        if finding.mark > Status::Ok {
             fix(finding, out)?;
         }
     }
     Ok(())
 }
 
-fn fix(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
+fn fix(finding: &CheckResult, out: &mut impl Write) -> io::Result<()> {
     let dim = Style::new().dimmed();
     match &finding.fix {
         Some(command) => writeln!(out, "      {dim}${dim:#} {command}"),
@@ -122,8 +122,8 @@ fn fix(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
 
 /// Problems and unknown steps; equal ones are one entry for all their clusters.
 fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
-    type Key<'a> = (Step, Reverse<Mark>, &'a str, Option<&'a Object>);
-    let mut groups: BTreeMap<Key<'_>, Vec<&Finding>> = BTreeMap::new();
+    type Key<'a> = (Step, Reverse<Status>, &'a str, Option<&'a Object>);
+    let mut groups: BTreeMap<Key<'_>, Vec<&CheckResult>> = BTreeMap::new();
     for finding in &explanation.findings {
         // What is about the hub as a whole is about different objects.
         let object = (finding.step == Step::Controllers).then_some(&finding.object);
@@ -161,7 +161,7 @@ fn counted(number: usize, what: &str) -> String {
 }
 
 /// The namespaces and clusters of findings: the first few by name, and the number of the others.
-fn places(findings: &[&Finding], is_wide: bool) -> String {
+fn places(findings: &[&CheckResult], is_wide: bool) -> String {
     let shown = if is_wide { usize::MAX } else { NAMED };
     let mut names: Vec<String> = findings
         .iter()

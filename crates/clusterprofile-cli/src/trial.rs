@@ -37,7 +37,7 @@ use crate::args::{Output, TestArgs};
 use crate::explain::shown;
 use crate::hub::Hub;
 use crate::{CommandError, Conclusion, kubeconfig, output, table};
-use hub_core::explain::Mark;
+use hub_core::explain::Status;
 
 pub use self::pod::PodError;
 
@@ -54,7 +54,7 @@ const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
 struct Hop {
     #[serde(rename = "hop")]
     name: String,
-    mark: Mark,
+    mark: Status,
     milliseconds: u64,
     /// The result, or the error.
     detail: String,
@@ -85,8 +85,8 @@ impl Way {
         let result = result.unwrap_or_else(|_| Err(format!("no result within {PATIENCE:?}")));
         let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (mark, detail, result) = match result {
-            Ok((value, detail)) => (Mark::Ok, detail, Ok(value)),
-            Err(detail) => (Mark::Problem, detail, Err(Ends)),
+            Ok((value, detail)) => (Status::Ok, detail, Ok(value)),
+            Err(detail) => (Status::Problem, detail, Err(Ends)),
         };
         self.0.push(Hop { name: hop.to_owned(), mark, milliseconds, detail });
         result
@@ -113,7 +113,7 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
         std::fs::write(pod::MESSAGE_FILE, pod::message(&hops).to_string())?;
     }
     print(&hops, args, out)?;
-    let is_problem = hops.iter().any(|hop| hop.mark == Mark::Problem);
+    let is_problem = hops.iter().any(|hop| hop.mark == Status::Problem);
     Ok(if is_problem { Conclusion::Problem } else { Conclusion::Fine })
 }
 
@@ -371,7 +371,7 @@ mod tests {
         let token = SecretBytes::from(b"secret-token".as_slice());
         let body = json!({ "gitVersion": "v1\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\nauthentication" });
         let ((), detail) = response(StatusCode::OK, &body, &token).unwrap();
-        let hop = Hop { name: "response".to_owned(), mark: Mark::Ok, milliseconds: 1, detail };
+        let hop = Hop { name: "response".to_owned(), mark: Status::Ok, milliseconds: 1, detail };
         assert_eq!(row(&hop)[3], "Kubernetes v1\u{fffd}]0;x\u{fffd}\u{fffd}31m\u{fffd} authentication");
     }
 

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use crate::api_server::{ApiServer, Trust};
+use crate::environment::Environment;
 use crate::server_url::{InvalidServerUrl, ServerUrl};
-use crate::surroundings::Surroundings;
 use crate::token::{InvalidToken, Token};
 
 /// Why a pod's ServiceAccount cannot be used.
@@ -35,18 +35,18 @@ pub enum InClusterError {
 
 /// The hub, if this process runs in a pod with a ServiceAccount. A pod without one (`automountServiceAccountToken:
 /// false`) can use a kubeconfig instead.
-pub fn api_server(surroundings: &Surroundings) -> Result<Option<ApiServer>, InClusterError> {
-    let (Some(host), Some(port)) = (&surroundings.service_host, &surroundings.service_port) else {
+pub fn api_server(environment: &Environment) -> Result<Option<ApiServer>, InClusterError> {
+    let (Some(host), Some(port)) = (&environment.service_host, &environment.service_port) else {
         return Ok(None);
     };
-    let path = surroundings.service_account_file("token");
+    let path = environment.service_account_file("token");
     let token = match fs::read(&path) {
         Ok(bytes) => bytes.trim_ascii().to_vec(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(InClusterError::Unreadable { path, source }),
     };
     let token = Token::from_bytes(token).map_err(|why| InClusterError::Token { path, why })?;
-    let path = surroundings.service_account_file("ca.crt");
+    let path = environment.service_account_file("ca.crt");
     let roots = fs::read(&path).map_err(|source| InClusterError::Unreadable { path, source })?;
     Ok(Some(ApiServer {
         url: ServerUrl::in_cluster(host, port).map_err(InClusterError::Server)?,
@@ -58,8 +58,8 @@ pub fn api_server(surroundings: &Surroundings) -> Result<Option<ApiServer>, InCl
 }
 
 /// The namespace of the pod that this process runs in, if any.
-pub fn namespace(surroundings: &Surroundings) -> Result<Option<String>, InClusterError> {
-    let path = surroundings.service_account_file("namespace");
+pub fn namespace(environment: &Environment) -> Result<Option<String>, InClusterError> {
+    let path = environment.service_account_file("namespace");
     match fs::read(&path) {
         Ok(bytes) => {
             let namespace = String::from_utf8_lossy(bytes.trim_ascii()).into_owned();

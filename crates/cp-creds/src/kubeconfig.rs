@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use context::{ContextError, Hub};
 use file::File;
 
-use crate::surroundings::Surroundings;
+use crate::environment::Environment;
 
 /// Why kubeconfig files cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -53,8 +53,8 @@ pub struct Kubeconfig {
 
 impl Kubeconfig {
     /// Reads the files of `KUBECONFIG`, else `~/.kube/config`.
-    pub fn load(surroundings: &Surroundings) -> Result<Self, KubeconfigError> {
-        let paths = paths(surroundings);
+    pub fn load(environment: &Environment) -> Result<Self, KubeconfigError> {
+        let paths = paths(environment);
         let mut files = Vec::new();
         for path in &paths {
             match fs::read(path) {
@@ -76,8 +76,8 @@ impl Kubeconfig {
     }
 }
 
-fn paths(surroundings: &Surroundings) -> Vec<PathBuf> {
-    match (&surroundings.kubeconfig, &surroundings.home) {
+fn paths(environment: &Environment) -> Vec<PathBuf> {
+    match (&environment.kubeconfig, &environment.home) {
         (Some(list), _) => env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
         (None, Some(home)) => vec![home.join(".kube/config")],
         (None, None) => vec![PathBuf::from("~/.kube/config (HOME is not set)")],

@@ -23,6 +23,7 @@ pub mod answer;
 pub mod api_server;
 pub mod cli;
 pub mod deadline;
+pub mod environment;
 pub mod exec_info;
 pub mod fetch;
 pub mod http;
@@ -31,7 +32,6 @@ pub mod install;
 pub mod kubeconfig;
 pub mod names;
 pub mod server_url;
-pub mod surroundings;
 pub mod synced_secret;
 pub mod tls;
 pub mod token;
@@ -45,32 +45,32 @@ use jiff::Timestamp;
 use crate::api_server::ApiServer;
 use crate::cli::Arguments;
 use crate::deadline::Progress;
+use crate::environment::Environment;
 pub use crate::error::{Error, in_one_line};
 use crate::exec_info::{ApiVersion, ExecInfo, ExecInfoError};
 use crate::kubeconfig::Kubeconfig;
 use crate::names::{AccountName, ClusterName, Namespace, SecretKey};
-use crate::surroundings::Surroundings;
 
 /// The namespace if nothing else specifies one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Returns an `ExecCredential` in JSON, with the requested token.
-pub fn credential(arguments: Arguments, surroundings: Surroundings) -> Result<String, Error> {
+pub fn credential(arguments: Arguments, environment: Environment) -> Result<String, Error> {
     deadline::within(arguments.timeout, move |deadline, progress| {
-        obtain(&arguments, &surroundings, deadline, progress)
+        obtain(&arguments, &environment, deadline, progress)
     })?
 }
 
 fn obtain(
     arguments: &Arguments,
-    surroundings: &Surroundings,
+    environment: &Environment,
     deadline: Instant,
     progress: &Progress,
 ) -> Result<String, Error> {
-    let (version, cluster) = question(arguments, surroundings)?;
+    let (version, cluster) = question(arguments, environment)?;
     // Before any file is read, so that an invalid call is reported even without a hub.
     let account = AccountName::parse(&arguments.account)?;
-    let (server, namespace) = hub(arguments, surroundings)?;
+    let (server, namespace) = hub(arguments, environment)?;
     let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
     let json = fetch::get(&server, &key.path(), deadline, progress).map_err(|source| Error::Fetch {
         secret: key.to_string(),
@@ -83,8 +83,8 @@ fn obtain(
 }
 
 /// The cluster, and the version of the response. A flag takes precedence over the request.
-fn question(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiVersion, ClusterName), Error> {
-    let info = surroundings.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
+fn question(arguments: &Arguments, environment: &Environment) -> Result<(ApiVersion, ClusterName), Error> {
+    let info = environment.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
     let version = info.as_ref().map_or(ApiVersion::V1, ExecInfo::version);
     let cluster = match (&arguments.cluster, &info) {
         (Some(cluster), _) => ClusterName::parse(cluster)?,
@@ -103,15 +103,15 @@ fn question(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiVe
 
 /// The hub, and the namespace of the Secret. The kubeconfig's namespace applies only if the kubeconfig leads to the
 /// hub.
-fn hub(arguments: &Arguments, surroundings: &Surroundings) -> Result<(ApiServer, String), Error> {
-    let mut namespace = arguments.namespace.clone().or_else(|| surroundings.namespace.clone());
+fn hub(arguments: &Arguments, environment: &Environment) -> Result<(ApiServer, String), Error> {
+    let mut namespace = arguments.namespace.clone().or_else(|| environment.namespace.clone());
     if namespace.is_none() {
-        namespace = in_cluster::namespace(surroundings)?;
+        namespace = in_cluster::namespace(environment)?;
     }
     let or_default = |namespace: Option<String>| namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-    if let Some(server) = in_cluster::api_server(surroundings)? {
+    if let Some(server) = in_cluster::api_server(environment)? {
         return Ok((server, or_default(namespace)));
     }
-    let hub = Kubeconfig::load(surroundings)?.hub()?;
+    let hub = Kubeconfig::load(environment)?.hub()?;
     Ok((hub.api_server, or_default(namespace.or(hub.namespace))))
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 
 use cp_creds::cli::{self, Command};
+use cp_creds::environment::Environment;
 use cp_creds::install::install;
-use cp_creds::surroundings::Surroundings;
 use cp_creds::{credential, in_one_line};
 
 /// Exit code: there is no credential.
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             Ok(line) => print(&line),
             Err(error) => return fail(FAILED, &*error),
         },
-        Command::Credential(arguments) => match credential(arguments, Surroundings::of_process()) {
+        Command::Credential(arguments) => match credential(arguments, Environment::of_process()) {
             Ok(json) => print(&format!("{json}\n")),
             Err(error) => return fail(FAILED, &error),
         },

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT};
-use cp_creds::surroundings::Surroundings;
+use cp_creds::environment::Environment;
 use cp_creds::{Error, credential, in_one_line};
 use serde_json::{Value, json};
 use support::{Hub, OWN_TOKEN, exec_info, found};
@@ -27,8 +27,8 @@ fn pod(hub: &Hub) -> TempDir {
     root
 }
 
-fn surroundings(hub: &Hub, root: &Path) -> Surroundings {
-    Surroundings {
+fn environment(hub: &Hub, root: &Path) -> Environment {
+    Environment {
         exec_info: Some(exec_info("v1", &json!({"clusterName": "cluster1"}))),
         namespace: None,
         service_host: Some("127.0.0.1".to_owned()),
@@ -39,7 +39,7 @@ fn surroundings(hub: &Hub, root: &Path) -> Surroundings {
     }
 }
 
-fn answer(surroundings: Surroundings) -> Result<Value, Error> {
+fn answer(environment: Environment) -> Result<Value, Error> {
     let arguments = Arguments {
         account: "multikueue".to_owned(),
         cluster: None,
@@ -47,18 +47,18 @@ fn answer(surroundings: Surroundings) -> Result<Value, Error> {
         server: None,
         timeout: DEFAULT_TIMEOUT,
     };
-    credential(arguments, surroundings).map(|json| serde_json::from_str(&json).unwrap())
+    credential(arguments, environment).map(|json| serde_json::from_str(&json).unwrap())
 }
 
-fn refused(surroundings: Surroundings) -> String {
-    in_one_line(&answer(surroundings).unwrap_err())
+fn refused(environment: Environment) -> String {
+    in_one_line(&answer(environment).unwrap_err())
 }
 
 #[test]
 fn a_pod_needs_no_configuration() {
     let hub = Hub::answering(found());
     let root = pod(&hub);
-    let answer = answer(surroundings(&hub, root.path())).unwrap();
+    let answer = answer(environment(&hub, root.path())).unwrap();
     assert_eq!(answer["status"]["token"], support::synced_token());
     let head = hub.heads().remove(0);
     assert!(head.contains("/namespaces/ns/") && head.contains(&format!("Bearer {OWN_TOKEN}\r\n")), "{head}");
@@ -70,9 +70,8 @@ fn a_pod_goes_before_a_kubeconfig() {
     let root = pod(&hub);
     let kubeconfig = root.path().join("config");
     fs::write(&kubeconfig, "not: [a kubeconfig").unwrap();
-    let surroundings =
-        Surroundings { kubeconfig: Some(kubeconfig.into()), ..surroundings(&hub, root.path()) };
-    assert!(answer(surroundings).is_ok());
+    let environment = Environment { kubeconfig: Some(kubeconfig.into()), ..environment(&hub, root.path()) };
+    assert!(answer(environment).is_ok());
 }
 
 #[test]
@@ -82,9 +81,9 @@ fn a_pod_without_a_service_account_uses_a_kubeconfig() {
     let kubeconfig = root.path().join("config");
     fs::write(&kubeconfig, hub.kubeconfig().to_string()).unwrap();
     let with_kubeconfig =
-        Surroundings { kubeconfig: Some(kubeconfig.into()), ..surroundings(&hub, root.path()) };
+        Environment { kubeconfig: Some(kubeconfig.into()), ..environment(&hub, root.path()) };
     assert!(answer(with_kubeconfig).is_ok());
-    let line = refused(surroundings(&hub, root.path()));
+    let line = refused(environment(&hub, root.path()));
     assert!(line.contains("cannot find the hub"), "{line}");
 }
 
@@ -93,7 +92,7 @@ fn the_environment_goes_before_the_pods_own_namespace() {
     let hub = Hub::answering(support::response("404 Not Found", ""));
     let root = pod(&hub);
     let line =
-        refused(Surroundings { namespace: Some("elsewhere".to_owned()), ..surroundings(&hub, root.path()) });
+        refused(Environment { namespace: Some("elsewhere".to_owned()), ..environment(&hub, root.path()) });
     assert!(line.contains("failed to get synced credential secret elsewhere/cluster1-multikueue"), "{line}");
 }
 
@@ -112,7 +111,7 @@ fn a_service_account_that_is_broken_is_not_passed_over() {
             Some(content) => fs::write(path, content).unwrap(),
             None => fs::remove_file(path).unwrap(),
         }
-        let line = refused(surroundings(&hub, root.path()));
+        let line = refused(environment(&hub, root.path()));
         assert!(line.contains(words) && !line.contains(OWN_TOKEN), "{words}: {line}");
     }
     assert!(hub.heads().is_empty());

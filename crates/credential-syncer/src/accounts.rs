@@ -65,11 +65,11 @@ impl ConditionWriter {
         let subject = Subject::Account(key.clone());
         let Some(look) = self.look(key) else {
             self.troubles.lock().remove(key);
-            self.store.tally.set_scope(key, true);
+            self.store.gauges.set_scope(key, true);
             self.store.reporter.forget(&subject);
             return Outcome::Done;
         };
-        self.store.tally.set_scope(key, look.account.scope != Scope::EveryGrantedNamespace);
+        self.store.gauges.set_scope(key, look.account.scope != Scope::EveryGrantedNamespace);
         let state = look.account.state.as_ref();
         let wanted = state
             .ok()
@@ -82,8 +82,9 @@ impl ConditionWriter {
             let missing_in = missing_in.filter(|namespaces| !namespaces.is_empty());
             let waits = missing_in.is_some();
             if since.elapsed() < LONGEST_WORK
-                && missing_in
-                    .is_some_and(|namespaces| self.store.churn.lock().is_high(namespaces, Instant::now()))
+                && missing_in.is_some_and(|namespaces| {
+                    self.store.bulk_changes.lock().is_high(namespaces, Instant::now())
+                })
             {
                 return Outcome::RetryAfter(GRACE);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
 use hub_core::credential::copy::{self, FIELD_MANAGER, ObservedCopy};
-use hub_core::credential::index::{CredentialIndex, Made, Refused};
+use hub_core::credential::index::{CreatedCopy, CredentialIndex, Refused};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::fleet::Fleet;
 use hub_core::note::{Note, Reason, Subject};
@@ -118,7 +118,7 @@ impl CopyWriter {
             let expires = plan.synced().and_then(|account| index.expiry(account));
             (plan, version, expires)
         });
-        for account in self.store.tally.set(place, &plan.states, expires) {
+        for account in self.store.gauges.set(place, &plan.states, expires) {
             self.store.accounts.add(account);
         }
         (plan, version)
@@ -143,7 +143,7 @@ impl CopyWriter {
                     Ok((created, has_ended)) => {
                         info!(copy = %place, "created");
                         let uid = created.metadata.uid.clone().unwrap_or_default();
-                        let made = plan.holder.map(|account| Made { uid, account });
+                        let made = plan.holder.map(|account| CreatedCopy { uid, account });
                         self.store.change(|_, index| index.set_made(place, made));
                         (!has_ended).then_some(created)
                     }

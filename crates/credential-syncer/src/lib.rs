@@ -10,13 +10,13 @@
 //!   the decisions; this crate feeds it and carries them out.
 
 mod accounts;
-mod churn;
+mod bulk_changes;
 mod controller;
 mod copies;
+mod gauges;
 mod memory;
 mod settings;
 mod store;
-mod tally;
 mod watches;
 
 pub use controller::{GATE, Syncer};

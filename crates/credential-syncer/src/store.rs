@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::{CredentialIndex, Made, ProfileMetadata};
+use hub_core::credential::index::{CreatedCopy, CredentialIndex, ProfileMetadata};
 use hub_core::credential::plan::{CopyPlan, is_cleared, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::fleet::{Fleet, Touched};
@@ -27,10 +27,10 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use crate::churn::Churn;
+use crate::bulk_changes::BulkChanges;
+use crate::gauges::CopyGauges;
 use crate::memory::Memory;
 use crate::settings::{SecretAccess, SyncerSettings};
-use crate::tally::Tally;
 
 /// The name of the controller.
 pub(crate) const CONTROLLER: &str = "credential-syncer";
@@ -51,10 +51,10 @@ pub(crate) struct Store {
     pub(crate) copies: Arc<Work<SecretKey>>,
     /// The queue of accounts whose condition may have to change.
     pub(crate) accounts: Arc<Work<AccountKey>>,
-    pub(crate) tally: Tally,
+    pub(crate) gauges: CopyGauges,
     pub(crate) memory: Memory,
     /// Where many profiles are being created or deleted.
-    pub(crate) churn: Mutex<Churn>,
+    pub(crate) bulk_changes: Mutex<BulkChanges>,
     fleet: FleetCache,
     index: Mutex<CredentialIndex>,
     /// The namespaces with a permission for copies.
@@ -96,9 +96,9 @@ impl Store {
             access: settings.access,
             copies: Work::new(&host, COPIES),
             accounts: Work::new(&host, ACCOUNTS),
-            tally: Tally::new(host.metrics.clone()),
+            gauges: CopyGauges::new(host.metrics.clone()),
             memory: Memory::default(),
-            churn: Mutex::default(),
+            bulk_changes: Mutex::default(),
             fleet: shared.fleet.clone(),
             index: Mutex::new(CredentialIndex::new(settings.sync)),
             granted: Mutex::default(),
@@ -170,7 +170,7 @@ impl Store {
         }
         let (places, accounts) = self.index.lock().concerned(fleet, touched);
         self.reach_again();
-        let copies: BTreeSet<_> = places.into_iter().chain(self.tally.concerned(touched)).collect();
+        let copies: BTreeSet<_> = places.into_iter().chain(self.gauges.concerned(touched)).collect();
         if copies.len() <= AT_ONCE {
             self.queue_copies(fleet, copies);
         } else {
@@ -294,7 +294,7 @@ impl Store {
         let (is_new, changed) =
             self.change(|_, index| (index.profile(key).is_none(), index.apply_profile(key.clone(), profile)));
         if is_new {
-            self.churn.lock().created(key, Instant::now());
+            self.bulk_changes.lock().created(key, Instant::now());
         }
         if changed {
             self.profile_changed(key);
@@ -303,7 +303,7 @@ impl Store {
 
     pub(crate) fn delete_profile(&self, key: &ProfileKey) {
         self.change(|_, index| index.delete_profile(key));
-        self.churn.lock().deleted(key, Instant::now());
+        self.bulk_changes.lock().deleted(key, Instant::now());
         self.profile_changed(key);
     }
 
@@ -565,6 +565,6 @@ impl Store {
 pub(crate) fn recognize(index: &mut CredentialIndex, place: &SecretKey, plan: &CopyPlan) {
     let uid = index.copy(place).map(|observed| observed.version.uid.clone());
     if let (true, Some(uid), Some(account)) = (plan.is_exact, uid, plan.holder.clone()) {
-        index.set_made(place, Some(Made { uid, account }));
+        index.set_made(place, Some(CreatedCopy { uid, account }));
     }
 }

@@ -7,7 +7,7 @@
 //! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can connect
 //! to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::end_overlaps`]).
 
-mod contest;
+mod competing_writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey, is_dns_sub
 use k8s_openapi::ByteString;
 use serde_json::json;
 
-use self::contest::Contest;
+use self::competing_writer::CompetingWriter;
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::fleet::{self, Endpoint, Fleet};
 use crate::note::{Note, Reason};
 use crate::profile::{ObservedProfile, Share, StatusShare};
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
-pub use self::contest::{Probe, USER_SERVER};
+pub use self::competing_writer::{Probe, USER_SERVER};
 
 /// The provider name that OCM uses and consumers configure.
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
@@ -293,7 +293,7 @@ pub struct AccessIndex {
     addons_listed: bool,
     place: AnchorPlace,
     anchors: Anchors,
-    contest: Contest,
+    competing_writer: CompetingWriter,
 }
 
 #[derive(Debug, Default)]
@@ -348,7 +348,7 @@ impl AccessIndex {
             addons_listed: false,
             place: AnchorPlace(0),
             anchors: Anchors::default(),
-            contest: Contest::default(),
+            competing_writer: CompetingWriter::default(),
         }
     }
 
@@ -390,7 +390,7 @@ impl AccessIndex {
             self.configuration = configuration;
             self.place = AnchorPlace(self.place.0 + 1);
             self.anchors.readable = false;
-            self.contest.restart();
+            self.competing_writer.restart();
         }
         changed
     }
@@ -459,7 +459,7 @@ impl AccessIndex {
         let replaced: BTreeSet<_> = published
             .anchors()
             .filter(|anchor| known.is_none_or(|known| known.anchors().all(|current| current != *anchor)))
-            .filter(|anchor| !self.contest.serves(anchor))
+            .filter(|anchor| !self.competing_writer.serves(anchor))
             .cloned()
             .collect();
         let any = !replaced.is_empty();

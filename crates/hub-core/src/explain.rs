@@ -12,14 +12,14 @@
 //! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
 //!
 //! A step depends on a fact (object, field, value). The first step that fails names the command that fixes it; later
-//! steps that depend on it are left out. A step whose objects could not be read is [`Mark::Unknown`], never a problem
+//! steps that depend on it are left out. A step whose objects could not be read is [`Status::Unknown`], never a problem
 //! and never in order.
 
 mod code;
 mod controllers;
 mod credential;
 mod grants;
-mod leftovers;
+mod orphans;
 mod permission;
 mod profiles;
 
@@ -38,7 +38,7 @@ use crate::grant::{self, Grant};
 /// The result of a step, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mark {
+pub enum Status {
     /// Neither in order nor a problem.
     Info,
     /// In order.
@@ -142,7 +142,7 @@ impl fmt::Display for Object {
 
 /// The result of one step for a namespace, cluster and account, if it is about these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct CheckResult {
     /// The namespace that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -157,7 +157,7 @@ pub struct Finding {
     /// The result as a code, which is an API for scripts.
     pub code: Code,
     /// Whether it is in order.
-    pub mark: Mark,
+    pub mark: Status,
     /// The object that it depends on.
     pub object: Object,
     /// The field of the object.
@@ -171,8 +171,8 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
-impl Finding {
-    pub(crate) fn new(step: Step, mark: Mark, code: Code, object: Object) -> Self {
+impl CheckResult {
+    pub(crate) fn new(step: Step, mark: Status, code: Code, object: Object) -> Self {
         Self {
             namespace: None,
             cluster: None,
@@ -261,14 +261,14 @@ pub struct Explanation {
     /// The number of pairs by result.
     pub summary: Summary,
     /// The steps: those of the hub, then those of each namespace and cluster.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckResult>,
 }
 
 impl Explanation {
     /// The worst mark of all steps.
     #[must_use]
-    pub fn mark(&self) -> Mark {
-        self.findings.iter().map(|finding| finding.mark).fold(Mark::Ok, Mark::max)
+    pub fn mark(&self) -> Status {
+        self.findings.iter().map(|finding| finding.mark).fold(Status::Ok, Status::max)
     }
 }
 
@@ -276,40 +276,40 @@ impl Explanation {
 #[derive(Debug)]
 pub(crate) struct Findings {
     all: bool,
-    list: Vec<Finding>,
-    worst: Mark,
+    list: Vec<CheckResult>,
+    worst: Status,
 }
 
 impl Findings {
     fn new(all: bool) -> Self {
-        Self { all, list: Vec::new(), worst: Mark::Ok }
+        Self { all, list: Vec::new(), worst: Status::Ok }
     }
 
     /// A step that is in order.
-    fn ok(&mut self, finding: impl FnOnce() -> Finding) {
+    fn ok(&mut self, finding: impl FnOnce() -> CheckResult) {
         if self.all {
             self.list.push(finding());
         }
     }
 
     /// What is neither in order nor a problem, if it was asked for.
-    fn info(&mut self, is_asked: bool, finding: impl FnOnce() -> Finding) {
+    fn info(&mut self, is_asked: bool, finding: impl FnOnce() -> CheckResult) {
         if self.all || is_asked {
             self.list.push(finding());
         }
     }
 
     /// Adds a finding with any mark.
-    fn add(&mut self, finding: Finding) {
+    fn add(&mut self, finding: CheckResult) {
         self.worst = self.worst.max(finding.mark);
-        if self.all || finding.mark > Mark::Ok {
+        if self.all || finding.mark > Status::Ok {
             self.list.push(finding);
         }
     }
 
     /// The worst mark since this was last called.
-    fn take_worst(&mut self) -> Mark {
-        std::mem::replace(&mut self.worst, Mark::Ok)
+    fn take_worst(&mut self) -> Status {
+        std::mem::replace(&mut self.worst, Status::Ok)
     }
 }
 
@@ -323,13 +323,13 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     for namespace in &namespaces {
         explain_namespace(hub, question, namespace, &mut findings, &mut summary);
     }
-    leftovers::permissions_without_account(hub, question, &mut findings);
+    orphans::permissions_without_account(hub, question, &mut findings);
     // The pending writes show which controllers should run.
     let needed = controllers::needed(&findings.list);
     let steps = std::mem::take(&mut findings.list);
     controllers::steps(hub, &needed, &mut findings);
     findings.list.extend(steps);
-    findings.list.iter_mut().for_each(|finding| leftovers::name_finalizers(hub, finding));
+    findings.list.iter_mut().for_each(|finding| orphans::name_finalizers(hub, finding));
     Explanation { summary, findings: findings.list }
 }
 
@@ -338,7 +338,7 @@ fn namespaces(hub: &Observed, question: &Question) -> BTreeSet<Namespace> {
         return question.namespaces.iter().cloned().collect();
     }
     let known = hub.fleet.namespaces().chain(hub.profiles.keys().map(|key| &key.namespace));
-    known.cloned().chain(leftovers::namespaces(hub)).collect()
+    known.cloned().chain(orphans::namespaces(hub)).collect()
 }
 
 fn explain_namespace(
@@ -360,7 +360,7 @@ fn explain_namespace(
         findings.take_worst();
     }
     let key = |cluster: &ClusterName| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
-    let remains = leftovers::clusters(hub, namespace);
+    let remains = orphans::clusters(hub, namespace);
     let clusters: BTreeSet<ClusterName> = if question.clusters.is_empty() {
         let profiles = hub.profiles_in(namespace).map(|(key, _)| &key.cluster);
         hub.fleet.cluster_names().chain(profiles).chain(&remains).cloned().collect()
@@ -380,9 +380,9 @@ fn explain_namespace(
         let pair = Pair { hub, key, is_asked, account: question.account.as_ref(), expects_accounts };
         pair.steps(findings);
         match findings.take_worst() {
-            Mark::Info | Mark::Ok => summary.ok += 1,
-            Mark::Unknown => summary.unknown += 1,
-            Mark::Problem => summary.problem += 1,
+            Status::Info | Status::Ok => summary.ok += 1,
+            Status::Unknown => summary.unknown += 1,
+            Status::Problem => summary.problem += 1,
         }
     }
 }
@@ -413,8 +413,8 @@ impl Pair<'_> {
         }
     }
 
-    fn finding(&self, step: Step, mark: Mark, code: Code, object: Object) -> Finding {
-        Finding::new(step, mark, code, object).about(self.key)
+    fn finding(&self, step: Step, mark: Status, code: Code, object: Object) -> CheckResult {
+        CheckResult::new(step, mark, code, object).about(self.key)
     }
 }
 

@@ -389,7 +389,7 @@ pub(super) fn message(hops: &[Hop]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hub_core::explain::Mark;
+    use hub_core::explain::Status;
 
     use super::*;
 
@@ -437,7 +437,7 @@ mod tests {
         for length in [10, 1000, 100_000] {
             let hop = |name: &str| Hop {
                 name: name.to_owned(),
-                mark: Mark::Problem,
+                mark: Status::Problem,
                 milliseconds: 1,
                 detail: "ü".repeat(length),
             };

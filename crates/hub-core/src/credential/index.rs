@@ -71,7 +71,7 @@ struct Slot {
     /// The Secret there, if observed.
     observed: Option<ObservedCopy>,
     /// The Secret that this process has created there and not deleted.
-    made: Option<Made>,
+    made: Option<CreatedCopy>,
     /// What the API server refuses to do there.
     refused: Option<Refused>,
 }
@@ -85,7 +85,7 @@ impl Slot {
 /// A Secret that this process created, or that is exactly as it creates one. Labels and managedFields do not prove this,
 /// since a tenant can write and remove them; only the API server sets the uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct CreatedCopy {
     /// Its `metadata.uid`.
     pub uid: String,
     /// The account whose token it got.
@@ -389,7 +389,7 @@ impl CredentialIndex {
 
     /// The Secret that this process created at a place, even if its label has been removed so that no watch shows it.
     #[must_use]
-    pub fn made(&self, key: &SecretKey) -> Option<&Made> {
+    pub fn made(&self, key: &SecretKey) -> Option<&CreatedCopy> {
         self.slot(key)?.made.as_ref()
     }
 
@@ -424,7 +424,7 @@ impl CredentialIndex {
 
     /// Records that the Secret with this uid is ours: from the response to a create, or because it is exactly as we create
     /// one.
-    pub fn set_made(&mut self, key: &SecretKey, made: Option<Made>) {
+    pub fn set_made(&mut self, key: &SecretKey, made: Option<CreatedCopy>) {
         if self.made(key) != made.as_ref() {
             self.change_slot(key, |slot| slot.made = made);
         }

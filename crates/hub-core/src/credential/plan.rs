@@ -5,7 +5,7 @@ use hub_api::secret::Secret;
 
 use crate::credential::account::{self, Account, Scope};
 use crate::credential::copy::{ObservedCopy, Patch, Wanted};
-use crate::credential::index::{CredentialIndex, Made, Refused};
+use crate::credential::index::{CreatedCopy, CredentialIndex, Refused};
 use crate::credential::source::Credential;
 use crate::credential::state::State;
 use crate::fleet::Fleet;
@@ -51,8 +51,9 @@ impl CopyPlan {
     fn mark_unpermitted(&mut self, standings: &Standings<'_>) {
         let synced = self.states.iter_mut().filter(|(_, state)| *state == State::Synced);
         for (account, state) in synced {
-            let standing = standings.iter().find(|(key, _)| *key == account);
-            *state = standing.map_or(State::CopiesUnknown, |(_, it)| it.without_copy(State::CopiesUnknown));
+            let eligibility = standings.iter().find(|(key, _)| *key == account);
+            *state =
+                eligibility.map_or(State::CopiesUnknown, |(_, it)| it.without_copy(State::CopiesUnknown));
         }
     }
 
@@ -94,7 +95,7 @@ impl CopyAction {
 }
 
 /// Whether one account should have a copy in one namespace, apart from what is at the place.
-enum Standing<'a> {
+enum Eligibility<'a> {
     /// A copy should exist. A missing one is created unless there is an obstacle.
     Offered(Wanted<'a>, Option<State>),
     /// Unknown: an existing copy is kept.
@@ -103,7 +104,7 @@ enum Standing<'a> {
     Refused(State),
 }
 
-impl Standing<'_> {
+impl Eligibility<'_> {
     /// The state if the place has no copy of the account.
     fn without_copy(&self, offered: State) -> State {
         match self {
@@ -161,7 +162,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
     candidates.extend(missing);
     candidates.sort_by_cached_key(|key| seniority(index, key));
     let standings: Vec<_> =
-        candidates.iter().map(|key| (key, standing(index, fleet, &place.namespace, key))).collect();
+        candidates.iter().map(|key| (key, eligibility(index, fleet, &place.namespace, key))).collect();
     let refused = index.refused(place);
     let mut plan = match (observed, &origin) {
         (None, _) => create(place, &standings, unseen, refused),
@@ -189,13 +190,13 @@ pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace)
 /// Nothing is decided before all copies of a namespace are known.
 fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
     let state = |key| {
-        let state = standing(index, fleet, &place.namespace, &key).without_copy(State::CopiesUnknown);
+        let state = eligibility(index, fleet, &place.namespace, &key).without_copy(State::CopiesUnknown);
         (key, state)
     };
     CopyPlan { states: index.accounts_named(&place.name).map(state).collect(), ..CopyPlan::default() }
 }
 
-type Standings<'a> = [(&'a AccountKey, Standing<'a>)];
+type Standings<'a> = [(&'a AccountKey, Eligibility<'a>)];
 
 /// The older account takes precedence if nothing else decides.
 fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
@@ -206,26 +207,26 @@ fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
 fn create(
     place: &SecretKey,
     standings: &Standings<'_>,
-    unseen: Option<&Made>,
+    unseen: Option<&CreatedCopy>,
     refused: Option<Refused>,
 ) -> CopyPlan {
     let mut plan = CopyPlan::default();
     let mut is_free = true;
-    for (key, standing) in standings {
-        let state = match standing {
-            Standing::Offered(wanted, None) if is_free => {
+    for (key, eligibility) in standings {
+        let state = match eligibility {
+            Eligibility::Offered(wanted, None) if is_free => {
                 plan.action = CopyAction::Create(Box::new(wanted.create(place)));
                 plan.holder = Some((*key).clone());
                 if refused == Some(Refused::Write) { State::WriteRefused } else { State::Synced }
             }
-            _ => standing.without_copy(State::NameTaken),
+            _ => eligibility.without_copy(State::NameTaken),
         };
         // An account whose token may become known takes precedence as well.
         is_free &= !matches!(state, State::Synced | State::WriteRefused | State::TokenUnknown);
         plan.states.push(((*key).clone(), state));
     }
     // Where a copy should exist, creating it shows what happened to the last one.
-    let is_unwanted = standings.iter().all(|(_, standing)| matches!(standing, Standing::Refused(_)));
+    let is_unwanted = standings.iter().all(|(_, eligibility)| matches!(eligibility, Eligibility::Refused(_)));
     if let Some(made) = unseen.filter(|_| is_unwanted) {
         plan.action = CopyAction::DeleteOurs(made.uid.clone());
         plan.is_removal = true;
@@ -236,8 +237,8 @@ fn create(
 
 fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
     let mut plan = CopyPlan { is_foreign: true, ..CopyPlan::default() };
-    for (key, standing) in standings {
-        let state = standing.without_copy(State::ForeignSecret);
+    for (key, eligibility) in standings {
+        let state = eligibility.without_copy(State::ForeignSecret);
         if state == State::ForeignSecret {
             plan.notes.push(Note::new(
                 Reason::ForeignSecret,
@@ -272,33 +273,33 @@ fn keep_or_delete(
     let holder = standings.iter().find(|(key, _)| **key == origin.account);
     let wanted = match holder {
         // A copy is never moved to a profile that is not ours.
-        Some((_, Standing::Offered(wanted, Some(State::ForeignProfile))))
+        Some((_, Eligibility::Offered(wanted, Some(State::ForeignProfile))))
             if !observed.is_owned_by(wanted) =>
         {
             false
         }
-        Some((_, Standing::Offered(wanted, obstacle))) => {
+        Some((_, Eligibility::Offered(wanted, obstacle))) => {
             plan.action = difference(observed, wanted, origin.known, *obstacle).unwrap_or_else(delete);
             true
         }
-        Some((_, Standing::Refused(_))) => false,
-        // The account of a copy is always among those whose standing is known.
-        Some((_, Standing::Kept(_))) | None => true,
+        Some((_, Eligibility::Refused(_))) => false,
+        // The account of a copy is always among those whose eligibility is known.
+        Some((_, Eligibility::Kept(_))) | None => true,
     };
     if !wanted {
         plan.action = removal(observed).unwrap_or_else(delete);
         plan.is_removal = true;
     }
     let is_held_up = plan.action != CopyAction::Nothing && refused == Some(Refused::Write);
-    for (key, standing) in standings {
+    for (key, eligibility) in standings {
         let holds = holder.is_some_and(|(holder, _)| holder == key);
-        let state = match standing {
-            Standing::Offered(..) if observed.terminating => State::Terminating,
-            Standing::Offered(..) if holds && wanted && is_held_up => State::WriteRefused,
-            Standing::Offered(it, obstacle) if holds && wanted => {
+        let state = match eligibility {
+            Eligibility::Offered(..) if observed.terminating => State::Terminating,
+            Eligibility::Offered(..) if holds && wanted && is_held_up => State::WriteRefused,
+            Eligibility::Offered(it, obstacle) if holds && wanted => {
                 obstacle.filter(|_| observed.must_be_replaced(it, origin.known)).unwrap_or(State::Synced)
             }
-            _ => standing.without_copy(State::NameTaken),
+            _ => eligibility.without_copy(State::NameTaken),
         };
         if state == State::NameTaken
             && let Some((holder, _)) = holder.filter(|_| wanted)
@@ -360,58 +361,58 @@ fn removal(observed: &ObservedCopy) -> Option<CopyAction> {
 }
 
 /// Evaluates known facts before unknown ones: one refusal makes the rest irrelevant.
-fn standing<'a>(
+fn eligibility<'a>(
     index: &'a CredentialIndex,
     fleet: &Fleet,
     namespace: &Namespace,
     key: &'a AccountKey,
-) -> Standing<'a> {
+) -> Eligibility<'a> {
     let account = index.account(key);
     if let Err(refusal) = asked(index, namespace, key, account) {
-        return Standing::Refused(refusal);
+        return Eligibility::Refused(refusal);
     }
     let profile_key = ProfileKey { namespace: namespace.clone(), cluster: key.cluster.clone() };
     let grant = grant::decide(fleet, &profile_key);
     if grant == Grant::Refused {
-        return Standing::Refused(State::NotGranted);
+        return Eligibility::Refused(State::NotGranted);
     }
     if index.settings.protected.protection(fleet, namespace).is_some() {
-        return Standing::Refused(State::ProtectedNamespace);
+        return Eligibility::Refused(State::ProtectedNamespace);
     }
     if let Some(Ok(said)) = account.map(|account| &account.state)
         && said.token_secret.as_deref().is_some_and(|name| name != key.account.as_str())
     {
-        return Standing::Refused(State::TokenElsewhere);
+        return Eligibility::Refused(State::TokenElsewhere);
     }
     let source = index.source(key);
     if source.is_none() && index.knows_sources(&key.account) {
-        return Standing::Refused(State::NoToken);
+        return Eligibility::Refused(State::NoToken);
     }
     if source.is_some_and(|source| source.is_foreign_to(account)) {
-        return Standing::Refused(State::ForeignToken);
+        return Eligibility::Refused(State::ForeignToken);
     }
     let cluster = fleet.cluster(&key.cluster).filter(|_| !index.settings.trust_restored);
     if let (Some(cluster), Some(account), Some(source)) = (cluster, account, source)
         && source.is_of_an_earlier(cluster, account)
     {
-        return Standing::Refused(State::EarlierToken);
+        return Eligibility::Refused(State::EarlierToken);
     }
     let Some(profile) = index.profile(&profile_key).filter(|profile| !profile.terminating) else {
-        return Standing::Refused(State::NoProfile);
+        return Eligibility::Refused(State::NoProfile);
     };
     let manager = index.settings.manager.as_str();
     if profile.managers().iter().flatten().any(|other| *other != manager) {
-        return Standing::Refused(State::ForeignProfile);
+        return Eligibility::Refused(State::ForeignProfile);
     }
     let Some(account) = account.filter(|account| account.state.is_ok()) else {
-        return Standing::Kept(State::AccountUnknown);
+        return Eligibility::Kept(State::AccountUnknown);
     };
     let Some(source) = source else {
         let is_left_out = index.is_left_out(key);
-        return Standing::Kept(if is_left_out { State::TooManyNames } else { State::TokenUnknown });
+        return Eligibility::Kept(if is_left_out { State::TooManyNames } else { State::TokenUnknown });
     };
     let credential = match &source.credential {
-        Err(unusable) => return Standing::Kept(State::UnusableToken(*unusable)),
+        Err(unusable) => return Eligibility::Kept(State::UnusableToken(*unusable)),
         Ok(credential) => credential,
     };
     let obstacle = match grant {
@@ -422,7 +423,7 @@ fn standing<'a>(
     };
     let owner_versions = index.served_versions();
     let (uid, owner) = (&account.uid, &profile.uid);
-    Standing::Offered(Wanted { account: key, uid, owner, owner_versions, credential }, obstacle)
+    Eligibility::Offered(Wanted { account: key, uid, owner, owner_versions, credential }, obstacle)
 }
 
 /// Whether an account opts in to a namespace, as far as is known.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::observed::{Leading, OCM_GATES, Observed, OcmGate, PROJECTOR, PROVISIONER, SYNCER};
-use super::{Code, Finding, Findings, Mark, Object, Step};
+use super::{CheckResult, Code, Findings, Object, Status, Step};
 use crate::access::DEFAULT_PROVIDER;
 
 /// The controllers that have a pending write.
-pub(super) fn needed(findings: &[Finding]) -> BTreeSet<&'static str> {
+pub(super) fn needed(findings: &[CheckResult]) -> BTreeSet<&'static str> {
     let needed = findings.iter().filter_map(|finding| match finding.code {
         Code::NoProfile | Code::ProfileOutdated => Some(PROJECTOR),
         Code::AccessOutdated => Some(PROVISIONER),
@@ -32,17 +32,17 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
 /// None has a Lease: they do not run, or run without leader election. What one of them has written shows the latter.
 fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
     let step = |mark| {
-        Finding::new(Step::Controllers, mark, Code::ControllerNotFound, lease_object("*", None))
+        CheckResult::new(Step::Controllers, mark, Code::ControllerNotFound, lease_object("*", None))
             .field("metadata.name", "not found")
     };
     let manager = hub.settings.manager.as_str();
     if needed.is_empty() && hub.profiles.values().any(|profile| profile.observed.manager == manager) {
         findings.add(
-            step(Mark::Info)
+            step(Status::Info)
                 .message("no controller has a Lease: they do not run, or run without leader election"),
         );
     } else {
-        findings.add(step(Mark::Problem).fix(DEPLOYMENTS));
+        findings.add(step(Status::Problem).fix(DEPLOYMENTS));
     }
 }
 
@@ -70,22 +70,22 @@ fn title(controller: &str) -> &str {
 fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut Findings) {
     let title = title(controller);
     let step = |mark, code, namespace| {
-        Finding::new(Step::Controllers, mark, code, lease_object(controller, namespace))
+        CheckResult::new(Step::Controllers, mark, code, lease_object(controller, namespace))
     };
     match hub.leading(controller) {
         Leading::Unknown => findings.add(
-            step(Mark::Unknown, Code::NotReadable, None)
+            step(Status::Unknown, Code::NotReadable, None)
                 .field("spec.holderIdentity", "")
                 .fix(format!("kubectl auth can-i list leases/hub-addons-{controller} --all-namespaces")),
         ),
         Leading::NoLease if is_needed => findings.add(
-            step(Mark::Problem, Code::ControllerNotFound, None)
+            step(Status::Problem, Code::ControllerNotFound, None)
                 .field("metadata.name", "not found")
                 .message(format!("the {title} does not run: it has no Lease"))
                 .fix(DEPLOYMENTS),
         ),
         Leading::NoLease => findings.add(
-            step(Mark::Info, Code::ControllerNotFound, None)
+            step(Status::Info, Code::ControllerNotFound, None)
                 .field("metadata.name", "not found")
                 .message(format!("the {title} has no Lease: it does not run, and nothing needs it")),
         ),
@@ -100,14 +100,14 @@ fn lease_step(hub: &Observed, controller: &str, is_needed: bool, findings: &mut 
                 lease.namespace
             );
             findings.add(
-                step(Mark::Problem, Code::ControllerNotLeading, Some(&lease.namespace))
+                step(Status::Problem, Code::ControllerNotLeading, Some(&lease.namespace))
                     .field("spec.holderIdentity", value)
                     .message(format!("no process leads as the {title}, so it writes no changes"))
                     .fix(fix),
             );
         }
         Leading::Leads(lease) => findings.ok(|| {
-            step(Mark::Ok, Code::ControllerLeads, Some(&lease.namespace))
+            step(Status::Ok, Code::ControllerLeads, Some(&lease.namespace))
                 .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
                 .message(format!("the {title} holds its Lease"))
         }),
@@ -127,7 +127,7 @@ fn gate_steps(hub: &Observed, findings: &mut Findings) {
             let object = Object::cluster_scoped(kind, name);
             let verb = if kind == "Deployment" { "list" } else { "get" };
             findings.add(
-                Finding::new(Step::Controllers, Mark::Unknown, Code::NotReadable, object)
+                CheckResult::new(Step::Controllers, Status::Unknown, Code::NotReadable, object)
                     .field(field, names.join(" or "))
                     .fix(format!(
                         "kubectl auth can-i {verb} {}s/{name} --all-namespaces",
@@ -141,7 +141,7 @@ fn gate_steps(hub: &Observed, findings: &mut Findings) {
             let namespace: String = namespace.collect();
             let fix = format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
             findings.add(
-                Finding::new(Step::Controllers, Mark::Problem, Code::OcmGateEnabled, object.clone())
+                CheckResult::new(Step::Controllers, Status::Problem, Code::OcmGateEnabled, object.clone())
                     .field(field, *gate)
                     .fix(fix),
             );

@@ -7,7 +7,7 @@ use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use jiff::Timestamp;
 
 use super::observed::{Leading, Observed, SYNCER};
-use super::{Code, Finding, Findings, Mark, Object, Pair, Step};
+use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
 use crate::credential::account::{Account, CONDITION_SYNCED, Scope};
 use crate::credential::plan::{CopyAction, CopyPlan, plan};
 use crate::credential::report;
@@ -52,11 +52,11 @@ impl Pair<'_> {
     fn account_finding(
         &self,
         step: Step,
-        mark: Mark,
+        mark: Status,
         code: Code,
         object: Object,
         account: &AccountName,
-    ) -> Finding {
+    ) -> CheckResult {
         self.finding(step, mark, code, object).of_account(account)
     }
 
@@ -95,7 +95,7 @@ impl Pair<'_> {
     }
 
     /// The namespaces that receive the token: without an annotation, every one that is granted the cluster.
-    fn recipients(&self, account: &AccountKey, object: Object) -> Finding {
+    fn recipients(&self, account: &AccountKey, object: Object) -> CheckResult {
         let index = &self.hub.credentials;
         let recipients = report::recipients(index, &self.hub.fleet, account);
         let listed = match &recipients.iter().collect::<Vec<_>>()[..] {
@@ -106,7 +106,7 @@ impl Pair<'_> {
         let annotation = labels::SYNC_TO_NAMESPACES;
         let value = if is_named { listed } else { format!("not set: {listed}") };
         let finding = self
-            .account_finding(Step::Account, Mark::Info, Code::TokenRecipients, object, &account.account)
+            .account_finding(Step::Account, Status::Info, Code::TokenRecipients, object, &account.account)
             .field(format!("metadata.annotations[{annotation}]"), value);
         if is_named || recipients.len() < 2 {
             return finding;
@@ -117,13 +117,13 @@ impl Pair<'_> {
         ))
     }
 
-    fn no_account(&self) -> Finding {
+    fn no_account(&self) -> CheckResult {
         let cluster = &self.key.cluster;
         let name = self.account.map_or("*", AccountName::as_str);
         let object = Object::namespaced(ACCOUNT, cluster, name);
         let label = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
         let name = self.account.map_or("NAME", AccountName::as_str);
-        self.finding(Step::Account, Mark::Problem, Code::NoAccount, object)
+        self.finding(Step::Account, Status::Problem, Code::NoAccount, object)
             .field("metadata.labels", label.as_str())
             .fix(format!("kubectl label managedserviceaccount {name} --namespace {cluster} {label}"))
     }
@@ -152,7 +152,7 @@ impl Pair<'_> {
                 let object = Object::namespaced(SECRET, &place.namespace, &place.name);
                 self.account_finding(
                     Step::Credential,
-                    Mark::Ok,
+                    Status::Ok,
                     Code::Credential(State::Synced),
                     object,
                     account,
@@ -164,7 +164,7 @@ impl Pair<'_> {
         if !found {
             let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
             findings.add(
-                self.finding(Step::Account, Mark::Unknown, Code::NotReadable, object).fix(format!(
+                self.finding(Step::Account, Status::Unknown, Code::NotReadable, object).fix(format!(
                     "kubectl auth can-i list managedserviceaccounts --namespace {}",
                     key.cluster
                 )),
@@ -181,7 +181,7 @@ impl Pair<'_> {
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
         let asks = |findings: &mut Findings| {
             findings.ok(|| {
-                self.account_finding(Step::Account, Mark::Ok, Code::AccountAsks, object(), name)
+                self.account_finding(Step::Account, Status::Ok, Code::AccountAsks, object(), name)
                     .field(format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), labels::TRUE)
             });
             findings.info(self.account.is_some(), || self.recipients(account, object()));
@@ -190,7 +190,7 @@ impl Pair<'_> {
             let expiry = hub.credentials.expiry(account);
             if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
                 findings.add(
-                    self.account_finding(Step::Token, Mark::Problem, Code::TokenExpired, source(), name)
+                    self.account_finding(Step::Token, Status::Problem, Code::TokenExpired, source(), name)
                         .field("data.token", format!("expired {expiry:.0}"))
                         .fix(agent_command(account)),
                 );
@@ -198,7 +198,7 @@ impl Pair<'_> {
             }
             let expires = expiry.map(|expiry: Timestamp| format!("expires {expiry:.0}"));
             findings.ok(|| {
-                self.account_finding(Step::Token, Mark::Ok, Code::TokenReported, source(), name)
+                self.account_finding(Step::Token, Status::Ok, Code::TokenReported, source(), name)
                     .field("data.token", expires.unwrap_or_else(|| "set".to_owned()))
             });
         };
@@ -221,7 +221,7 @@ impl Pair<'_> {
         }
         if state == State::Synced && plan.action == CopyAction::Nothing {
             findings.ok(|| {
-                self.account_finding(Step::Credential, Mark::Ok, Code::Credential(state), copy(), name)
+                self.account_finding(Step::Credential, Status::Ok, Code::Credential(state), copy(), name)
                     .field("data.token", "that of the account")
             });
             self.consumer_steps(&place, name, findings);
@@ -236,9 +236,9 @@ impl Pair<'_> {
         // A refusal because of the hub's own objects is known; an object that cannot be read is unknown.
         let mark = match state {
             State::GrantUnknown | State::AccountUnknown | State::TokenUnknown | State::CopiesUnknown => {
-                Mark::Unknown
+                Status::Unknown
             }
-            _ => Mark::Problem,
+            _ => Status::Problem,
         };
         let (field, value) = fact_of(state);
         findings.add(
@@ -263,23 +263,29 @@ impl Pair<'_> {
                 .any(|word| word == key.namespace.as_str())
         {
             findings.add(
-                self.account_finding(Step::Credential, Mark::Problem, Code::Reported(reason), object(), name)
-                    .field(format!("status.conditions[{CONDITION_SYNCED}]"), "False")
-                    .message(message)
-                    .fix(self.credential_command(account, state)),
+                self.account_finding(
+                    Step::Credential,
+                    Status::Problem,
+                    Code::Reported(reason),
+                    object(),
+                    name,
+                )
+                .field(format!("status.conditions[{CONDITION_SYNCED}]"), "False")
+                .message(message)
+                .fix(self.credential_command(account, state)),
             );
             return;
         }
         let reported = condition(CONDITION_REPORTED).is_some_and(|(status, ..)| status == "True");
         if reported && matches!(hub.leading(SYNCER), Leading::Leads(_)) {
             findings.ok(|| {
-                self.account_finding(Step::Token, Mark::Ok, Code::TokenReported, object(), name)
+                self.account_finding(Step::Token, Status::Ok, Code::TokenReported, object(), name)
                     .field(format!("status.conditions[{CONDITION_REPORTED}]"), "True")
             });
             findings.ok(|| {
                 self.account_finding(
                     Step::Credential,
-                    Mark::Ok,
+                    Status::Ok,
                     Code::Credential(State::Synced),
                     object(),
                     name,
@@ -299,7 +305,7 @@ impl Pair<'_> {
             _ => (copy(), format!("kubectl auth can-i list secrets --namespace {}", key.namespace)),
         };
         findings.add(
-            self.account_finding(step_of(state), Mark::Unknown, Code::NotReadable, object, name).fix(fix),
+            self.account_finding(step_of(state), Status::Unknown, Code::NotReadable, object, name).fix(fix),
         );
     }
 

@@ -6,7 +6,7 @@ use hub_api::labels;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 
 use super::observed::Observed;
-use super::{Code, Finding, Findings, Mark, Object, Pair, Question, Step, nearest};
+use super::{CheckResult, Code, Findings, Object, Pair, Question, Status, Step, nearest};
 use crate::fleet::{BoundSource, ObservedBinding, ObservedCluster};
 use crate::grant::{self, Doubt, Grant, Refusal, Verdict};
 use crate::selector::ClusterSelector;
@@ -57,9 +57,9 @@ pub(super) fn namespace_steps(
             .all(|cluster| grant::decide(&hub.fleet, &key(cluster)) == Grant::Refused);
     if sees_none {
         let sets: Vec<_> = bindings.iter().map(|(name, _)| name.as_str()).collect();
-        let finding = Finding::new(
+        let finding = CheckResult::new(
             Step::ClusterSet,
-            Mark::Problem,
+            Status::Problem,
             Code::NothingSelected,
             Object::cluster_scoped(SET, sets.join(",")),
         );
@@ -110,7 +110,7 @@ impl Pair<'_> {
         if !self.is_asked {
             // Reported once for the binding, for all clusters.
             if granted == Grant::Unknown {
-                findings.worst = findings.worst.max(Mark::Problem);
+                findings.worst = findings.worst.max(Status::Problem);
             }
             return granted != Grant::Refused;
         }
@@ -151,9 +151,9 @@ impl Pair<'_> {
             let kind = if hub.knows_sets { CLUSTER } else { SET };
             let name = if hub.knows_sets { key.cluster.as_str() } else { "*" };
             let object = Object::cluster_scoped(kind, name);
-            findings.add(self.finding(Step::ClusterSet, Mark::Unknown, Code::NotReadable, object));
+            findings.add(self.finding(Step::ClusterSet, Status::Unknown, Code::NotReadable, object));
         } else if may_grant {
-            findings.worst = findings.worst.max(Mark::Unknown);
+            findings.worst = findings.worst.max(Status::Unknown);
         }
         may_grant
     }
@@ -167,7 +167,7 @@ impl Pair<'_> {
                 BoundSource::Status => ("status.conditions[Bound]", "True"),
                 BoundSource::Computed => ("spec.clusterSet", name.as_str()),
             };
-            self.finding(Step::Binding, Mark::Ok, code(), object())
+            self.finding(Step::Binding, Status::Ok, code(), object())
                 .field(field, value)
                 .message("the binding is in force")
         });
@@ -175,25 +175,25 @@ impl Pair<'_> {
         findings.ok(|| {
             let cluster = hub.fleet.cluster(&key.cluster);
             let value = selector.zip(cluster).map(|(selector, cluster)| compared(selector, name, cluster));
-            self.finding(Step::ClusterSet, Mark::Ok, code(), Object::cluster_scoped(SET, name))
+            self.finding(Step::ClusterSet, Status::Ok, code(), Object::cluster_scoped(SET, name))
                 .field("spec.clusterSelector", value.unwrap_or_default())
                 .message("the set selects the cluster")
         });
     }
 }
 
-fn bindings_unread(namespace: &Namespace) -> Finding {
+fn bindings_unread(namespace: &Namespace) -> CheckResult {
     let object = Object::namespaced(BINDING, namespace, "*");
-    Finding::new(Step::Binding, Mark::Unknown, Code::NotReadable, object)
+    CheckResult::new(Step::Binding, Status::Unknown, Code::NotReadable, object)
         .in_namespace(namespace)
         .fix(format!("kubectl auth can-i list managedclustersetbindings --namespace {namespace}"))
 }
 
 /// A namespace of the question that does not exist.
-pub(super) fn no_namespace(hub: &Observed, question: &Question, namespace: &Namespace) -> Finding {
-    let finding = Finding::new(
+pub(super) fn no_namespace(hub: &Observed, question: &Question, namespace: &Namespace) -> CheckResult {
+    let finding = CheckResult::new(
         Step::Binding,
-        Mark::Problem,
+        Status::Problem,
         Code::NoNamespace,
         Object::cluster_scoped("Namespace", namespace),
     );
@@ -208,10 +208,10 @@ pub(super) fn no_namespace(hub: &Observed, question: &Question, namespace: &Name
         .fix(format!("kubectl clusterprofile explain {other}{cluster}"))
 }
 
-fn no_binding(hub: &Observed, namespace: &Namespace, cluster: Option<&ObservedCluster>) -> Finding {
+fn no_binding(hub: &Observed, namespace: &Namespace, cluster: Option<&ObservedCluster>) -> CheckResult {
     let object = Object::namespaced(BINDING, namespace, "*");
     let set = cluster.and_then(ObservedCluster::exclusive_set).unwrap_or("SET");
-    let finding = Finding::new(Step::Binding, Mark::Problem, Code::NoBinding, object)
+    let finding = CheckResult::new(Step::Binding, Status::Problem, Code::NoBinding, object)
         .in_namespace(namespace)
         .field("metadata.name", "not found");
     let known = hub.fleet.namespaces().map(Namespace::as_str);
@@ -223,11 +223,11 @@ fn no_binding(hub: &Observed, namespace: &Namespace, cluster: Option<&ObservedCl
     }
 }
 
-fn no_cluster(hub: &Observed, key: &ProfileKey) -> Finding {
+fn no_cluster(hub: &Observed, key: &ProfileKey) -> CheckResult {
     let code = Code::Grant(Verdict::Refused(Refusal::NoSuchCluster));
     let message = code.to_string();
     let object = Object::cluster_scoped(CLUSTER, &key.cluster);
-    let finding = Finding::new(Step::ClusterSet, Mark::Problem, code, object)
+    let finding = CheckResult::new(Step::ClusterSet, Status::Problem, code, object)
         .about(key)
         .field("metadata.name", "not found");
     let known = hub.fleet.cluster_names().map(ClusterName::as_str);
@@ -272,11 +272,11 @@ fn judged(
     binding: &ObservedBinding,
     cluster: Option<&ClusterName>,
     verdict: &Verdict,
-) -> Finding {
+) -> CheckResult {
     let code = Code::Grant(verdict.clone());
     let of_binding = || Object::namespaced(BINDING, namespace, name);
     let of_set = || Object::cluster_scoped(SET, name);
-    let step = |step, object| Finding::new(step, Mark::Problem, code.clone(), object);
+    let step = |step, object| CheckResult::new(step, Status::Problem, code.clone(), object);
     let (binding_command, set_command) = (
         format!("kubectl get managedclustersetbinding {name} --namespace {namespace} --output yaml"),
         format!("kubectl get managedclusterset {name} --output yaml"),

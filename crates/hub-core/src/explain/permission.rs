@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::{
 };
 use serde_json::Value;
 
-use super::{Code, Findings, Mark, Object, Pair, Step};
+use super::{Code, Findings, Object, Pair, Status, Step};
 use crate::consumer_access::COMPONENT;
 use crate::consumer_access::applied::{Applied, bindings};
 
@@ -247,12 +247,12 @@ impl Pair<'_> {
             None => {}
             Some(readers) => match readers.reader(&place.name) {
                 Some(permission) => findings.ok(|| {
-                    step(Mark::Ok, Code::ConsumerMayRead, permission.binding.clone())
+                    step(Status::Ok, Code::ConsumerMayRead, permission.binding.clone())
                         .field("subjects", permission.subject.as_str())
                 }),
                 None if !readers.is_complete => findings.add(
                     step(
-                        Mark::Unknown,
+                        Status::Unknown,
                         Code::NotReadable,
                         Object::namespaced("RoleBinding", &place.namespace, "*"),
                     )
@@ -261,7 +261,7 @@ impl Pair<'_> {
                 None => {
                     let SecretKey { namespace, name } = place;
                     findings.add(
-                        step(Mark::Problem, Code::NobodyMayRead, copy()).field("get", "no ServiceAccount").fix(format!(
+                        step(Status::Problem, Code::NobodyMayRead, copy()).field("get", "no ServiceAccount").fix(format!(
                             "kubectl create role {name} --namespace {namespace} --verb=get --resource=secrets \
                              --resource-name={name} && kubectl create rolebinding {name} --namespace {namespace} \
                              --role={name} --serviceaccount={namespace}:SERVICEACCOUNT"
@@ -288,25 +288,25 @@ impl Pair<'_> {
                 namespace.as_deref().unwrap_or_default()
             );
             findings.add(
-                step(Mark::Problem, Code::PermissionsNotApplied, permission.object.clone())
+                step(Status::Problem, Code::PermissionsNotApplied, permission.object.clone())
                     .field("status.conditions", "not applied")
                     .fix(fix),
             );
         } else if let Some(permission) = applied.first() {
             findings.ok(|| {
-                step(Mark::Ok, Code::PermissionsApplied, permission.object.clone())
+                step(Status::Ok, Code::PermissionsApplied, permission.object.clone())
                     .field("roleRef", permission.role.as_str())
             });
         } else if self.hub.permissions_not_listed.contains(&self.key.cluster) {
             let cluster = &self.key.cluster;
             let object = Object::namespaced("ManifestWork", cluster, "*");
-            findings.add(step(Mark::Unknown, Code::NotReadable, object).fix(format!(
+            findings.add(step(Status::Unknown, Code::NotReadable, object).fix(format!(
                 "kubectl auth can-i list manifestworks.work.open-cluster-management.io --namespace {cluster}"
             )));
         } else {
             let object = Object::namespaced("ManifestWork", &self.key.cluster, "*");
             findings.add(
-                step(Mark::Unknown, Code::PermissionsUnknown, object)
+                step(Status::Unknown, Code::PermissionsUnknown, object)
                     .fix(format!("kubectl clusterprofile test {} --account {account}", self.key)),
             );
         }

@@ -3,7 +3,7 @@
 use hub_api::cluster_profile::Cluster;
 
 use super::observed::{Leading, PROJECTOR, PROVISIONER, ShownProfile};
-use super::{Code, Findings, Mark, Object, Pair, Step};
+use super::{Code, Findings, Object, Pair, Status, Step};
 use crate::access::{self, Offer, Withheld};
 use crate::grant::{self, Grant};
 use crate::note::{Note, Reason};
@@ -40,7 +40,7 @@ impl Pair<'_> {
         let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
         let Some(profile) = self.profile() else {
             if !hub.profiles_of.has(&key.namespace) {
-                findings.add(step(Mark::Unknown, Code::NotReadable).fix(format!(
+                findings.add(step(Status::Unknown, Code::NotReadable).fix(format!(
                     "kubectl auth can-i list clusterprofiles.multicluster.x-k8s.io --namespace {}",
                     key.namespace
                 )));
@@ -61,7 +61,7 @@ impl Pair<'_> {
             };
             if let Some(field) = action {
                 findings.add(
-                    step(Mark::Problem, Code::ProfileOutdated)
+                    step(Status::Problem, Code::ProfileOutdated)
                         .field(field, "differs")
                         .fix(self.controller_command(PROJECTOR)),
                 );
@@ -76,16 +76,16 @@ impl Pair<'_> {
             && profile.observed.manager == hub.settings.manager.as_str()
         {
             findings.add(
-                step(Mark::Problem, Code::OtherWriter).field("metadata.managedFields", writer.as_str()).fix(
-                    format!(
+                step(Status::Problem, Code::OtherWriter)
+                    .field("metadata.managedFields", writer.as_str())
+                    .fix(format!(
                         "kubectl get clusterprofile {} --namespace {} --output yaml --show-managed-fields",
                         key.cluster, key.namespace
-                    ),
-                ),
+                    )),
             );
         }
         findings.ok(|| {
-            step(Mark::Ok, Code::ProfileUpToDate)
+            step(Status::Ok, Code::ProfileUpToDate)
                 .field("spec.clusterManager.name", profile.observed.manager.as_str())
         });
         true
@@ -96,7 +96,7 @@ impl Pair<'_> {
         let step = |mark, code| self.finding(Step::Profile, mark, code, self.profile_object());
         if !hub.knows_fleet(&key.namespace) {
             // The cluster may not be granted.
-            findings.add(step(Mark::Unknown, Code::NoProfile).field("metadata.name", "not found"));
+            findings.add(step(Status::Unknown, Code::NoProfile).field("metadata.name", "not found"));
             return;
         }
         let notes =
@@ -106,17 +106,17 @@ impl Pair<'_> {
         let cluster = || Object::cluster_scoped("ManagedCluster", &key.cluster);
         findings.add(match note {
             Some(note) => self
-                .finding(Step::Profile, Mark::Problem, Code::Profile(note.reason), cluster())
+                .finding(Step::Profile, Status::Problem, Code::Profile(note.reason), cluster())
                 .field("metadata.name", key.cluster.as_str())
                 .message(note.message)
                 .fix(format!("kubectl get managedcluster {} --output yaml", key.cluster)),
-            None => step(Mark::Problem, Code::NoProfile)
+            None => step(Status::Problem, Code::NoProfile)
                 .field("metadata.name", "not found")
                 .fix(self.controller_command(PROJECTOR)),
         });
     }
 
-    fn noted(&self, note: &Note) -> super::Finding {
+    fn noted(&self, note: &Note) -> super::CheckResult {
         let key = self.key;
         let fix = match note.reason {
             Reason::UnlabelledProfile => {
@@ -128,7 +128,7 @@ impl Pair<'_> {
             ),
         };
         let code = Code::Profile(note.reason);
-        self.finding(Step::Profile, Mark::Problem, code, self.profile_object())
+        self.finding(Step::Profile, Status::Problem, code, self.profile_object())
             .field("spec.clusterManager.name", self.profile().map_or("", |it| it.observed.manager.as_str()))
             .message(format!("the profile {}", note.message))
             .fix(fix)
@@ -192,8 +192,8 @@ impl Pair<'_> {
                     Withheld::NoTrustAnchor => !hub.knows_anchors,
                     _ => false,
                 };
-                let mark = if is_doubtful { Mark::Unknown } else { Mark::Problem };
-                findings.add(super::Finding { mark, ..finding });
+                let mark = if is_doubtful { Status::Unknown } else { Status::Problem };
+                findings.add(super::CheckResult { mark, ..finding });
                 return;
             }
             (Offer::Publish(_), None) if !observed.has_room_for(provider) => {
@@ -215,7 +215,7 @@ impl Pair<'_> {
         let expiry = access::published_anchors(observed, provider).and_then(|anchors| anchors.first_expiry());
         if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
             findings.add(
-                step(Mark::Problem, Code::TrustAnchorExpired)
+                step(Status::Problem, Code::TrustAnchorExpired)
                     .field(
                         format!("{field}.cluster.certificate-authority-data"),
                         format!("{EXPIRES} {expiry:.0}"),
@@ -227,13 +227,13 @@ impl Pair<'_> {
         findings.ok(|| {
             let expiry = expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
             let value = format!("{}{expiry}", entry.server);
-            step(Mark::Ok, Code::AccessPublished).field(format!("{field}.cluster.server"), value)
+            step(Status::Ok, Code::AccessPublished).field(format!("{field}.cluster.server"), value)
         });
     }
 
     /// The entry differs from the provisioner's next write. A provisioner at work would have written an entry that leads
     /// elsewhere: it has other settings than this question.
-    fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> super::Finding {
+    fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> super::CheckResult {
         let value = entry.map_or("none", |entry| entry.server.as_str());
         let finding = |mark| {
             self.finding(Step::AccessProvider, mark, Code::AccessOutdated, self.profile_object())
@@ -241,7 +241,7 @@ impl Pair<'_> {
         };
         let is_ocms = self.profile().and_then(|it| self.hub.access.is_ocms(self.key, &it.observed));
         if is_ocms == Some(true) && matches!(self.hub.leading(PROVISIONER), Leading::Leads(_)) {
-            return finding(Mark::Problem)
+            return finding(Status::Problem)
                 .message(
                     "cluster-proxy's own controller has written the access provider, and no longer has its feature gate \
                      on: the access provisioner replaces the entry within 20 minutes",
@@ -255,18 +255,18 @@ impl Pair<'_> {
         });
         let may_work = matches!(self.hub.leading(PROVISIONER), Leading::Leads(_) | Leading::Unknown);
         if leads_elsewhere && may_work {
-            finding(Mark::Unknown)
+            finding(Status::Unknown)
                 .message(
                     "the access provider does not lead to cluster-proxy: if the access provisioner has another source, \
                      state its server",
                 )
                 .fix(format!("kubectl clusterprofile explain {} --access-provider-server URL", self.key))
         } else {
-            finding(Mark::Problem).fix(self.controller_command(PROVISIONER))
+            finding(Status::Problem).fix(self.controller_command(PROVISIONER))
         }
     }
 
-    fn withheld(&self, why: Withheld) -> super::Finding {
+    fn withheld(&self, why: Withheld) -> super::CheckResult {
         let cluster = &self.key.cluster;
         let configuration = || Object::cluster_scoped("ManagedProxyConfiguration", access::CLUSTER_PROXY);
         let (object, fix) = match why {
@@ -313,7 +313,7 @@ impl Pair<'_> {
             Withheld::Contested => ("status.accessProviders", "the entry of cluster-proxy's own controller"),
             _ => ("metadata.name", "not found or not usable"),
         };
-        self.finding(Step::AccessProvider, Mark::Problem, Code::Withheld(why), object)
+        self.finding(Step::AccessProvider, Status::Problem, Code::Withheld(why), object)
             .field(field, value)
             .fix(fix)
     }

@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 mod laws;
-mod leftovers;
+mod orphans;
 mod permissions;
 mod recorded;
 mod scene;
@@ -15,7 +15,7 @@ use hub_api::labels;
 use hub_core::access::{self, AccessIndex, AccessSource, Known};
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
 use hub_core::explain::observed::{Lease, OCM_GATES, Observed, enabled_gates};
-use hub_core::explain::{Mark, Object, Question, Step, explain};
+use hub_core::explain::{Object, Question, Status, Step, explain};
 use hub_core::fleet::Fleet;
 use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, wi
 #[test]
 fn where_everything_is_in_order_every_step_says_so() {
     let explanation = Scene::in_order().explained();
-    assert_eq!(explanation.mark(), Mark::Ok, "{explanation:#?}");
+    assert_eq!(explanation.mark(), Status::Ok, "{explanation:#?}");
     let mut steps: Vec<_> = explanation.findings.iter().map(|finding| finding.step).collect();
     steps.dedup();
     assert_eq!(steps, Step::ALL);
@@ -45,7 +45,7 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         }];
         scene
     };
-    let not_leading = [(Step::Controllers, "ControllerNotLeading".to_owned(), Mark::Problem)];
+    let not_leading = [(Step::Controllers, "ControllerNotLeading".to_owned(), Status::Problem)];
     assert_eq!(trouble(set(None, NOON)), not_leading);
     assert_eq!(trouble(set(Some("pod-1"), "2026-05-01T11:59:00Z")), not_leading);
     // Without leader election there is no Lease: that is wrong where something is left to write.
@@ -56,7 +56,7 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         hub.profiles.clear();
     });
     let expected = [(Step::Controllers, "ControllerNotFound"), (Step::Profile, "NoProfile")];
-    let expected = expected.map(|(step, code)| (step, code.to_owned(), Mark::Problem));
+    let expected = expected.map(|(step, code)| (step, code.to_owned(), Status::Problem));
     assert_eq!(trouble(nobody_writes), expected);
 
     // A gate of OCM is a problem if it is that of a controller of ours that runs.
@@ -66,7 +66,7 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         let object = Object::namespaced("Deployment", "ocm", "manager");
         hub.ocm_gates.insert(gate, vec![(object, "ClusterProfile")]);
         let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
-        let problems = findings.filter(|finding| finding.mark > Mark::Ok);
+        let problems = findings.filter(|finding| finding.mark > Status::Ok);
         problems.map(|finding| (finding.code.as_str().to_owned(), finding.fix.unwrap())).collect::<Vec<_>>()
     };
     assert_eq!(OCM_GATES.map(|ocm| ocm.controller), CONTROLLERS);
@@ -82,7 +82,7 @@ fn controllers_that_do_not_lead_and_others_that_do_their_work_are_named() {
         managed("hub-addons", "2026-05-01T11:00:00Z"), managed("registration", "2026-05-01T11:30:00Z"),
     ] } });
     let scene = Scene::in_order().profile(&written);
-    assert_eq!(trouble(scene), [(Step::Profile, "OtherWriter".to_owned(), Mark::Problem)]);
+    assert_eq!(trouble(scene), [(Step::Profile, "OtherWriter".to_owned(), Status::Problem)]);
     // Once this project has written last, what another has left is no matter.
     let written = json!({ "metadata": { "managedFields": [
         managed("registration", "2026-05-01T11:00:00Z"), managed("hub-addons", "2026-05-01T11:30:00Z"),
@@ -101,7 +101,10 @@ fn a_controller_that_does_not_run_has_no_check_mark_and_its_line_names_it() {
         hub.leases.as_mut().unwrap().remove("credential-syncer");
     });
     let lines = controllers(no_syncer, &one("team", "c1"));
-    assert_eq!(lines.iter().map(|(mark, _)| *mark).collect::<Vec<_>>(), [Mark::Ok, Mark::Ok, Mark::Info]);
+    assert_eq!(
+        lines.iter().map(|(mark, _)| *mark).collect::<Vec<_>>(),
+        [Status::Ok, Status::Ok, Status::Info]
+    );
     for ((_, text), title) in
         lines.iter().zip(["profile projector", "access provisioner", "credential syncer"])
     {
@@ -110,19 +113,19 @@ fn a_controller_that_does_not_run_has_no_check_mark_and_its_line_names_it() {
     // None runs: one line, before all others, also where there is nothing to write.
     let none = || Scene::in_order().observing(|hub| hub.leases = Some(BTreeMap::new()));
     let lines = controllers(none(), &one("team", "c1"));
-    assert!(matches!(&*lines, [(Mark::Info, _)]), "the profile shows that they have run: {lines:?}");
+    assert!(matches!(&*lines, [(Status::Info, _)]), "the profile shows that they have run: {lines:?}");
     for question in [Question::default(), one("team", "c1")] {
         let mut hub = none().observed();
         hub.profiles.clear();
         let findings = explain(&hub, &question).findings;
         assert_eq!(findings[0].message, "no controller of the hub addons runs: none has a Lease");
-        assert_eq!(findings[0].mark, Mark::Problem);
+        assert_eq!(findings[0].mark, Status::Problem);
     }
     let empty = none().observing(|hub| {
         (hub.fleet, hub.profiles) = (fleet([]), BTreeMap::new());
     });
     let lines = controllers(empty, &Question::default());
-    assert!(matches!(&*lines, [(Mark::Problem, _)]), "{lines:?}");
+    assert!(matches!(&*lines, [(Status::Problem, _)]), "{lines:?}");
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn the_gates_of_a_program_are_those_that_its_arguments_enable() {
 fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
     let unread = || Scene::in_order().observing(|hub| hub.ocm_gates.clear());
     let unknown = |scene: Scene| {
-        let findings = scene.explained().findings.into_iter().filter(|finding| finding.mark > Mark::Ok);
+        let findings = scene.explained().findings.into_iter().filter(|finding| finding.mark > Status::Ok);
         let shown =
             findings.map(|it| (it.code.as_str().to_owned(), it.mark, it.object.name, it.fix.unwrap()));
         shown.collect::<Vec<_>>()
@@ -219,7 +222,7 @@ fn a_gate_of_ocm_that_cannot_be_read_is_unknown_where_it_matters() {
     .map(|what| {
         let name = what.split('/').next_back().unwrap().to_owned();
         let fix = format!("kubectl auth can-i {what} --all-namespaces");
-        ("NotReadable".to_owned(), Mark::Unknown, name, fix)
+        ("NotReadable".to_owned(), Status::Unknown, name, fix)
     });
     assert_eq!(unknown(unread()), expected);
     // Beside a controller of ours that does not run, or writes another entry, it does not matter.
@@ -250,19 +253,19 @@ fn an_entry_of_ocms_controller_is_contested_unless_its_gate_is_off() {
             hub.access.set_served(hub.access.place(), SERVED.as_bytes());
         })
     };
-    let step = |code: &str| (Step::AccessProvider, code.to_owned(), Mark::Problem);
+    let step = |code: &str| (Step::AccessProvider, code.to_owned(), Status::Problem);
     let outdated = theirs();
     assert_eq!(outdated.trouble(), [step("AccessOutdated")]);
     let texts: Vec<_> = outdated.explained().findings.into_iter().map(|it| it.message).collect();
     assert!(texts.iter().any(|text| text.contains("within 20 minutes")), "{texts:?}");
     let unread = theirs().observing(|hub| drop(hub.ocm_gates.remove(PROVISIONER)));
-    let unknown = (Step::Controllers, "NotReadable".to_owned(), Mark::Unknown);
+    let unknown = (Step::Controllers, "NotReadable".to_owned(), Status::Unknown);
     assert_eq!(unread.trouble(), [unknown, step("AccessProviderContested")]);
     let on = theirs().observing(|hub| {
         let object = Object::namespaced("Deployment", "ocm", "cluster-proxy-addon-manager");
         hub.ocm_gates.insert(PROVISIONER, vec![(object, "ClusterProfile")]);
     });
-    let enabled = (Step::Controllers, "OcmGateEnabled".to_owned(), Mark::Problem);
+    let enabled = (Step::Controllers, "OcmGateEnabled".to_owned(), Status::Problem);
     assert_eq!(on.trouble(), [enabled, step("AccessProviderContested")]);
 }
 
@@ -281,7 +284,7 @@ fn managed(manager: &str, time: &str) -> Value {
 fn a_misspelt_name_is_answered_with_the_nearest() {
     let message = |scene: Scene, namespace: &str, cluster: &str| {
         let explanation = explain(&scene.observed(), &one(namespace, cluster));
-        let wrong = explanation.findings.into_iter().find(|finding| finding.mark == Mark::Problem).unwrap();
+        let wrong = explanation.findings.into_iter().find(|finding| finding.mark == Status::Problem).unwrap();
         (wrong.code.as_str().to_owned(), wrong.message)
     };
     let berlin = || Scene::in_order().and(member("berlin", "prod"));
@@ -299,7 +302,7 @@ fn a_misspelt_name_is_answered_with_the_nearest() {
 
 #[test]
 fn what_cannot_be_read_is_a_question_mark_and_the_rest_is_explained() {
-    let marks = |scene: Scene| -> Vec<(Step, Mark)> {
+    let marks = |scene: Scene| -> Vec<(Step, Status)> {
         let findings = scene.explained().findings.into_iter();
         let mut marks: Vec<_> = findings.map(|finding| (finding.step, finding.mark)).collect();
         marks.dedup();
@@ -320,12 +323,12 @@ fn what_cannot_be_read_is_a_question_mark_and_the_rest_is_explained() {
     assert_eq!(
         marks(scene),
         [
-            (Step::Controllers, Mark::Unknown),
-            (Step::ClusterSet, Mark::Unknown),
-            (Step::Profile, Mark::Ok),
-            (Step::AccessProvider, Mark::Ok),
-            (Step::Credential, Mark::Ok),
-            (Step::ConsumerPermission, Mark::Ok),
+            (Step::Controllers, Status::Unknown),
+            (Step::ClusterSet, Status::Unknown),
+            (Step::Profile, Status::Ok),
+            (Step::AccessProvider, Status::Ok),
+            (Step::Credential, Status::Ok),
+            (Step::ConsumerPermission, Status::Ok),
         ]
     );
     let nothing = Scene::in_order().observing(|hub| {
@@ -334,7 +337,7 @@ fn what_cannot_be_read_is_a_question_mark_and_the_rest_is_explained() {
         *hub = Observed::new(now(), settings, Fleet::default(), access, CredentialIndex::default());
     });
     let marks = marks(nothing);
-    assert!(marks.iter().all(|(_, mark)| *mark == Mark::Unknown), "{marks:?}");
+    assert!(marks.iter().all(|(_, mark)| *mark == Status::Unknown), "{marks:?}");
 }
 
 #[test]
@@ -361,14 +364,14 @@ fn without_secrets_the_agent_and_the_syncer_are_taken_at_their_word() {
     let reported = |message: &str| {
         Scene::in_order().with("ManagedServiceAccount", &report(message)).observing(forget_secrets).trouble()
     };
-    let refused = [(Step::Credential, "WriteRefused".to_owned(), Mark::Problem)];
+    let refused = [(Step::Credential, "WriteRefused".to_owned(), Status::Problem)];
     assert_eq!(reported("team: the API server refuses to write the Secret"), refused);
     assert_eq!(reported("teams, my-team: the API server refuses to write the Secret"), []);
     let silent = Scene::in_order().observing(forget_secrets).observing(|hub| hub.leases = None);
     let unknown = [(Step::Controllers, "NotReadable"), (Step::Token, "NotReadable")];
     let mut trouble = silent.trouble();
     trouble.dedup();
-    assert_eq!(trouble, unknown.map(|(step, code)| (step, code.to_owned(), Mark::Unknown)));
+    assert_eq!(trouble, unknown.map(|(step, code)| (step, code.to_owned(), Status::Unknown)));
 }
 
 #[test]
@@ -396,5 +399,5 @@ fn a_whole_hub_is_explained_by_its_problems_alone() {
     assert_eq!(explanation.summary.problem, 80);
     let bound: Vec<_> = explanation.findings.iter().filter(|it| it.code.as_str() == "NotBound").collect();
     assert_eq!(bound.len(), 1, "once for the binding, not for each cluster");
-    assert!(explanation.findings.iter().all(|finding| finding.mark != Mark::Ok));
+    assert!(explanation.findings.iter().all(|finding| finding.mark != Status::Ok));
 }

@@ -6,11 +6,11 @@ mod support;
 
 mod access;
 mod argo_cd;
+mod competing_writer;
 mod concerned;
 mod consumer_access;
 mod consumer_concerned;
 mod consumer_role;
-mod contest;
 mod credential;
 mod explain;
 mod grant;

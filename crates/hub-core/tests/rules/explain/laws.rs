@@ -10,7 +10,7 @@ use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::plan::{CopyAction, plan as plan_copy};
 use hub_core::credential::state::State;
 use hub_core::explain::observed::{Observed, ShownProfile};
-use hub_core::explain::{Code, Explanation, Mark, Question, Step, explain};
+use hub_core::explain::{Code, Explanation, Question, Status, Step, explain};
 use hub_core::grant::{Grant, decide};
 use hub_core::profile::{ProfileAction, plan};
 use hub_core::project::ProjectionSettings;
@@ -29,13 +29,13 @@ use crate::support::credential::{names, place};
 use crate::support::{cases, key};
 
 /// The worst mark of these steps. Every code is one that scripts can know.
-fn marks_of(explanation: &Explanation, steps: &[Step]) -> Mark {
+fn marks_of(explanation: &Explanation, steps: &[Step]) -> Status {
     let codes = Code::all();
     for finding in &explanation.findings {
         assert!(codes.contains(finding.code.as_str()), "{finding:?}");
     }
     let findings = explanation.findings.iter().filter(|finding| steps.contains(&finding.step));
-    findings.map(|finding| finding.mark).max().unwrap_or(Mark::Ok)
+    findings.map(|finding| finding.mark).max().unwrap_or(Status::Ok)
 }
 
 /// What is observed of a hub of which everything is known.
@@ -90,7 +90,7 @@ proptest! {
                 && decide(&fleet, &key) == Grant::Granted;
             let steps = [Step::Binding, Step::ClusterSet, Step::Profile];
             let mark = marks_of(&explanation, &steps);
-            prop_assert_eq!(mark == Mark::Ok, is_settled, "{} {:#?} {:?}", key, explanation, plan);
+            prop_assert_eq!(mark == Status::Ok, is_settled, "{} {:#?} {:?}", key, explanation, plan);
         }
     }
 
@@ -132,7 +132,7 @@ proptest! {
         let is_settled = entry.is_some() && (is_static || plan.action == ProfileAction::Nothing);
         let explanation = explain(&hub, &one("team", "c1"));
         let mark = marks_of(&explanation, &[Step::AccessProvider]);
-        prop_assert_eq!(mark == Mark::Ok, is_settled, "{:?} {:#?}", offer, explanation);
+        prop_assert_eq!(mark == Status::Ok, is_settled, "{:?} {:#?}", offer, explanation);
     }
 
     /// A copy that the syncer removes is a problem of its cluster and namespace, also for the hub as a whole.
@@ -152,7 +152,7 @@ proptest! {
             let single = explain(&hub, &one(place.namespace.as_str(), cluster.as_str()));
             for explanation in [&whole, &single] {
                 let is_said = explanation.findings.iter().any(|it| {
-                    it.mark == Mark::Problem
+                    it.mark == Status::Problem
                         && is_about(&it.namespace, place.namespace.as_str())
                         && is_about(&it.cluster, cluster.as_str())
                 });
@@ -182,7 +182,7 @@ proptest! {
                 let explanation = explain(&hub, &question);
                 let mark = marks_of(&explanation, &[Step::Account, Step::Token, Step::Credential]);
                 prop_assert_eq!(
-                    mark == Mark::Ok, is_settled, "{} {} {:?} {:?} {:#?}", pair, account, state, plan, explanation
+                    mark == Status::Ok, is_settled, "{} {} {:?} {:?} {:#?}", pair, account, state, plan, explanation
                 );
             }
         }

@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use hub_core::explain::observed::{AccountPermission, Rbac, Readers};
-use hub_core::explain::{Mark, Step, explain};
+use hub_core::explain::{Status, Step, explain};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ fn group(name: &str) -> Value {
 }
 
 /// The step about the application's permission: code, mark, object and value.
-fn explained(readers: Readers) -> (String, Mark, String, String) {
+fn explained(readers: Readers) -> (String, Status, String, String) {
     let mut hub = Scene::in_order().observed();
     hub.readers.insert("team".into(), readers);
     let findings = explain(&hub, &one("team", "c1")).findings.into_iter();
@@ -110,8 +110,8 @@ fn a_copy_is_readable_by_who_may_get_secrets_of_its_name_in_the_namespace() {
             reader.iter().filter(|it| it.starts_with("ServiceAccount")).map(|_| "app").collect();
         assert_eq!(readers.service_accounts(COPY), accounts, "{rule} {subjects}");
         let expected = match reader {
-            Some(reader) => ("ConsumerMayRead", Mark::Ok, "RoleBinding team/bound", reader),
-            None => ("NobodyMayRead", Mark::Problem, "Secret team/c1-kueue", "no ServiceAccount"),
+            Some(reader) => ("ConsumerMayRead", Status::Ok, "RoleBinding team/bound", reader),
+            None => ("NobodyMayRead", Status::Problem, "Secret team/c1-kueue", "no ServiceAccount"),
         };
         let (code, mark, object, value) = explained(readers);
         assert_eq!((&*code, mark, &*object, &*value), expected, "{rule} {subjects}");
@@ -127,10 +127,10 @@ fn roles_of_the_cluster_count_and_what_cannot_be_read_may_be_a_permission() {
         cluster_roles: json!([]),
         cluster_role_bindings: json!([]),
     };
-    let may = |object: &'static str| ("ConsumerMayRead", Mark::Ok, object);
+    let may = |object: &'static str| ("ConsumerMayRead", Status::Ok, object);
     let (nobody, unknown) = (
-        ("NobodyMayRead", Mark::Problem, "Secret team/c1-kueue"),
-        ("NotReadable", Mark::Unknown, "RoleBinding team/*"),
+        ("NobodyMayRead", Status::Problem, "Secret team/c1-kueue"),
+        ("NotReadable", Status::Unknown, "RoleBinding team/*"),
     );
     let (of_role, of_cluster_role) =
         (json!([binding("Role", &app())]), json!([binding("ClusterRole", &app())]));

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use hub_api::names::{ClusterName, Namespace};
-use hub_core::explain::{Explanation, Finding, Mark, Question, explain};
+use hub_core::explain::{CheckResult, Explanation, Question, Status, explain};
 
 use super::scene::{Scene, one};
 
@@ -52,16 +52,16 @@ fn asked(question: &Question) -> String {
     if text.is_empty() { "the hub".to_owned() } else { text }
 }
 
-fn finding_text(finding: &Finding) -> String {
+fn finding_text(finding: &CheckResult) -> String {
     let mark = match finding.mark {
-        Mark::Info => "info",
-        Mark::Ok => "ok",
-        Mark::Unknown => "unknown",
-        Mark::Problem => "problem",
+        Status::Info => "info",
+        Status::Ok => "ok",
+        Status::Unknown => "unknown",
+        Status::Problem => "problem",
     };
     let about = [&finding.namespace, &finding.cluster, &finding.account].into_iter().flatten();
     let about = about.map(String::as_str).collect::<Vec<_>>().join(" ");
-    let Finding { step, code, object, field, value, message, fix, .. } = finding;
+    let CheckResult { step, code, object, field, value, message, fix, .. } = finding;
     let mut text = format!("{mark} {step:?} {} [{about}]\n", code.as_str());
     let fact = format!("    {object} | {field} | {value}");
     writeln!(text, "{}\n    {message}", fact.trim_end_matches([' ', '|'])).unwrap();
@@ -72,7 +72,7 @@ fn finding_text(finding: &Finding) -> String {
 }
 
 /// The explanation, without the findings that have been recorded as those of a hub in order.
-fn text(explanation: &Explanation, in_order: &[Finding]) -> String {
+fn text(explanation: &Explanation, in_order: &[CheckResult]) -> String {
     let summary = &explanation.summary;
     let mut text = format!(
         "{} namespaces, {} pairs: {} ok, {} unknown, {} problem\n",

@@ -3,7 +3,7 @@
 use hub_api::names::Namespace;
 use hub_core::access::{AccessIndex, AccessSource, Known};
 use hub_core::explain::observed::{AccountPermission, Lease, OCM_GATES, Observed, Rbac, Readers};
-use hub_core::explain::{Explanation, Mark, Question, Step, explain};
+use hub_core::explain::{Explanation, Question, Status, Step, explain};
 use hub_core::fleet::Fleet;
 use hub_core::project::{self, ProjectionSettings};
 use hub_core::trust::TrustBundle;
@@ -118,9 +118,9 @@ impl Scene {
     }
 
     /// Step and code of what is not in order.
-    pub fn trouble(&self) -> Vec<(Step, String, Mark)> {
+    pub fn trouble(&self) -> Vec<(Step, String, Status)> {
         let findings = self.explained().findings.into_iter();
-        let wrong = findings.filter(|finding| finding.mark > Mark::Ok);
+        let wrong = findings.filter(|finding| finding.mark > Status::Ok);
         wrong.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
     }
 }

@@ -5,7 +5,7 @@
 use hub_core::access::{AccessIndex, AccessSource, Known};
 use hub_core::consumer_access::AccessKind;
 use hub_core::explain::observed::{AccountPermission, Observed};
-use hub_core::explain::{Mark, Question, Step, explain};
+use hub_core::explain::{Question, Status, Step, explain};
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
@@ -22,9 +22,13 @@ type Case = (Scene, Step, &'static str, &'static str);
 fn check(cases: Vec<Case>) {
     for (scene, step, code, fix) in cases {
         let explanation = scene.explained();
-        let wrong: Vec<_> = explanation.findings.iter().filter(|it| it.mark > Mark::Ok).collect();
+        let wrong: Vec<_> = explanation.findings.iter().filter(|it| it.mark > Status::Ok).collect();
         let first = wrong.first().unwrap_or_else(|| panic!("{code}: nothing is wrong"));
-        assert_eq!((first.step, first.code.as_str(), first.mark), (step, code, Mark::Problem), "{wrong:#?}");
+        assert_eq!(
+            (first.step, first.code.as_str(), first.mark),
+            (step, code, Status::Problem),
+            "{wrong:#?}"
+        );
         assert!(!first.field.is_empty() && !first.message.is_empty(), "{code}: {first:#?}");
         let command = first.fix.as_deref().unwrap_or_default();
         assert!(command.contains(fix), "{code}: {command}");
@@ -277,7 +281,7 @@ fn permissions_that_are_being_replaced_are_missing_only_if_the_new_ones_fail() {
         let mut hub = Scene::in_order().observed();
         hub.permissions.insert("c1".into(), permissions.clone());
         let explanation = explain(&hub, &one("team", "c1"));
-        let found: Vec<_> = explanation.findings.iter().filter(|it| it.mark == Mark::Problem).collect();
+        let found: Vec<_> = explanation.findings.iter().filter(|it| it.mark == Status::Problem).collect();
         assert_eq!(found.len(), usize::from(is_problem), "{permissions:#?} {found:#?}");
         assert!(found.iter().all(|it| it.code.as_str() == "PermissionsNotApplied"), "{found:#?}");
     }
@@ -295,12 +299,12 @@ fn an_entry_that_leads_elsewhere_is_a_problem_only_where_no_provisioner_may_have
     let elsewhere = || leading_to("https://proxy.example/c1");
     let outdated = |mark| (Step::AccessProvider, "AccessOutdated".to_owned(), mark);
     // The provisioner works, and has another source.
-    assert_eq!(elsewhere().trouble(), [outdated(Mark::Unknown)]);
+    assert_eq!(elsewhere().trouble(), [outdated(Status::Unknown)]);
     let stopped = elsewhere().observing(|hub| {
         hub.leases.as_mut().unwrap().insert("access-provisioner".to_owned(), lease(None, NOON));
     });
-    let not_leading = (Step::Controllers, "ControllerNotLeading".to_owned(), Mark::Problem);
-    assert_eq!(stopped.trouble(), [not_leading, outdated(Mark::Problem)]);
+    let not_leading = (Step::Controllers, "ControllerNotLeading".to_owned(), Status::Problem);
+    assert_eq!(stopped.trouble(), [not_leading, outdated(Status::Problem)]);
     // Once the server is stated, it is compared.
     let configured: fn(&mut Observed) = |hub| {
         let source = AccessSource::Static("https://proxy.example/{cluster}".parse().unwrap());
@@ -308,9 +312,9 @@ fn an_entry_that_leads_elsewhere_is_a_problem_only_where_no_provisioner_may_have
     };
     assert_eq!(elsewhere().observing(configured).trouble(), []);
     let wrong = leading_to("https://another.example/c1").observing(configured);
-    assert_eq!(wrong.trouble(), [outdated(Mark::Problem)]);
+    assert_eq!(wrong.trouble(), [outdated(Status::Problem)]);
     let none = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
-    assert_eq!(none.observing(configured).trouble(), [outdated(Mark::Problem)]);
+    assert_eq!(none.observing(configured).trouble(), [outdated(Status::Problem)]);
 }
 
 #[test]

@@ -250,7 +250,7 @@ pub enum Past {
     /// It does not exist.
     None,
     /// Another writer created it.
-    Made(Value),
+    CreatedCopy(Value),
     /// It was right, then another writer applied this patch and added these entries before ours.
     Edited(Value, Value),
 }
@@ -264,7 +264,7 @@ impl Past {
         } });
         match self {
             Self::None => None,
-            Self::Made(edit) => Some(with(identity, edit)),
+            Self::CreatedCopy(edit) => Some(with(identity, edit)),
             Self::Edited(edit, before) => {
                 let mut object = with(with(as_it_should_be(hub, fleet, key), &identity), edit);
                 for (field, entries) in before.as_object().unwrap() {
@@ -299,7 +299,7 @@ fn past() -> impl Strategy<Value = Past> {
     ]);
     prop_oneof![
         1 => Just(Past::None),
-        3 => an_edit(0.9).prop_map(Past::Made),
+        3 => an_edit(0.9).prop_map(Past::CreatedCopy),
         3 => (an_edit(0.15), before).prop_map(|(edit, before)| Past::Edited(edit, before)),
     ]
 }

@@ -12,7 +12,7 @@ use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain, is_label_value};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
-use hub_core::credential::index::{CredentialIndex, Made, ProfileMetadata, SyncSettings};
+use hub_core::credential::index::{CreatedCopy, CredentialIndex, ProfileMetadata, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
@@ -304,7 +304,7 @@ impl World {
                     json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
                 assert_eq!(names(&created), (place.namespace.as_str(), &*place.name));
                 self.secrets.insert(place.clone(), created);
-                let made = Made { uid: self.version(place).uid, account: holder.unwrap() };
+                let made = CreatedCopy { uid: self.version(place).uid, account: holder.unwrap() };
                 self.index.set_made(place, Some(made));
             }
             CopyAction::Patch(patch) => {
@@ -385,7 +385,7 @@ impl World {
             let plan = self.plan(place);
             if plan.is_exact {
                 let uid = self.version(place).uid;
-                self.index.set_made(place, plan.holder.map(|account| Made { uid, account }));
+                self.index.set_made(place, plan.holder.map(|account| CreatedCopy { uid, account }));
             }
             return changed;
         }

@@ -6,7 +6,7 @@
 //! stops once that controller has written its entry to a profile that lacked it: it leaves every entry that is exactly
 //! what the controller publishes, as far as the source shows that, and replaces any other as before.
 //!
-//! The contest ends when the certificate or the configuration changes, or when the controller leaves the entry of one
+//! The competition ends when the certificate or the configuration changes, or when the controller leaves the entry of one
 //! profile that the provisioner replaces as a probe, so that both together write at most one profile per probe. The
 //! owner of the index has a clock and begins probes ([`AccessIndex::probe_contest`]).
 
@@ -36,10 +36,10 @@ const NAMESPACES: [&str; 4] = [
 
 /// What is known about cluster-proxy's own controller.
 #[derive(Debug, Default)]
-pub(super) struct Contest {
+pub(super) struct CompetingWriter {
     /// The content of the serving Secret, which the controller publishes as a whole.
     served: Option<Served>,
-    /// The profiles that have lacked its entry since the contest began or could have begun, each with the
+    /// The profiles that have lacked its entry since The competition began or could have begun, each with the
     /// resourceVersion, if that is a number.
     without: BTreeMap<ProfileKey, Option<u64>>,
     /// Whether the controller has written its entry to one of them since.
@@ -55,11 +55,11 @@ pub(super) struct Contest {
 /// What follows from the result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// There is no contest.
+    /// There is no competition.
     Needless,
     /// The entry of this profile is to be replaced.
     Begun(ProfileKey),
-    /// The contest is over: every entry is to be replaced.
+    /// The competition is over: every entry is to be replaced.
     Over,
 }
 
@@ -69,7 +69,7 @@ struct Served {
     certificates: Option<TrustBundle>,
 }
 
-impl Contest {
+impl CompetingWriter {
     /// Forgets what the controller has written, since it publishes something else or no longer works.
     pub(super) fn restart(&mut self) {
         *self = Self { served: self.served.take(), ..Self::default() };
@@ -146,9 +146,9 @@ impl AccessIndex {
         let text = std::str::from_utf8(content).ok().filter(|text| text.len() < BUNDLE_SIZE_LIMIT);
         let certificates = TrustBundle::from_published(content).ok();
         let served = text.map(|text| Served { text: text.into(), certificates });
-        if self.contest.served != served {
-            self.contest.served = served;
-            self.contest.restart();
+        if self.competing_writer.served != served {
+            self.competing_writer.served = served;
+            self.competing_writer.restart();
         }
     }
 
@@ -172,7 +172,7 @@ impl AccessIndex {
                 if ca.is_some() {
                     present.as_ref().and_then(|present| resembling(key, present, &[namespace]))
                 } else {
-                    let served = self.contest.served.as_ref().filter(|_| self.anchors.readable)?;
+                    let served = self.competing_writer.served.as_ref().filter(|_| self.anchors.readable)?;
                     Some(ocms(key, namespace, &served.text))
                 }
             }
@@ -191,11 +191,11 @@ impl AccessIndex {
     /// what the profile has had before.
     pub fn decide(&mut self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Option<Offer> {
         let Some(observed) = observed else {
-            self.contest.observe(key, None, "");
+            self.competing_writer.observe(key, None, "");
             return None;
         };
         let is_theirs = self.is_ocms(key, observed);
-        if self.contest.observe(key, is_theirs, &observed.resource_version) {
+        if self.competing_writer.observe(key, is_theirs, &observed.resource_version) {
             return Some(Offer::Keep(Withheld::Contested));
         }
         Some(self.offer(key, observed))
@@ -204,18 +204,18 @@ impl AccessIndex {
     /// Whether cluster-proxy's own controller undoes what the provisioner writes.
     #[must_use]
     pub fn is_contested(&self) -> bool {
-        self.contest.is_active
+        self.competing_writer.is_active
     }
 
-    /// Concludes the previous probe, and begins the next one during a contest. Between two calls, the controller must
+    /// Concludes the previous probe, and begins the next one during a competition. Between two calls, the controller must
     /// have the time to write its entry again.
     pub fn probe_contest(&mut self) -> Probe {
-        self.contest.probe()
+        self.competing_writer.probe()
     }
 
     /// The finding on cluster-proxy's own controller, while it undoes what the provisioner writes.
     #[must_use]
-    pub fn contest_note(&self) -> Option<Note> {
+    pub fn competing_writer_note(&self) -> Option<Note> {
         self.is_contested().then(|| {
             let message = format!(
                 "cluster-proxy's own controller writes the access provider {DEFAULT_PROVIDER:?} of ClusterProfiles, \

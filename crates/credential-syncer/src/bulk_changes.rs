@@ -18,7 +18,7 @@ const MANY: usize = 5;
 /// projector that is busy works in many namespaces, and a tenant who replaces its profiles again and again does not
 /// delay what is reported about other namespaces. A profile that is replaced again and again counts once.
 #[derive(Debug, Default)]
-pub(crate) struct Churn {
+pub(crate) struct BulkChanges {
     created: Recent,
     deleted: Recent,
 }
@@ -33,7 +33,7 @@ struct Recent {
 /// The profiles of a window by namespace, up to [`MANY`] of each.
 type Window = BTreeMap<Namespace, BTreeSet<ClusterName>>;
 
-impl Churn {
+impl BulkChanges {
     /// Records a profile that appears.
     pub(crate) fn created(&mut self, profile: &ProfileKey, now: Instant) {
         self.created.add(profile, now);
@@ -99,23 +99,23 @@ mod tests {
         ProfileKey { namespace: namespace.into(), cluster: format!("c{number}").as_str().into() }
     }
 
-    fn is_high(churn: &mut Churn, namespaces: &[&str], now: Instant) -> bool {
-        churn.is_high(&namespaces.iter().map(|namespace| Namespace::from(*namespace)).collect(), now)
+    fn is_high(bulk_changes: &mut BulkChanges, namespaces: &[&str], now: Instant) -> bool {
+        bulk_changes.is_high(&namespaces.iter().map(|namespace| Namespace::from(*namespace)).collect(), now)
     }
 
     #[test]
     fn it_is_high_while_many_profiles_come_or_go_and_for_a_while_after() {
-        for record in [Churn::created, Churn::deleted] {
-            let (start, mut churn) = (Instant::now(), Churn::default());
-            assert!(!is_high(&mut churn, &["team"], start));
+        for record in [BulkChanges::created, BulkChanges::deleted] {
+            let (start, mut bulk_changes) = (Instant::now(), BulkChanges::default());
+            assert!(!is_high(&mut bulk_changes, &["team"], start));
             let mut now = start;
             for step in 0..100 {
                 now += Duration::from_millis(100);
-                record(&mut churn, &profile(step), now);
-                assert_eq!(is_high(&mut churn, &["team"], now), step >= 4, "{step}");
+                record(&mut bulk_changes, &profile(step), now);
+                assert_eq!(is_high(&mut bulk_changes, &["team"], now), step >= 4, "{step}");
             }
-            assert!(is_high(&mut churn, &["team"], now + Duration::from_secs(1)));
-            assert!(!is_high(&mut churn, &["team"], now + 2 * WINDOW));
+            assert!(is_high(&mut bulk_changes, &["team"], now + Duration::from_secs(1)));
+            assert!(!is_high(&mut bulk_changes, &["team"], now + 2 * WINDOW));
         }
     }
 
@@ -123,11 +123,11 @@ mod tests {
     fn many_in_one_window_count_until_the_end_of_the_next() {
         let start = Instant::now();
         let created = |times: &[Duration]| {
-            let mut churn = Churn::default();
+            let mut bulk_changes = BulkChanges::default();
             for (number, after) in times.iter().enumerate() {
-                churn.created(&profile(number), start + *after);
+                bulk_changes.created(&profile(number), start + *after);
             }
-            churn
+            bulk_changes
         };
         let many = [Duration::ZERO; MANY];
         assert!(is_high(&mut created(&many), &["team"], start + WINDOW));
@@ -138,26 +138,26 @@ mod tests {
 
     #[test]
     fn a_profile_that_is_replaced_again_and_again_counts_once() {
-        let (mut now, mut churn) = (Instant::now(), Churn::default());
+        let (mut now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for _ in 0..50 {
             now += Duration::from_millis(100);
-            churn.deleted(&profile(0), now);
-            churn.created(&profile(0), now);
-            assert!(!is_high(&mut churn, &["team"], now));
+            bulk_changes.deleted(&profile(0), now);
+            bulk_changes.created(&profile(0), now);
+            assert!(!is_high(&mut bulk_changes, &["team"], now));
         }
     }
 
     #[test]
     fn a_tenant_who_replaces_its_profiles_delays_only_what_is_missing_in_its_namespace_alone() {
-        let (mut now, mut churn) = (Instant::now(), Churn::default());
+        let (mut now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for number in 0..500 {
             now += Duration::from_millis(100);
-            churn.deleted(&profile(number), now);
-            churn.created(&profile(number), now);
-            assert_eq!(is_high(&mut churn, &["team"], now), number >= 4, "{number}");
-            assert!(!is_high(&mut churn, &["other"], now));
+            bulk_changes.deleted(&profile(number), now);
+            bulk_changes.created(&profile(number), now);
+            assert_eq!(is_high(&mut bulk_changes, &["team"], now), number >= 4, "{number}");
+            assert!(!is_high(&mut bulk_changes, &["other"], now));
             assert!(
-                !is_high(&mut churn, &["other", "team"], now),
+                !is_high(&mut bulk_changes, &["other", "team"], now),
                 "what is missing in the other is reported"
             );
         }
@@ -166,17 +166,17 @@ mod tests {
     #[test]
     fn a_projector_that_works_in_many_namespaces_is_busy_for_all() {
         for (namespaces, busy) in [(1, false), (4, false), (5, true), (100, true)] {
-            let (now, mut churn) = (Instant::now(), Churn::default());
+            let (now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
             for number in 0..namespaces {
-                churn.created(&in_namespace(&format!("team-{number}"), 0), now);
+                bulk_changes.created(&in_namespace(&format!("team-{number}"), 0), now);
             }
-            assert_eq!(is_high(&mut churn, &["later"], now), busy, "{namespaces}");
-            assert_eq!(is_high(&mut churn, &["later", "team-0"], now), busy, "{namespaces}");
+            assert_eq!(is_high(&mut bulk_changes, &["later"], now), busy, "{namespaces}");
+            assert_eq!(is_high(&mut bulk_changes, &["later", "team-0"], now), busy, "{namespaces}");
         }
-        let (now, mut churn) = (Instant::now(), Churn::default());
+        let (now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for number in 0..2 * MANY {
-            churn.created(&in_namespace(["one", "two"][number % 2], number), now);
+            bulk_changes.created(&in_namespace(["one", "two"][number % 2], number), now);
         }
-        assert!(is_high(&mut churn, &["one", "two"], now), "each of two is busy");
+        assert!(is_high(&mut bulk_changes, &["one", "two"], now), "each of two is busy");
     }
 }

@@ -1,4 +1,4 @@
-//! What the process reads from its surroundings: a few environment variables and a file system.
+//! What the process reads from its environment: a few environment variables and a file system.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ const SERVICE_ACCOUNT_DIRECTORY: &str = "var/run/secrets/kubernetes.io/serviceac
 ///
 /// An empty variable is treated as not set.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct Environment {
     /// `KUBERNETES_EXEC_INFO`: the caller's request.
     pub exec_info: Option<String>,
     /// `NAMESPACE`: the namespace of the synced Secrets.
@@ -31,8 +31,8 @@ pub struct Surroundings {
     pub root: PathBuf,
 }
 
-impl Surroundings {
-    /// The surroundings of this process.
+impl Environment {
+    /// The environment of this process.
     #[must_use]
     pub fn of_process() -> Self {
         Self {

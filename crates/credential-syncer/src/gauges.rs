@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 /// Keeps the gauges up to date.
-pub(crate) struct Tally {
+pub(crate) struct CopyGauges {
     metrics: Metrics,
     counted: Mutex<Counted>,
 }
@@ -34,7 +34,7 @@ struct CountedPlace {
     expires: Option<Timestamp>,
 }
 
-impl Tally {
+impl CopyGauges {
     pub(crate) fn new(metrics: Metrics) -> Self {
         metrics.declare_credentials(State::counted().map(State::as_str));
         Self { metrics, counted: Mutex::default() }
@@ -146,8 +146,8 @@ impl Counted {
 mod tests {
     use super::*;
 
-    fn tally() -> Tally {
-        Tally::new(Metrics::new("0"))
+    fn gauges() -> CopyGauges {
+        CopyGauges::new(Metrics::new("0"))
     }
 
     fn place(namespace: &str) -> SecretKey {
@@ -162,34 +162,34 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn assert_shown(tally: &Tally, line: &str) {
-        let text = tally.metrics.text();
+    fn assert_shown(gauges: &CopyGauges, line: &str) {
+        let text = gauges.metrics.text();
         assert!(text.lines().any(|it| it.ends_with(line)), "{line} is missing in\n{text}");
     }
 
     #[test]
     fn a_copy_counts_by_its_state_until_that_changes() {
-        let tally = tally();
+        let gauges = gauges();
         for namespace in ["blues", "reds"] {
-            tally.set(&place(namespace), &[(account("c"), State::NoToken)], None);
+            gauges.set(&place(namespace), &[(account("c"), State::NoToken)], None);
         }
-        assert_shown(&tally, "credentials{state=\"no_token\"} 2");
+        assert_shown(&gauges, "credentials{state=\"no_token\"} 2");
         for _ in 0..2 {
-            tally.set(&place("blues"), &[(account("c"), State::Synced)], None);
-            assert_shown(&tally, "credentials{state=\"no_token\"} 1");
-            assert_shown(&tally, "credentials{state=\"synced\"} 1");
+            gauges.set(&place("blues"), &[(account("c"), State::Synced)], None);
+            assert_shown(&gauges, "credentials{state=\"no_token\"} 1");
+            assert_shown(&gauges, "credentials{state=\"synced\"} 1");
         }
-        tally.set(&place("blues"), &[], None);
-        assert_shown(&tally, "credentials{state=\"synced\"} 0");
-        assert_eq!(tally.counted.lock().places.len(), 1, "nothing is kept of a place without a state");
+        gauges.set(&place("blues"), &[], None);
+        assert_shown(&gauges, "credentials{state=\"synced\"} 0");
+        assert_eq!(gauges.counted.lock().places.len(), 1, "nothing is kept of a place without a state");
     }
 
     #[test]
     fn a_change_of_state_concerns_the_accounts_that_have_it_before_or_after() {
-        let (tally, place) = (tally(), place("team"));
+        let (gauges, place) = (gauges(), place("team"));
         let set = |states: &[(&str, State)]| {
             let states: Vec<_> = states.iter().map(|(cluster, state)| (account(cluster), *state)).collect();
-            let changed = tally.set(&place, &states, None);
+            let changed = gauges.set(&place, &states, None);
             changed.iter().map(|account| account.cluster.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(set(&[("c", State::Synced), ("d", State::NameTaken)]), ["c", "d"]);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_token_counts_as_unscoped_while_several_namespaces_receive_it_and_its_account_names_none() {
-        let tally = tally();
+        let gauges = gauges();
         let synced = [(account("c"), State::Synced)];
         for (namespace, states, named, unscoped) in [
             ("blues", &synced[..], false, 0),
@@ -211,39 +211,39 @@ mod tests {
             ("blues", &[], false, 0),
             ("reds", &[], false, 0),
         ] {
-            tally.set(&place(namespace), states, None);
-            tally.set_scope(&account("c"), named);
-            assert_shown(&tally, &format!("credentials_unscoped {unscoped}"));
+            gauges.set(&place(namespace), states, None);
+            gauges.set_scope(&account("c"), named);
+            assert_shown(&gauges, &format!("credentials_unscoped {unscoped}"));
         }
-        assert!(tally.counted.lock().copies.is_empty());
+        assert!(gauges.counted.lock().copies.is_empty());
     }
 
     #[test]
     fn the_earliest_expiry_is_that_of_the_copies_that_exist() {
-        let tally = tally();
+        let gauges = gauges();
         let synced = [(account("c"), State::Synced)];
-        tally.set(&place("blues"), &synced, Some(at(100)));
-        tally.set(&place("reds"), &synced, Some(at(100)));
-        tally.set(&place("greens"), &synced, Some(at(200)));
+        gauges.set(&place("blues"), &synced, Some(at(100)));
+        gauges.set(&place("reds"), &synced, Some(at(100)));
+        gauges.set(&place("greens"), &synced, Some(at(200)));
         let expiries = || {
-            let counted = tally.counted.lock();
+            let counted = gauges.counted.lock();
             counted.expiries.iter().map(|(at, copies)| (at.as_second(), *copies)).collect::<Vec<_>>()
         };
         assert_eq!(expiries(), [(100, 2), (200, 1)]);
-        tally.set(&place("blues"), &synced, Some(at(300)));
+        gauges.set(&place("blues"), &synced, Some(at(300)));
         assert_eq!(expiries(), [(100, 1), (200, 1), (300, 1)]);
-        tally.set(&place("reds"), &[], None);
+        gauges.set(&place("reds"), &[], None);
         assert_eq!(expiries(), [(200, 1), (300, 1)]);
-        tally.set(&place("greens"), &synced, Some(at(400)));
+        gauges.set(&place("greens"), &synced, Some(at(400)));
         assert_eq!(expiries(), [(300, 1), (400, 1)]);
     }
 
     #[test]
     fn a_change_of_the_fleet_concerns_the_places_that_have_a_state() {
-        let tally = tally();
-        tally.set(&place("blues"), &[(account("c"), State::NoProfile)], None);
+        let gauges = gauges();
+        gauges.set(&place("blues"), &[(account("c"), State::NoProfile)], None);
         let of_d = SecretKey { namespace: "reds".into(), name: "d-app".into() };
-        tally.set(&of_d, &[(account("d"), State::NoProfile)], None);
+        gauges.set(&of_d, &[(account("d"), State::NoProfile)], None);
         let namespaces = |name: &str| Touched::Namespaces([name.into()].into());
         for (touched, concerned) in [
             (Touched::Nothing, None),
@@ -252,7 +252,7 @@ mod tests {
             (namespaces("reds"), Some(of_d)),
             (namespaces("other"), None),
         ] {
-            assert_eq!(tally.concerned(&touched), concerned.into_iter().collect::<Vec<_>>());
+            assert_eq!(gauges.concerned(&touched), concerned.into_iter().collect::<Vec<_>>());
         }
     }
 }

@@ -8,7 +8,7 @@ use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey, SecretKey}
 
 use super::observed::{Leading, Observed, SYNCER};
 use super::permission::AccountPermission;
-use super::{Code, Finding, Findings, Mark, Object, Pair, Question, Step};
+use super::{CheckResult, Code, Findings, Object, Pair, Question, Status, Step};
 use crate::credential::account::{Account, Scope};
 use crate::credential::copy::ObservedCopy;
 use crate::credential::plan::plan;
@@ -65,7 +65,7 @@ impl Pair<'_> {
             let object = Object::namespaced("ManagedServiceAccount", cluster, account);
             let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
             findings.add(
-                self.finding(Step::Account, Mark::Problem, Code::AccountNotWithdrawn, object)
+                self.finding(Step::Account, Status::Problem, Code::AccountNotWithdrawn, object)
                     .of_account(account)
                     .field(field, self.key.namespace.as_str())
                     .fix(format!("kubectl delete managedserviceaccount {account} --namespace {cluster}")),
@@ -93,7 +93,7 @@ impl Pair<'_> {
             };
             let object = Object::namespaced("Secret", namespace, name);
             findings.add(
-                self.finding(Step::Credential, Mark::Problem, Code::CredentialNotWithdrawn, object)
+                self.finding(Step::Credential, Status::Problem, Code::CredentialNotWithdrawn, object)
                     .of_account(account)
                     .field("data.token", if copy.holds_data() { "set" } else { "removed" })
                     .fix(fix),
@@ -124,11 +124,11 @@ fn maintained_permissions<'a>(
         .map(|permission| (AccountName::from(permission.account.as_str()), permission))
 }
 
-fn left_permission(account: &AccountName, permission: &AccountPermission) -> Finding {
+fn left_permission(account: &AccountName, permission: &AccountPermission) -> CheckResult {
     let object = &permission.object;
     let Object { kind, namespace, name } = object;
     let namespace = namespace.as_deref().unwrap_or_default();
-    Finding::new(Step::AccountPermission, Mark::Problem, Code::PermissionsNotWithdrawn, object.clone())
+    CheckResult::new(Step::AccountPermission, Status::Problem, Code::PermissionsNotWithdrawn, object.clone())
         .of_account(account)
         .field("roleRef", permission.role.as_str())
         .fix(format!("kubectl delete {} {name} --namespace {namespace}", kind.to_lowercase()))
@@ -157,7 +157,7 @@ pub(super) fn permissions_without_account(hub: &Observed, question: &Question, f
             let mut finding = left_permission(&account, permission);
             finding.cluster = Some(cluster.to_string());
             if !question.namespaces.is_empty() {
-                finding.mark = Mark::Unknown;
+                finding.mark = Status::Unknown;
                 finding.message =
                     format!("{}; the object does not record the namespace of the consumer", finding.message);
             }
@@ -168,8 +168,8 @@ pub(super) fn permissions_without_account(hub: &Observed, question: &Question, f
 
 /// Names the finalizers that delay the deletion of the object that a problem depends on: until they are removed, no
 /// other command helps.
-pub(super) fn name_finalizers(hub: &Observed, finding: &mut Finding) {
-    if finding.mark == Mark::Ok {
+pub(super) fn name_finalizers(hub: &Observed, finding: &mut CheckResult) {
+    if finding.mark == Status::Ok {
         return;
     }
     let Some(finalizers) = hub.held.get(&finding.object) else { return };

@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 const PUBLISHED: &str = "published";
 
 /// Keeps the gauge of one source up to date.
-pub(crate) struct Tally {
+pub(crate) struct EntryGauges {
     source: &'static str,
     metrics: Metrics,
     states: Mutex<HashMap<ProfileKey, &'static str>>,
 }
 
-impl Tally {
+impl EntryGauges {
     pub(crate) fn new(source: &'static str, metrics: Metrics) -> Self {
         let mut states = vec![PUBLISHED];
         states.extend(Withheld::ALL.map(Withheld::as_str));
@@ -56,9 +56,9 @@ mod tests {
 
     #[test]
     fn a_profile_counts_by_the_decision_about_its_entry_until_that_changes() {
-        let tally = Tally::new("proxy", Metrics::new("0"));
+        let gauges = EntryGauges::new("proxy", Metrics::new("0"));
         let assert_shown = |counts: [(&str, u32); 4]| {
-            let text = tally.metrics.text();
+            let text = gauges.metrics.text();
             for (state, count) in counts {
                 let line = format!("access_providers{{source=\"proxy\",state=\"{state}\"}} {count}");
                 assert!(text.lines().any(|it| it.ends_with(&line)), "{line} is missing in\n{text}");
@@ -74,15 +74,15 @@ mod tests {
         let publish = Offer::Publish(Box::new(AccessProvider { name: "ours".to_owned(), cluster: None }));
         let keys =
             ["c1", "c2"].map(|cluster| ProfileKey { namespace: "team".into(), cluster: cluster.into() });
-        tally.set(&keys[0], Some((&free, &publish)));
-        tally.set(&keys[1], Some((&full, &publish)));
+        gauges.set(&keys[0], Some((&free, &publish)));
+        gauges.set(&keys[1], Some((&full, &publish)));
         assert_shown([("published", 1), ("no_room", 1), ("no_addon", 0), ("contested", 0)]);
         for _ in 0..2 {
-            tally.set(&keys[0], Some((&free, &Offer::Withdraw(Withheld::NoAddon))));
-            tally.set(&keys[1], Some((&full, &Offer::Keep(Withheld::Contested))));
+            gauges.set(&keys[0], Some((&free, &Offer::Withdraw(Withheld::NoAddon))));
+            gauges.set(&keys[1], Some((&full, &Offer::Keep(Withheld::Contested))));
             assert_shown([("published", 0), ("no_room", 0), ("no_addon", 1), ("contested", 1)]);
         }
-        tally.set(&keys[0], None);
+        gauges.set(&keys[0], None);
         assert_shown([("published", 0), ("no_room", 0), ("no_addon", 0), ("contested", 1)]);
     }
 }

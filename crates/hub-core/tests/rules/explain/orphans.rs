@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use hub_api::labels;
 use hub_core::consumer_access::AccessKind;
 use hub_core::explain::observed::{AccountPermission, Observed};
-use hub_core::explain::{Mark, Question, Step, explain};
+use hub_core::explain::{Question, Status, Step, explain};
 use serde_json::{Value, json};
 
 use super::scene::{Scene, one, parse, work};
@@ -40,7 +40,7 @@ fn found(scene: &Scene, question: &Question, code: &str) -> Vec<(Step, String, S
     let found = findings.filter(|it| it.code.as_str() == code && it.cluster.as_deref() == Some("c1"));
     found
         .map(|it| {
-            assert_eq!((it.mark, it.account.as_deref()), (Mark::Problem, Some("kueue")), "{it:?}");
+            assert_eq!((it.mark, it.account.as_deref()), (Status::Problem, Some("kueue")), "{it:?}");
             (it.step, it.object.to_string(), it.fix.unwrap())
         })
         .collect()
@@ -93,7 +93,9 @@ fn a_copy_that_is_left_after_the_grant_is_a_problem_where_other_clusters_are_gra
             owned([(Step::Credential, "Secret team/c1-kueue", command)])
         );
         let codes: Vec<_> = explain(&stopped.observed(), question).findings.into_iter().collect();
-        assert!(codes.iter().any(|it| it.code.as_str() == "ControllerNotFound" && it.mark == Mark::Problem));
+        assert!(
+            codes.iter().any(|it| it.code.as_str() == "ControllerNotFound" && it.mark == Status::Problem)
+        );
         let unknown = left(moved()).observing(|hub| hub.knows_sets = false);
         assert_eq!(found(&unknown, question, code), [], "the cluster may be granted");
     }
@@ -209,7 +211,7 @@ fn permissions_without_their_account_are_a_problem_of_the_cluster_once_and_of_no
             let left: Vec<_> = with.findings.iter().filter(|it| it.code.as_str() == code).collect();
             assert_eq!(left.len(), 2, "{with:?}");
             for finding in left {
-                assert_eq!((finding.mark, &finding.namespace), (Mark::Unknown, &None), "{finding:?}");
+                assert_eq!((finding.mark, &finding.namespace), (Status::Unknown, &None), "{finding:?}");
                 assert!(finding.message.contains("does not record the namespace"), "{finding:?}");
             }
             let mut without = scene.observed();
