@@ -3,8 +3,8 @@
 
 use hub_api::names::ProfileKey;
 use hub_core::access;
+use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
-use hub_core::note::Note;
 use hub_core::profile::{ObservedProfile, Share};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::process::Shared;
@@ -44,8 +44,8 @@ impl Controller for Direct {
         Some(self)
     }
 
-    fn cluster_notes(&self, cluster: &ObservedCluster) -> Vec<Note> {
-        access::endpoint_notes(cluster, self.settings.allow_local)
+    fn cluster_findings(&self, cluster: &ObservedCluster) -> Vec<Finding> {
+        access::endpoint_findings(cluster, self.settings.allow_local)
     }
 
     fn fleet_changed(&self, _: &Fleet, touched: &Touched) {

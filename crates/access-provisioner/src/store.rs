@@ -7,7 +7,7 @@ use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::access::{
     self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, CLUSTER_PROXY, Known, Probe,
 };
-use hub_core::note::{Note, Subject};
+use hub_core::finding::{Finding, Subject};
 use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Share};
 use hub_core::trust::{TrustBundle, TrustError};
@@ -60,7 +60,7 @@ pub(crate) struct Store {
     /// The latest findings on the trust anchors.
     anchor_report: Mutex<Option<AnchorReport>>,
     /// The latest findings on the configuration of the proxy that do not follow from the index.
-    configuration_report: Mutex<Vec<Note>>,
+    configuration_report: Mutex<Vec<Finding>>,
     /// A competition with cluster-proxy's own controller has begun.
     contested: Notify,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Store {
 struct AnchorReport {
     subject: Subject,
     uid: Option<String>,
-    reading: Option<Note>,
+    reading: Option<Finding>,
 }
 
 impl Store {
@@ -246,34 +246,34 @@ impl Store {
     }
 
     /// Reports all findings on a subject.
-    pub(crate) fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
-        self.reporter.report(subject, uid, notes);
+    pub(crate) fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
+        self.reporter.report(subject, uid, findings);
     }
 
     /// Reports the findings on the configuration of the proxy.
-    pub(crate) fn report_configuration(&self, notes: Vec<Note>) {
+    pub(crate) fn report_configuration(&self, findings: Vec<Finding>) {
         let mut last = self.configuration_report.lock();
-        *last = notes;
+        *last = findings;
         self.report_again_on_configuration(&last);
     }
 
-    fn report_again_on_configuration(&self, last: &[Note]) {
-        let competing_writer = self.index.lock().competing_writer_note();
+    fn report_again_on_configuration(&self, last: &[Finding]) {
+        let competing_writer = self.index.lock().competing_writer_finding();
         let subject = Subject::ProxyConfiguration(CLUSTER_PROXY.to_owned());
         self.report(&subject, None, last.iter().cloned().chain(competing_writer).collect());
     }
 
     /// Reports the findings on a reading of the trust anchors, and on the overlap that it started.
-    pub(crate) fn report_anchors(&self, subject: &Subject, uid: Option<&str>, reading: Option<Note>) {
+    pub(crate) fn report_anchors(&self, subject: &Subject, uid: Option<&str>, reading: Option<Finding>) {
         let reported = AnchorReport { subject: subject.clone(), uid: uid.map(str::to_owned), reading };
         let mut last = self.anchor_report.lock();
         self.report_again(last.insert(reported));
     }
 
     fn report_again(&self, last: &AnchorReport) {
-        let overlap = self.index.lock().overlap_note();
-        let notes = last.reading.iter().cloned().chain(overlap).collect();
-        self.report(&last.subject, last.uid.as_deref(), notes);
+        let overlap = self.index.lock().overlap_finding();
+        let findings = last.reading.iter().cloned().chain(overlap).collect();
+        self.report(&last.subject, last.uid.as_deref(), findings);
     }
 
     /// Adds the trust anchors that our profiles publish and the source lacks to the index; returns whether there are

@@ -6,7 +6,7 @@ use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
 use hub_core::access::{AnchorPlace, CLUSTER_PROXY, Known, serving_certificate};
-use hub_core::note::{Note, Reason, Subject};
+use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -95,7 +95,7 @@ impl ConfigurationSink {
         self.seen = false;
         self.leave();
         self.store.set_configuration(Known::Absent);
-        self.store.report_configuration(vec![Note::new(
+        self.store.report_configuration(vec![Finding::new(
             Reason::NoProxyConfiguration,
             "it does not exist, so no access provider is published in ClusterProfiles",
         )]);
@@ -121,7 +121,7 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
             }
             // Whether the proxy exists is unknown, so the last known state stays.
             Err(error) => {
-                self.store.report_configuration(vec![Note::new(
+                self.store.report_configuration(vec![Finding::new(
                     Reason::Unreadable,
                     format!("cannot be read, access providers are kept unchanged: {error}"),
                 )]);
@@ -178,22 +178,22 @@ struct CertificateSink {
 impl CertificateSink {
     fn read(&self, uid: Option<&str>, text: Option<&[u8]>) {
         let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
-        let note = reading.as_ref().err().map(|error| self.note(&error.to_string()));
+        let finding = reading.as_ref().err().map(|error| self.finding(&error.to_string()));
         self.store.set_anchors(self.place, text.unwrap_or_default(), reading);
-        self.store.report_anchors(&self.subject, uid, note);
+        self.store.report_anchors(&self.subject, uid, finding);
     }
 
     fn unknown(&self, why: &str) {
         self.store.anchors_unknown(self.place);
-        self.store.report_anchors(&self.subject, None, Some(self.note(why)));
+        self.store.report_anchors(&self.subject, None, Some(self.finding(why)));
     }
 
-    fn note(&self, why: &str) -> Note {
+    fn finding(&self, why: &str) -> Finding {
         let message = format!(
             "no trust anchors in key {:?}: {why}; access providers are kept unchanged, and no new one is published",
             self.key
         );
-        Note::new(Reason::NoTrustAnchor, message)
+        Finding::new(Reason::NoTrustAnchor, message)
     }
 
     fn absent(&mut self) {

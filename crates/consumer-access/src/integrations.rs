@@ -20,9 +20,9 @@ use hub_core::consumer_access::{
     AccessSettings, CLUSTER_SECRET, IntegrationKey, IntegrationPlan, KUEUE_API, ObservedObject,
     PublishedCluster, cluster_of_secret,
 };
+use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
-use hub_core::note::{Note, Reason, Subject};
 use hub_core::priority::Priority;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::{Host, Watches};
@@ -230,9 +230,9 @@ impl IntegrationStore {
     fn report_not_listed(&self) {
         let message = "cannot be maintained: MultiKueueClusters and MultiKueueConfigs (kueue.x-k8s.io/v1beta2) cannot \
                            be listed; install Kueue 0.15 or later, or see the log of the controller";
-        let note = Note::new(Reason::KueueNotListed, message);
+        let finding = Finding::new(Reason::KueueNotListed, message);
         for config in self.settings.multi_kueue_configs() {
-            self.reporter.report(&Subject::Kueue(config), None, vec![note.clone()]);
+            self.reporter.report(&Subject::Kueue(config), None, vec![finding.clone()]);
         }
     }
 

@@ -12,9 +12,9 @@ use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKind, AccessPlan, AccessSettings, Consumer, FoundObject, ObservedAccess, ObservedObject,
 };
+use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
-use hub_core::note::{Note, Reason, Subject};
 use hub_core::priority::Priority;
 use hub_runtime::fleet_cache::FleetCache;
 use hub_runtime::host::Host;
@@ -267,8 +267,8 @@ impl Store {
                  controller",
             ),
         };
-        let note = is_failing.then(|| Note::new(reason, message));
-        self.reporter.report(&crd(kind), None, note.into_iter().collect());
+        let finding = is_failing.then(|| Finding::new(reason, message));
+        self.reporter.report(&crd(kind), None, finding.into_iter().collect());
     }
 
     /// Queues what a change of the fleet affects.
@@ -363,9 +363,9 @@ impl Store {
         let message = "ManagedClusterAddOns (addon.open-cluster-management.io/v1alpha1) cannot be listed, and consumers \
                        get no permissions on further clusters: see the log of the controller, or set the namespace of \
                        the accounts";
-        let note = is_failing.then(|| Note::new(Reason::ConsumerAccessNotListed, message));
+        let finding = is_failing.then(|| Finding::new(Reason::ConsumerAccessNotListed, message));
         let subject = Subject::Crd("managedclusteraddons.addon.open-cluster-management.io");
-        self.reporter.report(&subject, None, note.into_iter().collect());
+        self.reporter.report(&subject, None, finding.into_iter().collect());
     }
 
     /// Whether an object has to do with a consumer.
@@ -413,7 +413,7 @@ impl Store {
     }
 
     /// Records whether an account has findings.
-    pub(crate) fn note(&self, key: &AccountKey, has_findings: bool) {
+    pub(crate) fn set_has_findings(&self, key: &AccountKey, has_findings: bool) {
         let mut state = self.state.lock();
         if has_findings {
             state.noted.insert(key.clone());

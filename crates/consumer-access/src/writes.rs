@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessPlan, ObservedAccess, ObservedObject};
-use hub_core::note::{Note, Reason};
+use hub_core::finding::{Finding, Reason};
 use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
 use hub_runtime::work::Delayed;
@@ -189,13 +189,13 @@ impl AccessWriter {
     ) {
         let mut has_findings = false;
         for kind in AccessKind::ALL {
-            let mut notes = plan.notes.get(&kind).cloned().unwrap_or_default();
+            let mut findings = plan.findings.get(&kind).cloned().unwrap_or_default();
             let of_kind =
                 blocked.iter().filter(|((blocked, _), _)| *blocked == kind).map(|(_, blocked)| blocked);
             match of_kind.max_by_key(|blocked| blocked.refused.is_some()) {
                 None => {}
                 Some(Blocked { refused: Some(error), .. }) => {
-                    notes.push(Note::new(Reason::WriteRefused, error.to_string()));
+                    findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
                 }
                 // What is reported of a write that now has to wait stays.
                 Some(Blocked { refused: None, .. }) => {
@@ -203,11 +203,11 @@ impl AccessWriter {
                     continue;
                 }
             }
-            has_findings |= !notes.is_empty();
+            has_findings |= !findings.is_empty();
             let uid = observed.object(kind).map(|object| object.version.uid.as_str());
-            self.store.reporter.report(&subject(kind, key), uid, notes);
+            self.store.reporter.report(&subject(kind, key), uid, findings);
         }
-        self.store.note(key, has_findings);
+        self.store.set_has_findings(key, has_findings);
     }
 }
 

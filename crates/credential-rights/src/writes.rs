@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hub_api::names::Namespace;
 use hub_core::access::Known;
 use hub_core::consumer_role::{ConsumerAction, ConsumerRole};
-use hub_core::note::{Note, Reason};
+use hub_core::finding::{Finding, Reason};
 use hub_core::rights::{BindingAction, TokensAction, plan_tokens};
 use hub_core::version::Version;
 use hub_runtime::error::{Category, WriteError};
@@ -120,8 +120,8 @@ impl PermissionWriter {
                 self.store.reporter.forget(&role.subject());
                 return Ok(Outcome::Done);
             }
-            ConsumerAction::Report(note) => {
-                self.store.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
+            ConsumerAction::Report(finding) => {
+                self.store.reporter.report(&role.subject(), uid.as_deref(), vec![finding]);
                 return Ok(Outcome::Done);
             }
             ConsumerAction::Patch(version, rules) => (version, rules),
@@ -192,8 +192,8 @@ impl PermissionWriter {
                 }
                 RightsKey::Consumer(role) => {
                     let uid = self.store.plan_consumer(role).1;
-                    let note = Note::new(Reason::WriteRefused, error.to_string());
-                    self.store.reporter.report(&role.subject(), uid.as_deref(), vec![note]);
+                    let finding = Finding::new(Reason::WriteRefused, error.to_string());
+                    self.store.reporter.report(&role.subject(), uid.as_deref(), vec![finding]);
                 }
             }
         }

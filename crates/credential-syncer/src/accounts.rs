@@ -8,7 +8,7 @@ use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::AccountKey;
 use hub_core::credential::account::{Account, Scope};
 use hub_core::credential::report::{Report, conditions, report};
-use hub_core::note::{Note, Reason, Subject};
+use hub_core::finding::{Finding, Reason, Subject};
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::Request;
 use kube::Api;
@@ -93,18 +93,18 @@ impl ConditionWriter {
                 return Outcome::RetryAfter(left);
             }
         }
-        let note = |report: &Report| {
-            Note::new(Reason::CredentialWithheld, format!("{}: {}", report.reason, report.message))
+        let finding = |report: &Report| {
+            Finding::new(Reason::CredentialWithheld, format!("{}: {}", report.reason, report.message))
         };
-        let mut notes: Vec<Note> = look.report.iter().map(note).collect();
+        let mut findings: Vec<Finding> = look.report.iter().map(finding).collect();
         let outcome = match wanted.flatten() {
-            Some(list) => self.write_conditions(key, &look.account, list, &mut notes).await,
+            Some(list) => self.write_conditions(key, &look.account, list, &mut findings).await,
             None => Outcome::Done,
         };
         if outcome == Outcome::Done {
             self.troubles.lock().remove(key);
         }
-        self.store.reporter.report(&subject, Some(&look.account.uid), notes);
+        self.store.reporter.report(&subject, Some(&look.account.uid), findings);
         outcome
     }
 
@@ -121,10 +121,10 @@ impl ConditionWriter {
         key: &AccountKey,
         account: &Account,
         list: Vec<Value>,
-        notes: &mut Vec<Note>,
+        findings: &mut Vec<Finding>,
     ) -> Outcome {
         if let Some(delayed) = self.store.accounts.delays(key, ACCOUNTS, PATCH_STATUS) {
-            notes.extend(delayed.error.map(|error| Note::new(Reason::WriteRefused, error.to_string())));
+            findings.extend(delayed.error.map(|error| Finding::new(Reason::WriteRefused, error.to_string())));
             return delayed.outcome;
         }
         let host = &self.store.host;
@@ -148,7 +148,7 @@ impl ConditionWriter {
             Err(error) => {
                 let failed = self.store.accounts.failed(key, &error);
                 if failed.refused {
-                    notes.push(Note::new(Reason::WriteRefused, error.to_string()));
+                    findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
                 }
                 failed.outcome
             }

@@ -7,8 +7,8 @@ use hub_api::secret::Secret;
 use hub_core::credential::copy::{self, FIELD_MANAGER, ObservedCopy};
 use hub_core::credential::index::{CreatedCopy, CredentialIndex, Refused};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
+use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::Fleet;
-use hub_core::note::{Note, Reason, Subject};
 use hub_core::rights::GRACE;
 use hub_core::version::Version;
 use hub_runtime::error::{Category, WriteError};
@@ -80,7 +80,7 @@ impl CopyWriter {
                 };
                 self.store.memory.end_of_abandoned(place);
                 self.store.change(|_, index| index.set_refused(place, None));
-                self.store.reporter.report(&subject, uid.as_deref(), plan.notes);
+                self.store.reporter.report(&subject, uid.as_deref(), plan.findings);
                 self.measure(place, wrote);
                 return wait.map_or(Outcome::Done, Outcome::RetryAfter);
             };
@@ -255,8 +255,8 @@ impl CopyWriter {
             return;
         }
         self.set_refused(place, Some(what));
-        let note = Note::new(Reason::WriteRefused, error.to_string());
-        self.store.reporter.report(&subject, uid, vec![note]);
+        let finding = Finding::new(Reason::WriteRefused, error.to_string());
+        self.store.reporter.report(&subject, uid, vec![finding]);
     }
 
     /// Whether a refused delete is no finding: when a namespace ends, its permissions and its copies end, too. Only if

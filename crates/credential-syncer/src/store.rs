@@ -12,8 +12,8 @@ use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CreatedCopy, CredentialIndex, ProfileMetadata};
 use hub_core::credential::plan::{CopyPlan, is_cleared, plan};
 use hub_core::credential::source::TokenSource;
+use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
-use hub_core::note::Subject;
 use hub_core::priority::Priority;
 use hub_core::rights::{EVERYWHERE, cleared_namespaces};
 use hub_runtime::fleet_cache::FleetCache;
@@ -197,7 +197,7 @@ impl Store {
     /// Records an account. Nothing is kept of one that does not opt in, unless it has our condition or a copy is left to
     /// report on: whoever may write in the namespace of a cluster can create many.
     pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
-        let is_kept = account.asks || account.has_our_condition() || self.index.lock().has_copy_of(&key);
+        let is_kept = account.opts_in || account.has_our_condition() || self.index.lock().has_copy_of(&key);
         if !is_kept {
             if self.index.lock().account(&key).is_some() {
                 self.delete_account(key);

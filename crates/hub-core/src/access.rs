@@ -20,8 +20,8 @@ use serde_json::json;
 
 use self::competing_writer::CompetingWriter;
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
+use crate::finding::{Finding, Reason};
 use crate::fleet::{self, Endpoint, Fleet};
-use crate::note::{Note, Reason};
 use crate::profile::{ObservedProfile, Share, StatusShare};
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
@@ -236,13 +236,13 @@ pub fn offer_direct(
 
 /// The findings on a cluster's own endpoints that are not published.
 #[must_use]
-pub fn endpoint_notes(cluster: &fleet::ObservedCluster, allow_local: bool) -> Vec<Note> {
+pub fn endpoint_findings(cluster: &fleet::ObservedCluster, allow_local: bool) -> Vec<Finding> {
     let endpoints = cluster.state.iter().flat_map(|state| state.endpoints.iter());
     endpoints
         .filter_map(|endpoint| {
             let why = usable_bundle(endpoint, allow_local).err()?;
             let host = endpoint::shown(&endpoint.url);
-            Some(Note::new(
+            Some(Finding::new(
                 Reason::EndpointRefused,
                 format!("its endpoint {host:?} is not published as a direct access provider: {why}"),
             ))
@@ -544,11 +544,11 @@ impl AccessIndex {
     /// The finding on an overlap: old and new anchors together are too large, so that only the new ones are published,
     /// and clients that reach a server with the old certificate fail until it is replaced.
     #[must_use]
-    pub fn overlap_note(&self) -> Option<Note> {
+    pub fn overlap_finding(&self) -> Option<Finding> {
         let why = self.anchors.together.as_ref()?.as_ref().err()?;
         let message = format!(
             "replaced trust anchors are not published beside the new ones until their overlap ends: together, {why}"
         );
-        Some(Note::new(Reason::OverlapTooLarge, message))
+        Some(Finding::new(Reason::OverlapTooLarge, message))
     }
 }

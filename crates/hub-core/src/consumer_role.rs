@@ -13,9 +13,9 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 
 use crate::access::Known;
 use crate::credential::account::{self, Scope};
+use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::note::{Note, Reason, Subject};
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
@@ -91,7 +91,7 @@ pub enum ConsumerAction {
     /// The rules are up to date, or the inputs are unknown.
     Nothing,
     /// The Role cannot be written, which requires an action by a person.
-    Report(Note),
+    Report(Finding),
     /// Set these rules on exactly this version of the Role.
     Patch(Version, Vec<PolicyRule>),
 }
@@ -118,7 +118,7 @@ impl ConsumerRole {
             Known::Absent => {
                 let message =
                     "does not exist, so the consumer cannot read its credentials: install the chart again";
-                return ConsumerAction::Report(Note::new(Reason::MissingRole, message));
+                return ConsumerAction::Report(Finding::new(Reason::MissingRole, message));
             }
             Known::Present(role) => role,
         };
@@ -128,7 +128,7 @@ impl ConsumerRole {
                 "is not changed, since it does not have the labels {part_of} and {component} of the chart's Roles for \
                  consumers: delete it and install the chart again"
             );
-            return ConsumerAction::Report(Note::new(Reason::ForeignRole, message));
+            return ConsumerAction::Report(Finding::new(Reason::ForeignRole, message));
         }
         match accounts.map(|accounts| self.rules(settings, fleet, accounts, &role.rules)) {
             Some(rules) if rules != role.rules => ConsumerAction::Patch(role.version.clone(), rules),

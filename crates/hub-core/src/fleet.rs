@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use crate::candidates::Candidates;
-use crate::note::{Note, Reason};
+use crate::finding::{Finding, Reason};
 use crate::selector::ClusterSelector;
 
 /// The fields of a ManagedCluster that decisions read.
@@ -137,7 +137,7 @@ pub struct ObservedClusterSet {
     /// `metadata.uid`.
     pub uid: Option<String>,
     /// The clusters that it selects, or the finding if this is unknown.
-    pub selector: Result<ClusterSelector, Note>,
+    pub selector: Result<ClusterSelector, Finding>,
 }
 
 impl ObservedClusterSet {
@@ -145,7 +145,7 @@ impl ObservedClusterSet {
     #[must_use]
     pub fn read(set: &ManagedClusterSet) -> Self {
         let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
-            Note::new(
+            Finding::new(
                 Reason::InvalidSelector,
                 format!("{error}; existing profiles of this set are kept, none is added or removed"),
             )
@@ -156,12 +156,12 @@ impl ObservedClusterSet {
     /// A ManagedClusterSet of which only the metadata is readable.
     #[must_use]
     pub fn unreadable(metadata: &ObjectMeta, error: &str) -> Self {
-        Self { uid: metadata.uid.clone(), selector: Err(Note::unreadable(error)) }
+        Self { uid: metadata.uid.clone(), selector: Err(Finding::unreadable(error)) }
     }
 
     /// The findings on this set.
     #[must_use]
-    pub fn notes(&self) -> Vec<Note> {
+    pub fn findings(&self) -> Vec<Finding> {
         self.selector.as_ref().err().cloned().into_iter().collect()
     }
 }
@@ -204,9 +204,9 @@ impl ObservedBinding {
 
     /// The findings on this binding.
     #[must_use]
-    pub fn notes(&self, name: &ClusterSetName) -> Vec<Note> {
+    pub fn findings(&self, name: &ClusterSetName) -> Vec<Finding> {
         match &self.terms {
-            Ok(terms) if terms.cluster_set != *name => vec![Note::new(
+            Ok(terms) if terms.cluster_set != *name => vec![Finding::new(
                 Reason::BindingNameMismatch,
                 format!(
                     "grants nothing: spec.clusterSet is {:?}, and a binding must have the name of its set",
@@ -214,7 +214,7 @@ impl ObservedBinding {
                 ),
             )],
             Ok(_) => Vec::new(),
-            Err(error) => vec![Note::unreadable(error)],
+            Err(error) => vec![Finding::unreadable(error)],
         }
     }
 }

@@ -16,7 +16,7 @@
 //! 9. [`consumer_role`] decides which copies a consumer may read whose Role follows the grant;
 //! 10. [`consumer_access`] decides which account and permissions a declared consumer has on a cluster;
 //! 11. [`protected`] lists the namespaces of the hub itself, which receive none of this;
-//! 12. [`note`] defines the findings that are reported to people;
+//! 12. [`finding`] defines the findings that are reported to people;
 //! 13. [`explain`] evaluates all of these decisions for a hub that was read once, and explains why a namespace does not
 //!     see or reach a cluster.
 
@@ -28,12 +28,12 @@ pub mod consumer_role;
 pub mod credential;
 pub mod endpoint;
 pub mod explain;
+pub mod finding;
 pub mod fleet;
 pub mod grant;
 pub mod label_allow_list;
 pub mod label_set;
 pub mod member_id;
-pub mod note;
 pub mod observed_lease;
 pub mod priority;
 pub mod profile;

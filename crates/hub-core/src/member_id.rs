@@ -24,8 +24,8 @@ use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::finding::{Finding, Reason};
 use crate::fleet::ObservedCluster;
-use crate::note::{Note, Reason};
 
 /// The field manager of writes to profiles, by which the API server records who set which label. Existing profiles
 /// depend on it.
@@ -86,9 +86,9 @@ impl MemberId {
     }
 
     /// The finding on a profile with the member ID `shown`.
-    pub(crate) fn note(&self, shown: Option<&str>, record: MemberIdRecord) -> Option<Note> {
+    pub(crate) fn finding(&self, shown: Option<&str>, record: MemberIdRecord) -> Option<Finding> {
         (self.decide(shown, record) == MemberIdDecision::Keep).then(|| {
-            Note::new(
+            Finding::new(
                 Reason::MemberIdChanged,
                 format!(
                     "keeps the member ID {:?} although its ManagedCluster now has {:?}: an ID must not change while \
@@ -133,7 +133,7 @@ pub struct MemberIds {
 }
 
 impl MemberIds {
-    /// Records the current ID of a profile, if it exists. Returns the profiles whose [finding](Self::note) may have
+    /// Records the current ID of a profile, if it exists. Returns the profiles whose [finding](Self::finding) may have
     /// changed.
     pub fn set(&mut self, key: &ProfileKey, id: Option<&str>) -> BTreeSet<ProfileKey> {
         let id = id.filter(|id| !id.is_empty());
@@ -173,7 +173,7 @@ impl MemberIds {
 
     /// The finding on a profile.
     #[must_use]
-    pub fn note(&self, key: &ProfileKey) -> Option<Note> {
+    pub fn finding(&self, key: &ProfileKey) -> Option<Finding> {
         let id = self.ids.get(key)?;
         let clusters = self.clusters.get(&key.namespace)?.get(id)?;
         let others: Vec<_> = clusters.iter().filter(|cluster| **cluster != key.cluster).collect();
@@ -184,7 +184,7 @@ impl MemberIds {
         if others.len() > SHOWN {
             shown.push(format!("{} more", others.len() - SHOWN));
         }
-        Some(Note::new(
+        Some(Finding::new(
             Reason::MemberIdShared,
             format!(
                 "has the member ID {id:?}, which profiles of other clusters in this namespace also have: {}; set the \

@@ -24,10 +24,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::finding::{Finding, Reason};
 use crate::label_allow_list::LabelAllowList;
 use crate::label_set::LabelSet;
 use crate::member_id::{MemberId, MemberIdDecision, MemberIdRecord};
-use crate::note::{Note, Reason};
 use crate::status_text::StatusText;
 use crate::version::Version;
 
@@ -279,7 +279,7 @@ pub struct ProfilePlan {
     /// The next write.
     pub action: ProfileAction,
     /// The findings on the profile.
-    pub notes: Vec<Note>,
+    pub findings: Vec<Finding>,
 }
 
 /// The next write. After it, the plan is recomputed from the API server's response, so that a profile is reconciled one
@@ -327,24 +327,24 @@ pub fn plan(
             Presence::Wanted(identity) => ProfileAction::Create(Box::new(new_object(key, manager, identity))),
             _ => ProfileAction::Nothing,
         };
-        return ProfilePlan { action, notes: Vec::new() };
+        return ProfilePlan { action, findings: Vec::new() };
     };
     match guard(manager, observed, &share.presence) {
         Guard::Ours => {
             let unreadable = observed.unreadable.as_ref().map(|error| {
                 let message = format!("its status cannot be read and is not changed: {error}");
-                Note::new(Reason::Unreadable, message)
+                Finding::new(Reason::Unreadable, message)
             });
             let member_id = share.presence.identity().and_then(|identity| {
-                identity.member_id.note(observed.member_id(), observed.member_id_record)
+                identity.member_id.finding(observed.member_id(), observed.member_id_record)
             });
             let status = observed.status();
             let shown = status.get("accessProviders").and_then(Value::as_array).map(Vec::as_slice);
-            let no_room = Providers::of(shown.unwrap_or_default(), &share.status).note();
-            let notes = unreadable.into_iter().chain(member_id).chain(no_room).collect();
-            ProfilePlan { action: difference(observed, &status, &share), notes }
+            let no_room = Providers::of(shown.unwrap_or_default(), &share.status).finding();
+            let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
+            ProfilePlan { action: difference(observed, &status, &share), findings }
         }
-        Guard::HandsOff(notes) => ProfilePlan { action: ProfileAction::Nothing, notes },
+        Guard::HandsOff(findings) => ProfilePlan { action: ProfileAction::Nothing, findings },
     }
 }
 
@@ -376,14 +376,14 @@ fn join(first: Share, second: Share) -> Share {
 
 enum Guard {
     Ours,
-    HandsOff(Vec<Note>),
+    HandsOff(Vec<Finding>),
 }
 
 /// Whether the project may write the profile. The manager in its spec is immutable and decides; to delete the profile,
 /// or to add to a profile that another process projects, the label must agree.
 fn guard(manager: &ManagerName, observed: &ObservedProfile, presence: &Presence) -> Guard {
-    let hands_off = |note: Option<(Reason, String)>| {
-        Guard::HandsOff(note.map(|(reason, message)| Note::new(reason, message)).into_iter().collect())
+    let hands_off = |finding: Option<(Reason, String)>| {
+        Guard::HandsOff(finding.map(|(reason, message)| Finding::new(reason, message)).into_iter().collect())
     };
     let wanted = matches!(presence, Presence::Wanted(_));
     if observed.manager != manager.as_str() {
@@ -546,14 +546,14 @@ impl<'a> Providers<'a> {
         Self { wanted, shown: shown.len(), left }
     }
 
-    fn note(&self) -> Option<Note> {
+    fn finding(&self) -> Option<Finding> {
         let names = self.left.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         let message = format!(
             "status.accessProviders has {} entries and the API takes at most {MAX_ACCESS_PROVIDERS}: the entry {names} is \
              not written until another entry is removed",
             self.shown
         );
-        (!self.left.is_empty()).then(|| Note::new(Reason::TooManyAccessProviders, message))
+        (!self.left.is_empty()).then(|| Finding::new(Reason::TooManyAccessProviders, message))
     }
 }
 

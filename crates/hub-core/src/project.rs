@@ -14,11 +14,11 @@ use hub_api::names::{ClusterName, LABEL_VALUE_MAX_LENGTH, ManagerName, ProfileKe
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::finding::{Finding, Reason};
 use crate::fleet::{ClusterState, Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
 use crate::label_allow_list::LabelAllowList;
 use crate::member_id::MemberId;
-use crate::note::{Note, Reason};
 use crate::profile::{Field, Identity, Presence, Share, StatusShare};
 
 /// The profile condition that reports whether the cluster's control plane is available, from [`CONDITION_AVAILABLE`]
@@ -222,10 +222,10 @@ pub fn properties(claims: &[(String, String)]) -> (Vec<Property>, Vec<SkippedCla
 
 /// The findings on a cluster that its profiles cannot represent completely.
 #[must_use]
-pub fn cluster_notes(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Note> {
-    let mut notes = Vec::new();
+pub fn cluster_findings(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Finding> {
+    let mut findings = Vec::new();
     if !can_have_profile(name) {
-        notes.push(Note::new(
+        findings.push(Finding::new(
             Reason::NameTooLong,
             format!(
                 "it cannot have a ClusterProfile: its name has {} bytes, and a label value has at \
@@ -237,15 +237,15 @@ pub fn cluster_notes(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Note>
     match &cluster.state {
         Ok(state) => {
             let (_, skipped) = properties(&state.claims);
-            notes.extend(skipped_claims_note(&skipped));
+            findings.extend(skipped_claims_finding(&skipped));
         }
-        Err(error) => notes.push(Note::unreadable(error)),
+        Err(error) => findings.push(Finding::unreadable(error)),
     }
-    notes
+    findings
 }
 
 /// One finding on all skipped claims of a cluster.
-fn skipped_claims_note(skipped: &[SkippedClaim]) -> Option<Note> {
+fn skipped_claims_finding(skipped: &[SkippedClaim]) -> Option<Finding> {
     const SHOWN: usize = 5;
     const SHOWN_NAME_LENGTH: usize = 63;
     if skipped.is_empty() {
@@ -262,7 +262,7 @@ fn skipped_claims_note(skipped: &[SkippedClaim]) -> Option<Note> {
     if skipped.len() > SHOWN {
         shown.push(format!("and {} more", skipped.len() - SHOWN));
     }
-    Some(Note::new(
+    Some(Finding::new(
         Reason::ClaimSkipped,
         format!("claims that are not valid properties of a ClusterProfile are skipped: {}", shown.join(", ")),
     ))
@@ -299,7 +299,7 @@ mod tests {
             let claims: Vec<_> =
                 (0..count).map(|number| json!({ "name": format!("empty-{number}") })).collect();
             let (cluster, _) = cluster(&json!({ "clusterClaims": claims }));
-            let message = cluster_notes(&ClusterName::from("c1"), &cluster).remove(0).message;
+            let message = cluster_findings(&ClusterName::from("c1"), &cluster).remove(0).message;
             assert_eq!(message.matches("empty-").count(), 5, "{message}");
             assert_eq!(message.split(", ").nth(5), more, "{message}");
         }
@@ -337,7 +337,7 @@ mod tests {
                 SkipReason::Repeated
             ]
         );
-        let note = skipped_claims_note(&skipped).unwrap();
+        let note = skipped_claims_finding(&skipped).unwrap();
         assert!(note.message.contains("\"c\" (an earlier claim has the same name)"), "{}", note.message);
         assert!(note.message.len() < 1024, "an Event's note has room for 1024 bytes");
     }

@@ -2,8 +2,8 @@
 
 use futures::future::BoxFuture;
 use hub_api::names::ProfileKey;
+use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
-use hub_core::note::Note;
 use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Share};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -56,7 +56,7 @@ pub trait Controller: Send + Sync + 'static {
     fn watch(&self, _watches: &Watches) {}
 
     /// Its findings about a cluster, in addition to those of the process.
-    fn cluster_notes(&self, _cluster: &ObservedCluster) -> Vec<Note> {
+    fn cluster_findings(&self, _cluster: &ObservedCluster) -> Vec<Finding> {
         Vec::new()
     }
 

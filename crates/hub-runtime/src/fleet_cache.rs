@@ -9,8 +9,8 @@ use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::names::{ClusterName, ClusterSetName, Namespace};
+use hub_core::finding::{Finding, Subject};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet, Touched};
-use hub_core::note::{Note, Subject};
 use hub_core::project;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::core::PartialObjectMeta;
@@ -88,8 +88,8 @@ impl FleetCache {
         }
     }
 
-    fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
-        self.inner.host.reporter(NAME).report(subject, uid, notes);
+    fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
+        self.inner.host.reporter(NAME).report(subject, uid, findings);
     }
 
     fn forget(&self, subject: &Subject) {
@@ -107,9 +107,9 @@ impl Sink<ManagedCluster> for Clusters {
             Err(unreadable) => ObservedCluster::unreadable(&unreadable.metadata, unreadable.error),
         };
         let subject = Subject::Cluster(name.clone());
-        let mut notes = project::cluster_notes(&name, &cluster);
-        notes.extend(self.0.controllers().flat_map(|controller| controller.cluster_notes(&cluster)));
-        self.0.report(&subject, cluster.uid.as_deref(), notes);
+        let mut findings = project::cluster_findings(&name, &cluster);
+        findings.extend(self.0.controllers().flat_map(|controller| controller.cluster_findings(&cluster)));
+        self.0.report(&subject, cluster.uid.as_deref(), findings);
         self.0.change(|fleet| fleet.apply_cluster(name, cluster));
     }
 
@@ -143,7 +143,7 @@ impl Sink<ManagedClusterSet> for Sets {
             Err(unreadable) => ObservedClusterSet::unreadable(&unreadable.metadata, &unreadable.error),
         };
         let subject = Subject::ClusterSet(name.clone());
-        self.0.report(&subject, set.uid.as_deref(), set.notes());
+        self.0.report(&subject, set.uid.as_deref(), set.findings());
         self.0.change(|fleet| fleet.apply_set(name, set));
     }
 
@@ -164,7 +164,7 @@ impl Sink<ManagedClusterSetBinding> for Bindings {
             Err(unreadable) => ObservedBinding::unreadable(&unreadable.metadata, unreadable.error),
         };
         let subject = Subject::Binding(namespace.clone(), name.clone());
-        self.0.report(&subject, binding.uid.as_deref(), binding.notes(&name));
+        self.0.report(&subject, binding.uid.as_deref(), binding.findings(&name));
         self.0.change(|fleet| fleet.apply_binding(namespace, name, binding));
     }
 

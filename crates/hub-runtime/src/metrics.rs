@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub_core::note::Reason;
+use hub_core::finding::Reason;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;

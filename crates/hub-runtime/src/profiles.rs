@@ -13,8 +13,8 @@ use http::header::CONTENT_TYPE;
 use hub_api::cluster_profile::{ClusterProfile, StoredProfile};
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::concerned::KnownProfiles;
+use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
-use hub_core::note::{Note, Reason, Subject};
 use hub_core::priority::Priority;
 use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
 use hub_core::status_request::{StatusRequest, status_request};
@@ -149,9 +149,9 @@ impl Profiles {
                 if projects
                     && observed.as_ref().is_some_and(|observed| observed.manager == self.manager.as_str())
                 {
-                    plan.notes.extend(self.member_ids.lock().note(key));
+                    plan.findings.extend(self.member_ids.lock().finding(key));
                 }
-                self.reporter.report(&Subject::Profile(key.clone()), uid, plan.notes);
+                self.reporter.report(&Subject::Profile(key.clone()), uid, plan.findings);
                 return Outcome::Done;
             };
             // After a write by another client, the same patch may be needed again.
@@ -302,8 +302,8 @@ impl Profiles {
     }
 
     fn report_refused(&self, key: &ProfileKey, uid: Option<&str>, error: &WriteError) {
-        let note = Note::new(Reason::WriteRefused, error.to_string());
-        self.reporter.report(&Subject::Profile(key.clone()), uid, vec![note]);
+        let finding = Finding::new(Reason::WriteRefused, error.to_string());
+        self.reporter.report(&Subject::Profile(key.clone()), uid, vec![finding]);
     }
 
     fn observed(&self, key: &ProfileKey) -> Option<ObservedProfile> {

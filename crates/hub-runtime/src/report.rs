@@ -20,7 +20,7 @@ use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::manifest_work::ManifestWork;
 use hub_core::consumer_access::{AccessKind, KUEUE_API};
-use hub_core::note::{Note, Subject};
+use hub_core::finding::{Finding, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use k8s_openapi::api::rbac::v1::Role;
@@ -67,7 +67,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[derive(Default)]
 struct FindingIndex {
     /// By controller, too: each of two controllers reports all its findings on an object, and none of the other's.
-    by_subject: HashMap<(&'static str, Subject), BTreeMap<Note, Id>>,
+    by_subject: HashMap<(&'static str, Subject), BTreeMap<Finding, Id>>,
     by_id: HashMap<Id, OpenFinding>,
     /// By the namespace of the Event. An Event that cannot be delivered delays only its own namespace: admission webhooks
     /// and quotas are chosen by namespace.
@@ -81,7 +81,7 @@ type Id = u64;
 /// A finding that persists.
 struct OpenFinding {
     about: Arc<ObjectReference>,
-    note: Note,
+    finding: Finding,
     due: Option<Instant>,
     refused: Option<ExponentialBackoff>,
 }
@@ -118,11 +118,11 @@ impl Lane {
 }
 
 impl FindingIndex {
-    fn add(&mut self, about: &Arc<ObjectReference>, note: Note) -> Id {
+    fn add(&mut self, about: &Arc<ObjectReference>, finding: Finding) -> Id {
         self.last_id += 1;
-        let finding = OpenFinding { about: Arc::clone(about), note, due: None, refused: None };
-        self.lanes.entry(finding.namespace().to_owned()).or_default().new.insert(self.last_id);
-        self.by_id.insert(self.last_id, finding);
+        let open = OpenFinding { about: Arc::clone(about), finding, due: None, refused: None };
+        self.lanes.entry(open.namespace().to_owned()).or_default().new.insert(self.last_id);
+        self.by_id.insert(self.last_id, open);
         self.last_id
     }
 
@@ -231,30 +231,30 @@ impl Reporter {
 
     /// Reports all current findings of the controller on a subject. `uid` ties the Event to this object, so that
     /// `kubectl describe` shows it.
-    pub fn report(&self, subject: &Subject, uid: Option<&str>, notes: Vec<Note>) {
-        let mut findings = self.findings.lock();
+    pub fn report(&self, subject: &Subject, uid: Option<&str>, findings: Vec<Finding>) {
+        let mut index = self.findings.lock();
         let key = (self.controller, subject.clone());
-        let mut before = findings.by_subject.remove(&key).unwrap_or_default();
+        let mut before = index.by_subject.remove(&key).unwrap_or_default();
         let mut about = None;
         let mut now = BTreeMap::new();
-        for note in notes {
-            let id = before.remove(&note).or_else(|| now.get(&note).copied()).unwrap_or_else(|| {
-                self.metrics.finding(note.reason, true);
-                warn!(%subject, reason = note.reason.as_str(), "{}", note.message);
+        for finding in findings {
+            let id = before.remove(&finding).or_else(|| now.get(&finding).copied()).unwrap_or_else(|| {
+                self.metrics.finding(finding.reason, true);
+                warn!(%subject, reason = finding.reason.as_str(), "{}", finding.message);
                 let about =
                     about.get_or_insert_with(|| Arc::new(reference(subject, uid, self.served.current())));
-                findings.add(about, note.clone())
+                index.add(about, finding.clone())
             });
-            now.insert(note, id);
+            now.insert(finding, id);
         }
-        for (note, id) in before {
-            self.metrics.finding(note.reason, false);
-            findings.remove(id);
+        for (finding, id) in before {
+            self.metrics.finding(finding.reason, false);
+            index.remove(id);
         }
         if !now.is_empty() {
-            findings.by_subject.insert(key, now);
+            index.by_subject.insert(key, now);
         }
-        drop(findings);
+        drop(index);
         if about.is_some() {
             self.changed.notify_one();
         }

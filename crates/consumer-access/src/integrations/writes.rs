@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hub_core::consumer_access::{
     IntegrationAction, IntegrationKey, IntegrationPlan, ObservedObject, foreign_cluster_secret,
 };
-use hub_core::note::{Note, Reason};
+use hub_core::finding::{Finding, Reason};
 use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, delete_exactly};
@@ -80,7 +80,7 @@ impl IntegrationWriter {
             if !self.store.met_another(key) {
                 return Outcome::Retry;
             }
-            let taken = IntegrationPlan { notes: vec![foreign_cluster_secret()], ..plan };
+            let taken = IntegrationPlan { findings: vec![foreign_cluster_secret()], ..plan };
             self.report(key, None, &taken, None);
             return Outcome::Refused;
         }
@@ -141,9 +141,9 @@ impl IntegrationWriter {
         plan: &IntegrationPlan,
         refused: Option<&WriteError>,
     ) {
-        let mut notes = plan.notes.clone();
-        notes.extend(refused.map(|error| Note::new(Reason::WriteRefused, error.to_string())));
-        self.store.reporter.report(&key.subject(), uid, notes);
+        let mut findings = plan.findings.clone();
+        findings.extend(refused.map(|error| Finding::new(Reason::WriteRefused, error.to_string())));
+        self.store.reporter.report(&key.subject(), uid, findings);
     }
 }
 

@@ -158,8 +158,8 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
     assert_eq!(queued().await, ["c1/app"]);
     store.ended(AccessKind::Account, &ACCOUNTS, key("app"));
     assert_eq!(queued().await, [""; 0]);
-    store.note(&key("jobs"), true);
+    store.set_has_findings(&key("jobs"), true);
     assert_eq!(queued().await, ["c1/jobs"], "its finding may end");
-    store.note(&key("jobs"), false);
+    store.set_has_findings(&key("jobs"), false);
     assert_eq!(queued().await, [""; 0]);
 }

@@ -13,7 +13,7 @@ use hub_core::credential::account::CONDITION_SYNCED;
 use hub_core::credential::report::{ANNOTATION_TOO_LONG, INVALID_NAMESPACE};
 use hub_core::credential::state::State;
 use hub_core::explain::{Code, Step};
-use hub_core::note::Reason;
+use hub_core::finding::Reason;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
 use hub_core::rights::CLEARED_NAMESPACES;
 

@@ -19,7 +19,7 @@ use hub_api::managed_proxy_configuration::ProxyServer;
 use hub_api::names::ProfileKey;
 
 use super::{AccessIndex, AccessSource, AnchorPlace, DEFAULT_PROVIDER, Known, Offer, Withheld, entry};
-use crate::note::{Note, Reason};
+use crate::finding::{Finding, Reason};
 use crate::profile::ObservedProfile;
 use crate::trust::{BUNDLE_SIZE_LIMIT, TrustAnchor, TrustBundle};
 
@@ -215,14 +215,14 @@ impl AccessIndex {
 
     /// The finding on cluster-proxy's own controller, while it undoes what the provisioner writes.
     #[must_use]
-    pub fn competing_writer_note(&self) -> Option<Note> {
+    pub fn competing_writer_finding(&self) -> Option<Finding> {
         self.is_contested().then(|| {
             let message = format!(
                 "cluster-proxy's own controller writes the access provider {DEFAULT_PROVIDER:?} of ClusterProfiles, \
                  too, and its entries are left as they are: disable the feature gate ClusterProfile of cluster-proxy \
                  (until 0.10 ClusterProfileAccessProvider); the access provisioner replaces the entries within 20 minutes after that"
             );
-            Note::new(Reason::AccessProviderContested, message)
+            Finding::new(Reason::AccessProviderContested, message)
         })
     }
 }

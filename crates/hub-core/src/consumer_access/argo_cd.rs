@@ -20,9 +20,9 @@ use super::declaration::Consumer;
 use super::desired::AccessSettings;
 use super::integration::{IntegrationAction, IntegrationPlan};
 use super::observed::{FoundObject, ObservedObject};
+use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
-use crate::note::{Note, Reason};
 use crate::profile::ObservedProfile;
 
 /// The label by which Argo CD finds cluster Secrets, and its value.
@@ -106,9 +106,9 @@ impl AccessSettings {
         let ours =
             found.filter(|found| found.is_ours && found.object.is_marked(self)).map(|found| &found.object);
         let grant = self.argo_cd_grant(fleet, key);
-        let mut notes = Vec::new();
+        let mut findings = Vec::new();
         if found.is_some() && ours.is_none() && grant == Grant::Granted {
-            notes.push(foreign_cluster_secret());
+            findings.push(foreign_cluster_secret());
         }
         let desired = self.argo_cd(&key.namespace).zip(published);
         let desired =
@@ -125,16 +125,16 @@ impl AccessSettings {
             }
             _ => IntegrationAction::Nothing,
         };
-        IntegrationPlan { action, notes }
+        IntegrationPlan { action, findings }
     }
 }
 
 /// The finding on a Secret of another owner with the name of ours.
 #[must_use]
-pub fn foreign_cluster_secret() -> Note {
+pub fn foreign_cluster_secret() -> Finding {
     let message = "belongs to another owner: it is not changed, and Argo CD does not get this cluster from hub-addons; \
                    rename or delete it";
-    Note::new(Reason::ForeignClusterSecret, message)
+    Finding::new(Reason::ForeignClusterSecret, message)
 }
 
 /// What a Secret should contain. Other keys, labels and annotations are those of Argo CD's users.

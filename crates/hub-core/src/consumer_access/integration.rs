@@ -6,7 +6,7 @@ use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use serde_json::Value;
 
 use super::argo_cd::cluster_secret_name;
-use crate::note::{Note, Subject};
+use crate::finding::{Finding, Subject};
 use crate::version::Version;
 
 /// An object by which an application finds a cluster.
@@ -102,5 +102,5 @@ pub struct IntegrationPlan {
     /// The write.
     pub action: IntegrationAction,
     /// The findings about the object.
-    pub notes: Vec<Note>,
+    pub findings: Vec<Finding>,
 }

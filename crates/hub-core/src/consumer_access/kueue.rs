@@ -20,9 +20,9 @@ use super::declaration::Consumer;
 use super::desired::AccessSettings;
 use super::integration::{IntegrationAction, IntegrationKey, IntegrationPlan};
 use super::observed::{FoundObject, ObservedObject};
+use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
-use crate::note::{Note, Reason};
 use crate::selector::ClusterSelector;
 
 /// The most clusters that a MultiKueueConfig lists.
@@ -56,7 +56,7 @@ impl AccessSettings {
         key: &IntegrationKey,
         observed: impl Fn(&IntegrationKey) -> Option<&'a FoundObject>,
     ) -> IntegrationPlan {
-        let mut notes = Vec::new();
+        let mut findings = Vec::new();
         let found = observed(key);
         let ours = found.filter(|found| self.is_ours(found)).map(|found| &found.object);
         // What it should contain, unless it should not exist; and whether that is certain.
@@ -71,13 +71,13 @@ impl AccessSettings {
                 // What an unreadable list contains is unknown, so a cluster in doubt may be in it.
                 let is_unreadable = ours.is_some_and(|object| clusters_of(object).is_none());
                 if selector.is_some() && is_unreadable && self.is_in_doubt(fleet) {
-                    return IntegrationPlan { action: IntegrationAction::Nothing, notes };
+                    return IntegrationPlan { action: IntegrationAction::Nothing, findings };
                 }
                 let listed = |selector| self.listed(fleet, selector, ours, &observed);
                 let mut clusters = selector.map(listed).unwrap_or_default();
                 let left_out = clusters.split_off(clusters.len().min(MAX_CLUSTERS));
                 if !left_out.is_empty() && (found.is_none() || ours.is_some()) {
-                    notes.push(full(&left_out));
+                    findings.push(full(&left_out));
                 }
                 ((!clusters.is_empty()).then(|| json!({ "clusters": clusters })), Grant::Granted)
             }
@@ -86,13 +86,13 @@ impl AccessSettings {
         if ours.is_some_and(|object| object.is_deleting) {
             let message = "is being deleted and waits for a finalizer; when it is gone, it is created again if a cluster \
                            is still granted";
-            notes.push(Note::new(Reason::KueueObjectTerminating, message));
+            findings.push(Finding::new(Reason::KueueObjectTerminating, message));
         }
         let action = match (desired, ours) {
             (Some(_), None) if found.is_some() => {
                 let message = "belongs to another owner: it is not changed; rename or delete it, or remove the \
                                MultiKueueConfig from the consumer";
-                notes.push(Note::new(Reason::ForeignKueueObject, message));
+                findings.push(Finding::new(Reason::ForeignKueueObject, message));
                 IntegrationAction::Nothing
             }
             (Some(spec), None) if grant == Grant::Granted => {
@@ -104,7 +104,7 @@ impl AccessSettings {
             (None, Some(object)) if !object.is_deleting => IntegrationAction::Delete(object.version.clone()),
             _ => IntegrationAction::Nothing,
         };
-        IntegrationPlan { action, notes }
+        IntegrationPlan { action, findings }
     }
 
     /// Whether an object is ours: also the admission policies, which know no history, recognize it by its marks.
@@ -177,7 +177,7 @@ fn clusters_of(config: &ObservedObject) -> Option<&Vec<Value>> {
 }
 
 /// The finding on a MultiKueueConfig that cannot list every cluster.
-fn full(left_out: &[String]) -> Note {
+fn full(left_out: &[String]) -> Finding {
     let named = left_out[..left_out.len().min(MOST_NAMED)].join(", ");
     let more = match left_out.len().saturating_sub(MOST_NAMED) {
         0 => String::new(),
@@ -187,7 +187,7 @@ fn full(left_out: &[String]) -> Note {
         "lists {MAX_CLUSTERS} clusters, which is the limit of Kueue, and not {named}{more}: grant fewer clusters to the \
          namespace, or divide them by label among several MultiKueueConfigs"
     );
-    Note::new(Reason::MultiKueueConfigFull, message)
+    Finding::new(Reason::MultiKueueConfigFull, message)
 }
 
 /// Whether an object has these fields. Other fields of a MultiKueueConfig belong to the users of Kueue, and a further

@@ -9,9 +9,9 @@ use super::declaration::Consumer;
 use super::desired::{AccessSettings, Desired};
 use super::kind::AccessKind;
 use super::observed::{ObservedAccess, ObservedObject, Owned};
+use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
-use crate::note::{Note, Reason};
 use crate::version::Version;
 
 /// The next write.
@@ -46,11 +46,11 @@ pub struct AccessPlan {
     /// The write.
     pub action: AccessAction,
     /// The findings about each object.
-    pub notes: Notes,
+    pub findings: Notes,
 }
 
 /// The findings about each object.
-type Notes = BTreeMap<AccessKind, Vec<Note>>;
+type Notes = BTreeMap<AccessKind, Vec<Finding>>;
 
 impl AccessAction {
     /// The kind of the object that is written; `None` if nothing is.
@@ -68,19 +68,19 @@ impl AccessSettings {
     /// complete, the caller must not ask.
     #[must_use]
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
-        let mut notes = Notes::new();
+        let mut findings = Notes::new();
         let actions = match (self.grant(fleet, key), self.consumers.get(&key.account)) {
             (Grant::Refused, _) | (_, None) => {
-                let actions = self.withdraw(key, observed, &mut notes);
+                let actions = self.withdraw(key, observed, &mut findings);
                 if self.excludes_local_cluster(fleet, key) {
                     let message = "does not exist because the cluster is the hub itself: its permissions would be \
                                    permissions on the hub; consumerAccess.includeLocalCluster of the chart includes it";
-                    let note = Note::new(Reason::LocalClusterExcluded, message);
-                    notes.entry(AccessKind::Account).or_default().push(note);
+                    let finding = Finding::new(Reason::LocalClusterExcluded, message);
+                    findings.entry(AccessKind::Account).or_default().push(finding);
                 }
                 actions
             }
-            (grant, Some(consumer)) => self.equip(key, grant, observed, consumer, &mut notes),
+            (grant, Some(consumer)) => self.equip(key, grant, observed, consumer, &mut findings),
         };
         let may_be_written = |action: &AccessAction| {
             action.kind().zip(action.verb()).is_some_and(|write| !observed.blocked.contains(&write))
@@ -92,20 +92,25 @@ impl AccessSettings {
                 Owned::Ours(object) if object.spec.is_none() && !object.is_deleting
             );
             if is_unreadable && action == AccessAction::Nothing {
-                notes.entry(kind).or_default().push(Note::unreadable("its spec"));
+                findings.entry(kind).or_default().push(Finding::unreadable("its spec"));
             }
         }
-        AccessPlan { action, notes }
+        AccessPlan { action, findings }
     }
 
     /// The writes that end an access: the account first, and then its permissions.
-    fn withdraw(&self, key: &AccountKey, observed: &ObservedAccess, notes: &mut Notes) -> Vec<AccessAction> {
+    fn withdraw(
+        &self,
+        key: &AccountKey,
+        observed: &ObservedAccess,
+        findings: &mut Notes,
+    ) -> Vec<AccessAction> {
         let account = observed.ours(self, key, AccessKind::Account);
         // Until a finalizer lets it go, the agent keeps the account on the cluster, and its token valid.
         if matches!(account, Owned::Ours(account) if account.is_deleting) {
             let message =
                 format!("is being deleted and waits for a finalizer; {}", self.remaining(key, observed));
-            notes.insert(AccessKind::Account, vec![Note::new(Reason::AccountTerminating, message)]);
+            findings.insert(AccessKind::Account, vec![Finding::new(Reason::AccountTerminating, message)]);
         }
         // An account that the API server does not delete has no permissions at least.
         let mut actions = vec![delete(&account, AccessKind::Account)];
@@ -146,7 +151,7 @@ impl AccessSettings {
         grant: Grant,
         observed: &ObservedAccess,
         consumer: &Consumer,
-        notes: &mut Notes,
+        findings: &mut Notes,
     ) -> Vec<AccessAction> {
         // An account is of no use without permissions, and permissions that are not listed may exist already.
         let is_listed = !observed.unlisted.contains(&consumer.permission_kind());
@@ -154,17 +159,17 @@ impl AccessSettings {
         let account = observed.ours(self, key, AccessKind::Account);
         let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
         let mut actions: Vec<AccessAction> = first.into_iter().collect();
-        let note = match account {
+        let finding = match account {
             Owned::Absent => None,
             Owned::Ours(account) if !account.is_deleting => {
                 let uid = &account.version.uid;
-                actions.extend(self.permit(key, (grant, may_create), observed, (consumer, uid), notes));
+                actions.extend(self.permit(key, (grant, may_create), observed, (consumer, uid), findings));
                 None
             }
             Owned::Ours(_) => {
                 let message = "is being deleted and waits for a finalizer; when it is gone, a new account is created if \
                                the cluster is still granted";
-                Some(Note::new(Reason::AccountTerminating, message))
+                Some(Finding::new(Reason::AccountTerminating, message))
             }
             Owned::Foreign => {
                 actions.extend(self.end_permissions(key, observed));
@@ -173,10 +178,10 @@ impl AccessSettings {
                      and the consumer has no access to the cluster; rename or delete it",
                     consumer.namespace
                 );
-                Some(Note::new(Reason::ForeignAccount, message))
+                Some(Finding::new(Reason::ForeignAccount, message))
             }
         };
-        notes.extend(note.map(|note| (AccessKind::Account, vec![note])));
+        findings.extend(finding.map(|finding| (AccessKind::Account, vec![finding])));
         actions
     }
 
@@ -187,7 +192,7 @@ impl AccessSettings {
         (grant, may_create): (Grant, bool),
         observed: &ObservedAccess,
         (consumer, uid): (&Consumer, &str),
-        notes: &mut Notes,
+        findings: &mut Notes,
     ) -> Vec<AccessAction> {
         let kind = consumer.permission_kind();
         if consumer.cluster_roles.is_empty() {
@@ -198,7 +203,7 @@ impl AccessSettings {
         // Until it is known where the account is, no ManifestWork is created.
         let Some(desired) = of_account(kind) else { return Vec::new() };
         let permissions = observed.ours(self, key, kind);
-        let note = match &permissions {
+        let finding = match &permissions {
             Owned::Absent => None,
             Owned::Foreign => {
                 let message = format!(
@@ -210,15 +215,15 @@ impl AccessSettings {
                     AccessKind::ClusterPermission => Reason::ForeignClusterPermission,
                     AccessKind::Account | AccessKind::ManifestWork => Reason::ForeignManifestWork,
                 };
-                Some(Note::new(reason, message))
+                Some(Finding::new(reason, message))
             }
             Owned::Ours(object) => object.applied.failure.as_ref().map(|message| {
                 let message =
                     format!("the cluster has not applied the permissions of {}: {message}", key.account);
-                Note::new(Reason::PermissionsNotApplied, message)
+                Finding::new(Reason::PermissionsNotApplied, message)
             }),
         };
-        notes.extend(note.map(|note| (kind, vec![note])));
+        findings.extend(finding.map(|finding| (kind, vec![finding])));
         let replaces = |object: &ObservedObject| {
             object.applied.is_applied && !object.is_deleting && object.has(&desired)
         };

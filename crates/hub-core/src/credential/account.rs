@@ -31,7 +31,7 @@ pub struct Account {
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// Whether it opts in, by the label [`labels::SYNC_TO_CLUSTER_PROFILE`], and is not being deleted.
-    pub asks: bool,
+    pub opts_in: bool,
     /// The namespaces that it opts in to.
     pub scope: Scope,
     /// Whether consumer access maintains it, as its labels show.
@@ -129,7 +129,8 @@ impl Account {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            asks: label.is_some_and(|label| label == labels::TRUE) && metadata.deletion_timestamp.is_none(),
+            opts_in: label.is_some_and(|label| label == labels::TRUE)
+                && metadata.deletion_timestamp.is_none(),
             scope: Scope::read(annotation.map(String::as_str)),
             is_maintained: [MANAGED_BY, COMPONENT].iter().all(|(key, value)| {
                 metadata.labels.as_ref().and_then(|all| all.get(*key)).is_some_and(|label| label == value)
@@ -150,8 +151,8 @@ impl Account {
     pub fn asks_the_same_as(&self, other: &Self) -> bool {
         let token_secret =
             |account: &Self| account.state.as_ref().map(|state| state.token_secret.clone()).ok();
-        (&self.uid, self.created, self.asks, &self.scope)
-            == (&other.uid, other.created, other.asks, &other.scope)
+        (&self.uid, self.created, self.opts_in, &self.scope)
+            == (&other.uid, other.created, other.opts_in, &other.scope)
             && token_secret(self) == token_secret(other)
     }
 }

@@ -106,7 +106,7 @@ type Accounts = BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>;
 /// The accounts of a cluster that opt in.
 fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
     let accounts = accounts.get(cluster).into_iter().flatten();
-    accounts.filter(|(_, account)| account.asks).map(|(name, _)| name.clone()).collect()
+    accounts.filter(|(_, account)| account.opts_in).map(|(name, _)| name.clone()).collect()
 }
 
 /// The index. The [`Fleet`] has what decisions read of clusters, sets and bindings.

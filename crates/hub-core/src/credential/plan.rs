@@ -8,9 +8,9 @@ use crate::credential::copy::{ObservedCopy, Patch, Wanted};
 use crate::credential::index::{CreatedCopy, CredentialIndex, Refused};
 use crate::credential::source::Credential;
 use crate::credential::state::State;
+use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
-use crate::note::{Note, Reason};
 use crate::version::Version;
 
 /// The next write for one place, and the states of its accounts.
@@ -29,7 +29,7 @@ pub struct CopyPlan {
     /// The state of every account whose copy has this name.
     pub states: Vec<(AccountKey, State)>,
     /// The findings on the Secret.
-    pub notes: Vec<Note>,
+    pub findings: Vec<Finding>,
 }
 
 impl CopyPlan {
@@ -240,7 +240,7 @@ fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
     for (key, eligibility) in standings {
         let state = eligibility.without_copy(State::ForeignSecret);
         if state == State::ForeignSecret {
-            plan.notes.push(Note::new(
+            plan.findings.push(Finding::new(
                 Reason::ForeignSecret,
                 format!(
                     "is not changed, since the credential syncer did not create it, but has the name of the copy \
@@ -304,7 +304,7 @@ fn keep_or_delete(
         if state == State::NameTaken
             && let Some((holder, _)) = holder.filter(|_| wanted)
         {
-            plan.notes.push(Note::new(
+            plan.findings.push(Finding::new(
                 Reason::CopyNameTaken,
                 format!(
                     "contains the token of ManagedServiceAccount {holder}; the copy for {key} would have the same name \
@@ -326,7 +326,7 @@ fn keep_or_delete(
             _ => "and is emptied",
         };
         let message = format!("is being deleted, waits for a finalizer {token}");
-        plan.notes.push(Note::new(Reason::CopyTerminating, message));
+        plan.findings.push(Finding::new(Reason::CopyTerminating, message));
     }
     plan
 }
@@ -436,7 +436,7 @@ fn asked(
     let Some(account) = account else {
         return if index.knows_accounts() { Err(State::NotAsked) } else { Ok(()) };
     };
-    if !account.asks {
+    if !account.opts_in {
         return Err(State::NotAsked);
     }
     if !account::can_have_copies(key) {

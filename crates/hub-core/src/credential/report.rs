@@ -46,11 +46,11 @@ pub fn report(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> Optio
     // A refusal alone does not count: the copy may be gone by now, or be that of another account.
     let remains = |namespace: &&Namespace| state(index, fleet, namespace, key) == Some(State::DeleteRefused);
     let undeletable: Vec<&Namespace> = index.refused_deletes(key).filter(remains).collect();
-    if !account.asks && undeletable.is_empty() {
+    if !account.opts_in && undeletable.is_empty() {
         return None;
     }
     let asked: BTreeSet<&Namespace> = match &account.scope {
-        _ if !account.asks => BTreeSet::new(),
+        _ if !account.opts_in => BTreeSet::new(),
         Scope::TooLong => BTreeSet::new(),
         Scope::Only { namespaces, .. } => namespaces.iter().collect(),
         Scope::EveryGrantedNamespace if index.settings.require_namespaces => BTreeSet::new(),

@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 use crate::access::Withheld;
 use crate::credential::report::INVALID_NAMESPACE;
 use crate::credential::state::State;
+use crate::finding::Reason;
 use crate::grant::{Doubt, Refusal, Verdict};
-use crate::note::Reason;
 
 /// The result of a step. The codes are an API for scripts: codes can be added, and never change. If a controller
 /// reports the same as an Event or a condition, the code is that reason.

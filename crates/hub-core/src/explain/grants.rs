@@ -336,9 +336,12 @@ fn judged(
             step(Step::Binding, of_binding()).field("spec", error).fix(binding_command)
         }
         Verdict::Doubtful(Doubt::SelectorUnusable) => {
-            let note = hub.fleet.set(name).and_then(|set| set.selector.as_ref().err());
+            let finding = hub.fleet.set(name).and_then(|set| set.selector.as_ref().err());
             step(Step::ClusterSet, of_set())
-                .field("spec.clusterSelector", note.map(|note| note.message.clone()).unwrap_or_default())
+                .field(
+                    "spec.clusterSelector",
+                    finding.map(|finding| finding.message.clone()).unwrap_or_default(),
+                )
                 .fix(set_command)
         }
     }

@@ -5,8 +5,8 @@ use hub_api::cluster_profile::Cluster;
 use super::observed::{Leading, PROJECTOR, PROVISIONER, ShownProfile};
 use super::{Code, Findings, Object, Pair, Status, Step};
 use crate::access::{self, Offer, Withheld};
+use crate::finding::{Finding, Reason};
 use crate::grant::{self, Grant};
-use crate::note::{Note, Reason};
 use crate::profile::{ProfileAction, ProfilePlan, plan};
 use crate::project;
 
@@ -66,9 +66,9 @@ impl Pair<'_> {
                         .fix(self.controller_command(PROJECTOR)),
                 );
             }
-            let shared = hub.member_ids.note(key);
-            for note in plan.notes.iter().chain(&shared) {
-                findings.add(self.noted(note));
+            let shared = hub.member_ids.finding(key);
+            for finding in plan.findings.iter().chain(&shared) {
+                findings.add(self.noted(finding));
             }
         }
         if let Some(writer) = &profile.last_writer
@@ -100,15 +100,15 @@ impl Pair<'_> {
             return;
         }
         let notes =
-            hub.fleet.cluster(&key.cluster).map(|cluster| project::cluster_notes(&key.cluster, cluster));
+            hub.fleet.cluster(&key.cluster).map(|cluster| project::cluster_findings(&key.cluster, cluster));
         let reasons = [Reason::NameTooLong, Reason::Unreadable];
-        let note = notes.into_iter().flatten().find(|note| reasons.contains(&note.reason));
+        let finding = notes.into_iter().flatten().find(|finding| reasons.contains(&finding.reason));
         let cluster = || Object::cluster_scoped("ManagedCluster", &key.cluster);
-        findings.add(match note {
-            Some(note) => self
-                .finding(Step::Profile, Status::Problem, Code::Profile(note.reason), cluster())
+        findings.add(match finding {
+            Some(finding) => self
+                .finding(Step::Profile, Status::Problem, Code::Profile(finding.reason), cluster())
                 .field("metadata.name", key.cluster.as_str())
-                .message(note.message)
+                .message(finding.message)
                 .fix(format!("kubectl get managedcluster {} --output yaml", key.cluster)),
             None => step(Status::Problem, Code::NoProfile)
                 .field("metadata.name", "not found")
@@ -116,9 +116,9 @@ impl Pair<'_> {
         });
     }
 
-    fn noted(&self, note: &Note) -> super::CheckResult {
+    fn noted(&self, finding: &Finding) -> super::CheckResult {
         let key = self.key;
-        let fix = match note.reason {
+        let fix = match finding.reason {
             Reason::UnlabelledProfile => {
                 format!("kubectl delete clusterprofile {} --namespace {}", key.cluster, key.namespace)
             }
@@ -127,10 +127,10 @@ impl Pair<'_> {
                 key.cluster, key.namespace
             ),
         };
-        let code = Code::Profile(note.reason);
+        let code = Code::Profile(finding.reason);
         self.finding(Step::Profile, Status::Problem, code, self.profile_object())
             .field("spec.clusterManager.name", self.profile().map_or("", |it| it.observed.manager.as_str()))
-            .message(format!("the profile {}", note.message))
+            .message(format!("the profile {}", finding.message))
             .fix(fix)
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use hub_api::names::{Namespace, is_dns_subdomain};
 
-use crate::note::Subject;
+use crate::finding::Subject;
 
 /// A key of a Secret or ConfigMap that contains certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]

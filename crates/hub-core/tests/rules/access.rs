@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::{ManagerName, Namespace, ProfileKey};
 use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, Known, Offer, Withheld};
+use hub_core::finding::Reason;
 use hub_core::fleet::{BoundSource, Fleet, ObservedCluster};
-use hub_core::note::Reason;
 use hub_core::profile::ObservedProfile;
 use hub_core::trust::{TrustBundle, TrustError};
 use serde_json::{Value, json};
@@ -245,21 +245,21 @@ fn without_an_overlap_replaced_anchors_leave_at_once() {
 fn an_overlap_that_is_too_large_to_be_published_is_reported_while_it_lasts() {
     let (old, new) = (large(0..60), large(60..120));
     let mut index = ready(&[&old]);
-    assert_eq!(index.overlap_note(), None);
+    assert_eq!(index.overlap_finding(), None);
     let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[&new]))) else {
         panic!("nothing overlaps");
     };
     assert_eq!(anchors(&index, "c1"), bundle(&[&new]));
-    let note = index.overlap_note().unwrap();
+    let note = index.overlap_finding().unwrap();
     assert_eq!(note.reason, Reason::OverlapTooLarge);
     assert!(note.message.contains("120 CA certificates"), "{}", note.message);
     index.end_overlap(overlap);
-    assert_eq!(index.overlap_note(), None);
+    assert_eq!(index.overlap_finding(), None);
 
     // One that fits is published, and nothing is to be said.
     let mut index = ready(&[RSA]);
     index.set_anchors(index.place(), Ok(bundle(&[ECDSA])));
-    assert_eq!(index.overlap_note(), None);
+    assert_eq!(index.overlap_finding(), None);
 }
 
 #[test]
@@ -371,9 +371,9 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
         let fleet = fleet_with(&configs);
         assert_eq!(offer(&fleet, false), strict, "{configs}");
         assert_eq!(offer(&fleet, true), lenient, "{configs}");
-        let notes = access::endpoint_notes(fleet.cluster(&"c1".into()).unwrap(), false);
+        let findings = access::endpoint_findings(fleet.cluster(&"c1".into()).unwrap(), false);
         let refused = configs.as_array().unwrap().len() - usize::from(strict.is_ok());
-        assert_eq!(notes.len(), refused, "{configs}");
+        assert_eq!(findings.len(), refused, "{configs}");
     }
     assert_eq!(
         offer(&Fleet::new(BoundSource::Status), false),

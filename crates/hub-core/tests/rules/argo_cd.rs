@@ -12,8 +12,8 @@ use hub_core::consumer_access::{
     AccessSettings, Consumers, FoundObject, IntegrationAction, IntegrationPlan, ObservedObject,
     PROFILE_LABELS, PublishedCluster,
 };
+use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
-use hub_core::note::Reason;
 use hub_core::profile::ObservedProfile;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -211,7 +211,7 @@ fn a_secret_of_another_owner_is_reported_and_left_alone() {
     let planned = plan(&granting(), Some(&theirs), usual().as_ref());
     assert_eq!(planned.action, IntegrationAction::Nothing);
     assert_eq!(
-        planned.notes.iter().map(|note| note.reason).collect::<Vec<_>>(),
+        planned.findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
         [Reason::ForeignClusterSecret]
     );
     assert_eq!(plan(&refusing(), Some(&theirs), usual().as_ref()).action, IntegrationAction::Nothing);

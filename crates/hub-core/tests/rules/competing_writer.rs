@@ -5,7 +5,7 @@
 
 use hub_api::names::ProfileKey;
 use hub_core::access::{AccessIndex, AccessSource, Known, Offer, Probe, Withheld};
-use hub_core::note::Reason;
+use hub_core::finding::Reason;
 use hub_core::profile::ObservedProfile;
 use hub_core::trust::TrustBundle;
 use k8s_openapi::ByteString;
@@ -141,7 +141,9 @@ impl Hub {
     }
 
     fn is_reported(&self) -> bool {
-        self.index.competing_writer_note().is_some_and(|note| note.reason == Reason::AccessProviderContested)
+        self.index
+            .competing_writer_finding()
+            .is_some_and(|note| note.reason == Reason::AccessProviderContested)
     }
 }
 
@@ -352,13 +354,15 @@ fn with_a_static_proxy_the_entry_of_ocms_controller_is_recognized_by_its_service
             assert_eq!(offer == Some(Offer::Keep(Withheld::Contested)), is_left, "{entry}");
         }
         assert!(
-            index.competing_writer_note().is_some_and(|note| note.reason == Reason::AccessProviderContested)
+            index
+                .competing_writer_finding()
+                .is_some_and(|note| note.reason == Reason::AccessProviderContested)
         );
         // One profile is probed, and The competition ends if its entry stays.
         assert_eq!(index.probe_contest(), Probe::Begun(key("c1")));
         let entry = ours(&mut index);
         index.decide(&key("c1"), Some(&observed("c1", &entry)));
-        assert_eq!((index.probe_contest(), index.competing_writer_note()), (Probe::Over, None));
+        assert_eq!((index.probe_contest(), index.competing_writer_finding()), (Probe::Over, None));
     }
 }
 
@@ -390,7 +394,7 @@ fn with_a_static_proxy_no_entry_that_leads_to_a_namespace_of_a_tenant_is_left() 
             let offer = index.decide(&key("c1"), Some(&observed("c1", seen)));
             assert!(matches!(offer, Some(Offer::Publish(_))), "{seen}");
         }
-        assert_eq!(index.competing_writer_note(), None, "{entry}");
+        assert_eq!(index.competing_writer_finding(), None, "{entry}");
     }
     // An entry of another name is not contested.
     let theirs = observed("c1", &ocms_in(hubs, "c1", &chain(LEAF)));

@@ -11,9 +11,9 @@ use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessSettings, Consumers, FoundObject, InvalidConsumers, ObservedObject,
 };
 use hub_core::explain::observed::AccountPermission;
+use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::grant::Grant;
-use hub_core::note::Reason;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn a_granted_cluster_takes_two_writes_the_account_first_and_none_after_that() {
     let mut world = World::default();
     let plan = world.settle(&settings(), &granted());
     assert_eq!(world.writes(), ["create Account", "create ManifestWork"]);
-    assert!(plan.notes.is_empty(), "{plan:?}");
+    assert!(plan.findings.is_empty(), "{plan:?}");
     let account = &world.objects[&AccessKind::Account];
     assert_eq!(account["metadata"]["name"], "app");
     assert_eq!(account["metadata"]["namespace"], "c1");
@@ -183,7 +183,7 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
         assert_eq!(reasons(&plan), expected, "{name} {label:?}");
         assert_eq!(plan.action == AccessAction::Nothing, is_hub, "{name} {label:?}");
         let plan = World::default().plan_of(&included, &fleet, &key);
-        assert!(matches!(plan.action, AccessAction::Create(..)) && plan.notes.is_empty(), "{plan:?}");
+        assert!(matches!(plan.action, AccessAction::Create(..)) && plan.findings.is_empty(), "{plan:?}");
     }
     // Whatever its name and its labels are, it has the ID of the hub.
     let (mut fleet, key) = of("renamed", None);
@@ -213,7 +213,7 @@ fn the_hub_itself_is_excluded_with_a_finding_unless_it_is_included() {
     let plan = world.plan_of(&settings(), &granted, &key);
     assert!(matches!(plan.action, AccessAction::Delete(AccessKind::Account, _)), "{plan:?}");
     let plan = World::default().plan_of(&settings(), &refused(), &key);
-    assert_eq!((plan.action, plan.notes.len()), (AccessAction::Nothing, 0));
+    assert_eq!((plan.action, plan.findings.len()), (AccessAction::Nothing, 0));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn of_an_account_that_a_finalizer_holds_what_remains_of_its_permissions_is_repor
         world.objects.extend(permissions.map(|it| (AccessKind::ManifestWork, it)));
         let plan = world.settle(settings, fleet);
         assert_eq!(reasons(&plan), [Reason::AccountTerminating]);
-        plan.notes[&AccessKind::Account][0].message.clone()
+        plan.findings[&AccessKind::Account][0].message.clone()
     };
     let undeclared = settings_of(&json!([]));
     let permissions = || Some(object_of(AccessKind::ManifestWork));
@@ -447,7 +447,7 @@ fn permissions_that_the_cluster_does_not_apply_are_reported() {
     let plan = world.settle(&settings(), &granted());
     assert!(world.writes().is_empty());
     assert_eq!(reasons(&plan), [Reason::PermissionsNotApplied]);
-    let note = &plan.notes[&AccessKind::ManifestWork][0];
+    let note = &plan.findings[&AccessKind::ManifestWork][0];
     assert!(note.message.contains("no such role"), "{note:?}");
 }
 

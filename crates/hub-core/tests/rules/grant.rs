@@ -2,9 +2,9 @@
 
 #![cfg(test)]
 
+use hub_core::finding::Reason;
 use hub_core::fleet::{BoundSource, Fleet};
 use hub_core::grant::{Grant, decide, is_bound, verdicts};
-use hub_core::note::Reason;
 use hub_core::project;
 use serde_json::{Value, json};
 
@@ -149,16 +149,16 @@ fn a_binding_whose_name_is_not_the_name_of_its_set_grants_neither_of_the_two() {
             fleet([member("c1", "prod"), member("c2", "dev"), exclusive("prod"), exclusive("dev"), binding]);
         assert_eq!(granted_to(&fleet, "team"), [""; 0], "{name} binds {cluster_set}");
         let (_, binding) = fleet.bindings_in(&"team".into()).next().unwrap();
-        let notes = binding.notes(&name.into());
-        assert_eq!(notes.len(), 1);
-        assert_eq!(notes[0].reason, Reason::BindingNameMismatch);
-        assert!(notes[0].message.contains(&format!("{cluster_set:?}")), "{}", notes[0].message);
+        let findings = binding.findings(&name.into());
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].reason, Reason::BindingNameMismatch);
+        assert!(findings[0].message.contains(&format!("{cluster_set:?}")), "{}", findings[0].message);
     }
     let no_spec = with(binding("team", "prod"), &json!({ "spec": null }));
     assert_eq!(c1_in_team(&fleet([member("c1", "prod"), exclusive("prod"), no_spec])), Grant::Refused);
     let right = fleet([binding("team", "prod")]);
     let (name, binding) = right.bindings_in(&"team".into()).next().unwrap();
-    assert_eq!(binding.notes(name), []);
+    assert_eq!(binding.findings(name), []);
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn a_selector_that_kubernetes_would_not_parse_leaves_the_grant_unknown() {
         let fleet = fleet([member("c1", "prod"), set("prod", &selector), binding("team", "prod")]);
         assert_eq!(c1_in_team(&fleet), Grant::Unknown, "{selector}");
         assert_eq!(explained(&fleet), ["prod: the set's selector cannot be used"]);
-        let notes = fleet.set(&"prod".into()).unwrap().notes();
-        assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::InvalidSelector]);
+        let findings = fleet.set(&"prod".into()).unwrap().findings();
+        assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::InvalidSelector]);
     }
 }
 
@@ -257,8 +257,8 @@ fn a_selector_that_kubernetes_would_not_parse_leaves_the_grant_unknown() {
 fn a_set_that_cannot_be_read_leaves_the_grant_unknown() {
     let fleet = fleet([member("c1", "prod"), unreadable(exclusive("prod")), binding("team", "prod")]);
     assert_eq!(c1_in_team(&fleet), Grant::Unknown);
-    let notes = fleet.set(&"prod".into()).unwrap().notes();
-    assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::Unreadable]);
+    let findings = fleet.set(&"prod".into()).unwrap().findings();
+    assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::Unreadable]);
 }
 
 #[test]
@@ -318,7 +318,10 @@ fn a_binding_that_cannot_be_read_is_doubtful_only_for_the_clusters_of_the_set_th
     let fleet = fleet([doubtful()]);
     let (name, binding) = fleet.bindings_in(&"team".into()).next().unwrap();
     assert!(binding.terms.is_err());
-    assert_eq!(binding.notes(name).iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::Unreadable]);
+    assert_eq!(
+        binding.findings(name).iter().map(|note| note.reason).collect::<Vec<_>>(),
+        [Reason::Unreadable]
+    );
 }
 
 #[test]
@@ -374,7 +377,7 @@ fn a_cluster_that_cannot_be_shown_completely_is_reported() {
         let name = name.as_str().into();
         fleet
             .cluster(&name)
-            .map(|cluster| project::cluster_notes(&name, cluster))
+            .map(|cluster| project::cluster_findings(&name, cluster))
             .unwrap()
             .iter()
             .map(|note| note.reason)

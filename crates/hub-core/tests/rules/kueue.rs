@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_core::consumer_access::{
     AccessSettings, Consumers, FoundObject, IntegrationAction, IntegrationKey, MAX_CLUSTERS, ObservedObject,
 };
+use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
-use hub_core::note::{Note, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ struct World {
     objects: BTreeMap<IntegrationKey, Value>,
     found: BTreeMap<IntegrationKey, FoundObject>,
     writes: Vec<String>,
-    notes: BTreeMap<IntegrationKey, Vec<Note>>,
+    findings: BTreeMap<IntegrationKey, Vec<Finding>>,
 }
 
 fn read(object: &Value) -> ObservedObject {
@@ -79,7 +79,7 @@ impl World {
             for key in keys {
                 self.observe(settings);
                 let plan = settings.plan_kueue(fleet, &key, |key| self.found.get(key));
-                self.notes.insert(key.clone(), plan.notes);
+                self.findings.insert(key.clone(), plan.findings);
                 match plan.action {
                     IntegrationAction::Nothing => {}
                     IntegrationAction::Create(object) => {
@@ -124,7 +124,7 @@ impl World {
     }
 
     fn reasons(&self, key: &IntegrationKey) -> Vec<Reason> {
-        self.notes.get(key).into_iter().flatten().map(|note| note.reason).collect()
+        self.findings.get(key).into_iter().flatten().map(|note| note.reason).collect()
     }
 }
 
@@ -205,7 +205,7 @@ fn twenty_clusters_are_listed_and_the_others_are_named_in_a_finding() {
     world.settle(&settings(), &granting(&names));
     assert_eq!(world.listed(), names[..20]);
     assert_eq!(world.reasons(&config()), [Reason::MultiKueueConfigFull]);
-    let message = &world.notes[&config()][0].message;
+    let message = &world.findings[&config()][0].message;
     assert!(
         message.contains("not c30, c31")
             && message
@@ -367,8 +367,8 @@ fn each_list_has_its_own_limit() {
     let mut world = World::default();
     world.settle(&by_tier(), &tiers(&clusters));
     let is_full = |name: &str| {
-        let notes = &world.notes[&IntegrationKey::MultiKueueConfig(name.to_owned())];
-        notes.iter().any(|note| note.reason == Reason::MultiKueueConfigFull)
+        let findings = &world.findings[&IntegrationKey::MultiKueueConfig(name.to_owned())];
+        findings.iter().any(|note| note.reason == Reason::MultiKueueConfigFull)
     };
     assert!(!is_full("gpu") && is_full("any"));
     assert_eq!(

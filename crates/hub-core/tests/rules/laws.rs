@@ -313,7 +313,7 @@ fn generated_scenes_have_every_grant_every_action_and_every_finding() {
     for _ in 0..200 {
         let scene = scene().new_tree(&mut runner).unwrap().current();
         for key in keys() {
-            let ProfilePlan { action, notes } = scene.plan(&key);
+            let ProfilePlan { action, findings } = scene.plan(&key);
             let action = match action {
                 ProfileAction::Nothing => "nothing",
                 ProfileAction::Create(_) => "create",
@@ -322,7 +322,7 @@ fn generated_scenes_have_every_grant_every_action_and_every_finding() {
                 ProfileAction::Delete(_) => "delete",
             };
             seen.insert(format!("{:?}: {action}", scene.grant(&key)));
-            seen.extend(notes.iter().map(|note| note.reason.as_str().to_owned()));
+            seen.extend(findings.iter().map(|note| note.reason.as_str().to_owned()));
         }
     }
     let expected = [

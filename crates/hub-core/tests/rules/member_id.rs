@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::MEMBER_ID;
 use hub_api::names::ProfileKey;
+use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
 use hub_core::member_id::MemberIds;
-use hub_core::note::{Note, Reason};
 use hub_core::profile::ProfileAction;
 use hub_core::project::ProjectionSettings;
 use proptest::prelude::*;
@@ -52,12 +52,12 @@ fn carrying(id: &Value, managed_fields: &Value, created: &str) -> Value {
 }
 
 /// The settled ID of a profile, how many writes that took, and the final findings.
-fn settled(fleet: &Fleet, follow_member_id: bool, profile: Value) -> (Value, usize, Vec<Note>) {
+fn settled(fleet: &Fleet, follow_member_id: bool, profile: Value) -> (Value, usize, Vec<Finding>) {
     let settings = ProjectionSettings { follow_member_id, ..ProjectionSettings::default() };
     let settled = settle_projection(fleet, &key("team", "c1"), &settings, Some(profile));
     let profile = settled.object.unwrap();
-    let notes = projection_of(fleet, &key("team", "c1"), &settings, Some(&profile)).notes;
-    (profile["metadata"]["labels"][MEMBER_ID].clone(), settled.writes.len(), notes)
+    let findings = projection_of(fleet, &key("team", "c1"), &settings, Some(&profile)).findings;
+    (profile["metadata"]["labels"][MEMBER_ID].clone(), settled.writes.len(), findings)
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn a_new_profile_carries_the_clusters_own_id_or_its_name_from_the_create_on() {
 fn an_id_that_is_missing_or_empty_is_repaired_with_whatever_else_drifted_in_one_write() {
     for id in [json!(null), json!("")] {
         let drifted = json!({ "metadata": { "labels": { MEMBER_ID: id } }, "spec": { "displayName": "x" } });
-        let (id, writes, notes) = settled(&granted(&json!(null)), false, profile(&json!(null), &drifted));
-        assert_eq!((id, writes, notes), (json!("c1"), 1, vec![]));
+        let (id, writes, findings) = settled(&granted(&json!(null)), false, profile(&json!(null), &drifted));
+        assert_eq!((id, writes, findings), (json!("c1"), 1, vec![]));
     }
 }
 
@@ -91,8 +91,8 @@ fn an_edit_of_every_label_by_the_same_hand_is_repaired_in_one_write() {
     managed_fields.as_array_mut().unwrap().push(created);
     let mut edited = carrying(&json!("another"), &managed_fields, LATER);
     edited["metadata"]["labels"]["open-cluster-management.io/cluster-name"] = json!("another");
-    let (id, writes, notes) = settled(&granted(&json!(null)), false, profile(&json!(null), &edited));
-    assert_eq!((id, writes, notes), (json!("c1"), 1, vec![]));
+    let (id, writes, findings) = settled(&granted(&json!(null)), false, profile(&json!(null), &edited));
+    assert_eq!((id, writes, findings), (json!("c1"), 1, vec![]));
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
         (json!(null), CREATED),
     ] {
         let earlier = carrying(&json!("before"), &managed_fields, created);
-        let (id, writes, notes) =
+        let (id, writes, findings) =
             settled(&granted(&json!("after")), false, profile(&json!("before"), &earlier));
         assert_eq!((id, writes), (json!("before"), 0), "{managed_fields}");
-        assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::MemberIdChanged]);
+        assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::MemberIdChanged]);
         for part in ["\"before\"", "\"after\"", "--follow-member-id"] {
-            assert!(notes[0].message.contains(part), "{}", notes[0].message);
+            assert!(findings[0].message.contains(part), "{}", findings[0].message);
         }
     }
 }
@@ -120,22 +120,23 @@ fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
 #[test]
 fn a_change_of_the_clusters_id_is_applied_where_that_is_asked_for() {
     let by_us = carrying(&json!("before"), &set_by("hub-addons", "hub-addons"), LATER);
-    let (id, writes, notes) = settled(&granted(&json!("after")), true, profile(&json!("before"), &by_us));
-    assert_eq!((id, writes, notes), (json!("after"), 1, vec![]));
+    let (id, writes, findings) = settled(&granted(&json!("after")), true, profile(&json!("before"), &by_us));
+    assert_eq!((id, writes, findings), (json!("after"), 1, vec![]));
 }
 
 #[test]
 fn an_id_that_was_edited_by_hand_is_repaired() {
     let by_hand = carrying(&json!("by-hand"), &set_by("hub-addons", "kubectl-edit"), LATER);
-    let (id, writes, notes) = settled(&granted(&json!("own")), false, profile(&json!("own"), &by_hand));
-    assert_eq!((id, writes, notes), (json!("own"), 1, vec![]));
+    let (id, writes, findings) = settled(&granted(&json!("own")), false, profile(&json!("own"), &by_hand));
+    assert_eq!((id, writes, findings), (json!("own"), 1, vec![]));
 }
 
 #[test]
 fn a_profile_that_is_older_than_the_cluster_of_its_name_gets_that_clusters_id() {
     let of_another = carrying(&json!("gone"), &set_by("hub-addons", "hub-addons"), EARLIER);
-    let (id, writes, notes) = settled(&granted(&json!("new")), false, profile(&json!("gone"), &of_another));
-    assert_eq!((id, writes, notes), (json!("new"), 1, vec![]));
+    let (id, writes, findings) =
+        settled(&granted(&json!("new")), false, profile(&json!("gone"), &of_another));
+    assert_eq!((id, writes, findings), (json!("new"), 1, vec![]));
 }
 
 #[test]
@@ -163,16 +164,16 @@ fn clusters_with_one_id_in_one_namespace_are_named_and_those_in_two_are_not() {
         ids.set(&key("team", name), Some("same"));
     }
     ids.set(&key("other", "d"), Some("same"));
-    let note = ids.note(&key("team", "b")).unwrap();
+    let note = ids.finding(&key("team", "b")).unwrap();
     assert_eq!(note.reason, Reason::MemberIdShared);
     assert!(note.message.contains("a, c;"), "{}", note.message);
-    assert_eq!(ids.note(&key("other", "d")), None);
-    assert_eq!(ids.note(&key("team", "d")), None);
+    assert_eq!(ids.finding(&key("other", "d")), None);
+    assert_eq!(ids.finding(&key("team", "d")), None);
     for (count, more) in [(3, None), (4, Some("1 more;")), (200, Some("197 more;"))] {
         for number in 0..count {
             ids.set(&key("team", &format!("cluster-{number}")), Some("same"));
         }
-        let note = ids.note(&key("team", "b")).unwrap();
+        let note = ids.finding(&key("team", "b")).unwrap();
         let counted = note.message.split(", ").find(|part| part.contains(" more"));
         assert_eq!(counted.and_then(|part| part.split_inclusive(';').next()), more, "{}", note.message);
         assert!(note.message.len() < 1000, "{}", note.message);
@@ -200,7 +201,7 @@ proptest! {
             carried.extend(now.map(|now| (changed.clone(), now)));
             let after: BTreeSet<_> = keys.iter().filter(|key| shared(&carried, key)).cloned().collect();
             for key in &keys {
-                prop_assert_eq!(ids.note(key).is_some(), after.contains(key), "{}", key);
+                prop_assert_eq!(ids.finding(key).is_some(), after.contains(key), "{}", key);
             }
             for key in before.symmetric_difference(&after) {
                 prop_assert!(concerned.contains(key), "{key} after {changed}");

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use hub_api::cluster_profile::AccessProvider;
+use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
-use hub_core::note::Reason;
 use hub_core::profile::{Field, ProfileAction, ProfilePlan, Share, StatusShare};
 use hub_core::project::{self, ProjectionSettings};
 use serde_json::{Value, json};
@@ -279,7 +279,7 @@ fn with_others(count: usize) -> Value {
 }
 
 fn reasons(plan: &ProfilePlan) -> Vec<Reason> {
-    plan.notes.iter().map(|note| note.reason).collect()
+    plan.findings.iter().map(|note| note.reason).collect()
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
             (&plan.action, reasons(&plan)),
             (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
         );
-        assert!(plan.notes[0].message.contains(&format!("has {count} entries")), "{:?}", plan.notes);
+        assert!(plan.findings[0].message.contains(&format!("has {count} entries")), "{:?}", plan.findings);
         assert!(!observe(&full).has_room_for("ours"));
         // Another owner in the same process is not delayed.
         let share = Share {
@@ -307,7 +307,7 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
     let after = provisioned(with_others(63), ours()).object.unwrap();
     assert_eq!(after["status"]["accessProviders"].as_array().unwrap().len(), 64);
     let plan = provision(Some(&after), ours());
-    assert_eq!((plan.action, plan.notes), (ProfileAction::Nothing, Vec::new()));
+    assert_eq!((plan.action, plan.findings), (ProfileAction::Nothing, Vec::new()));
 }
 
 #[test]
@@ -318,9 +318,9 @@ fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
     assert_eq!(after["status"]["accessProviders"][63]["name"], "a");
     let plan = provision(Some(&after), share);
     assert!(
-        plan.notes[0].message.contains("\"b\"") && !plan.notes[0].message.contains("\"a\""),
+        plan.findings[0].message.contains("\"b\"") && !plan.findings[0].message.contains("\"a\""),
         "{:?}",
-        plan.notes
+        plan.findings
     );
 }
 
@@ -341,7 +341,7 @@ fn of_our_entries_in_a_list_that_is_too_long_those_that_differ_are_reported() {
         (&plan.action, reasons(&plan)),
         (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
     );
-    let message = &plan.notes[0].message;
+    let message = &plan.findings[0].message;
     assert!(message.contains("the entry \"a\" is"), "{message}");
 }
 
@@ -362,7 +362,7 @@ fn an_entry_of_ours_in_a_list_that_is_too_long_follows_when_the_list_is_shorter(
         );
     }
     let same = provision(Some(&profile(65)), provisioner("ours", Some("https://old")));
-    assert_eq!((same.action, same.notes), (ProfileAction::Nothing, Vec::new()));
+    assert_eq!((same.action, same.findings), (ProfileAction::Nothing, Vec::new()));
     // Without our entry the list is as long as the API accepts.
     let withdrawn = provisioned(profile(64), provisioner("ours", None)).object.unwrap();
     assert_eq!(withdrawn["status"]["accessProviders"].as_array().unwrap().len(), 64);

@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use hub_core::consumer_access::{AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject};
-use hub_core::note::Reason;
+use hub_core::finding::Reason;
 use serde_json::json;
 
 use crate::permission_kinds::{PERMISSION, WORK, kinds, other, reports, with_fewer_roles};
@@ -181,7 +181,7 @@ fn permissions_that_cannot_be_listed_are_not_reported_as_deleted() {
             world.unlisted.clear();
         }
         let plan = world.settle(&settings, &refused());
-        let message = &plan.notes[&ACCOUNT][0].message;
+        let message = &plan.findings[&ACCOUNT][0].message;
         assert!(message.contains(words), "{message}");
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use hub_core::consumer_access::{AccessKind, AccessSettings, FoundObject};
 use hub_core::explain::observed::AccountPermission;
+use hub_core::finding::Reason;
 use hub_core::grant::Grant;
-use hub_core::note::Reason;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -213,7 +213,7 @@ fn what_cluster_permission_reports_is_a_finding_except_that_it_waits() {
         let plan = world.settle(&settings, &granted());
         let expected: &[Reason] = if is_finding { &[Reason::PermissionsNotApplied] } else { &[] };
         assert_eq!(reasons(&plan), expected, "{condition}");
-        let message = plan.notes.values().flatten().map(|note| note.message.as_str()).collect::<String>();
+        let message = plan.findings.values().flatten().map(|note| note.message.as_str()).collect::<String>();
         assert!(!is_finding || message.contains("no roles"), "{message}");
     }
 }

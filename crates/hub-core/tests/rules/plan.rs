@@ -3,8 +3,8 @@
 
 #![cfg(test)]
 
+use hub_core::finding::{Finding, Reason};
 use hub_core::fleet::Fleet;
-use hub_core::note::{Note, Reason};
 use hub_core::profile::{self, ObservedProfile, Presence, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
 use hub_core::version::Version;
@@ -63,17 +63,18 @@ fn nothing() -> ProfilePlan {
     ProfilePlan::default()
 }
 
-fn reasons(notes: &[Note]) -> Vec<Reason> {
-    notes.iter().map(|note| note.reason).collect()
+fn reasons(findings: &[Finding]) -> Vec<Reason> {
+    findings.iter().map(|note| note.reason).collect()
 }
 
 #[test]
 fn a_granted_cluster_gets_a_profile_with_labels_and_spec_in_the_first_write() {
-    let ProfilePlan { action: ProfileAction::Create(profile), notes } = plan_for_none(&granted(&json!({})))
+    let ProfilePlan { action: ProfileAction::Create(profile), findings } =
+        plan_for_none(&granted(&json!({})))
     else {
         panic!("nothing is created")
     };
-    assert_eq!(notes, []);
+    assert_eq!(findings, []);
     assert_eq!(
         serde_json::to_value(profile).unwrap(),
         json!({
@@ -130,7 +131,7 @@ fn the_manager_that_we_are_is_in_label_and_spec() {
     let profile = settled.object.unwrap();
     assert_eq!(profile["spec"]["clusterManager"]["name"], "fleet-7");
     assert_eq!(profile["metadata"]["labels"]["x-k8s.io/cluster-manager"], "fleet-7");
-    assert_eq!(reasons(&plan(&granted(&json!({})), &profile).notes), [Reason::ForeignProfile]);
+    assert_eq!(reasons(&plan(&granted(&json!({})), &profile).findings), [Reason::ForeignProfile]);
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn only_the_part_of_the_status_that_differs_is_written() {
         let patch = json!({ "status": { field: value } });
         assert_eq!(
             plan(&fleet, &settled(&json!({}))),
-            ProfilePlan { action: ProfileAction::PatchStatus(version(), patch), notes: vec![] },
+            ProfilePlan { action: ProfileAction::PatchStatus(version(), patch), findings: vec![] },
             "{cluster}"
         );
     }
@@ -245,9 +246,9 @@ fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
         ),
     ] {
         for fleet in [granted(&json!({})), unknown(&json!({}))] {
-            let ProfilePlan { action, notes } = plan(&fleet, &edited(&edit));
+            let ProfilePlan { action, findings } = plan(&fleet, &edited(&edit));
             assert_eq!(action, ProfileAction::PatchObject(version(), repair.clone()), "{edit}");
-            assert_eq!(notes, []);
+            assert_eq!(findings, []);
         }
         let repaired = settle_projection(
             &granted(&json!({})),
@@ -345,14 +346,14 @@ fn a_profile_is_deleted_only_where_label_and_spec_name_us() {
     let leaving = fleet([deleting(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
     for fleet in [refused(), gone, leaving, fleet([])] {
         let ours = plan(&fleet, &edited(&json!({ "spec": { "displayName": "by hand" } })));
-        assert_eq!(ours, ProfilePlan { action: ProfileAction::Delete(version()), notes: vec![] });
+        assert_eq!(ours, ProfilePlan { action: ProfileAction::Delete(version()), findings: vec![] });
 
         for unlabelled in
             [label(json!(null)), label(json!("other")), json!({ "metadata": { "labels": null } })]
         {
-            let ProfilePlan { action, notes } = plan(&fleet, &edited(&unlabelled));
+            let ProfilePlan { action, findings } = plan(&fleet, &edited(&unlabelled));
             assert_eq!(action, ProfileAction::Nothing, "{unlabelled}");
-            assert_eq!(reasons(&notes), [Reason::UnlabelledProfile]);
+            assert_eq!(reasons(&findings), [Reason::UnlabelledProfile]);
         }
         for foreign in
             [manager(json!("other")), manager(json!(null)), manager(json!(7)), json!({ "spec": null })]
@@ -372,14 +373,14 @@ fn a_foreign_profile_is_left_alone_and_noted_only_where_ours_should_stand() {
         deleting(json!({ "spec": { "clusterManager": { "name": "other" } } })),
     ] {
         let foreign = edited(&edit);
-        let ProfilePlan { action, notes } = plan(&granted(&json!({})), &foreign);
+        let ProfilePlan { action, findings } = plan(&granted(&json!({})), &foreign);
         assert_eq!(action, ProfileAction::Nothing, "{edit}");
-        assert_eq!(reasons(&notes), [Reason::ForeignProfile]);
+        assert_eq!(reasons(&findings), [Reason::ForeignProfile]);
         assert_eq!(plan(&unknown(&json!({})), &foreign), nothing(), "{edit}");
         assert_eq!(plan(&refused(), &foreign), nothing(), "{edit}");
     }
     let other = edited(&json!({ "spec": { "clusterManager": { "name": "capi" } } }));
-    assert!(plan(&granted(&json!({})), &other).notes[0].message.contains("\"capi\""));
+    assert!(plan(&granted(&json!({})), &other).findings[0].message.contains("\"capi\""));
 }
 
 #[test]
@@ -387,18 +388,22 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
     let held = json!({ "metadata": {
         "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/a", "sveltos.example.com/b"], "labels": null,
     }, "spec": { "displayName": "x" }, "status": null });
-    let ProfilePlan { action, notes } = plan(&granted(&json!({})), &edited(&held));
+    let ProfilePlan { action, findings } = plan(&granted(&json!({})), &edited(&held));
     assert_eq!(action, ProfileAction::Nothing);
-    assert_eq!(reasons(&notes), [Reason::ProfileTerminating]);
-    assert!(notes[0].message.contains("argocd.example.com/a, sveltos.example.com/b"), "{}", notes[0].message);
+    assert_eq!(reasons(&findings), [Reason::ProfileTerminating]);
+    assert!(
+        findings[0].message.contains("argocd.example.com/a, sveltos.example.com/b"),
+        "{}",
+        findings[0].message
+    );
 
     let going = json!({ "metadata": { "deletionTimestamp": NOON } });
     assert_eq!(plan(&granted(&json!({})), &edited(&going)), nothing(), "nobody holds it");
     for fleet in [unknown(&json!({})), refused()] {
-        let ProfilePlan { action, notes } = plan(&fleet, &edited(&held));
+        let ProfilePlan { action, findings } = plan(&fleet, &edited(&held));
         assert_eq!(action, ProfileAction::Nothing, "it is not wanted");
-        assert_eq!(reasons(&notes), [Reason::ProfileTerminating]);
-        assert!(!notes[0].message.contains("granted"), "{}", notes[0].message);
+        assert_eq!(reasons(&findings), [Reason::ProfileTerminating]);
+        assert!(!findings[0].message.contains("granted"), "{}", findings[0].message);
     }
 }
 
@@ -416,7 +421,7 @@ fn a_profile_under_an_unknown_grant_is_kept_true() {
     let newer = json!({ "status": { "version": { "kubernetes": "v1.37.0" } } });
     assert_eq!(
         plan(&unknown(&newer), &settled(&json!({}))),
-        ProfilePlan { action: ProfileAction::PatchStatus(version(), newer.clone()), notes: vec![] }
+        ProfilePlan { action: ProfileAction::PatchStatus(version(), newer.clone()), findings: vec![] }
     );
     assert_eq!(plan(&unknown(&newer), &settled(&newer)), nothing());
 }
@@ -528,7 +533,7 @@ fn plan_for_unreadable(fleet: &Fleet, profile: &Value) -> ProfilePlan {
 fn a_status_that_cannot_be_read_is_left_alone_and_reported() {
     let plan = plan_for_unreadable(&granted(&json!({})), &edited(&json!({ "status": null })));
     assert_eq!(plan.action, ProfileAction::Nothing);
-    assert_eq!(reasons(&plan.notes), [Reason::Unreadable]);
+    assert_eq!(reasons(&plan.findings), [Reason::Unreadable]);
 }
 
 #[test]
@@ -549,5 +554,8 @@ fn a_profile_whose_status_cannot_be_read_is_deleted_with_its_grant() {
 fn a_profile_of_another_manager_is_left_alone_whether_it_can_be_read_or_not() {
     let foreign = edited(&json!({ "spec": { "clusterManager": { "name": "other" } } }));
     let plan = plan_for_unreadable(&granted(&json!({})), &foreign);
-    assert_eq!((plan.action, reasons(&plan.notes)), (ProfileAction::Nothing, vec![Reason::ForeignProfile]));
+    assert_eq!(
+        (plan.action, reasons(&plan.findings)),
+        (ProfileAction::Nothing, vec![Reason::ForeignProfile])
+    );
 }

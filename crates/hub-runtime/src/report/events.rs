@@ -117,20 +117,20 @@ impl Pace {
     }
 }
 
-pub(super) fn event(finding: &OpenFinding, controller: &str, instance: &str, now: Timestamp) -> Event {
-    let OpenFinding { about, note, .. } = finding;
+pub(super) fn event(open: &OpenFinding, controller: &str, instance: &str, now: Timestamp) -> Event {
+    let OpenFinding { about, finding, .. } = open;
     let about = about.as_ref().clone();
     let name = about.name.as_deref().unwrap_or(controller);
     Event {
         metadata: ObjectMeta {
             generate_name: Some(name_prefix(name)),
-            namespace: Some(finding.namespace().to_owned()),
+            namespace: Some(open.namespace().to_owned()),
             ..ObjectMeta::default()
         },
         event_time: Some(MicroTime(now)),
         type_: Some("Warning".to_owned()),
-        reason: Some(note.reason.as_str().to_owned()),
-        note: Some(shortened(&note.message)),
+        reason: Some(finding.reason.as_str().to_owned()),
+        note: Some(shortened(&finding.message)),
         action: Some("Reconcile".to_owned()),
         regarding: Some(about),
         reporting_controller: Some(controller.to_owned()),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hub_api::names::ProfileKey;
-use hub_core::note::Reason;
+use hub_core::finding::Reason;
 use kube::Client;
 use kube::client::Body;
 use tokio::time::timeout;
@@ -22,13 +22,13 @@ fn reporter() -> Reporter {
 fn due(reporter: &Reporter, now: Instant) -> Option<(Id, &'static str)> {
     let findings = reporter.findings.lock();
     let id = findings.next(now).ok()?;
-    Some((id, findings.by_id[&id].note.reason.as_str()))
+    Some((id, findings.by_id[&id].finding.reason.as_str()))
 }
 
 fn report(reporter: &Reporter, reason: Option<Reason>) {
     let subject = Subject::ClusterSet("prod".into());
-    let notes = reason.map(|reason| Note::new(reason, "broken")).into_iter().collect();
-    reporter.report(&subject, Some("u1"), notes);
+    let findings = reason.map(|reason| Finding::new(reason, "broken")).into_iter().collect();
+    reporter.report(&subject, Some("u1"), findings);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_new_finding_goes_before_what_is_repeated() {
     let (id, _) = due(&reporter, now).unwrap();
     reporter.findings.lock().published(id, now);
     let cluster = Subject::Cluster("c1".into());
-    reporter.report(&cluster, None, vec![Note::new(Reason::ClaimSkipped, "x")]);
+    reporter.report(&cluster, None, vec![Finding::new(Reason::ClaimSkipped, "x")]);
     let later = now + REPEAT_MIN * 2;
     let (id, reason) = due(&reporter, later).unwrap();
     assert_eq!(reason, "ClaimSkipped");
@@ -189,7 +189,7 @@ async fn an_event_that_cannot_be_delivered_delays_no_event_of_another_namespace(
     let reporter = reporter();
     let report = |namespace: &str| {
         let subject = Subject::Binding(namespace.into(), "prod".into());
-        reporter.report(&subject, None, vec![Note::new(Reason::InvalidSelector, "broken")]);
+        reporter.report(&subject, None, vec![Finding::new(Reason::InvalidSelector, "broken")]);
     };
     let client = hanging_in("hanging-", &accepted);
     let breaker = CircuitBreaker::new(Metrics::new("0"));
@@ -233,7 +233,7 @@ fn an_event_without_a_result_delays_those_of_its_namespace_for_longer_each_time(
         reporter.report(
             &Subject::Cluster("c1".into()),
             None,
-            vec![Note::new(Reason::ClaimSkipped, now.elapsed().as_secs().to_string())],
+            vec![Finding::new(Reason::ClaimSkipped, now.elapsed().as_secs().to_string())],
         );
         let next = reporter.findings.lock().next(now).unwrap_err().unwrap();
         waits.push(next - now);
@@ -269,9 +269,9 @@ fn an_event_about_a_cluster_names_it_whole() {
 #[test]
 fn an_event_names_the_finding_its_object_and_this_process() {
     let about = Arc::new(reference(&Subject::Cluster("c1".into()), None, ProfileVersion::V1alpha2));
-    let note = Note::new(Reason::Unreadable, "x");
-    let finding = OpenFinding { about, note, due: None, refused: None };
-    let event = event(&finding, "hub-addons", "pod", Timestamp::UNIX_EPOCH);
+    let finding = Finding::new(Reason::Unreadable, "x");
+    let open = OpenFinding { about, finding, due: None, refused: None };
+    let event = event(&open, "hub-addons", "pod", Timestamp::UNIX_EPOCH);
     assert_eq!(
         serde_json::to_value(event).unwrap(),
         serde_json::json!({
@@ -298,9 +298,9 @@ fn an_event_names_the_finding_its_object_and_this_process() {
 fn an_event_is_in_the_namespace_where_kubectl_expects_it() {
     let now = Timestamp::UNIX_EPOCH;
     let on = |subject: Subject| {
-        let note = Note::new(Reason::Unreadable, "x");
+        let finding = Finding::new(Reason::Unreadable, "x");
         let about = Arc::new(reference(&subject, None, ProfileVersion::V1alpha2));
-        event(&OpenFinding { about, note, due: None, refused: None }, "hub-addons", "pod", now)
+        event(&OpenFinding { about, finding, due: None, refused: None }, "hub-addons", "pod", now)
     };
     let profile = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
     let regarding = on(Subject::Profile(profile.clone())).regarding.unwrap();

@@ -10,8 +10,8 @@ use hub_core::credential::index::SyncSettings;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::report::{Report, report};
 use hub_core::credential::state::State;
+use hub_core::finding::Finding;
 use hub_core::fleet::Touched;
-use hub_core::note::Note;
 use hub_core::token_names::token_names;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,11 +24,11 @@ use crate::support::credential::{
 use crate::support::{NOON, binding, by_labels, cases, key, member, with};
 
 /// The actions and findings of a plan, without the state of accounts that do not opt in.
-type Told = (CopyAction, Vec<Note>, Vec<(AccountKey, State)>);
+type Told = (CopyAction, Vec<Finding>, Vec<(AccountKey, State)>);
 
 fn told(plan: CopyPlan) -> Told {
     let states = plan.states.into_iter().filter(|(_, state)| state.is_counted()).collect();
-    (plan.action, plan.notes, states)
+    (plan.action, plan.findings, states)
 }
 
 fn plans(world: &World) -> BTreeMap<SecretKey, Told> {
@@ -174,7 +174,7 @@ proptest! {
             if let Some(changed) = world.index.changed_token_names() {
                 names.clone_from(&changed.names);
             }
-            let asks = |key: &AccountKey| world.index.account(key).is_some_and(|account| account.asks);
+            let asks = |key: &AccountKey| world.index.account(key).is_some_and(|account| account.opts_in);
             let asking: Vec<_> = world.index.accounts().filter(asks).collect();
             prop_assert_eq!(&names, &token_names(&world.fleet, &asking).names, "after {:?}", change);
         }

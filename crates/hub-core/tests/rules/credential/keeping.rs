@@ -167,7 +167,7 @@ fn kueue() -> hub_api::names::AccountKey {
 }
 
 fn assert_deleted(world: &World, state: State, what: &str) {
-    let CopyPlan { action, states, notes, .. } = world.plan(&scene_place());
+    let CopyPlan { action, states, findings, .. } = world.plan(&scene_place());
     // By its uid alone, if it is known by that: not where its token or its account is not.
     let version = world.version(&scene_place());
     let is_deleted = match &action {
@@ -177,7 +177,7 @@ fn assert_deleted(world: &World, state: State, what: &str) {
     };
     assert!(is_deleted, "{what}: {action:?}");
     assert!(states.is_empty() || states == [(kueue(), state)], "{what}: {states:?}");
-    assert_eq!(notes, [], "{what}");
+    assert_eq!(findings, [], "{what}");
 }
 
 #[test]
@@ -236,8 +236,12 @@ fn what_is_not_known_keeps_the_copy() {
         let mut world = World::settled_scene();
         let before = world.secret(&scene_place()).clone();
         make(&mut world, &change);
-        let CopyPlan { action, states, notes, .. } = world.plan(&scene_place());
-        assert_eq!((action, states, notes), (CopyAction::Nothing, vec![(kueue(), state)], vec![]), "{what}");
+        let CopyPlan { action, states, findings, .. } = world.plan(&scene_place());
+        assert_eq!(
+            (action, states, findings),
+            (CopyAction::Nothing, vec![(kueue(), state)], vec![]),
+            "{what}"
+        );
         world.settle();
         assert_eq!(world.secret(&scene_place()), &before, "{what}");
     }

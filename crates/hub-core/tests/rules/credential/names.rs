@@ -11,7 +11,7 @@ use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::report::report;
 use hub_core::credential::state::State;
-use hub_core::note::Reason;
+use hub_core::finding::Reason;
 use serde_json::{Value, json};
 
 use crate::support::credential::{World, account, account_key, base64, place, profile, token};
@@ -77,13 +77,13 @@ fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
         assert_eq!(held_by(&world), Some(first));
         assert_eq!(world.secret(&shared()), &before, "not a byte");
 
-        let CopyPlan { states, notes, .. } = world.plan(&shared());
+        let CopyPlan { states, findings, .. } = world.plan(&shared());
         assert_eq!(states.len(), 2);
         assert!(states.contains(&(key(first), State::Synced)), "{states:?}");
         assert!(states.contains(&(key(second), State::NameTaken)), "{states:?}");
-        assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyNameTaken]);
+        assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyNameTaken]);
         for told in [key(first), key(second)] {
-            assert!(notes[0].message.contains(&told.to_string()), "{notes:?}");
+            assert!(findings[0].message.contains(&told.to_string()), "{findings:?}");
         }
         assert_eq!(report(&world.index, &world.fleet, &key(first)), None);
         assert_eq!(report(&world.index, &world.fleet, &key(second)).unwrap().reason, "NameTaken");
@@ -122,7 +122,7 @@ fn the_second_follows_after_the_first_has_left_in_whatever_way() {
             leave(&mut world);
             // One Secret is deleted and another created: readers never see a Secret whose owner changes.
             assert_eq!(world.plan(&shared()).action, CopyAction::DeleteOurs(world.version(&shared()).uid));
-            assert_eq!(world.plan(&shared()).notes, [], "nobody is in the way any more");
+            assert_eq!(world.plan(&shared()).findings, [], "nobody is in the way any more");
             world.settle();
             assert_eq!(held_by(&world), Some(second));
             assert_eq!(world.state(&shared(), &key(second)), Some(State::Synced));

@@ -10,7 +10,7 @@ use hub_api::labels::{
 use hub_core::credential::copy::FIELD_MANAGER;
 use hub_core::credential::plan::{CopyAction, CopyPlan};
 use hub_core::credential::state::State;
-use hub_core::note::Reason;
+use hub_core::finding::Reason;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
@@ -426,10 +426,10 @@ fn a_secret_that_we_did_not_make_is_never_written_in_any_state() {
         for (objects, state) in &hubs {
             let mut world = World::of(objects.clone());
             world.put(secret.clone());
-            let CopyPlan { action, states, notes, .. } = world.plan(&scene_place());
+            let CopyPlan { action, states, findings, .. } = world.plan(&scene_place());
             assert_eq!(action, CopyAction::Nothing, "{secret}");
             assert!(states.iter().all(|(_, told)| told == state), "{states:?} {secret}");
-            let reasons: Vec<_> = notes.iter().map(|note| note.reason).collect();
+            let reasons: Vec<_> = findings.iter().map(|note| note.reason).collect();
             let expected = if *state == State::ForeignSecret { vec![Reason::ForeignSecret] } else { vec![] };
             assert_eq!(reasons, expected, "{secret}");
             world.settle();
@@ -442,8 +442,8 @@ fn a_secret_that_we_did_not_make_is_never_written_in_any_state() {
 fn the_note_on_a_stranger_names_the_account_whose_token_belongs_there() {
     let mut world = World::of(scene());
     world.put(stranger("team", "c1-kueue"));
-    let notes = world.plan(&scene_place()).notes;
-    assert!(notes[0].message.contains("ManagedServiceAccount c1/kueue"), "{notes:?}");
+    let findings = world.plan(&scene_place()).findings;
+    assert!(findings[0].message.contains("ManagedServiceAccount c1/kueue"), "{findings:?}");
     world.remove(&scene_place());
     world.settle();
     assert_eq!(world.secret(&scene_place())["data"]["token"], base64("token-of-c1/kueue"), "once it is gone");
@@ -458,9 +458,9 @@ fn terminating() -> World {
 }
 
 fn assert_terminating(world: &World) {
-    let CopyPlan { states, notes, .. } = world.plan(&scene_place());
+    let CopyPlan { states, findings, .. } = world.plan(&scene_place());
     assert_eq!(states, [(account_key("c1", "kueue"), State::Terminating)]);
-    assert_eq!(notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyTerminating]);
+    assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyTerminating]);
 }
 
 #[test]
@@ -522,7 +522,7 @@ fn a_copy_with_a_finalizer_is_not_exactly_as_it_was_created() {
 
 #[test]
 fn the_finding_on_a_copy_that_is_being_deleted_says_what_becomes_of_its_token() {
-    let finding = |world: &World| world.plan(&scene_place()).notes.remove(0).message;
+    let finding = |world: &World| world.plan(&scene_place()).findings.remove(0).message;
     let mut world = terminating();
     assert!(finding(&world).ends_with("and keeps its token, which is granted"));
     world.leave(&binding("team", "prod"));

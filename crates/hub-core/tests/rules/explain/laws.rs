@@ -84,8 +84,8 @@ proptest! {
             let explanation = explain(&hub, &question);
             let plan = projection_of(&fleet, &key, &arbitrary.settings, objects[&key].as_ref());
             let is_settled = plan.action == ProfileAction::Nothing
-                && plan.notes.is_empty()
-                && hub.member_ids.note(&key).is_none()
+                && plan.findings.is_empty()
+                && hub.member_ids.finding(&key).is_none()
                 && objects[&key].is_some()
                 && decide(&fleet, &key) == Grant::Granted;
             let steps = [Step::Binding, Step::ClusterSet, Step::Profile];

@@ -8,8 +8,8 @@ use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessPlan, AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, FoundObject,
     ObservedAccess, ObservedObject,
 };
+use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
-use hub_core::note::Reason;
 use hub_core::protected::ProtectedNamespaces;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
@@ -200,7 +200,7 @@ pub fn foreign(kind: AccessKind) -> Value {
 }
 
 pub fn reasons(plan: &AccessPlan) -> Vec<Reason> {
-    plan.notes.values().flatten().map(|note| note.reason).collect()
+    plan.findings.values().flatten().map(|note| note.reason).collect()
 }
 
 /// The past of an object: none, ours, edited, held, stripped of labels or of everything, going, or another owner's.

@@ -223,14 +223,14 @@ impl Reason {
 
 /// One finding about one object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Note {
+pub struct Finding {
     /// The kind of the finding.
     pub reason: Reason,
     /// The text of the Event.
     pub message: String,
 }
 
-impl Note {
+impl Finding {
     /// A finding with its text.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
