@@ -20,7 +20,7 @@ pub(crate) struct EntryGauges {
 impl EntryGauges {
     pub(crate) fn new(source: &'static str, metrics: Metrics) -> Self {
         let mut states = vec![PUBLISHED];
-        states.extend(Withheld::ALL.map(Withheld::as_str));
+        states.extend(Withheld::ALL.iter().copied().map(Withheld::as_str));
         metrics.declare_access_provider(source, &states);
         Self { source, metrics, states: Mutex::default() }
     }

@@ -17,6 +17,7 @@ use hub_api::labels;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey, is_dns_subdomain};
 use k8s_openapi::ByteString;
 use serde_json::json;
+use strum::{IntoStaticStr, VariantArray};
 
 use self::competing_writer::CompetingWriter;
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
@@ -82,7 +83,8 @@ pub enum AccessSource {
 }
 
 /// Why an entry is not published. The set is fixed, so each can be a label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Withheld {
     /// There is no ManagedProxyConfiguration.
     NoConfiguration,
@@ -108,34 +110,12 @@ pub enum Withheld {
 
 impl Withheld {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 10] = [
-        Self::NoConfiguration,
-        Self::ConfigurationUnknown,
-        Self::NoAddon,
-        Self::AddonsUnknown,
-        Self::NoTrustAnchor,
-        Self::InvalidClusterName,
-        Self::NoCluster,
-        Self::NoEndpoint,
-        Self::NoRoom,
-        Self::Contested,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The reason as a metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoConfiguration => "no_configuration",
-            Self::ConfigurationUnknown => "configuration_unknown",
-            Self::NoAddon => "no_addon",
-            Self::AddonsUnknown => "addons_unknown",
-            Self::NoTrustAnchor => "no_trust_anchor",
-            Self::InvalidClusterName => "invalid_cluster_name",
-            Self::NoCluster => "no_cluster",
-            Self::NoEndpoint => "no_endpoint",
-            Self::NoRoom => "no_room",
-            Self::Contested => "contested",
-        }
+        self.into()
     }
 }
 

@@ -30,6 +30,7 @@ use std::fmt;
 
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 pub use self::code::Code;
 use self::observed::Observed;
@@ -50,7 +51,7 @@ pub enum Status {
 }
 
 /// The steps that an application depends on, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, VariantArray)]
 pub enum Step {
     /// The controllers work, and no other controllers write the same objects.
     Controllers,
@@ -76,18 +77,7 @@ pub enum Step {
 
 impl Step {
     /// Every step, in order.
-    pub const ALL: [Self; 10] = [
-        Self::Controllers,
-        Self::Binding,
-        Self::ClusterSet,
-        Self::Profile,
-        Self::AccessProvider,
-        Self::Account,
-        Self::Token,
-        Self::Credential,
-        Self::ConsumerPermission,
-        Self::AccountPermission,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name for people.
     #[must_use]

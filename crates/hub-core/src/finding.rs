@@ -6,6 +6,8 @@ use std::fmt;
 
 use hub_api::names::{AccountKey, ClusterName, ClusterSetName, Namespace, ProfileKey};
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::consumer_access::IntegrationKey;
 
 /// The object of a finding.
@@ -60,7 +62,7 @@ impl fmt::Display for Subject {
 }
 
 /// The kinds of findings. The set is fixed, so each can be the reason of an Event and a label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 pub enum Reason {
     /// A profile of another cluster manager has the name of ours.
     ForeignProfile,
@@ -138,86 +140,12 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics that start at zero.
-    pub const ALL: [Self; 36] = [
-        Self::ForeignProfile,
-        Self::ProfileTerminating,
-        Self::MemberIdChanged,
-        Self::MemberIdShared,
-        Self::UnlabelledProfile,
-        Self::ClaimSkipped,
-        Self::NameTooLong,
-        Self::InvalidSelector,
-        Self::BindingNameMismatch,
-        Self::Unreadable,
-        Self::WriteRefused,
-        Self::NoProxyConfiguration,
-        Self::NoTrustAnchor,
-        Self::TooManyAccessProviders,
-        Self::AccessProviderContested,
-        Self::OverlapTooLarge,
-        Self::EndpointRefused,
-        Self::CredentialWithheld,
-        Self::ForeignSecret,
-        Self::CopyNameTaken,
-        Self::CopyTerminating,
-        Self::ForeignRole,
-        Self::MissingRole,
-        Self::ForeignAccount,
-        Self::AccountTerminating,
-        Self::LocalClusterExcluded,
-        Self::ForeignManifestWork,
-        Self::ForeignClusterPermission,
-        Self::ClusterPermissionsNotListed,
-        Self::ConsumerAccessNotListed,
-        Self::PermissionsNotApplied,
-        Self::ForeignKueueObject,
-        Self::ForeignClusterSecret,
-        Self::KueueObjectTerminating,
-        Self::MultiKueueConfigFull,
-        Self::KueueNotListed,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The Event's `reason`, in CamelCase.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ForeignProfile => "ForeignProfile",
-            Self::ProfileTerminating => "ProfileTerminating",
-            Self::MemberIdChanged => "MemberIdChanged",
-            Self::MemberIdShared => "MemberIdShared",
-            Self::UnlabelledProfile => "UnlabelledProfile",
-            Self::ClaimSkipped => "ClaimSkipped",
-            Self::NameTooLong => "NameTooLong",
-            Self::InvalidSelector => "InvalidSelector",
-            Self::BindingNameMismatch => "BindingNameMismatch",
-            Self::Unreadable => "Unreadable",
-            Self::WriteRefused => "WriteRefused",
-            Self::NoProxyConfiguration => "NoProxyConfiguration",
-            Self::NoTrustAnchor => "NoTrustAnchor",
-            Self::TooManyAccessProviders => "TooManyAccessProviders",
-            Self::AccessProviderContested => "AccessProviderContested",
-            Self::OverlapTooLarge => "OverlapTooLarge",
-            Self::EndpointRefused => "EndpointRefused",
-            Self::CredentialWithheld => "CredentialWithheld",
-            Self::ForeignSecret => "ForeignSecret",
-            Self::CopyNameTaken => "CopyNameTaken",
-            Self::CopyTerminating => "CopyTerminating",
-            Self::ForeignRole => "ForeignRole",
-            Self::MissingRole => "MissingRole",
-            Self::ForeignAccount => "ForeignAccount",
-            Self::AccountTerminating => "AccountTerminating",
-            Self::LocalClusterExcluded => "LocalClusterExcluded",
-            Self::ForeignManifestWork => "ForeignManifestWork",
-            Self::ForeignClusterPermission => "ForeignClusterPermission",
-            Self::ClusterPermissionsNotListed => "ClusterPermissionsNotListed",
-            Self::ConsumerAccessNotListed => "ConsumerAccessNotListed",
-            Self::PermissionsNotApplied => "PermissionsNotApplied",
-            Self::ForeignKueueObject => "ForeignKueueObject",
-            Self::ForeignClusterSecret => "ForeignClusterSecret",
-            Self::KueueObjectTerminating => "KueueObjectTerminating",
-            Self::MultiKueueConfigFull => "MultiKueueConfigFull",
-            Self::KueueNotListed => "KueueNotListed",
-        }
+        self.into()
     }
 }
 

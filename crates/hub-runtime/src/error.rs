@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use kube::core::Status;
+use strum::{IntoStaticStr, VariantArray};
 
 /// A write that was not sent, failed, or has no response.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -48,7 +49,8 @@ impl WriteError {
 }
 
 /// The categories of failures: a small fixed set, so that each can be a label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Category {
     /// The object has changed since it was read.
     Conflict,
@@ -94,28 +96,7 @@ pub enum Category {
 
 impl Category {
     /// Every category, for metrics that start at zero.
-    pub const ALL: [Self; 20] = [
-        Self::Conflict,
-        Self::AlreadyExists,
-        Self::NotFound,
-        Self::NamespaceNotFound,
-        Self::NotServed,
-        Self::NamespaceTerminating,
-        Self::Forbidden,
-        Self::QuotaExceeded,
-        Self::Denied,
-        Self::Unauthorized,
-        Self::Invalid,
-        Self::Throttled,
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Internal,
-        Self::NotLeader,
-        Self::Held,
-        Self::Ineffective,
-        Self::Expired,
-        Self::Other,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Whether the API server has understood the write and refuses it.
     #[must_use]
@@ -136,28 +117,7 @@ impl Category {
     /// The category as a metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::AlreadyExists => "already_exists",
-            Self::NotFound => "not_found",
-            Self::NamespaceNotFound => "namespace_not_found",
-            Self::NotServed => "not_served",
-            Self::NamespaceTerminating => "namespace_terminating",
-            Self::Forbidden => "forbidden",
-            Self::QuotaExceeded => "quota_exceeded",
-            Self::Denied => "denied",
-            Self::Unauthorized => "unauthorized",
-            Self::Invalid => "invalid",
-            Self::Throttled => "throttled",
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Internal => "internal",
-            Self::NotLeader => "not_leader",
-            Self::Held => "held",
-            Self::Ineffective => "ineffective",
-            Self::Expired => "expired",
-            Self::Other => "other",
-        }
+        self.into()
     }
 
     /// The category of a client error.

@@ -175,7 +175,7 @@ impl Metrics {
     }
 
     fn begin_at_zero(&self) {
-        for reason in Reason::ALL {
+        for reason in Reason::ALL.iter().copied() {
             let labels = [("reason", reason.as_str())];
             self.findings.get_or_create(&labels).set(0);
             self.findings_total.get_or_create(&labels).inc_by(0);
@@ -188,7 +188,7 @@ impl Metrics {
     /// Initializes the series of a controller, so that an alert on their increase sees the first one.
     pub fn declare_controller(&self, controller: &'static str) {
         self.queue_depth.get_or_create(&[("controller", controller)]).set(0);
-        for category in Category::ALL {
+        for category in Category::ALL.iter().copied() {
             let labels = [("controller", controller), ("category", category.as_str())];
             self.reconcile_errors.get_or_create(&labels).inc_by(0);
         }

@@ -84,21 +84,21 @@ fn every_metric_is_listed() {
 
 #[test]
 fn every_reason_of_an_event_is_listed() {
-    lists("Event reasons", &owned(Reason::ALL.map(Reason::as_str)));
+    lists("Event reasons", &owned(Reason::ALL.iter().copied().map(Reason::as_str)));
 }
 
 #[test]
 fn every_condition_and_its_reasons_are_listed() {
     lists("Conditions", &owned([CONTROL_PLANE_HEALTHY, JOINED, CONDITION_SYNCED]));
     // Neither is a state in which a copy is missing.
-    let reported = State::ALL.into_iter().filter(|state| !matches!(state, State::Synced | State::NotAsked));
+    let reported = State::all().filter(|state| !matches!(state, State::Synced | State::NotAsked));
     let reasons = reported.map(State::reason).chain([INVALID_NAMESPACE, ANNOTATION_TOO_LONG]);
     lists("Reasons of SyncedToClusterProfiles", &owned(reasons));
 }
 
 #[test]
 fn every_step_and_code_of_explain_is_listed() {
-    let steps: BTreeSet<_> = Step::ALL.map(|step| format!("{step:?}")).into();
+    let steps: BTreeSet<_> = Step::ALL.iter().map(|step| format!("{step:?}")).collect();
     lists("Steps of explain", &steps);
     lists("Codes of explain", &Code::all());
 }

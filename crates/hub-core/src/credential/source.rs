@@ -60,9 +60,10 @@ pub struct Credential {
 }
 
 /// Why a source is not copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Unusable {
     /// There is no token.
+    #[default]
     NoToken,
     /// It is empty.
     EmptyToken,

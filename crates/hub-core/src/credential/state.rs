@@ -2,11 +2,16 @@
 
 use std::fmt;
 
+use strum::{EnumDiscriminants, EnumIter, IntoEnumIterator as _, IntoStaticStr};
+
 use crate::credential::source::Unusable;
 use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 
 /// The state of the copy of one account in one namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumDiscriminants, EnumIter, IntoStaticStr,
+)]
+#[strum_discriminants(name(Label), vis(), derive(IntoStaticStr), strum(serialize_all = "snake_case"))]
 pub enum State {
     /// The copy exists, or is about to.
     Synced,
@@ -71,37 +76,15 @@ impl State {
         !withheld.contains(&self)
     }
 
-    /// Every state.
-    pub const ALL: [Self; 23] = [
-        Self::Synced,
-        Self::DeleteRefused,
-        Self::NotAsked,
-        Self::OutOfScope,
-        Self::NotGranted,
-        Self::ProtectedNamespace,
-        Self::GrantUnknown,
-        Self::NameTooLong,
-        Self::AccountUnknown,
-        Self::TokenElsewhere,
-        Self::NoToken,
-        Self::TokenUnknown,
-        Self::TooManyNames,
-        Self::ForeignToken,
-        Self::EarlierToken,
-        Self::UnusableToken(Unusable::NoToken),
-        Self::CopiesUnknown,
-        Self::NoProfile,
-        Self::ForeignProfile,
-        Self::ForeignSecret,
-        Self::NameTaken,
-        Self::Terminating,
-        Self::WriteRefused,
-    ];
+    /// Every state, with one example of an unusable token.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::iter()
+    }
 
     /// The states that are counted, for metrics that start at zero. The others are normal, and would be counted for
     /// every pair of account and namespace.
     pub fn counted() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|state| state.is_counted())
+        Self::all().filter(|state| state.is_counted())
     }
 
     /// Whether it is counted.
@@ -119,41 +102,13 @@ impl State {
     /// The state as a metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        self.names().0
+        Label::from(self).into()
     }
 
     /// The state as a condition's reason.
     #[must_use]
     pub fn reason(self) -> &'static str {
-        self.names().1
-    }
-
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Synced => ("synced", "Synced"),
-            Self::NotAsked => ("not_asked", "NotAsked"),
-            Self::OutOfScope => ("out_of_scope", "OutOfScope"),
-            Self::NotGranted => ("not_granted", "NotGranted"),
-            Self::ProtectedNamespace => ("protected_namespace", "ProtectedNamespace"),
-            Self::GrantUnknown => ("grant_unknown", "GrantUnknown"),
-            Self::NameTooLong => ("name_too_long", "NameTooLong"),
-            Self::AccountUnknown => ("account_unknown", "AccountUnknown"),
-            Self::TokenElsewhere => ("token_elsewhere", "TokenElsewhere"),
-            Self::NoToken => ("no_token", "NoToken"),
-            Self::TokenUnknown => ("token_unknown", "TokenUnknown"),
-            Self::TooManyNames => ("too_many_names", "TooManyNames"),
-            Self::ForeignToken => ("foreign_token", "ForeignToken"),
-            Self::EarlierToken => ("earlier_token", "EarlierToken"),
-            Self::UnusableToken(_) => ("unusable_token", "UnusableToken"),
-            Self::CopiesUnknown => ("copies_unknown", "CopiesUnknown"),
-            Self::NoProfile => ("no_profile", "NoProfile"),
-            Self::ForeignProfile => ("foreign_profile", "ForeignProfile"),
-            Self::ForeignSecret => ("foreign_secret", "ForeignSecret"),
-            Self::NameTaken => ("name_taken", "NameTaken"),
-            Self::Terminating => ("terminating", "Terminating"),
-            Self::WriteRefused => ("write_refused", "WriteRefused"),
-            Self::DeleteRefused => ("delete_refused", "DeleteRefused"),
-        }
+        self.into()
     }
 }
 

@@ -136,8 +136,8 @@ impl Code {
         own.into_iter()
             .chain(Verdict::ALL.map(Self::Grant))
             .chain(OF_PROFILES.map(Self::Profile))
-            .chain(Withheld::ALL.map(Self::Withheld))
-            .chain(State::ALL.map(Self::Credential))
+            .chain(Withheld::ALL.iter().copied().map(Self::Withheld))
+            .chain(State::all().map(Self::Credential))
             .map(|code| code.as_str().to_owned())
             .collect()
     }
