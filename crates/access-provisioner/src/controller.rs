@@ -15,7 +15,6 @@ use crate::watches;
 /// The feature gate that starts the provisioner.
 pub const GATE: &str = "ClusterProfileAccessProvider";
 
-/// The provisioner.
 pub struct Provisioner {
     store: Arc<Store>,
     source: SourceSettings,

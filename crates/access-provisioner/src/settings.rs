@@ -7,7 +7,6 @@ use hub_core::trust::CaReference;
 
 use crate::handshake::Handshake;
 
-/// Settings of the provisioner.
 #[derive(Clone)]
 pub struct ProvisionerSettings {
     /// The name of the entry.

@@ -95,7 +95,6 @@ impl<K: CacheKey> ObjectCache<K> {
         self.listed.contains(watch)
     }
 
-    /// A list begins.
     pub(crate) fn begin_list(&mut self, watch: &WatchName) {
         self.writes.entry(watch.clone()).or_default().begin_list();
     }

@@ -44,7 +44,6 @@ use crate::cache::{ObjectCache, WatchName, shown};
 pub(crate) enum Integration {
     /// Kueue's MultiKueue.
     MultiKueue,
-    /// Argo CD.
     ArgoCd,
 }
 

@@ -5,7 +5,6 @@ use crate::token::Token;
 
 /// How to reach the hub.
 pub struct ApiServer {
-    /// The URL.
     pub url: ServerUrl,
     /// The certificates to trust.
     pub trust: Trust,

@@ -66,7 +66,6 @@ pub enum DeadlineError {
     /// It took too long.
     #[error("timed out after {timeout:?} while {stage}")]
     Passed {
-        /// The timeout.
         timeout: Duration,
         /// The step at the timeout.
         stage: Stage,

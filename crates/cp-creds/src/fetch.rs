@@ -29,7 +29,6 @@ pub enum FetchError {
     /// The last address of the host does not accept connections.
     #[error("cannot connect to {address}")]
     Connect {
-        /// The address.
         address: SocketAddr,
         /// The cause.
         source: io::Error,

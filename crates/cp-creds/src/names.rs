@@ -14,7 +14,6 @@ const EXCERPT_LENGTH: usize = 64;
 /// Why a name is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
-    /// It is empty.
     #[error("the {what} is empty")]
     Empty {
         /// The kind of the name.
@@ -40,7 +39,6 @@ pub enum InvalidName {
         "cluster {cluster} and ManagedServiceAccount {account} make a Secret name of more than 253 bytes"
     )]
     TooLongTogether {
-        /// The cluster.
         cluster: ClusterName,
         /// The `ManagedServiceAccount`.
         account: AccountName,

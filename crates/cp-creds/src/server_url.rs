@@ -68,7 +68,6 @@ impl ServerUrl {
         &self.host
     }
 
-    /// The port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port

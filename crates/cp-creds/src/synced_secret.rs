@@ -75,7 +75,6 @@ pub enum SecretError {
 /// A valid token and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// The token.
     pub token: Token,
     /// When it expires, if it says so.
     pub expiry: Option<Timestamp>,

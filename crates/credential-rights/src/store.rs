@@ -275,7 +275,6 @@ impl Store {
         (role.plan(self.settings.copies(), &fleet, accounts, observed), uid)
     }
 
-    /// The role for tokens.
     pub(crate) fn tokens_role(&self) -> Known<ObservedTokensRole> {
         self.state.lock().tokens_role.clone()
     }

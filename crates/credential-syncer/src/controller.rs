@@ -23,7 +23,6 @@ use crate::watches;
 /// The feature gate that starts the syncer.
 pub const GATE: &str = "ClusterProfileCredSyncer";
 
-/// The syncer.
 pub struct Syncer {
     store: Arc<Store>,
 }

@@ -2,7 +2,6 @@
 
 use hub_core::credential::index::SyncSettings;
 
-/// Settings of the syncer.
 #[derive(Debug, Clone, Default)]
 pub struct SyncerSettings {
     /// Settings of the decisions.

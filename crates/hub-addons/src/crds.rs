@@ -24,7 +24,6 @@ pub enum CrdsError {
     /// The API server refuses a request, or does not respond.
     #[error("cannot {verb} the CustomResourceDefinition {name}: {}", summary(.source))]
     Api {
-        /// The verb.
         verb: &'static str,
         /// The object.
         name: String,

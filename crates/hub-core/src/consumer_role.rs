@@ -64,9 +64,7 @@ impl FromStr for ConsumerRole {
 /// The state of a consumer's Role on the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedConsumerRole {
-    /// The version.
     pub version: Version,
-    /// The rules.
     pub rules: Vec<PolicyRule>,
     /// Whether it carries [`CONSUMER_LABELS`].
     pub is_ours: bool,

@@ -48,7 +48,6 @@ const LOCAL_NAMES: [&str; 7] = [
 ];
 const LOCAL_SUFFIXES: [&str; 2] = [".localhost", ".localdomain"];
 
-/// The port of https.
 const HTTPS_PORT: u16 = 443;
 
 /// Longest server URL that v1alpha2 of ClusterProfile allows.
@@ -69,7 +68,6 @@ pub enum EndpointError {
     /// It has a user name or password.
     #[error("it contains a credential")]
     HasCredential,
-    /// It has a query.
     #[error("it has a query")]
     HasQuery,
     /// Its host is neither an IP address nor a DNS-1123 name.
@@ -176,7 +174,6 @@ fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 pub struct ServerAddress {
     /// A DNS name or an IP address, without brackets.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 
@@ -222,7 +219,6 @@ pub enum InvalidTemplate {
     /// The resulting URL may not be published.
     #[error("{template:?} is not a valid server URL: {error}")]
     Endpoint {
-        /// The template.
         template: String,
         /// The cause.
         error: EndpointError,

@@ -46,7 +46,6 @@ pub enum Status {
     Ok,
     /// Unknown: an object that it depends on could not be read.
     Unknown,
-    /// A problem.
     Problem,
 }
 
@@ -100,12 +99,10 @@ impl Step {
 /// The object that a finding depends on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Object {
-    /// Its kind.
     pub kind: &'static str,
     /// Its namespace; `None` for a cluster-scoped object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
@@ -233,7 +230,6 @@ impl Question {
 /// The number of pairs of a namespace and a cluster by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// The namespaces.
     pub namespaces: usize,
     /// The pairs that are granted or named in the question.
     pub pairs: usize,

@@ -54,7 +54,6 @@ pub struct ClusterState {
 /// An API server as the cluster's agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its URL.
     pub url: String,
     /// The CA certificates for its clients, in PEM.
     pub ca_bundle: Option<Box<[u8]>>,

@@ -208,7 +208,6 @@ impl ObservedProfile {
         self.labels.get(labels::MEMBER_ID)
     }
 
-    /// Whether it has a status.
     #[must_use]
     pub fn has_status(&self) -> bool {
         self.status.is_some() || self.unreadable.is_some()

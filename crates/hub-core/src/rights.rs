@@ -144,7 +144,6 @@ impl PermissionSettings {
 /// A RoleBinding with the name of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedRoleBinding {
-    /// Its version.
     pub version: Version,
     /// Whether it has our labels.
     pub is_ours: bool,
@@ -316,9 +315,7 @@ impl BindingAction {
 /// The role for tokens on the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedTokensRole {
-    /// Its version.
     pub version: Version,
-    /// Its rules.
     pub rules: Vec<PolicyRule>,
 }
 

@@ -54,7 +54,6 @@ pub enum SelectorError {
     UnknownOperator {
         /// The key of the requirement.
         key: String,
-        /// The operator.
         operator: String,
     },
     /// The key is not a valid label key.
@@ -65,7 +64,6 @@ pub enum SelectorError {
     InvalidValue {
         /// The key of the requirement.
         key: String,
-        /// The value.
         value: String,
     },
     /// `In` or `NotIn` without values.
@@ -73,7 +71,6 @@ pub enum SelectorError {
     MissingValues {
         /// The key of the requirement.
         key: String,
-        /// The operator.
         operator: &'static str,
     },
     /// `Exists` or `DoesNotExist` with values.
@@ -81,7 +78,6 @@ pub enum SelectorError {
     UnexpectedValues {
         /// The key of the requirement.
         key: String,
-        /// The operator.
         operator: &'static str,
     },
 }

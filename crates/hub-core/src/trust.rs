@@ -118,7 +118,6 @@ impl TrustBundle {
         self.anchors.difference(&other.anchors)
     }
 
-    /// The anchors.
     pub fn anchors(&self) -> impl Iterator<Item = &TrustAnchor> {
         self.anchors.iter()
     }

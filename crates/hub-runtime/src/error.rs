@@ -12,9 +12,7 @@ use strum::{IntoStaticStr, VariantArray};
 pub struct WriteError {
     /// The kind of failure.
     pub category: Category,
-    /// The verb.
     pub verb: &'static str,
-    /// The resource.
     pub resource: &'static str,
     /// The object.
     pub name: String,

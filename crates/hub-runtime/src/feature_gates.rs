@@ -17,7 +17,6 @@ pub enum GateError {
     /// An entry is not `name=value`.
     #[error("{entry:?} is not GATE=true or GATE=false; known gates: {known}")]
     Malformed {
-        /// The entry.
         entry: String,
         /// The known gates.
         known: String,
@@ -25,7 +24,6 @@ pub enum GateError {
     /// The gate is unknown.
     #[error("unknown feature gate {name:?}; known gates: {known}")]
     Unknown {
-        /// The name.
         name: String,
         /// The known gates.
         known: String,
@@ -35,7 +33,6 @@ pub enum GateError {
     Value {
         /// The gate.
         name: String,
-        /// The value.
         value: String,
         /// The known gates.
         known: String,

@@ -31,7 +31,6 @@ pub struct Host {
     pub client: Client,
     /// The state that the probes report.
     pub health: Health,
-    /// The metrics.
     pub metrics: Metrics,
     /// Sends writes while this process leads.
     pub writer: Writer,

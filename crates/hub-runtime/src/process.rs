@@ -34,7 +34,6 @@ pub struct Setup {
     pub client: Client,
     /// The state that the probes report.
     pub health: Health,
-    /// The metrics.
     pub metrics: Metrics,
     /// The name of our cluster manager.
     pub manager: ManagerName,

@@ -16,7 +16,6 @@ pub(crate) struct ProfileCache {
     named_differently: BTreeMap<ClusterName, BTreeSet<ProfileKey>>,
 }
 
-/// A cached profile.
 pub(crate) struct CachedProfile {
     pub(crate) observed: ObservedProfile,
     /// When this process first saw an object with this uid.

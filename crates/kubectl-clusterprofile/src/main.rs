@@ -36,7 +36,6 @@ struct Cli {
     #[arg(long, short, value_name = "NAMESPACE", value_parser = args::namespace)]
     namespace: Option<String>,
 
-    /// The command.
     #[command(subcommand)]
     command: Command,
 }
@@ -133,10 +132,7 @@ enum Command {
     /// Print a completion script for a shell
     ///
     /// This script completes kubectl-clusterprofile. kubectl completes its plugin by kubectl_complete-clusterprofile.
-    Completion {
-        /// The shell
-        shell: Shell,
-    },
+    Completion { shell: Shell },
     /// Print what completes the last word, for kubectl_complete-clusterprofile
     #[command(hide = true)]
     Complete {

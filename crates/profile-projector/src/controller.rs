@@ -14,7 +14,6 @@ use tokio::task::yield_now;
 /// The feature gate that starts the projector.
 pub const GATE: &str = "ClusterProfile";
 
-/// The projector.
 pub struct Projector {
     shared: Shared,
     settings: ProjectionSettings,

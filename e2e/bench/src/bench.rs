@@ -35,7 +35,6 @@ const IDLE: f64 = 0.2;
 pub struct Options {
     /// The size of the fleet.
     pub size: Size,
-    /// The controllers.
     pub controllers: Controllers,
     /// What the controllers do not do.
     pub without: Vec<Part>,

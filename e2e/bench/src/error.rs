@@ -30,7 +30,6 @@ pub enum BenchError {
     /// The controllers do not converge.
     #[error("{scenario}: {timed_out}; the end of the controllers' logs:\n{logs}")]
     NotConverged {
-        /// The scenario.
         scenario: String,
         /// What was expected, and how far the hub is.
         timed_out: TimedOut,
@@ -43,7 +42,6 @@ pub enum BenchError {
     /// A program cannot be started or has ended.
     #[error("controllers {command:?}: {problem}")]
     Program {
-        /// Its command.
         command: String,
         /// What is wrong.
         problem: String,

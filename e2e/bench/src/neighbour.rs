@@ -71,7 +71,6 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Starts it.
     pub async fn start(hub: &LocalHub) -> Result<Self, BenchError> {
         let account = hub.service_account(NAME, NAME).await?;
         let read = PolicyRule {

@@ -17,7 +17,6 @@ pub struct Subject {
     pub size: Size,
     /// The commands of the controllers.
     pub commands: Vec<String>,
-    /// The machine.
     pub machine: BTreeMap<&'static str, String>,
 }
 

@@ -11,7 +11,6 @@ use crate::model::{Request, Server};
 /// The application in a namespace, and what it gets on each cluster that is granted to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consumer {
-    /// The namespace.
     pub namespace: &'static str,
     /// The name of its account.
     pub account: &'static str,
@@ -28,7 +27,6 @@ pub struct Consumer {
 /// A MultiKueueConfig that a consumer declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KueueList {
-    /// Its name.
     pub name: &'static str,
     /// Whether it lists only the clusters with the label `env=prod`.
     pub prod: bool,
@@ -48,7 +46,6 @@ impl KueueList {
 pub enum Permissions {
     /// A ManifestWork.
     Work,
-    /// A ClusterPermission.
     ClusterPermission,
 }
 

@@ -21,7 +21,6 @@ pub const ASK_LABEL: &str = "authentication.open-cluster-management.io/sync-to-c
 pub const SCOPE_ANNOTATION: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
 /// The label of a token that an agent has reported.
 pub const TOKEN_LABEL: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
-/// The label of a copy.
 pub const COPY_LABEL: &str = "authentication.open-cluster-management.io/synced-from";
 /// The annotations of a copy: its cluster, account and the account's uid.
 pub const COPY_ANNOTATIONS: [&str; 3] = [
@@ -34,11 +33,9 @@ pub const CONDITION_SYNCED: &str = "SyncedToClusterProfiles";
 
 /// The clusters. The copies of account `c` of the second and of account `b-c` of the first have the same name.
 pub const CLUSTERS: [&str; 3] = ["a", "a-b", "east"];
-/// The sets.
 pub const SETS: [&str; 2] = ["prod", "test"];
 /// The namespaces of applications.
 pub const NAMESPACES: [&str; 2] = ["team", "other"];
-/// The accounts.
 pub const ACCOUNTS: [&str; 2] = ["c", "b-c"];
 /// The namespaces in which cluster-proxy can run.
 pub const PROXIES: [&str; 2] = ["proxy", "proxy-2"];
@@ -128,7 +125,6 @@ pub fn gives_copies(binding: &Value) -> bool {
         && subjects.any(|subject| subject == ["ServiceAccount", HOME, SYNCER_ACCOUNT])
 }
 
-/// A condition.
 #[must_use]
 pub fn condition(kind: &str, status: &str, reason: &str) -> Value {
     json!({

@@ -33,9 +33,7 @@ pub use watch::{Shape, WatchStart, Watching};
 pub struct Key {
     /// The index of its kind in [`Server::kinds`].
     pub kind: usize,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -44,7 +42,6 @@ pub struct Key {
 pub struct Request {
     /// The HTTP method.
     pub method: String,
-    /// The path.
     pub path: String,
     /// The query's parameters.
     pub query: BTreeMap<String, String>,
@@ -52,7 +49,6 @@ pub struct Request {
     pub accept: String,
     /// The client, for `managedFields`: the user agent up to its slash, unless the query names a `fieldManager`.
     pub agent: String,
-    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -173,10 +169,8 @@ pub struct Refusal {
     pub why: String,
 }
 
-/// The server.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// The kinds.
     pub kinds: Vec<Arc<Kind>>,
     /// The refusals in force.
     pub refusals: Vec<Refusal>,
@@ -300,7 +294,6 @@ impl Server {
         Some(Key { kind, namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// An object.
     #[must_use]
     pub fn object(&self, plural: &str, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.objects.get(&self.key(plural, namespace, name)?)

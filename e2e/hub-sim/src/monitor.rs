@@ -16,7 +16,6 @@ use crate::hub::{
 };
 use crate::model::{Answer, Change, Failure, Key, Request, Server, is_terminating, name_of, uid_of};
 
-/// A process.
 pub type ProcessId = usize;
 
 /// The counters by name.

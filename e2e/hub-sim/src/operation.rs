@@ -23,7 +23,6 @@ pub type Index = u8;
 
 /// An operation or a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what its name says, about the objects whose indexes it holds")]
 pub enum Operation {
     // Users and Open Cluster Management.
     CreateCluster(Index),
@@ -99,7 +98,6 @@ pub enum Operation {
 
 /// What a tenant does to a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what its name says")]
 pub enum ProfileTenant {
     Delete,
     Strip,
@@ -118,7 +116,6 @@ pub enum ProfileTenant {
 
 /// What a tenant does to a Secret where a copy belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what its name says")]
 pub enum SecretTenant {
     Delete,
     Edit,
@@ -134,7 +131,6 @@ pub enum SecretTenant {
 
 /// What an admin of a namespace does to the RoleBinding for copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what its name says")]
 pub enum RoleBindingTenant {
     Delete,
     /// Binds the role to another subject.
@@ -144,7 +140,6 @@ pub enum RoleBindingTenant {
 
 /// What happens to an object of a consumer's access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what its name says")]
 pub enum ObjectTenant {
     /// Another owner creates an object of that name.
     Create,

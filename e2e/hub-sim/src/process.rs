@@ -44,11 +44,8 @@ const RENEWAL: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a feature gate")]
 pub struct Gates {
-    /// The projector.
     pub projector: bool,
-    /// The provisioner.
     pub provisioner: bool,
-    /// The syncer.
     pub syncer: bool,
     /// The controller `credential-rights`.
     pub rights: bool,

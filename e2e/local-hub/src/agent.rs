@@ -32,7 +32,6 @@ pub struct Agent {
 /// A token that was reported to the hub.
 #[derive(Clone, Debug)]
 pub struct ReportedToken {
-    /// The token.
     pub token: Token,
     /// Its expiry.
     pub expires: Timestamp,

@@ -80,7 +80,6 @@ pub enum HubError {
     #[error("{0:?} is not a valid user name: must have letters, digits and, inside the name, any of . - _ :")]
     UserName(String),
 
-    /// The CRD is unknown.
     #[error("unknown CRD {name:?}; known are {known}")]
     UnknownCrd {
         /// The requested name.
@@ -184,7 +183,6 @@ pub enum HubError {
     AuditLog {
         /// The parser's message.
         reason: String,
-        /// The line.
         line: String,
     },
 }

@@ -9,7 +9,6 @@ pub struct Memory {
     pub program: &'static str,
     /// The current resident memory.
     pub resident: u64,
-    /// The peak.
     pub peak: u64,
 }
 

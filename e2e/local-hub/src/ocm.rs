@@ -81,14 +81,12 @@ impl Object {
         }
     }
 
-    /// With a label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.body["metadata"]["labels"][key] = json!(value);
         self
     }
 
-    /// With an annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.body["metadata"]["annotations"][key] = json!(value);
@@ -213,7 +211,6 @@ impl ManagedCluster {
         self.label(SET_LABEL, set)
     }
 
-    /// With a label.
     #[must_use]
     pub fn label(self, key: &str, value: &str) -> Self {
         Self(self.0.label(key, value))
@@ -263,7 +260,6 @@ impl From<ManagedCluster> for Object {
     }
 }
 
-/// A namespace.
 #[must_use]
 pub fn namespace(name: &str) -> Object {
     Object::new(("", "v1", "Namespace"), "namespaces", None, name)

@@ -28,14 +28,12 @@ pub struct AuditRequest {
     pub code: u16,
     /// The path and query.
     pub uri: String,
-    /// The user agent.
     pub user_agent: String,
     /// When the response was complete; for a watch, when it began.
     pub timestamp: Timestamp,
 }
 
 impl AuditRequest {
-    /// Whether it is a write.
     #[must_use]
     pub fn is_write(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str())
@@ -68,7 +66,6 @@ impl Requests {
         self.matching(|request| request.user == user)
     }
 
-    /// The writes.
     #[must_use]
     pub fn writes(&self) -> Self {
         self.matching(AuditRequest::is_write)

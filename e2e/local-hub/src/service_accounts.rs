@@ -100,7 +100,6 @@ impl LocalHub {
 }
 
 impl ServiceAccountAccess<'_> {
-    /// Its namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -118,7 +117,6 @@ impl ServiceAccountAccess<'_> {
         &self.kubeconfig
     }
 
-    /// Its token.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.token

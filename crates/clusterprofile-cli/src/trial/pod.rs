@@ -29,7 +29,6 @@ use crate::requests::{Listing, list};
 pub(super) const MESSAGE_FILE: &str = "/dev/termination-log";
 /// The maximum size of a termination message, in bytes.
 pub(super) const MESSAGE_MAX: usize = 4096;
-/// The container.
 const CONTAINER: &str = "test";
 /// The interval between two requests for the state of the Pod.
 const INTERVAL: Duration = Duration::from_millis(500);

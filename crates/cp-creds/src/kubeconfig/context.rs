@@ -35,7 +35,6 @@ pub enum ContextError {
     Server {
         /// The cluster's name, quoted.
         cluster: String,
-        /// Why.
         why: InvalidServerUrl,
     },
     /// The kubeconfig requires an unsupported feature.
@@ -45,7 +44,6 @@ pub enum ContextError {
         what: &'static str,
         /// Its name, quoted.
         name: String,
-        /// The field.
         field: &'static str,
         /// The reason.
         why: &'static str,
@@ -56,7 +54,6 @@ pub enum ContextError {
     /// A referenced file cannot be read.
     #[error("cannot read {field} {path}")]
     Unreadable {
-        /// The field.
         field: &'static str,
         /// The file.
         path: PathBuf,
@@ -66,7 +63,6 @@ pub enum ContextError {
     /// A token is not valid.
     #[error("{field} of user {user} is not a valid bearer token: {why}")]
     Token {
-        /// The field.
         field: &'static str,
         /// The user's name, quoted.
         user: String,

@@ -285,7 +285,6 @@ async fn an_incomplete_list_of_accounts_removes_no_name_from_the_role() {
     tokens_are(&hub.ocm, &[]).await;
 }
 
-/// The role for tokens.
 fn tokens_role() -> ocm::Object {
     let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRole");
     ocm::Object::new(gvk, "clusterroles", None, "hub-addons-tokens")

@@ -219,7 +219,6 @@ pub fn may(verbs: &[&str], resource: &str) -> PolicyRule {
 }
 
 impl Stage {
-    /// A cluster.
     pub fn cluster(&self, name: &str) -> &'static LocalHub {
         &self.chain.clusters[CLUSTERS.iter().position(|cluster| *cluster == name).unwrap()]
     }

@@ -268,7 +268,6 @@ impl Addons {
         }
     }
 
-    /// Kills it.
     pub async fn kill(self) {
         match self.program {
             Program::Process { ref running, .. } => {

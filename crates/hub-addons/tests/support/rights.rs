@@ -36,7 +36,6 @@ pub fn host() -> Vec<PolicyRule> {
     ]
 }
 
-/// For the projector.
 pub fn projector() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([
@@ -79,7 +78,6 @@ pub fn syncer() -> Vec<PolicyRule> {
     rules
 }
 
-/// For the syncer, without Secrets.
 pub fn syncer_without_secrets() -> Vec<PolicyRule> {
     let mut rules = host();
     rules.extend([

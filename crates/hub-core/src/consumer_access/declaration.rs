@@ -125,7 +125,6 @@ pub enum InvalidConsumers {
          consumer needs an account of its own, since its permissions are those of the account"
     )]
     SharedAccount {
-        /// The account.
         account: AccountName,
         /// The namespace of one.
         first: Namespace,

@@ -17,7 +17,6 @@ use crate::version::Version;
 /// A ManagedServiceAccount, ManifestWork or ClusterPermission with a name of ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedObject {
-    /// Its version.
     pub version: Version,
     /// Whether it is being deleted.
     pub is_deleting: bool,
@@ -93,7 +92,6 @@ fn has_spec(spec: &Map<String, Value>, desired: &Map<String, Value>) -> bool {
 /// An object with a name of ours, and whether it is ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundObject {
-    /// The object.
     pub object: ObservedObject,
     /// Whether this process created it, or it had our marks when this process first saw it. Marks that are set or removed
     /// later do not change this.
@@ -186,7 +184,6 @@ impl AccessSettings {
 pub(super) enum Owned<'a> {
     /// There is none.
     Absent,
-    /// Ours.
     Ours(&'a ObservedObject),
     /// Another owner's.
     Foreign,

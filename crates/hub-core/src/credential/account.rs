@@ -64,7 +64,6 @@ pub enum Scope {
     EveryGrantedNamespace,
     /// Those of these namespaces that its cluster is granted to, by the annotation [`labels::SYNC_TO_NAMESPACES`].
     Only {
-        /// The namespaces.
         namespaces: BTreeSet<Namespace>,
         /// Entries of the annotation that are not valid namespace names.
         invalid: BTreeSet<String>,

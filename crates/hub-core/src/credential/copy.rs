@@ -65,7 +65,6 @@ struct OwnerRecord {
 /// The account recorded on a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The account.
     pub account: AccountKey,
     /// The `metadata.uid` of the account.
     pub uid: Text,

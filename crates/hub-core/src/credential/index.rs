@@ -131,7 +131,6 @@ pub struct CredentialIndex {
 pub enum Listed<T> {
     /// Those of these.
     Of(BTreeSet<T>),
-    /// All.
     All,
 }
 

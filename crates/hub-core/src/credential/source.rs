@@ -65,7 +65,6 @@ pub enum Unusable {
     /// There is no token.
     #[default]
     NoToken,
-    /// It is empty.
     EmptyToken,
     /// It contains characters that no HTTP header allows, so it is not the token that the agent received.
     NotPrintable,

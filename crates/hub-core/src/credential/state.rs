@@ -23,7 +23,6 @@ pub enum State {
     OutOfScope,
     /// The cluster is not granted to the namespace.
     NotGranted,
-    /// The namespace is protected.
     ProtectedNamespace,
     /// Whether the cluster is granted is unknown.
     GrantUnknown,
@@ -87,7 +86,6 @@ impl State {
         Self::all().filter(|state| state.is_counted())
     }
 
-    /// Whether it is counted.
     #[must_use]
     pub fn is_counted(self) -> bool {
         !matches!(self, Self::NotAsked | Self::OutOfScope | Self::NotGranted | Self::ProtectedNamespace)

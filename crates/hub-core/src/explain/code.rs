@@ -17,7 +17,6 @@ use crate::grant::{Doubt, Refusal, Verdict};
 pub enum Code {
     /// The objects that the step depends on cannot be read.
     NotReadable,
-    /// The controller leads.
     ControllerLeads,
     /// The controller has no Lease, or none of them has.
     ControllerNotFound,

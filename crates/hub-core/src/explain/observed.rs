@@ -241,7 +241,6 @@ fn last_writer(metadata: &ObjectMeta) -> Option<String> {
 /// The Lease of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Its namespace.
     pub namespace: String,
     /// `spec.holderIdentity`, if a process holds it.
     pub holder: Option<String>,

@@ -17,7 +17,6 @@ use crate::consumer_access::applied::{Applied, bindings};
 /// The readers of Secrets in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readers {
-    /// The permissions.
     permissions: Vec<Permission>,
     /// Whether every Role and binding that can grant a permission was read.
     is_complete: bool,
@@ -39,9 +38,7 @@ pub struct Rbac<'a> {
     pub roles: Option<&'a [Role]>,
     /// The RoleBindings of the namespace.
     pub role_bindings: Option<&'a [RoleBinding]>,
-    /// The ClusterRoles.
     pub cluster_roles: Option<&'a [ClusterRole]>,
-    /// The ClusterRoleBindings.
     pub cluster_role_bindings: Option<&'a [ClusterRoleBinding]>,
 }
 
@@ -152,9 +149,7 @@ fn names(rule: &PolicyRule) -> Option<BTreeSet<String>> {
 /// An object on the hub that grants an account permissions on its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountPermission {
-    /// The object.
     pub object: Object,
-    /// The account.
     pub account: String,
     /// The role that it binds.
     pub role: String,
@@ -186,7 +181,6 @@ impl AccountPermission {
             .collect()
     }
 
-    /// The permissions in a ClusterPermission.
     #[must_use]
     pub fn of_cluster_permission(permission: &Value) -> Vec<Self> {
         bindings(permission)

@@ -12,20 +12,15 @@ use crate::finding::Subject;
 pub struct CaReference {
     /// The kind of the object.
     pub kind: CaKind,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The name.
     pub name: String,
-    /// The key.
     pub key: String,
 }
 
 /// The kind of an object that contains certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaKind {
-    /// A Secret.
     Secret,
-    /// A ConfigMap.
     ConfigMap,
 }
 

@@ -23,7 +23,6 @@ use crate::served::ServedVersion;
 /// requests after a minute.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum EventType {
@@ -65,7 +64,6 @@ pub(super) enum Extent {
     Metadata,
 }
 
-/// The path of a collection.
 pub(super) enum CollectionPath {
     /// A fixed path.
     Fixed(String),

@@ -74,7 +74,6 @@ impl<K: Clone + Ord> OwnWrites<K> {
         !self.sent.is_empty()
     }
 
-    /// A list begins.
     pub fn begin_list(&mut self) {
         self.lists = self.lists.wrapping_add(1);
         self.listing = true;

@@ -44,7 +44,6 @@ struct State {
 }
 
 impl Api {
-    /// A client for it.
     pub fn client(&self) -> Client {
         let this = self.clone();
         let service = tower::service_fn(move |request| {

@@ -45,7 +45,6 @@ const DEEDS: &[Draw] = &[
     (1, |_| O::Backup),
 ];
 
-/// The faults.
 const FAULTS: &[Draw] = &[
     (4, |rng| O::Start(rng.u8(..2))),
     (2, |rng| O::Crash(rng.u8(..2))),

@@ -33,7 +33,6 @@ impl Sides {
     }
 }
 
-/// The model.
 pub struct Model(pub Server);
 
 impl Side for Model {

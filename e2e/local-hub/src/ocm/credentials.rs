@@ -149,7 +149,6 @@ impl ServiceAccountToken {
             .status("tokenSecretRef", json!({ "name": name, "lastRefreshTimestamp": CHANGED }))
     }
 
-    /// The bytes of its token.
     #[must_use]
     pub fn token_bytes(&self) -> Vec<u8> {
         if let Some(Secrecy(token)) = &self.token {

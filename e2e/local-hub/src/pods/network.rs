@@ -36,7 +36,6 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// The API server.
     pub(crate) fn api_server(target: SocketAddr) -> Self {
         Self {
             name: API_SERVER_NAMES.to_owned(),

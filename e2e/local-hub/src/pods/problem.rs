@@ -8,7 +8,6 @@ use std::io;
 pub(crate) struct Problem {
     /// The CamelCase reason.
     pub(crate) reason: &'static str,
-    /// The message.
     pub(crate) message: String,
 }
 

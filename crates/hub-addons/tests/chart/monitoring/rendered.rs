@@ -54,7 +54,6 @@ fn groups_of(objects: &[Value]) -> Vec<Value> {
     rules["spec"]["groups"].as_array().unwrap().clone()
 }
 
-/// The alerts.
 pub async fn alerts(values: &[&str]) -> Vec<Alert> {
     alerts_of(&objects(values).await)
 }
@@ -78,7 +77,6 @@ pub fn containers(objects: &[Value]) -> Vec<String> {
     containers.map(|container| container["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The dashboard.
 pub async fn dashboard() -> Value {
     let objects = objects(&["monitoring.dashboard.enabled=true"]).await;
     let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
