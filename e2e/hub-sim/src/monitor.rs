@@ -166,8 +166,9 @@ impl Monitor {
             self.violations.push(format!("a write beside the leader: {what}, while {other} leads"));
         }
         for change in changes {
-            // Two leaders can disagree without end.
-            let is_contested = self.two_leaders && request.path.contains("rolebindings")
+            // Two leaders can disagree without end, also about what keeps a copy: only one of them may know it.
+            let is_condition = is_condition(&request.path);
+            let is_contested = self.two_leaders && (request.path.contains("rolebindings") || is_condition)
                 || !self.disputed.is_empty() && is_consumers(&request.path);
             self.writes += u64::from(!is_contested);
             let plural = server.kinds[change.key.kind].plural.as_str();
@@ -293,9 +294,13 @@ fn is_consumers(path: &str) -> bool {
 /// Whether a process keeps the responses to such writes before all events that are older. Of the others there are few,
 /// and a list or an event that is older than the response costs at most a request.
 pub(crate) fn is_kept(path: &str) -> bool {
-    let is_condition = path.contains("/managedserviceaccounts/") && path.ends_with("/status");
     ["/clusterprofiles", "/secrets"].iter().any(|plural| path.contains(plural))
-        || is_consumers(path) && !is_condition
+        || is_consumers(path) && !is_condition(path)
+}
+
+/// Whether a path is that of the condition of an account.
+fn is_condition(path: &str) -> bool {
+    path.contains("/managedserviceaccounts/") && path.ends_with("/status")
 }
 
 /// Whether watches show an object after a change. They do not show a Secret without the label of copies: only an attempt

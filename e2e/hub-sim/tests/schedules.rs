@@ -43,7 +43,7 @@ fn a_seed_replays_the_same_requests_in_the_same_order() {
 #[test]
 fn the_seeds_that_long_runs_have_failed_on() {
     let hubs = Hubs::default();
-    for seed in [54806, 78801, 25288, 110_297, 256_395, 86942, 403_433, 406_972] {
+    for seed in [54806, 78801, 25288, 110_297, 256_395, 86942, 403_433, 406_972, 2_004_695, 3_094_168] {
         let violations = shrink::run(&Schedule::random(seed), &hubs);
         assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
     }
