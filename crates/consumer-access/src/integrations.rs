@@ -30,7 +30,6 @@ use hub_runtime::process::Shared;
 use hub_runtime::report::Reporter;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use hub_runtime::work::Work;
-use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -97,6 +96,18 @@ fn api_resource(key: &IntegrationKey) -> ApiResource {
         IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => (key.kind(), KUEUE_API),
     };
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// Reads an object: the data of a Secret takes the place of a spec.
+fn read(key: &IntegrationKey, object: &DynamicObject) -> ObservedObject {
+    match key {
+        IntegrationKey::ClusterSecret(_) => {
+            ObservedObject::read(&object.metadata, Some(&json!({ "spec": object.data["data"] })))
+        }
+        IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
+            ObservedObject::read(&object.metadata, Some(&object.data))
+        }
+    }
 }
 
 /// The state: its watches fill it, and the writes are planned from it.
@@ -185,8 +196,8 @@ impl IntegrationStore {
                         example: IntegrationKey::ClusterSecret(key),
                         watch: WatchName(Some(consumer.account.clone())),
                     };
-                    let secrets = Watch::<Secret>::all("secrets").labelled(marks.join(","));
-                    watches.watch_in(namespace, secrets.optional(), sink);
+                    let secrets = Watch::dynamic("secrets", api_resource(&sink.example));
+                    watches.watch_dynamic_in(namespace, secrets.labelled(marks.join(",")).optional(), sink);
                     PublishedSink::watch(self, watches, &consumer.namespace);
                 }
             }
@@ -362,12 +373,6 @@ impl ObjectSink {
         })
     }
 
-    fn show(&self, key: &ObjectKey, object: ObservedObject) {
-        let Some(key) = self.key(key) else { return };
-        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &self.watch, &key, object);
-        self.store.changed(key);
-    }
-
     fn end(&self, key: &ObjectKey) {
         let Some(key) = self.key(key) else { return };
         self.store.state.lock().cache_mut(&key).ended(&self.watch, &key);
@@ -389,29 +394,10 @@ impl ObjectSink {
 
 impl Sink<DynamicObject> for ObjectSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        self.show(key, shown(object));
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.end(key);
-    }
-
-    fn listing(&mut self) {
-        self.list_begins();
-    }
-
-    fn listed(&mut self, version: &str) {
-        self.list_ends(version);
-    }
-}
-
-impl Sink<Secret> for ObjectSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        let object = match object {
-            Ok(secret) => ObservedObject::read(&secret.metadata, Some(&json!({ "spec": secret.data }))),
-            Err(unreadable) => ObservedObject::read(&unreadable.metadata, None),
-        };
-        self.show(key, object);
+        let Some(key) = self.key(key) else { return };
+        let object = object.map_or_else(|unreadable| shown(Err(unreadable)), |object| read(&key, &object));
+        self.store.state.lock().cache_mut(&key).show(&self.store.settings, &self.watch, &key, object);
+        self.store.changed(key);
     }
 
     fn delete(&mut self, key: &ObjectKey) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
+use kube::api::DynamicObject;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -150,6 +151,18 @@ impl Watches {
             + 'static,
     {
         let (api, resource) = (Api::namespaced(self.host.client.clone(), namespace), watch.resource());
+        self.host.spawn(resource, self.objects(api, watch, sink));
+    }
+
+    /// Like [`Self::watch_in`], for a kind that is known at run time: it shares its code with all such kinds.
+    pub fn watch_dynamic_in(
+        &self,
+        namespace: &str,
+        watch: Watch<DynamicObject>,
+        sink: impl Sink<DynamicObject>,
+    ) {
+        let client = self.host.client.clone();
+        let (api, resource) = (Api::namespaced_with(client, namespace, watch.kind()), watch.resource());
         self.host.spawn(resource, self.objects(api, watch, sink));
     }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use hub_api::cluster_profile::StoredProfile;
+use hub_api::cluster_profile::ProfileVersion;
 use hub_api::names::{Namespace, ProfileKey};
 use hub_core::access::is_ours;
 use hub_core::consumer_access::{IntegrationKey, PublishedCluster};
 use hub_core::profile::ObservedProfile;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use kube::api::DynamicObject;
 
 use super::IntegrationStore;
 
@@ -22,8 +23,8 @@ impl PublishedSink {
     /// Watches the profiles of a namespace, in the version that every hub serves.
     pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, namespace: &Namespace) {
         let sink = Self { store: Arc::clone(store), namespace: namespace.clone() };
-        let profiles = Watch::<StoredProfile>::all("clusterprofiles").optional();
-        watches.watch_in(namespace.as_str(), profiles, sink);
+        let profiles = Watch::dynamic("clusterprofiles", ProfileVersion::V1alpha1.resource()).optional();
+        watches.watch_dynamic_in(namespace.as_str(), profiles, sink);
     }
 
     fn set(&self, key: &ObjectKey, published: Option<PublishedCluster>) {
@@ -43,11 +44,11 @@ impl PublishedSink {
     }
 }
 
-impl Sink<StoredProfile> for PublishedSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<StoredProfile, Unreadable>) {
+impl Sink<DynamicObject> for PublishedSink {
+    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
         // Of one that cannot be read, the last state stays.
         let Ok(profile) = object else { return };
-        let observed = ObservedProfile::of(&profile);
+        let observed = ObservedProfile::read(&profile.metadata, &profile.data);
         let published = is_ours(&observed, &self.store.manager)
             .then(|| PublishedCluster::read(&observed, &self.store.settings.provider));
         self.set(key, published.flatten());

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use hub_core::consumer_access::{
-    IntegrationAction, IntegrationKey, IntegrationPlan, ObservedObject, foreign_cluster_secret,
-};
+use hub_core::consumer_access::{IntegrationAction, IntegrationKey, IntegrationPlan, foreign_cluster_secret};
 use hub_core::finding::{Finding, Reason};
 use hub_runtime::error::{Category, WriteError};
 use hub_runtime::queue::Outcome;
 use hub_runtime::write::{Request, delete_exactly};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{IntegrationStore, api_resource};
+use super::{IntegrationStore, api_resource, read};
 
 /// Number of workers.
 const WORKERS: usize = 4;
@@ -151,16 +149,4 @@ fn parsed(key: &IntegrationKey, object: &Value) -> Result<DynamicObject, WriteEr
     serde_json::from_value(object.clone()).map_err(|error| {
         WriteError::new("create", key.kind().1, key.name(), Category::Invalid, error.to_string())
     })
-}
-
-/// Reads a response.
-fn read(key: &IntegrationKey, object: &DynamicObject) -> ObservedObject {
-    match key {
-        IntegrationKey::ClusterSecret(_) => {
-            ObservedObject::read(&object.metadata, Some(&json!({ "spec": object.data["data"] })))
-        }
-        IntegrationKey::MultiKueueCluster(_) | IntegrationKey::MultiKueueConfig(_) => {
-            ObservedObject::read(&object.metadata, Some(&object.data))
-        }
-    }
 }
