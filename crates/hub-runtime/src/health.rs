@@ -31,6 +31,7 @@ pub struct Health {
 struct Inner {
     failed_task: Mutex<Option<String>>,
     syncs: Mutex<BTreeMap<WatchId, Sync>>,
+    conditions: Mutex<BTreeMap<&'static str, Result<(), String>>>,
     stopping: Mutex<bool>,
     changed: watch::Sender<()>,
 }
@@ -130,6 +131,11 @@ impl Health {
         self.inner.failed_task.lock().get_or_insert(task.into());
     }
 
+    /// Makes readiness depend on a condition, or updates it: met, or why not.
+    pub fn set_condition(&self, name: &'static str, condition: Result<(), String>) {
+        self.inner.conditions.lock().insert(name, condition);
+    }
+
     /// The process is stopping: no longer ready.
     pub fn stopping(&self) {
         *self.inner.stopping.lock() = true;
@@ -158,7 +164,14 @@ impl Health {
             // Writing into a String cannot fail.
             let _ = writeln!(text, "[{mark}] {controller}: {resource}: {state}");
         }
-        let ready = !stopping && syncs.values().all(|sync| *sync != Sync::Waiting);
+        let conditions = self.inner.conditions.lock();
+        for (name, condition) in conditions.iter() {
+            let (mark, state) = condition.as_ref().map_or_else(|why| ('-', why.as_str()), |()| ('+', "ok"));
+            let _ = writeln!(text, "[{mark}] {name}: {state}");
+        }
+        let ready = !stopping
+            && syncs.values().all(|sync| *sync != Sync::Waiting)
+            && conditions.values().all(Result::is_ok);
         text.push_str(if ready { "ok\n" } else { "not ready\n" });
         (ready, text)
     }
@@ -182,7 +195,7 @@ pub struct BindAddress {
 
 impl BindAddress {
     /// Binds the first available address.
-    pub(crate) async fn bind(&self) -> Result<TcpListener, BindError> {
+    pub async fn bind(&self) -> Result<TcpListener, BindError> {
         let bound = TcpListener::bind(&self.candidates[..]).await;
         bound.map_err(|source| BindError { address: self.clone(), source })
     }
@@ -318,6 +331,17 @@ mod tests {
         assert!(text.contains("[+] one: managedserviceaccounts: ok"), "{text}");
         health.forget_sync(("other", "managedserviceaccounts"));
         assert!(health.ready().1.contains("[+] one: managedserviceaccounts: ok"));
+    }
+
+    #[test]
+    fn ready_means_that_every_condition_is_met() {
+        let health = Health::default();
+        health.set_condition("proxy server", Err("it cannot be reached".to_owned()));
+        let (ready, text) = health.ready();
+        assert!(!ready && text.contains("[-] proxy server: it cannot be reached\n"), "{text}");
+        health.set_condition("proxy server", Ok(()));
+        let (ready, text) = health.ready();
+        assert!(ready && text.contains("[+] proxy server: ok\n"), "{text}");
     }
 
     #[test]

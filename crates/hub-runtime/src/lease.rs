@@ -65,6 +65,13 @@ impl Fence {
         Self { claims: None }
     }
 
+    /// A fence that is always closed, for a process that writes nothing.
+    #[must_use]
+    pub fn closed() -> Self {
+        let claims = LeaseClaims { claims: RwLock::new(vec![None]), suspended: || Duration::ZERO };
+        Self { claims: Some(Arc::new(claims)) }
+    }
+
     /// How long writing is allowed from now on; `None` if it is not. An open fence has no limit and returns
     /// `Duration::MAX`.
     #[must_use]

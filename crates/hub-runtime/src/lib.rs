@@ -7,7 +7,7 @@
 //!   while the circuit breaker is open; [`flow`] contains everything that can delay a key;
 //! - [`served`] knows which version of ClusterProfile the hub serves;
 //! - [`report`] publishes Events, [`metrics`] and [`health`] serve metrics and probes, [`secure_metrics`] serves
-//!   metrics to authorized clients;
+//!   metrics to authorized clients with a [`serving_certificate`], and [`review_budget`] limits what invalid tokens cost;
 //! - [`host`] holds these together; a [`controller`] uses them, and [`process`] runs controllers in order.
 
 mod backoff;
@@ -27,9 +27,11 @@ pub mod profiles;
 pub mod queue;
 mod ready;
 pub mod report;
+pub mod review_budget;
 pub mod secure_metrics;
 pub mod served;
 mod serving;
+pub mod serving_certificate;
 mod suspended;
 pub mod tasks;
 pub mod watch;

@@ -53,6 +53,12 @@ impl Metrics {
     /// Registers every metric of the process, with its version.
     #[must_use]
     pub fn new(version: &'static str) -> Self {
+        Self::with(version, |_| {})
+    }
+
+    /// The same, and further metrics, whose names get the same prefix.
+    #[must_use]
+    pub fn with(version: &'static str, register: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry::with_prefix("hub_addons");
         registry.register("build", "Version of the program", Info::new([("version", version)]));
         let mut metrics = Self {
@@ -79,6 +85,7 @@ impl Metrics {
             token_expiry_seconds: Family::default(),
         };
         metrics.register(&mut registry);
+        register(&mut registry);
         metrics.begin_at_zero();
         metrics.registry = Arc::new(registry);
         metrics

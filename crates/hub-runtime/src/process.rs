@@ -41,6 +41,8 @@ pub struct Setup {
     pub bound_source: BoundSource,
     /// The identity for leader election; without one the process always leads.
     pub candidate: Option<Candidate>,
+    /// Whether its controllers write nothing: then it publishes no Events either.
+    pub is_read_only: bool,
     /// The limit of writes in a second.
     pub limit: WriteLimit,
     /// The wall clock, for timestamps that people read.
@@ -58,6 +60,7 @@ impl Setup {
             manager: ManagerName::default(),
             bound_source: BoundSource::default(),
             candidate: None,
+            is_read_only: false,
             limit: WriteLimit::default(),
             clock: Arc::new(Timestamp::now),
         }
@@ -124,9 +127,14 @@ impl Process {
     /// A process without controllers. Requires a tokio runtime.
     #[must_use]
     pub fn builder(setup: Setup) -> Builder {
-        let Setup { client, health, metrics, manager, bound_source, candidate, limit, clock } = setup;
+        let Setup { client, health, metrics, manager, bound_source, candidate, is_read_only, limit, clock } =
+            setup;
         let leases = candidate.map(|candidate| Leases::new(client.clone(), candidate, metrics.clone()));
-        let fence = leases.as_ref().map_or_else(Fence::open, Leases::fence);
+        let fence = match &leases {
+            _ if is_read_only => Fence::closed(),
+            Some(leases) => leases.fence(),
+            None => Fence::open(),
+        };
         let host = Arc::new(Host::new(client, health, metrics, fence, limit, clock));
         let fleet = FleetCache::new(bound_source, &host);
         let profiles = Profiles::new(Arc::clone(&host), manager.clone());

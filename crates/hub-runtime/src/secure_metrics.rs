@@ -8,7 +8,6 @@
 //! - **Guarantees** that it fails closed: without a token, without permission, or while the reviews fail, it serves
 //!   nothing. A token is never logged, and only its SHA-256 digest is cached.
 
-mod certificate;
 mod reviews;
 
 use std::path::PathBuf;
@@ -22,12 +21,11 @@ use axum::routing::get;
 use kube::Client;
 use tokio_rustls::TlsAcceptor;
 
-pub use self::certificate::CertificateError;
-use self::certificate::Certificates;
 use self::reviews::{Answer, Reviews};
 use crate::health::{BindAddress, BindError, OPEN_METRICS};
 use crate::metrics::Metrics;
 use crate::serving;
+use crate::serving_certificate::{CertificateError, ServingCertificate};
 
 /// The path that a client needs permission to get.
 const PATH: &str = "/metrics";
@@ -57,7 +55,7 @@ pub async fn serve_secure_metrics(
     client: Client,
     certificates: Option<PathBuf>,
 ) -> Result<(), SecureMetricsError> {
-    let certificates = Certificates::new(certificates)?;
+    let certificates = ServingCertificate::new(certificates, &[b"http/1.1"])?;
     let tcp = address.bind().await?;
     if let Ok(address) = tcp.local_addr() {
         tracing::info!(%address, "serving metrics");

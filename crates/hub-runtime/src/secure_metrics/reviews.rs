@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
 use crate::error::summary;
+use crate::review_budget::ReviewBudget;
 
 /// Timeout of each review.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,9 +24,6 @@ const ALLOWED_FOR: Duration = Duration::from_mins(1);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// How long a token that was permitted is known afterwards.
 const KNOWN_FOR: Duration = Duration::from_hours(1);
-/// How many tokens that are not valid are reviewed at once, and after that, how often one is.
-const INVALID_AT_ONCE: u32 = 10;
-const INVALID_EVERY: Duration = Duration::from_millis(250);
 /// How many tokens are cached: there are few scrapers, but anyone can send tokens.
 const REMEMBERED: usize = 128;
 
@@ -127,41 +125,7 @@ fn access_of(user: UserInfo, path: &str) -> SubjectAccessReview {
 #[derive(Default)]
 struct ReviewCache {
     results: HashMap<[u8; 32], (Answer, Instant)>,
-    budget: Budget,
-}
-
-/// The reviews that are left for tokens that are not known to be valid.
-struct Budget {
-    left: u32,
-    /// When the last of them was added.
-    since: Option<Instant>,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self { left: INVALID_AT_ONCE, since: None }
-    }
-}
-
-impl Budget {
-    /// Takes one, if there is one.
-    fn take(&mut self, now: Instant) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let whole = u32::try_from(now.duration_since(since).as_millis() / INVALID_EVERY.as_millis())
-            .unwrap_or(u32::MAX);
-        if whole > 0 {
-            self.left = self.left.saturating_add(whole).min(INVALID_AT_ONCE);
-            self.since = Some(now);
-        }
-        let is_left = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_left
-    }
-
-    /// The token was valid.
-    fn give_back(&mut self) {
-        self.left = self.left.saturating_add(1).min(INVALID_AT_ONCE);
-    }
+    budget: ReviewBudget,
 }
 
 impl ReviewCache {

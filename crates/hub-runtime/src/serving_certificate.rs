@@ -30,8 +30,9 @@ pub enum CertificateError {
 }
 
 /// The current certificate and its source.
-pub(super) struct Certificates {
+pub struct ServingCertificate {
     directory: Option<PathBuf>,
+    protocols: &'static [&'static [u8]],
     current: Mutex<Current>,
 }
 
@@ -41,31 +42,36 @@ struct Current {
     config: Arc<ServerConfig>,
 }
 
-impl Certificates {
-    /// Reads the files, or creates a certificate.
-    pub(super) fn new(directory: Option<PathBuf>) -> Result<Self, CertificateError> {
+impl ServingCertificate {
+    /// Reads `tls.crt` and `tls.key` in a directory, or creates a certificate, for servers of these protocols (ALPN).
+    pub fn new(
+        directory: Option<PathBuf>,
+        protocols: &'static [&'static [u8]],
+    ) -> Result<Self, CertificateError> {
         let current = match &directory {
             Some(directory) => {
                 let files = read(directory)?;
-                let config = parse(&files).ok_or_else(|| CertificateError::Unusable(directory.clone()))?;
+                let config = parse(&files, protocols);
+                let config = config.ok_or_else(|| CertificateError::Unusable(directory.clone()))?;
                 Current { files, config }
             }
-            None => Current { files: Default::default(), config: self_signed()? },
+            None => Current { files: Default::default(), config: self_signed(protocols)? },
         };
-        Ok(Self { directory, current: Mutex::new(current) })
+        Ok(Self { directory, protocols, current: Mutex::new(current) })
     }
 
-    /// The TLS configuration for the next connection. It reads the files each time, since scrapes are rare and a file
+    /// The TLS configuration for the next connection. It reads the files each time, which costs less than a handshake, and a file
     /// watch would depend on how volumes replace files. If the files are unusable or only partly replaced, the current
     /// certificate stays in use.
-    pub(super) fn config(&self) -> Arc<ServerConfig> {
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock();
         if let Some(directory) = &self.directory
             && let Ok(files) = read(directory)
             && files != current.files
         {
-            if let Some(config) = parse(&files) {
-                tracing::info!("reloaded the metrics certificate");
+            if let Some(config) = parse(&files, self.protocols) {
+                tracing::info!("reloaded the serving certificate");
                 current.config = config;
             } else {
                 let error = CertificateError::Unusable(directory.clone());
@@ -85,36 +91,39 @@ fn read(directory: &Path) -> Result<(Vec<u8>, Vec<u8>), CertificateError> {
     Ok((read("tls.crt")?, read("tls.key")?))
 }
 
-fn parse((chain, key): &(Vec<u8>, Vec<u8>)) -> Option<Arc<ServerConfig>> {
+fn parse((chain, key): &(Vec<u8>, Vec<u8>), protocols: &[&[u8]]) -> Option<Arc<ServerConfig>> {
     let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().ok()?;
-    config(chain, PrivateKeyDer::from_pem_slice(key).ok()?).ok()
+    config(chain, PrivateKeyDer::from_pem_slice(key).ok()?, protocols).ok()
 }
 
 fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
 }
 
-fn self_signed() -> Result<Arc<ServerConfig>, CertificateError> {
+fn self_signed(protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, CertificateError> {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok());
     let names = vec![host.unwrap_or_else(|| "localhost".to_owned())];
     let failed = |error: &dyn std::error::Error| CertificateError::SelfSigned(error.to_string());
     let CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    config(vec![cert.der().clone()], key.into()).map_err(|error| failed(&error))
+    config(vec![cert.der().clone()], key.into(), protocols).map_err(|error| failed(&error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
     fn write(directory: &Path, name: &str) {
         let CertifiedKey { cert, signing_key } =
@@ -127,7 +136,7 @@ mod tests {
     fn a_certificate_that_changes_is_served_and_an_unusable_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), "a");
-        let certificates = Certificates::new(Some(directory.path().to_owned())).unwrap();
+        let certificates = ServingCertificate::new(Some(directory.path().to_owned()), PROTOCOLS).unwrap();
         let first = certificates.config();
         assert!(Arc::ptr_eq(&first, &certificates.config()), "it has not changed");
         write(directory.path(), "b");
@@ -144,13 +153,17 @@ mod tests {
     #[test]
     fn it_does_not_begin_without_a_certificate() {
         let directory = tempfile::tempdir().unwrap();
-        let begin =
-            || Certificates::new(Some(directory.path().to_owned())).map(drop).unwrap_err().to_string();
+        let begin = || {
+            ServingCertificate::new(Some(directory.path().to_owned()), PROTOCOLS)
+                .map(drop)
+                .unwrap_err()
+                .to_string()
+        };
         assert!(begin().contains("tls.crt"), "{}", begin());
         for name in ["tls.crt", "tls.key"] {
             std::fs::write(directory.path().join(name), "sEcReT").unwrap();
         }
         assert!(begin().contains("not a certificate") && !begin().contains("sEcReT"), "{}", begin());
-        assert!(Certificates::new(None).is_ok(), "without files it makes one");
+        assert!(ServingCertificate::new(None, PROTOCOLS).is_ok(), "without files it makes one");
     }
 }
