@@ -1,0 +1,20 @@
+//! Connections to clusters through konnectivity's proxy server, for programs on the hub.
+//!
+//! Each cluster runs an agent that has connected to the proxy server. [`Dialer::dial`] asks the proxy server for a
+//! connection from that agent to an address on the agent's side, as `konnectivity-client` in Go does
+//! (<https://github.com/kubernetes-sigs/apiserver-network-proxy>). The result is a [`Tunnel`], a stream of bytes.
+//!
+//! - A [`Dialer`] has one TCP connection to the proxy server, with mutual TLS and HTTP/2, and one gRPC stream on it for
+//!   each tunnel, since the proxy server accepts one dial in each stream.
+//! - The protocol has no flow control for a tunnel: a stream that is not read blocks everything that its agent sends. So
+//!   a tunnel is always read, its bytes wait in memory, and it ends when they are too many ([`Tunnel`]).
+//! - Nothing here knows Kubernetes, or logs what a tunnel carries.
+
+mod credentials;
+mod dialer;
+pub mod packet;
+mod tunnel;
+
+pub use self::credentials::{Credentials, CredentialsError};
+pub use self::dialer::{DialError, Dialer};
+pub use self::tunnel::{BUFFER_LIMIT, Tunnel};

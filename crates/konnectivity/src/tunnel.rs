@@ -1,0 +1,166 @@
+//! One tunnelled connection.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::PollSender;
+use tonic::Streaming;
+
+use crate::packet::{CloseDial, CloseRequest, Data, Packet, Payload};
+
+/// How many bytes of a tunnel may wait to be read. The protocol cannot ask the other side to wait: a tunnel that has more
+/// ends with an error, since otherwise its agent would deliver nothing to anybody.
+pub const BUFFER_LIMIT: usize = 16 << 20;
+/// How many packets may wait to be sent.
+pub(crate) const OUTGOING: usize = 16;
+/// The bytes of one packet: as many as agents send.
+const PACKET: usize = 64 << 10;
+/// How long the proxy server may take to confirm that a tunnel has ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The last packet of a stream: it closes the connection, or the dial if there is none yet.
+pub(crate) struct Closing {
+    random: i64,
+    connect_id: AtomicI64,
+}
+
+impl Closing {
+    pub(crate) fn new(random: i64) -> Self {
+        Self { random, connect_id: AtomicI64::new(0) }
+    }
+
+    pub(crate) fn connected(&self, connect_id: i64) {
+        self.connect_id.store(connect_id, Ordering::Release);
+    }
+
+    pub(crate) fn packet(&self) -> Packet {
+        Packet::of(match self.connect_id.load(Ordering::Acquire) {
+            0 => Payload::CloseDial(CloseDial { random: self.random }),
+            connect_id => Payload::CloseRequest(CloseRequest { connect_id }),
+        })
+    }
+}
+
+/// What arrives, read by a task of its own.
+pub(crate) struct Incoming {
+    chunks: mpsc::UnboundedReceiver<io::Result<Bytes>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Incoming {
+    pub(crate) fn read(packets: Streaming<Packet>, connect_id: i64) -> Self {
+        let (sender, chunks) = mpsc::unbounded_channel();
+        let waiting = Arc::<AtomicUsize>::default();
+        tokio::spawn(read(packets, connect_id, sender, Arc::clone(&waiting)));
+        Self { chunks, waiting }
+    }
+}
+
+async fn read(
+    mut packets: Streaming<Packet>,
+    connect_id: i64,
+    chunks: mpsc::UnboundedSender<io::Result<Bytes>>,
+    waiting: Arc<AtomicUsize>,
+) {
+    let error = loop {
+        let packet = tokio::select! {
+            packet = packets.message() => packet,
+            () = chunks.closed() => {
+                // The stream lasts until the proxy server has seen the end: an agent would keep the connection.
+                let end = async { while let Ok(Some(_)) = packets.message().await {} };
+                let _ = timeout(CLOSE_TIMEOUT, end).await;
+                return;
+            }
+        };
+        match packet.map(|packet| packet.and_then(|packet| packet.payload)) {
+            Ok(Some(Payload::Data(data))) if data.connect_id == connect_id => {
+                if waiting.fetch_add(data.data.len(), Ordering::AcqRel) + data.data.len() > BUFFER_LIMIT {
+                    break Some(io::Error::other("too much data waits for a slow reader"));
+                }
+                // Without a reader, the next turn ends it.
+                let _ = chunks.send(Ok(data.data));
+            }
+            Ok(Some(Payload::CloseResponse(close))) if close.error.is_empty() => break None,
+            Ok(Some(Payload::CloseResponse(_))) => break Some(io::ErrorKind::ConnectionReset.into()),
+            Ok(Some(_)) => {}
+            // A packet without a payload that is known.
+            Ok(None) => break Some(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => break Some(io::ErrorKind::ConnectionAborted.into()),
+        }
+    };
+    if let Some(error) = error {
+        let _ = chunks.send(Err(error));
+    }
+}
+
+/// A connection through an agent. It ends for both sides when it is dropped or shut down: the protocol cannot close one
+/// direction.
+///
+/// At most [`BUFFER_LIMIT`] bytes wait to be read; beyond that, reading fails.
+pub struct Tunnel {
+    connect_id: i64,
+    packets: PollSender<Packet>,
+    incoming: Incoming,
+    /// What remains of the chunk that is being read.
+    chunk: Bytes,
+}
+
+impl Tunnel {
+    pub(crate) fn new(connect_id: i64, packets: mpsc::Sender<Packet>, incoming: Incoming) -> Self {
+        Self { connect_id, packets: PollSender::new(packets), incoming, chunk: Bytes::new() }
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.chunk.is_empty() {
+            match ready!(self.incoming.chunks.poll_recv(context)) {
+                Some(Ok(chunk)) => self.chunk = chunk,
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let length = self.chunk.len().min(buffer.remaining());
+        buffer.put_slice(&self.chunk[..length]);
+        self.chunk.advance(length);
+        self.incoming.waiting.fetch_sub(length, Ordering::AcqRel);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        ready!(self.packets.poll_reserve(context)).map_err(closed)?;
+        let bytes = &bytes[..bytes.len().min(PACKET)];
+        let (connect_id, data) = (self.connect_id, Bytes::copy_from_slice(bytes));
+        let packet = Packet::of(Payload::Data(Data { connect_id, error: String::new(), data }));
+        self.packets.send_item(packet).map_err(closed)?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.packets.close();
+        Poll::Ready(Ok(()))
+    }
+}
