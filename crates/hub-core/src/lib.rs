@@ -17,7 +17,8 @@
 //! 10. [`consumer_access`] decides which account and permissions a declared consumer has on a cluster;
 //! 11. [`protected`] lists the namespaces of the hub itself, which receive none of this;
 //! 12. [`finding`] defines the findings that are reported to people;
-//! 13. [`explain`] evaluates all of these decisions for a hub that was read once, and explains why a namespace does not
+//! 13. [`entry`] decides which requests of applications reach a cluster through the user server, as whom ([`own_identity`]);
+//! 14. [`explain`] evaluates all of these decisions for a hub that was read once, and explains why a namespace does not
 //!     see or reach a cluster.
 
 pub mod access;
@@ -27,6 +28,7 @@ pub mod consumer_access;
 pub mod consumer_role;
 pub mod credential;
 pub mod endpoint;
+pub mod entry;
 pub mod explain;
 pub mod finding;
 pub mod fleet;
@@ -35,6 +37,7 @@ pub mod label_allow_list;
 pub mod label_set;
 pub mod member_id;
 pub mod observed_lease;
+pub mod own_identity;
 pub mod priority;
 pub mod profile;
 pub mod project;

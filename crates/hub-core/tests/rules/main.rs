@@ -12,6 +12,7 @@ mod consumer_access;
 mod consumer_concerned;
 mod consumer_role;
 mod credential;
+mod entry;
 mod explain;
 mod grant;
 mod kueue;

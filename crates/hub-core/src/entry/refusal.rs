@@ -1,0 +1,198 @@
+//! Why a request ends at the entry.
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use serde_json::{Value, json};
+use strum::{IntoStaticStr, VariantArray};
+
+/// Why a request is not sent to its cluster, or has no response of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The path does not begin with the name of a cluster.
+    #[error("the path must begin with the name of a cluster, as in /CLUSTER/api/v1/namespaces")]
+    NoCluster,
+    /// The target is not the path of a URL that every program reads in the same way.
+    #[error("the request target {0}")]
+    Target(&'static str),
+    /// A header would change who the caller is.
+    #[error("the header {0} is not accepted: the cluster sees the ServiceAccount that the token belongs to")]
+    Impersonation(String),
+    /// There are several `Authorization` headers.
+    #[error("there is more than one Authorization header")]
+    SeveralCredentials,
+    /// There is no bearer token.
+    #[error(
+        "a bearer token is required: the ServiceAccount token of the application, projected for the audience of the user \
+         server"
+    )]
+    NoToken,
+    /// The hub does not accept the token.
+    #[error(
+        "the hub does not accept the token for the audience {audience:?}: it must be a ServiceAccount token that is \
+         projected for this audience and has not expired"
+    )]
+    InvalidToken {
+        /// The audience of the user server.
+        audience: String,
+    },
+    /// The hub has not reviewed the token.
+    #[error("the hub cannot review the token at the moment")]
+    ReviewUnknown,
+    /// Too many tokens were not valid.
+    #[error("too many tokens that are not valid were sent; try again")]
+    TooManyReviews,
+    /// The token is not that of a ServiceAccount.
+    #[error("the token is not that of a ServiceAccount: the grant is that of a ServiceAccount's namespace")]
+    NoServiceAccount,
+    /// The cluster is not granted to the caller's namespace.
+    #[error(
+        "the cluster {} is not granted to the namespace {}: kubectl clusterprofile explain names the reason",
+        .0.cluster, .0.namespace
+    )]
+    NotGranted(ProfileKey),
+    /// The caller's namespace is one of the hub itself.
+    #[error("the namespace {0} is protected: no application reaches a cluster from there")]
+    Protected(Namespace),
+    /// Whether the cluster is granted is unknown.
+    #[error(
+        "whether the cluster {} is granted to the namespace {} cannot be decided at the moment",
+        .0.cluster, .0.namespace
+    )]
+    GrantUnknown(ProfileKey),
+    /// The grant has ended while the request was open.
+    #[error("the cluster {} is no longer granted to the namespace {}", .0.cluster, .0.namespace)]
+    GrantEnded(ProfileKey),
+    /// The namespace has too many requests open.
+    #[error("the namespace {namespace} has {limit} requests open, the limit for each namespace")]
+    TooManyRequests {
+        /// The namespace.
+        namespace: Namespace,
+        /// The limit.
+        limit: usize,
+    },
+    /// There is no token of the account that reaches the cluster.
+    #[error("the cluster {0} has not reported the token of the user server's ManagedServiceAccount yet")]
+    NoAccount(ClusterName),
+    /// There is no connection to the cluster.
+    #[error("the cluster {cluster} cannot be reached: {cause}")]
+    Unreachable {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The step that failed, without any part of a request.
+        cause: String,
+    },
+    /// The cluster does not accept the account of the user server.
+    #[error("the cluster {0} does not accept the token of the user server's ManagedServiceAccount")]
+    AccountRefused(ClusterName),
+    /// The cluster sends the client elsewhere.
+    #[error("the cluster {0} responded with a redirect, which is not followed")]
+    Redirect(ClusterName),
+    /// The process is about to end.
+    #[error("the user server is shutting down; try again")]
+    ShuttingDown,
+}
+
+/// The reasons of refusals: a fixed set, so that each can be the label of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum RefusalReason {
+    Malformed,
+    NoToken,
+    InvalidToken,
+    ReviewUnknown,
+    NotGranted,
+    GrantUnknown,
+    GrantEnded,
+    Limit,
+    NoAccount,
+    Unreachable,
+    AccountRefused,
+    Redirect,
+    ShuttingDown,
+}
+
+impl RefusalReason {
+    /// Every reason, for metrics that start at zero.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    /// The reason as a metric's label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl Refusal {
+    /// The reason as a label.
+    #[must_use]
+    pub fn reason(&self) -> RefusalReason {
+        match self {
+            Self::NoCluster | Self::Target(_) | Self::Impersonation(_) | Self::SeveralCredentials => {
+                RefusalReason::Malformed
+            }
+            Self::NoToken => RefusalReason::NoToken,
+            Self::InvalidToken { .. } | Self::NoServiceAccount => RefusalReason::InvalidToken,
+            Self::ReviewUnknown => RefusalReason::ReviewUnknown,
+            Self::NotGranted(_) | Self::Protected(_) => RefusalReason::NotGranted,
+            Self::GrantUnknown(_) => RefusalReason::GrantUnknown,
+            Self::GrantEnded(_) => RefusalReason::GrantEnded,
+            Self::TooManyRequests { .. } | Self::TooManyReviews => RefusalReason::Limit,
+            Self::NoAccount(_) => RefusalReason::NoAccount,
+            Self::Unreachable { .. } => RefusalReason::Unreachable,
+            Self::AccountRefused(_) => RefusalReason::AccountRefused,
+            Self::Redirect(_) => RefusalReason::Redirect,
+            Self::ShuttingDown => RefusalReason::ShuttingDown,
+        }
+    }
+
+    /// The HTTP status code.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Target(_) | Self::Impersonation(_) | Self::SeveralCredentials => 400,
+            Self::NoToken | Self::InvalidToken { .. } => 401,
+            Self::NoServiceAccount | Self::NotGranted(_) | Self::Protected(_) | Self::GrantEnded(_) => 403,
+            Self::NoCluster => 404,
+            Self::TooManyRequests { .. } | Self::TooManyReviews => 429,
+            Self::Unreachable { .. } | Self::AccountRefused(_) | Self::Redirect(_) => 502,
+            Self::ReviewUnknown | Self::GrantUnknown(_) | Self::NoAccount(_) | Self::ShuttingDown => 503,
+        }
+    }
+
+    /// After how many seconds a client may try again, if that can help.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u32> {
+        match self.code() {
+            429 | 503 => Some(1),
+            _ => None,
+        }
+    }
+
+    /// What clients show.
+    #[must_use]
+    pub fn message(&self) -> String {
+        format!("hub-addons user server: {self}")
+    }
+
+    /// The body of the response: a `Status` of the Kubernetes API.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let code = self.code();
+        let reason = match code {
+            400 => "BadRequest",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "NotFound",
+            429 => "TooManyRequests",
+            503 => "ServiceUnavailable",
+            _ => "InternalError",
+        };
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message(), "reason": reason, "code": code,
+        });
+        if let Some(seconds) = self.retry_after() {
+            status["details"] = json!({ "retryAfterSeconds": seconds });
+        }
+        status
+    }
+}

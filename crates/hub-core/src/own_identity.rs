@@ -1,0 +1,37 @@
+//! The user that a ServiceAccount of the hub is on a cluster.
+//!
+//! The user's name is the one that cluster-proxy's service proxy gives it (v0.10.0, `pkg/serviceproxy/service_proxy.go`),
+//! so permissions that refer to it hold for both. The groups differ on purpose: cluster-proxy passes those of the hub
+//! unchanged, so that a ServiceAccount of the hub's namespace `kube-system` is a member of the cluster's
+//! `system:serviceaccounts:kube-system`. Here they have the prefix of the name.
+
+use hub_api::names::Namespace;
+
+/// What distinguishes users and groups of the hub from those of the cluster.
+const PREFIX: &str = "cluster:hub:";
+
+/// The name of the user.
+#[must_use]
+pub fn user(namespace: &Namespace, service_account: &str) -> String {
+    format!("{PREFIX}system:serviceaccount:{namespace}:{service_account}")
+}
+
+/// The user's groups. An API server adds `system:authenticated`.
+#[must_use]
+pub fn groups(namespace: &Namespace) -> [String; 2] {
+    [format!("{PREFIX}system:serviceaccounts"), format!("{PREFIX}system:serviceaccounts:{namespace}")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_user_or_group_of_a_cluster_has_the_name_of_one_of_the_hub() {
+        let namespace = Namespace::from("kube-system");
+        assert_eq!(user(&namespace, "a"), "cluster:hub:system:serviceaccount:kube-system:a");
+        assert!(
+            groups(&namespace).iter().all(|group| group.starts_with("cluster:hub:system:serviceaccounts"))
+        );
+    }
+}
