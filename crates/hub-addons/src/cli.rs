@@ -7,6 +7,7 @@
 mod consumers;
 mod object_name;
 mod run;
+mod user_server;
 
 use std::path::PathBuf;
 
@@ -18,7 +19,8 @@ use hub_api::crds::Flavour;
 use hub_api::names::ManagerName;
 
 pub use self::object_name::ObjectName;
-pub use self::run::{LogFormat, RunArgs};
+pub use self::run::{HostArgs, LogFormat, MetricsArgs, RunArgs};
+pub use self::user_server::UserServerArgs;
 
 /// Publishes an Open Cluster Management hub's clusters as ClusterProfiles
 ///
@@ -37,6 +39,13 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers whose feature gate is enabled
     Run(Box<RunArgs>),
+    /// Serve applications that reach their clusters by their own identity
+    ///
+    /// A request is https://USER-SERVER/CLUSTER/PATH, with the token of the application's ServiceAccount, projected for
+    /// the audience of the user server. If the cluster is granted to the application's namespace, the request is sent
+    /// through the tunnel of cluster-proxy to the cluster's API server, as the user
+    /// cluster:hub:system:serviceaccount:NAMESPACE:NAME. When the grant ends, what is open ends.
+    UserServer(Box<UserServerArgs>),
     /// List the clusters that namespaces can see
     List(OnHub<args::ListArgs>),
     /// Print why a namespace cannot see or reach a cluster

@@ -8,6 +8,8 @@ mod crds;
 mod explain;
 mod features;
 mod run;
+mod serve;
+mod user_server;
 mod working;
 
 use std::io::Write as _;
@@ -20,7 +22,7 @@ use tracing::error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 
-use crate::cli::{Cli, Command, LogFormat, OnHub, RunArgs};
+use crate::cli::{Cli, Command, HostArgs, LogFormat, OnHub};
 use crate::explain::ExplainError;
 
 /// One thread: the controllers wait for the API server most of the time, and musl's allocator, which is compact, has one
@@ -28,7 +30,14 @@ use crate::explain::ExplainError;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Run(args) => return run(*args).await,
+        Command::Run(args) => {
+            init_log(&args.host);
+            return outcome(run::run(*args).await);
+        }
+        Command::UserServer(args) => {
+            init_log(&args.host);
+            return outcome(user_server::user_server(*args).await);
+        }
         Command::Explain(args) => return ended(explain::explain(args).await),
         Command::List(OnHub { kubeconfig, args }) => {
             return ended(explain::run(&args::Command::List(args), kubeconfig.as_deref()).await);
@@ -78,11 +87,9 @@ fn ended(result: Result<ExitCode, ExplainError>) -> ExitCode {
     }
 }
 
-async fn run(args: RunArgs) -> ExitCode {
-    if let Err(error) = init_log(args.log_format, &args.log_level) {
-        clap::Error::raw(ErrorKind::InvalidValue, format!("invalid --log-level: {error}\n")).exit();
-    }
-    match run::run(args).await {
+/// The exit code of a command that runs until a signal.
+fn outcome<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!("{error}");
@@ -91,7 +98,13 @@ async fn run(args: RunArgs) -> ExitCode {
     }
 }
 
-fn init_log(format: LogFormat, level: &str) -> Result<(), ParseError> {
+fn init_log(args: &HostArgs) {
+    if let Err(error) = start_log(args.log_format, &args.log_level) {
+        clap::Error::raw(ErrorKind::InvalidValue, format!("invalid --log-level: {error}\n")).exit();
+    }
+}
+
+fn start_log(format: LogFormat, level: &str) -> Result<(), ParseError> {
     let log = tracing_subscriber::fmt().with_env_filter(filter(level)?).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),

@@ -77,7 +77,7 @@ impl Agent {
         let metadata = ObjectMeta { labels: Some(labels), ..ObjectMeta::default() };
         service_accounts::ensure(&self.managed, NAMESPACE, account, metadata).await?;
         let (token, expires) =
-            service_accounts::request_token(&self.managed, NAMESPACE, account, validity).await?;
+            service_accounts::request_token(&self.managed, NAMESPACE, account, None, validity).await?;
 
         let secret =
             ocm::token_secret_with(&self.cluster, account, &uid, token.expose().as_bytes(), &self.ca);

@@ -64,7 +64,7 @@ impl LocalHub {
     ) -> Result<ServiceAccountAccess<'_>, HubError> {
         let harness = self.access().harness()?;
         ensure(&harness, namespace, name, ObjectMeta::default()).await?;
-        let (token, _) = request_token(&harness, namespace, name, VALIDITY).await?;
+        let (token, _) = request_token(&harness, namespace, name, None, VALIDITY).await?;
         // No colon: it separates files in the variable KUBECONFIG.
         let kubeconfig = self.directory().join(format!("serviceaccount.{namespace}.{name}.kubeconfig"));
         self.access().write_kubeconfig(&kubeconfig, name, token.expose(), Some(namespace))?;
@@ -122,6 +122,18 @@ impl ServiceAccountAccess<'_> {
         &self.token
     }
 
+    /// Another token, projected for an audience, that is valid for this long: at least ten minutes.
+    pub async fn token_for(&self, audience: &str, validity: Duration) -> Result<Token, HubError> {
+        let harness = self.hub.access().harness()?;
+        let token = request_token(&harness, &self.namespace, &self.name, Some(audience), validity).await?;
+        Ok(token.0)
+    }
+
+    /// Deletes it.
+    pub async fn delete(&self) -> Result<(), HubError> {
+        delete(&self.hub.access().harness()?, &self.namespace, &self.name).await
+    }
+
     /// A new client with its identity.
     #[allow(clippy::unused_async, reason = "a client can only be made inside a runtime, and this says so")]
     pub async fn client(&self) -> Result<Client, HubError> {
@@ -174,17 +186,22 @@ where
     }
 }
 
-/// Requests a new token of a ServiceAccount; returns it with its expiry.
+/// Requests a new token of a ServiceAccount, for an audience or for the API server; returns it with its expiry.
 pub(crate) async fn request_token(
     client: &Client,
     namespace: &str,
     name: &str,
+    audience: Option<&str>,
     validity: Duration,
 ) -> Result<(Token, Timestamp), HubError> {
     let doing = || format!("request a token of ServiceAccount {namespace}/{name}");
     let seconds = i64::try_from(validity.as_secs()).unwrap_or(i64::MAX);
     let request = TokenRequest {
-        spec: TokenRequestSpec { expiration_seconds: Some(seconds), ..TokenRequestSpec::default() },
+        spec: TokenRequestSpec {
+            audiences: audience.map(str::to_owned).into_iter().collect(),
+            expiration_seconds: Some(seconds),
+            ..TokenRequestSpec::default()
+        },
         ..TokenRequest::default()
     };
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);

@@ -10,5 +10,6 @@ mod argocd;
 mod kueue;
 mod migration;
 mod multicluster;
+mod own_identity;
 mod registration;
 mod tunnel;

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-mod upgrade;
+pub mod upgrade;
 
 use std::collections::BTreeSet;
 
@@ -30,14 +30,14 @@ const PART: usize = 900_000;
 const UNKNOWN: &str = "certificate signed by unknown authority";
 
 /// A hub with cluster-proxy, and the addons of two clusters.
-struct Tunnel {
-    stage: Stage,
-    proxy: ClusterProxy,
-    addons: [Addon; 2],
+pub struct Tunnel {
+    pub stage: Stage,
+    pub proxy: ClusterProxy,
+    pub addons: [Addon; 2],
 }
 
 impl Tunnel {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let cluster = || LocalHub::builder().crds(CrdSet::None).workloads();
         let hub = field::prepare(LocalHub::builder().workloads()).user(AGENT_USER, &[AGENT_GROUP]);
         let (hub, clusters) = chain::start_hubs([hub, cluster(), cluster()]).await;
@@ -51,7 +51,7 @@ impl Tunnel {
         let mut addons = Vec::new();
         for name in CLUSTERS {
             let cluster = stage.cluster(name).directory();
-            let pods = proxy.on_cluster(cluster).await.unwrap();
+            let pods = proxy.on_cluster(name, cluster).await.unwrap();
             let mut addon = Addon::of(name, hub.directory(), cluster, pods).await.unwrap();
             addon.enable().await.unwrap();
             addons.push(addon);
@@ -88,29 +88,41 @@ async fn watched(tunnel: &Tunnel, application: &Application, cluster: &str) {
 /// A response of several megabytes arrives whole.
 async fn large(tunnel: &Tunnel, application: &Application, cluster: &str) {
     let cluster_hub = tunnel.stage.cluster(cluster);
+    fill(cluster_hub).await;
+    let rules = vec![may(&["list"], "configmaps")];
+    cluster_hub.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
+    lists_all(&application.kubectl(cluster).await).await;
+}
+
+/// Creates what makes a response of several megabytes.
+pub async fn fill(cluster_hub: &LocalHub) {
     let at_cluster = cluster_hub.client_as("ocm").await.unwrap();
     ocm::namespace("large").create(&at_cluster).await.unwrap();
     let parts: Api<ConfigMap> = Api::namespaced(at_cluster, "large");
-    let text = |number: usize| format!("{number:09}").repeat(PART / 9);
     for number in 0..PARTS {
         let part = ConfigMap {
             metadata: ObjectMeta { name: Some(format!("part-{number}")), ..ObjectMeta::default() },
-            data: Some([("text".to_owned(), text(number))].into()),
+            data: Some([("text".to_owned(), part_text(number))].into()),
             ..ConfigMap::default()
         };
         parts.create(&PostParams::default(), &part).await.unwrap();
     }
-    let rules = vec![may(&["list"], "configmaps")];
-    cluster_hub.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
-    let kubectl = application.kubectl(cluster).await;
+}
+
+/// Lists it, and compares every byte.
+pub async fn lists_all(kubectl: &Kubectl) {
     let output = kubectl.run(&["get", "configmaps", "--namespace=large", "--output=json"]).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
     for number in 0..PARTS {
         let name = format!("part-{number}");
         let part = list["items"].as_array().unwrap().iter().find(|part| part["metadata"]["name"] == name);
-        assert!(part.unwrap()["data"]["text"] == text(number), "{name} is whole");
+        assert!(part.unwrap()["data"]["text"] == part_text(number), "{name} is whole");
     }
+}
+
+fn part_text(number: usize) -> String {
+    format!("{number:09}").repeat(PART / 9)
 }
 
 /// kubectl for the published entry of a cluster, with this authority alone.

@@ -108,7 +108,8 @@ impl Options {
         proxy.runs().await?;
         let mut addons = Vec::new();
         for (name, cluster) in &self.clusters {
-            let mut addon = Addon::of(name, &self.hub, cluster, proxy.on_cluster(cluster).await?).await?;
+            let mut addon =
+                Addon::of(name, &self.hub, cluster, proxy.on_cluster(name, cluster).await?).await?;
             addon.enable().await?;
             field::run_account_agent(name, &self.hub, cluster, addon.pods()).await?;
             addons.push(addon);

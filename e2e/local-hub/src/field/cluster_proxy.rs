@@ -201,14 +201,23 @@ impl ClusterProxy {
         Service::start(format!("cluster-proxy-addon-user.{HOME}:9092"), self.address()).await
     }
 
-    /// Runs the Pods of a cluster, which reach the proxy server and the hub.
-    pub async fn on_cluster(&self, cluster: &Path) -> Result<Pods, HubError> {
-        Pods::on_kubeconfig(&Site::at(cluster).await?.kubeconfig())
+    /// The address of the proxy server for its clients, which its certificate names as that of this machine.
+    #[must_use]
+    pub fn entrypoint(&self) -> SocketAddr {
+        self.proxy_server.address()
+    }
+
+    /// Runs the Pods of the cluster with this name, which reach the proxy server and the hub, and by the name of the
+    /// cluster its API server: cluster-proxy's chart deploys a Service of type `ExternalName` for that.
+    pub async fn on_cluster(&self, name: &str, cluster: &Path) -> Result<Pods, HubError> {
+        let cluster = Site::at(cluster).await?;
+        Pods::on_kubeconfig(&cluster.kubeconfig())
             .await?
             .image_as(NONROOT, reference("proxy-agent"), &self.agent_image)
             .image_as(NONROOT, reference(account_agent::NAME), &self.account_agent_image)
             .service(ENTRYPOINT, 8091, self.agents.address())
             .service(HUB.0, HUB.1, self.hub.address().await?)
+            .service(name, 443, cluster.address().await?)
             .start()
             .await
     }

@@ -77,6 +77,13 @@ impl Upgraded {
         }
     }
 
+    /// Reads until the connection ends.
+    pub async fn ends(&mut self) {
+        let mut rest = Vec::new();
+        // Without a closing message of TLS, since it is cut.
+        let _ = self.0.read_to_end(&mut rest).await;
+    }
+
     /// The next frame, which is final and not masked: its opcode and payload.
     async fn frame(&mut self) -> (u8, Vec<u8>) {
         let first = self.0.read_u8().await.unwrap();

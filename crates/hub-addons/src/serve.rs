@@ -1,0 +1,56 @@
+//! The probes and the metrics of a process, as its command line has them.
+
+use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
+use hub_runtime::metrics::Metrics;
+use hub_runtime::secure_metrics::{SecureMetricsError, serve_secure_metrics};
+use kube::Client;
+
+use crate::cli::{HostArgs, MetricsArgs};
+
+/// Why probes or metrics are not served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Metrics over TLS cannot be served.
+    #[error(transparent)]
+    SecureMetrics(#[from] SecureMetricsError),
+    /// A certificate is given but not used.
+    #[error(
+        "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS"
+    )]
+    CertificateWithoutTls,
+}
+
+/// Serves the probes, and the metrics for everybody: before the hub is connected to, which may take long.
+pub async fn serve(
+    args: &MetricsArgs,
+    host: &HostArgs,
+    health: &Health,
+    metrics: &Metrics,
+) -> Result<(), ServeError> {
+    if args.metrics_certificate_directory.is_some() && !args.metrics_secure {
+        return Err(ServeError::CertificateWithoutTls);
+    }
+    if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| !args.metrics_secure) {
+        serve_metrics(address, metrics.clone()).await?;
+    }
+    if let Some(address) = &host.health_probe_bind_address.0 {
+        serve_probes(address, health.clone(), metrics.clone()).await?;
+    }
+    Ok(())
+}
+
+/// Serves the metrics for clients that the hub authorizes.
+pub async fn serve_authorized(
+    args: &MetricsArgs,
+    metrics: &Metrics,
+    client: &Client,
+) -> Result<(), ServeError> {
+    if let Some(address) = args.metrics_bind_address.0.as_ref().filter(|_| args.metrics_secure) {
+        let directory = args.metrics_certificate_directory.clone();
+        serve_secure_metrics(address, metrics.clone(), client.clone(), directory).await?;
+    }
+    Ok(())
+}

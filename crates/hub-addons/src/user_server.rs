@@ -1,0 +1,74 @@
+//! `hub-addons user-server`: from the command line to a serving process, and an orderly shutdown.
+
+use hub_runtime::health::{BindError, Health};
+use hub_runtime::metrics::Metrics;
+use hub_runtime::process::{Process, ProcessError, Setup};
+use hub_runtime::serving_certificate::{CertificateError, ServingCertificate};
+use tracing::info;
+use user_server::{UserServer, UserServerMetrics};
+
+use crate::cli::UserServerArgs;
+use crate::connect::{self, ConnectError};
+use crate::run::{Signals, run_until_signal};
+use crate::serve::{self, ServeError};
+
+/// The protocols for applications: HTTP/2, and HTTP/1.1, which alone can switch to others.
+const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// Why the program ended without a signal.
+#[derive(Debug, thiserror::Error)]
+pub enum UserServerError {
+    /// The address for applications cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// There is no certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// Probes or metrics cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The hub cannot be connected to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Signals cannot be received.
+    #[error("cannot listen for signals: {0}")]
+    Signal(#[source] std::io::Error),
+    /// The process cannot continue.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+/// Serves until a signal arrives or an error ends it.
+pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
+    let signals = Signals::new().map_err(UserServerError::Signal)?;
+    let mut registered = None;
+    let metrics = Metrics::with(env!("CARGO_PKG_VERSION"), |registry| {
+        registered = Some(UserServerMetrics::register(registry));
+    });
+    let health = Health::default();
+    // The closure has run.
+    let Some(of_server) = registered else { return Ok(()) };
+    serve::serve(&args.metrics, &args.host, &health, &metrics).await?;
+    let config = connect::config(args.kubeconfig.as_deref()).await?;
+    let certificate = ServingCertificate::new(Some(args.certificate_directory.clone()), PROTOCOLS)?;
+    let listener = args.bind_address.bind().await?;
+    if let Ok(address) = listener.local_addr() {
+        info!(%address, "serving applications");
+    }
+    let hub = config.cluster_url.clone();
+    let client = connect::client(config).await?;
+    serve::serve_authorized(&args.metrics, &metrics, &client).await?;
+    let settings = args.settings(of_server);
+    let setup = Setup {
+        health,
+        metrics,
+        bound_source: args.bound_source(),
+        is_read_only: true,
+        ..Setup::new(client)
+    };
+    let process = Process::builder(setup)
+        .add(Some(settings), |shared, settings| UserServer::new(shared, settings, listener, certificate))
+        .build();
+    info!(version = env!("CARGO_PKG_VERSION"), %hub, "starting");
+    Ok(run_until_signal(process, signals).await?)
+}

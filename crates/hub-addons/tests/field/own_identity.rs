@@ -1,0 +1,268 @@
+//! Applications that reach clusters by their own identity: the user server in front of cluster-proxy's own proxy server
+//! and agents, on real API servers.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+mod attacks;
+mod raw;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use local_hub::field::HOME;
+use local_hub::{Kubectl, LocalHub, Running, ServiceAccountAccess, ServingAuthority, agent, eventually, ocm};
+use serde_json::{Value, json};
+
+use self::raw::Raw;
+use super::tunnel::upgrade::Upgraded;
+use super::tunnel::{Tunnel, fill, lists_all};
+use crate::support::chain::{CLUSTERS, fails, lists, may};
+use crate::support::shown::sees;
+use crate::support::{SOON, pods, world};
+
+const ACCOUNT: &str = "hub-addons-user-server";
+const AUDIENCE: &str = "hub-addons";
+const HOUR: Duration = Duration::from_hours(1);
+
+/// The hub, two clusters, the tunnel to them, and the user server with its documented permissions.
+struct Scene {
+    tunnel: Tunnel,
+    authority: ServingAuthority,
+    server: Running,
+    address: SocketAddr,
+}
+
+/// An application that has nothing but its ServiceAccount.
+struct Application<'a> {
+    scene: &'a Scene,
+    access: ServiceAccountAccess<'a>,
+    token: String,
+}
+
+/// What the chart grants the user server in all namespaces, and in that of cluster-proxy.
+fn permissions() -> [Vec<PolicyRule>; 2] {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(resources.iter().map(ToString::to_string).collect()),
+        ..may(verbs, "")
+    };
+    let secrets = |names: &[&str]| PolicyRule {
+        resource_names: Some(names.iter().map(ToString::to_string).collect()),
+        ..may(&["list", "watch"], "secrets")
+    };
+    let fleet = ["managedclusters", "managedclustersets", "managedclustersetbindings"];
+    [
+        vec![
+            rule("cluster.open-cluster-management.io", &fleet, &["list", "watch"]),
+            rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+            secrets(&[ACCOUNT]),
+        ],
+        vec![secrets(&["proxy-client", "proxy-server-ca"])],
+    ]
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let tunnel = Tunnel::start().await;
+        let hub = &tunnel.stage.chain.hub;
+        let access = hub.service_account(HOME, "user-server").await.unwrap();
+        let [everywhere, in_home] = permissions();
+        hub.grant_service_account(HOME, "user-server", everywhere).await.unwrap();
+        access.grant_in_namespace(in_home).await.unwrap();
+        let authority = ServingAuthority::new("user-server").unwrap();
+        let certificates = hub.directory().join("user-server");
+        std::fs::create_dir(&certificates).unwrap();
+        let serving = authority.issue(["127.0.0.1"]).unwrap();
+        std::fs::write(certificates.join("tls.crt"), serving.tls_crt()).unwrap();
+        std::fs::write(certificates.join("tls.key"), serving.tls_key()).unwrap();
+        for cluster in CLUSTERS {
+            ocm::managed_service_account(cluster, ACCOUNT).create(&tunnel.stage.ocm).await.unwrap();
+            tunnel.stage.agent(cluster).await.report(ACCOUNT, HOUR).await.unwrap();
+        }
+        let (server, address) =
+            start(hub, access.kubeconfig(), &certificates, tunnel.proxy.entrypoint()).await;
+        Self { tunnel, authority, server, address }
+    }
+
+    fn hub(&self) -> &'static LocalHub {
+        &self.tunnel.stage.chain.hub
+    }
+
+    /// An application in a namespace. On each cluster it may list and watch namespaces, and list what is large; the user
+    /// server's account may act as it.
+    async fn application(&self, namespace: &str) -> Application<'_> {
+        let access = self.hub().service_account(namespace, "application").await.unwrap();
+        let token = access.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
+        let user = format!("cluster:hub:system:serviceaccount:{namespace}:application");
+        let groups =
+            ["", &format!(":{namespace}")].map(|end| format!("cluster:hub:system:serviceaccounts{end}"));
+        for cluster in CLUSTERS {
+            let client = self.tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
+            let read = vec![may(&["list", "watch"], "namespaces"), may(&["list"], "configmaps")];
+            let impersonate = |resource: &str, names: &[String]| PolicyRule {
+                resource_names: Some(names.to_vec()),
+                ..may(&["impersonate"], resource)
+            };
+            let act = vec![impersonate("users", std::slice::from_ref(&user)), impersonate("groups", &groups)];
+            let account = json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": ACCOUNT });
+            let group = "rbac.authorization.k8s.io";
+            let user = json!({ "kind": "User", "apiGroup": group, "name": user });
+            for (name, rules, subject) in [("reads", read, user), ("impersonates", act, account)] {
+                let name = format!("{namespace}-{name}");
+                let role = json!({ "apiGroup": group, "kind": "ClusterRole", "name": name });
+                let of_kind = |kind, plural| ocm::Object::new((group, "v1", kind), plural, None, &name);
+                let binding = of_kind("ClusterRoleBinding", "clusterrolebindings");
+                let objects = [
+                    of_kind("ClusterRole", "clusterroles").field("rules", json!(rules)),
+                    binding.field("roleRef", role).field("subjects", json!([subject])),
+                ];
+                for object in objects {
+                    object.create(&client).await.unwrap();
+                }
+            }
+        }
+        Application { scene: self, access, token }
+    }
+}
+
+/// Starts the user server, and returns when it is ready.
+async fn start(
+    hub: &LocalHub,
+    kubeconfig: &Path,
+    certificates: &Path,
+    proxy: SocketAddr,
+) -> (Running, SocketAddr) {
+    let arguments = [
+        "user-server".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--bind-address=127.0.0.1:0".to_owned(),
+        format!("--certificate-directory={}", certificates.display()),
+        format!("--proxy-server-host={}", proxy.ip()),
+        format!("--proxy-server-port={}", proxy.port()),
+        "--metrics-bind-address=127.0.0.1:0".to_owned(),
+        "--health-probe-bind-address=127.0.0.1:0".to_owned(),
+        "--access-log".to_owned(),
+        "--log-level=debug".to_owned(),
+    ];
+    let program = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
+    let server = hub.run("user-server", program, arguments).await.unwrap();
+    let address = address_of(&server, "applications").await;
+    eventually("the user server works", SOON, async || {
+        let log = server.log();
+        if log.contains("starting to work") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    (server, address)
+}
+
+async fn address_of(server: &Running, what: &str) -> SocketAddr {
+    eventually(&format!("it serves {what}"), SOON, async || {
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains(&format!("serving {what}")))?;
+        line.split_once("address=")?.1.split(' ').next()?.parse().ok()
+    })
+    .await
+}
+
+impl Application<'_> {
+    fn namespace(&self) -> &str {
+        self.access.namespace()
+    }
+
+    /// The entry of a cluster, as a profile would publish it.
+    fn stanza(&self, cluster: &str) -> Value {
+        let ca = self.scene.authority.ca_pem();
+        json!({
+            "server": format!("https://{}/{cluster}", self.scene.address),
+            "certificate-authority-data": k8s_openapi::ByteString(ca.into_bytes()),
+        })
+    }
+
+    fn kubectl_with(&self, cluster: &str, user: &Value) -> Kubectl {
+        static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config",
+            "clusters": [{ "name": "it", "cluster": self.stanza(cluster) }],
+            "users": [{ "name": "it", "user": user }],
+            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+            "current-context": "it",
+        });
+        let path = self.file(&format!("{number}.kubeconfig"));
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        self.scene.hub().kubectl_with(&path).unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.scene.hub().directory().join(format!("own-{}-{name}", self.namespace()))
+    }
+
+    /// kubectl for a cluster, with the application's token.
+    fn kubectl(&self, cluster: &str) -> Kubectl {
+        self.kubectl_with(cluster, &json!({ "token": self.token }))
+    }
+
+    async fn raw(&self) -> Raw {
+        Raw::connect(self.scene.address, &self.scene.authority.ca_pem()).await
+    }
+}
+
+#[tokio::test]
+#[allow(clippy::print_stdout, reason = "a figure for information, not a condition")]
+async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant_ends() {
+    if !pods::can_run("the user server, with cluster-proxy's tunnel in pods").await {
+        return;
+    }
+    let scene = Box::pin(Scene::start()).await;
+    let stage = &scene.tunnel.stage;
+    let application = scene.application("own-team").await;
+    let binding = stage.bind("own-team", &CLUSTERS).await;
+    sees(&stage.ocm, "own-team", &CLUSTERS).await;
+
+    for cluster in CLUSTERS {
+        lists(&application.kubectl(cluster), cluster).await;
+    }
+    assert_eq!(stage.copies("own-team").await, [""; 0], "no token is stored for it");
+
+    // Watches, and what is upgraded, deliver as they are served.
+    let kubectl = application.kubectl("one");
+    let mut watch = kubectl.start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
+    watch.line("what is there", SOON, |line| line == "namespace/default").await.unwrap();
+    let stanza = application.stanza("one");
+    let path = "/api/v1/namespaces?watch=true";
+    let mut upgraded = Upgraded::watch(&stanza, scene.address, &application.token, path).await;
+    upgraded.sees("default").await;
+    let at_cluster = stage.cluster("one").client_as("ocm").await.unwrap();
+    ocm::namespace("created-later").create(&at_cluster).await.unwrap();
+    watch.line("what was created", SOON, |line| line == "namespace/created-later").await.unwrap();
+    tokio::time::timeout(SOON, upgraded.sees("created-later")).await.unwrap();
+    tokio::time::timeout(SOON, upgraded.responds()).await.unwrap();
+
+    fill(stage.cluster("one")).await;
+    lists_all(&kubectl).await;
+    attacks::refused(&scene, &application).await;
+
+    // The binding ends, and with it all that is open.
+    let idle = application.raw().await;
+    world::delete(&stage.ocm, &binding).await;
+    let begun = std::time::Instant::now();
+    tokio::time::timeout(SOON, upgraded.ends()).await.unwrap();
+    tokio::time::timeout(SOON, watch.exit_status()).await.unwrap();
+    println!("what was open outlived the response to the deletion of its binding by {:?}", begun.elapsed());
+    for cluster in CLUSTERS {
+        fails(
+            &application.kubectl(cluster),
+            &["get", "namespaces"],
+            "is not granted to the namespace own-team",
+        )
+        .await;
+    }
+    let answer = idle.asks("one/api/v1/namespaces", &application.token, "").await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+
+    // Nothing that the server prints contains a token.
+    let log = scene.server.log();
+    assert!(!log.contains(&application.token) && !log.contains("eyJ"), "{log}");
+}

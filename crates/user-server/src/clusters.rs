@@ -1,0 +1,198 @@
+//! The connections to the API servers of clusters.
+//!
+//! Ordinary requests and watches share connections with HTTP/2: a connection takes as many streams as every server of
+//! HTTP/2 should allow, and another one is opened for more. A request that switches protocols has a connection of its
+//! own. Each connection is one tunnel, and TLS in it is verified by the CA of the account.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{Either, Empty};
+use hub_api::names::ClusterName;
+use hub_core::entry::Refusal;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use konnectivity::{Dialer, Tunnel};
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::accounts::Account;
+use crate::metrics::UserServerMetrics;
+
+/// The name of an API server in its certificate, which it has on every cluster.
+const API_SERVER: &str = "kubernetes.default.svc";
+/// The port at which cluster-proxy's agent serves its cluster's API server (`enableKubeApiProxy`).
+const PORT: u16 = 443;
+/// Open streams of one connection: a server should allow at least as many (RFC 9113, section 6.5.2), and what it does not
+/// allow would wait.
+const STREAMS: usize = 100;
+/// What a cluster may send in one stream, and in one connection, without the client reading it. A stream that nobody
+/// reads leaves room for the others.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 32 << 20;
+/// Timeout of a TLS handshake with an API server.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// PINGs to an API server, which notice a tunnel that delivers nothing.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long no connection is tried after one has failed: what waits for it fails with it.
+const FAILED_FOR: Duration = Duration::from_secs(1);
+
+pub(crate) type RequestBody = Either<Incoming, Empty<Bytes>>;
+
+/// The connections to all clusters.
+pub(crate) struct Clusters {
+    dialer: Dialer,
+    by_name: Mutex<HashMap<ClusterName, Arc<Cluster>>>,
+    metrics: UserServerMetrics,
+}
+
+#[derive(Default)]
+struct Cluster {
+    connections: Mutex<Vec<Connection>>,
+    /// Held while a connection is opened; when and why the last attempt has failed.
+    opening: tokio::sync::Mutex<Option<(Instant, String)>>,
+}
+
+struct Connection {
+    tls: Arc<ClientConfig>,
+    sender: http2::SendRequest<RequestBody>,
+    streams: Arc<AtomicUsize>,
+}
+
+/// One stream of a connection, until it is dropped.
+pub(crate) struct Slot {
+    pub(crate) sender: http2::SendRequest<RequestBody>,
+    pub(crate) stream: Stream,
+}
+
+/// Counts a stream.
+pub(crate) struct Stream(Arc<AtomicUsize>);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Cluster {
+    /// A stream on a connection with this TLS configuration, if one has room. Connections that are closed or of no use any
+    /// more are dropped; streams that are open on them go on.
+    fn take(&self, tls: &Arc<ClientConfig>) -> Option<Slot> {
+        let mut connections = self.connections.lock();
+        let mut is_one_idle = false;
+        connections.retain(|connection| {
+            let is_idle = connection.streams.load(Ordering::Acquire) == 0;
+            let is_current = !connection.sender.is_closed() && Arc::ptr_eq(&connection.tls, tls);
+            is_current && !(is_idle && std::mem::replace(&mut is_one_idle, true))
+        });
+        let with_room =
+            connections.iter().find(|connection| connection.streams.load(Ordering::Acquire) < STREAMS)?;
+        Some(with_room.take())
+    }
+}
+
+impl Connection {
+    fn take(&self) -> Slot {
+        self.streams.fetch_add(1, Ordering::AcqRel);
+        Slot { sender: self.sender.clone(), stream: Stream(Arc::clone(&self.streams)) }
+    }
+}
+
+impl Clusters {
+    pub(crate) fn new(dialer: Dialer, metrics: UserServerMetrics) -> Self {
+        Self { dialer, by_name: Mutex::default(), metrics }
+    }
+
+    /// Forgets the connections to a cluster on which there is no account any more.
+    pub(crate) fn forget(&self, cluster: &ClusterName) {
+        self.by_name.lock().remove(cluster);
+    }
+
+    /// A stream to the API server of a cluster.
+    pub(crate) async fn stream(&self, name: &ClusterName, account: &Account) -> Result<Slot, Refusal> {
+        let cluster = Arc::clone(self.by_name.lock().entry(name.clone()).or_default());
+        if let Some(slot) = cluster.take(&account.tls) {
+            return Ok(slot);
+        }
+        let mut failed = cluster.opening.lock().await;
+        // Another request has opened one meanwhile.
+        if let Some(slot) = cluster.take(&account.tls) {
+            return Ok(slot);
+        }
+        if let Some((at, cause)) = &*failed
+            && at.elapsed() < FAILED_FOR
+        {
+            return Err(Refusal::Unreachable { cluster: name.clone(), cause: cause.clone() });
+        }
+        match self.connect(name, &account.tls).await {
+            Ok(connection) => {
+                *failed = None;
+                let slot = connection.take();
+                cluster.connections.lock().push(connection);
+                Ok(slot)
+            }
+            Err(cause) => {
+                *failed = Some((Instant::now(), cause.clone()));
+                Err(Refusal::Unreachable { cluster: name.clone(), cause })
+            }
+        }
+    }
+
+    async fn connect(&self, name: &ClusterName, tls: &Arc<ClientConfig>) -> Result<Connection, String> {
+        let stream = self.dial(name, Arc::clone(tls)).await?;
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(stream));
+        let (sender, connection) =
+            handshake.await.map_err(|error| format!("its API server does not speak HTTP/2: {error}"))?;
+        let (counted, name) = (self.metrics.tunnel(), name.clone());
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(cluster = %name, "a connection has ended: {error}");
+            }
+            drop(counted);
+        });
+        Ok(Connection { tls: Arc::clone(tls), sender, streams: Arc::default() })
+    }
+
+    /// A connection of its own, which can switch protocols.
+    pub(crate) async fn upgradable(
+        &self,
+        name: &ClusterName,
+        account: &Account,
+    ) -> Result<http1::SendRequest<RequestBody>, Refusal> {
+        let unreachable = |cause| Refusal::Unreachable { cluster: name.clone(), cause };
+        let stream = self.dial(name, Arc::clone(&account.upgradable_tls)).await.map_err(unreachable)?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(|error| unreachable(error.to_string()))?;
+        let counted = self.metrics.tunnel();
+        tokio::spawn(async move {
+            let _ = connection.with_upgrades().await;
+            drop(counted);
+        });
+        Ok(sender)
+    }
+
+    async fn dial(&self, name: &ClusterName, tls: Arc<ClientConfig>) -> Result<TlsStream<Tunnel>, String> {
+        let tunnel = self.dialer.dial(&format!("{name}:{PORT}")).await.map_err(|error| error.to_string())?;
+        let server = ServerName::try_from(API_SERVER).map_err(|error| error.to_string())?;
+        match timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(tls).connect(server, tunnel)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(format!("the TLS handshake with its API server failed: {error}")),
+            Err(_) => Err("the TLS handshake with its API server timed out".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The user server as a controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use hub_api::names::{ClusterName, Namespace};
+use hub_api::secret::Secret;
+use hub_core::entry::is_cut;
+use hub_core::fleet::{Fleet, Touched};
+use hub_runtime::controller::{Controller, FleetKind};
+use hub_runtime::health::Health;
+use hub_runtime::host::Watches;
+use hub_runtime::process::Shared;
+use hub_runtime::serving_certificate::ServingCertificate;
+use hub_runtime::watch::Watch;
+use konnectivity::Dialer;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::access_log::AccessLog;
+use crate::accounts::{AccountSink, Accounts, ProxyCredentials, ProxySecretSink};
+use crate::clusters::Clusters;
+use crate::forward::Entry;
+use crate::review::Reviews;
+use crate::serve;
+use crate::sessions::Sessions;
+use crate::settings::UserServerSettings;
+
+/// The interval in which the way to clusters is checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The user server.
+pub struct UserServer {
+    settings: UserServerSettings,
+    dialer: Dialer,
+    accounts: Accounts,
+    entry: Arc<Entry>,
+    health: Health,
+    /// The listener and its certificate, until it serves.
+    listener: Mutex<Option<(TcpListener, ServingCertificate)>>,
+}
+
+impl UserServer {
+    /// A user server that serves at this listener.
+    #[must_use]
+    pub fn new(
+        shared: &Shared,
+        settings: UserServerSettings,
+        listener: TcpListener,
+        certificate: ServingCertificate,
+    ) -> Self {
+        let dialer = Dialer::new(settings.proxy_server.host.clone(), settings.proxy_server.port);
+        let (accounts, metrics) = (Accounts::default(), settings.metrics.clone());
+        let entry = Arc::new(Entry {
+            fleet: shared.fleet.clone(),
+            protected: settings.protected.clone(),
+            reviews: Reviews::new(shared.host.client.clone(), settings.audience.clone()),
+            accounts: accounts.clone(),
+            clusters: Clusters::new(dialer.clone(), metrics.clone()),
+            sessions: Sessions::new(settings.requests_per_namespace),
+            metrics,
+            log: AccessLog(settings.access_log),
+            upgraded: TaskTracker::new(),
+            end: CancellationToken::new(),
+        });
+        let health = shared.host.health.clone();
+        Self {
+            settings,
+            dialer,
+            accounts,
+            entry,
+            health,
+            listener: Mutex::new(Some((listener, certificate))),
+        }
+    }
+}
+
+impl Controller for UserServer {
+    fn name(&self) -> &'static str {
+        "user-server"
+    }
+
+    fn needs(&self) -> &'static [FleetKind] {
+        &[FleetKind::Clusters, FleetKind::Grants]
+    }
+
+    fn watch(&self, watches: &Watches) {
+        let accounts = Watch::<Secret>::all("secrets (accounts)").named(self.settings.account.as_str());
+        watches.watch(accounts, AccountSink(self.accounts.clone()));
+        let (proxy, credentials) = (&self.settings.proxy_server, ProxyCredentials::new(self.dialer.clone()));
+        for (resource, name, is_ca) in [
+            ("secrets (client certificate)", &proxy.client_secret, false),
+            ("secrets (CA of the proxy server)", &proxy.ca_secret, true),
+        ] {
+            let sink = ProxySecretSink { credentials: credentials.clone(), is_ca };
+            watches.watch_in(proxy.namespace.as_str(), Watch::<Secret>::all(resource).named(name), sink);
+        }
+    }
+
+    fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
+        let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
+            Touched::Nothing => false,
+            Touched::Cluster(touched) => touched == cluster || touched.as_str() == namespace.as_str(),
+            Touched::Namespaces(touched) => touched.contains(namespace),
+        };
+        let protected = &self.settings.protected;
+        self.entry.sessions.cut(|namespace, cluster| {
+            concerns(namespace, cluster) && is_cut(fleet, protected, namespace, cluster)
+        });
+    }
+
+    fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let Some((listener, certificate)) = self.listener.lock().take() else {
+            return stop.cancelled_owned().boxed();
+        };
+        let (entry, idle) = (Arc::clone(&self.entry), self.settings.idle_connections);
+        let (health, dialer) = (self.health.clone(), self.dialer.clone());
+        async move {
+            let serving = serve::serve(listener, Arc::new(certificate), Arc::clone(&entry), idle, stop);
+            tokio::select! {
+                () = serving => {}
+                () = check(&health, &dialer, &entry.reviews) => {}
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Keeps readiness true: whether the proxy server can be reached, and tokens are reviewed.
+async fn check(health: &Health, dialer: &Dialer, reviews: &Reviews) {
+    reviews.check().await;
+    loop {
+        let proxy = dialer.check().await.map_err(|error| error.to_string());
+        health.set_condition("proxy server", proxy);
+        // While requests are reviewed, they show it.
+        let reviewed = !reviews.is_failing() || reviews.check().await;
+        health.set_condition(
+            "token reviews",
+            reviewed.then_some(()).ok_or_else(|| "the hub does not review tokens".to_owned()),
+        );
+        sleep(CHECK_INTERVAL).await;
+    }
+}

@@ -1,0 +1,314 @@
+//! One request: from the client to the cluster, and the response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, UPGRADE,
+};
+use http::{Request, Response, StatusCode, Uri, Version};
+use http_body_util::Either;
+use hub_api::names::ProfileKey;
+use hub_core::entry::{self, Caller, Refusal, Route};
+use hub_core::own_identity;
+use hub_core::protected::ProtectedNamespaces;
+use hub_runtime::fleet_cache::FleetCache;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::copy_bidirectional;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::access_log::AccessLog;
+use crate::accounts::{Account, Accounts};
+use crate::body::ResponseBody;
+use crate::clusters::{Clusters, RequestBody};
+use crate::metrics::{Hop, StreamKind, UserServerMetrics};
+use crate::review::Reviews;
+use crate::sessions::{Session, Sessions};
+
+/// How long a cluster may take for the head of a response. An API server takes at most a minute, and the head of a watch
+/// arrives at once; a service behind it may let its clients wait.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
+/// The authority of requests to API servers.
+const AUTHORITY: &str = "kubernetes.default.svc";
+
+/// What decides and forwards requests.
+pub(crate) struct Entry {
+    pub(crate) fleet: FleetCache,
+    pub(crate) protected: ProtectedNamespaces,
+    pub(crate) reviews: Arc<Reviews>,
+    pub(crate) accounts: Accounts,
+    pub(crate) clusters: Clusters,
+    pub(crate) sessions: Sessions,
+    pub(crate) metrics: UserServerMetrics,
+    pub(crate) log: AccessLog,
+    /// Connections that have switched protocols.
+    pub(crate) upgraded: TaskTracker,
+    /// Cancelled when what is still open has to end.
+    pub(crate) end: CancellationToken,
+}
+
+/// What is known about a request so far.
+#[derive(Default)]
+struct Known {
+    caller: Option<Arc<Caller>>,
+    route: Option<Route>,
+}
+
+/// A request that may pass.
+struct Admitted {
+    route: Route,
+    headers: HeaderMap,
+    account: Account,
+    session: Session,
+}
+
+impl Entry {
+    /// The response to a request: the cluster's, or a `Status` that says which step failed.
+    pub(crate) async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
+        let (method, mut known) = (request.method().clone(), Known::default());
+        let is_discovery = entry::is_discovery(request.headers());
+        let response = match self.forward(request, &mut known).await {
+            Ok(response) => {
+                self.metrics.forwarded();
+                response
+            }
+            Err(refusal) => {
+                self.metrics.refused(refusal.reason());
+                refused(&refusal, is_discovery)
+            }
+        };
+        let code = response.status().as_u16();
+        self.log.write(&method, known.caller.as_deref(), known.route.as_ref(), code);
+        response
+    }
+
+    async fn forward(
+        &self,
+        mut request: Request<Incoming>,
+        known: &mut Known,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let admitted = self.admit(&request, known).await?;
+        // HTTP/2 has no such upgrade.
+        let upgrade = entry::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
+        match upgrade {
+            Some(protocol) => {
+                let client = hyper::upgrade::on(&mut request);
+                self.switch(request, admitted, protocol, client).await
+            }
+            None => self.send(request, admitted).await,
+        }
+    }
+
+    /// Reads, reviews and decides.
+    async fn admit(&self, request: &Request<Incoming>, known: &mut Known) -> Result<Admitted, Refusal> {
+        let route = entry::route(request.method(), request.uri(), request.version())?;
+        known.route = Some(route.clone());
+        let mut headers = entry::end_to_end(request.headers())?;
+        let token = entry::bearer_token(request.headers())?;
+        let begun = Instant::now();
+        let caller = self.reviews.caller(token).await;
+        self.metrics.hop(Hop::Review, begun.elapsed());
+        let caller = caller?;
+        known.caller = Some(Arc::clone(&caller));
+        let key = ProfileKey { namespace: caller.namespace.clone(), cluster: route.cluster.clone() };
+        let begun = Instant::now();
+        let session = self.sessions.open(key)?;
+        let decision = entry::admit(&self.fleet.read(), &self.protected, &caller, &route.cluster);
+        self.metrics.hop(Hop::Grant, begun.elapsed());
+        decision?;
+        let account = self.accounts.get(&route.cluster).ok_or_else(|| {
+            self.clusters.forget(&route.cluster);
+            Refusal::NoAccount(route.cluster.clone())
+        })?;
+        headers.insert(AUTHORIZATION, account.authorization.clone());
+        impersonate(&mut headers, &caller)?;
+        Ok(Admitted { route, headers, account, session })
+    }
+
+    /// Sends an ordinary request or a watch.
+    async fn send(
+        &self,
+        request: Request<Incoming>,
+        admitted: Admitted,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let Admitted { route, headers, account, session } = admitted;
+        let uri = Uri::builder().scheme("https").authority(AUTHORITY).path_and_query(route.target.as_str());
+        let uri = uri.build().map_err(|_| Refusal::Target("cannot be forwarded"))?;
+        let (parts, body) = request.into_parts();
+        let mut request = Request::new(Either::Left(body));
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_2;
+        *request.headers_mut() = headers;
+        let counted = self.metrics.open(StreamKind::Request);
+        let sent = async {
+            let mut request: Request<RequestBody> = request;
+            let mut is_second = false;
+            loop {
+                let begun = Instant::now();
+                let mut slot = self.clusters.stream(&route.cluster, &account).await?;
+                self.metrics.hop(Hop::Tunnel, begun.elapsed());
+                let begun = Instant::now();
+                match slot.sender.try_send_request(request).await {
+                    Ok(response) => {
+                        self.metrics.hop(Hop::Cluster, begun.elapsed());
+                        return Ok((response, slot.stream));
+                    }
+                    // The connection has ended before anything was sent.
+                    Err(mut error) => match error.take_message() {
+                        Some(unsent) if !is_second => {
+                            request = unsent;
+                            is_second = true;
+                        }
+                        _ => return Err(no_response(&route, &error.into_error())),
+                    },
+                }
+            }
+        };
+        let (response, stream) = self.until_cut(&session, &route, sent).await?;
+        let (parts, body) = checked(response, &route)?.into_parts();
+        let body = ResponseBody::cluster(body, session.cut().clone(), self.metrics.clone());
+        let mut response = Response::new(body.holding((session, stream, counted)));
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = entry::response_headers(&parts.headers);
+        Ok(response)
+    }
+
+    /// Sends a request that switches protocols, on a connection of its own.
+    async fn switch(
+        &self,
+        request: Request<Incoming>,
+        admitted: Admitted,
+        protocol: HeaderValue,
+        client: OnUpgrade,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let Admitted { route, mut headers, account, session } = admitted;
+        headers.insert(http::header::HOST, HeaderValue::from_static(AUTHORITY));
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, protocol);
+        let uri: Uri = route.target.parse().map_err(|_| Refusal::Target("cannot be forwarded"))?;
+        let (parts, body) = request.into_parts();
+        let mut request = Request::new(Either::Left(body));
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        let counted = self.metrics.open(StreamKind::Upgraded);
+        let sent = async {
+            let begun = Instant::now();
+            let mut sender = self.clusters.upgradable(&route.cluster, &account).await?;
+            self.metrics.hop(Hop::Tunnel, begun.elapsed());
+            let begun = Instant::now();
+            let response = sender.send_request(request).await;
+            self.metrics.hop(Hop::Cluster, begun.elapsed());
+            // The connection ends with its sender, unless it has switched protocols.
+            response.map(|response| (response, sender)).map_err(|error| no_response(&route, &error))
+        };
+        let (response, sender) = self.until_cut(&session, &route, sent).await?;
+        let mut response = checked(response, &route)?;
+        let mut headers = entry::response_headers(response.headers());
+        let status = response.status();
+        let body = if status == StatusCode::SWITCHING_PROTOCOLS {
+            for name in [CONNECTION, UPGRADE] {
+                if let Some(value) = response.headers().get(&name) {
+                    headers.insert(name, value.clone());
+                }
+            }
+            let cluster = hyper::upgrade::on(&mut response);
+            let (metrics, end) = (self.metrics.clone(), self.end.clone());
+            self.upgraded.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = session.cut().cancelled() => metrics.cut(),
+                    () = end.cancelled() => {}
+                    () = join(client, cluster) => {}
+                }
+                drop((session, counted));
+            });
+            ResponseBody::text("")
+        } else {
+            let body =
+                ResponseBody::cluster(response.into_body(), session.cut().clone(), self.metrics.clone());
+            body.holding((session, parking_lot::Mutex::new(sender), counted))
+        };
+        let mut answer = Response::new(body);
+        *answer.status_mut() = status;
+        *answer.headers_mut() = headers;
+        Ok(answer)
+    }
+
+    /// Waits for the head of a response, until the grant ends.
+    async fn until_cut<T>(
+        &self,
+        session: &Session,
+        route: &Route,
+        sent: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        tokio::select! {
+            biased;
+            () = session.cut().cancelled() => {
+                self.metrics.cut();
+                Err(Refusal::GrantEnded(session.key().clone()))
+            }
+            () = self.end.cancelled() => Err(Refusal::ShuttingDown),
+            sent = timeout(RESPONSE_TIMEOUT, sent) => sent.unwrap_or_else(|_| Err(Refusal::Unreachable {
+                cluster: route.cluster.clone(),
+                cause: "its API server did not respond in time".to_owned(),
+            })),
+        }
+    }
+}
+
+/// Copies both directions of a connection that both sides have switched.
+async fn join(client: OnUpgrade, cluster: OnUpgrade) {
+    if let (Ok(client), Ok(cluster)) = tokio::join!(client, cluster) {
+        let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(cluster)).await;
+    }
+}
+
+/// Adds the headers by which the user server's account acts as the caller.
+fn impersonate(headers: &mut HeaderMap, caller: &Caller) -> Result<(), Refusal> {
+    let value = |text: String| HeaderValue::from_str(&text).map_err(|_| Refusal::NoServiceAccount);
+    headers.insert("impersonate-user", value(own_identity::user(&caller.namespace, &caller.name))?);
+    for group in own_identity::groups(&caller.namespace) {
+        headers.append("impersonate-group", value(group)?);
+    }
+    Ok(())
+}
+
+/// A response that a client may receive.
+fn checked(response: Response<Incoming>, route: &Route) -> Result<Response<Incoming>, Refusal> {
+    let status = response.status();
+    // It concerns the account of the user server: to the client it would mean that its own token is not valid.
+    if status == StatusCode::UNAUTHORIZED {
+        return Err(Refusal::AccountRefused(route.cluster.clone()));
+    }
+    // A client may send its token to where a redirect leads.
+    if status.is_redirection() && response.headers().contains_key(LOCATION) {
+        return Err(Refusal::Redirect(route.cluster.clone()));
+    }
+    Ok(response)
+}
+
+fn no_response(route: &Route, error: &hyper::Error) -> Refusal {
+    Refusal::Unreachable { cluster: route.cluster.clone(), cause: error.to_string() }
+}
+
+/// The response to a request that is refused: a `Status`, or its message for a client that shows only texts.
+fn refused(refusal: &Refusal, is_discovery: bool) -> Response<ResponseBody> {
+    let (media_type, text) = if is_discovery {
+        ("text/plain", refusal.message())
+    } else {
+        ("application/json", refusal.status().to_string())
+    };
+    let mut response = Response::new(ResponseBody::text(text));
+    *response.status_mut() = StatusCode::from_u16(refusal.code()).unwrap_or(StatusCode::BAD_GATEWAY);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    if let Some(seconds) = refusal.retry_after() {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}

@@ -1,0 +1,164 @@
+//! The metrics of the user server. No label has a value that a client can choose.
+
+use std::fmt;
+use std::time::Duration;
+
+use hub_core::entry::RefusalReason;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use strum::{IntoStaticStr, VariantArray};
+
+/// Upper bounds of the latency histograms, in seconds.
+const SECONDS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
+
+/// A step on the way of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Hop {
+    /// The review of the token, or the cached result.
+    Review,
+    /// The decision about the grant.
+    Grant,
+    /// The connection to the API server of the cluster, or an existing one.
+    Tunnel,
+    /// From the request to the head of the cluster's response.
+    Cluster,
+}
+
+/// The kinds of open requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum StreamKind {
+    /// An ordinary request or a watch, on a connection that it shares.
+    Request,
+    /// A connection that has switched protocols: exec, attach, port-forward.
+    Upgraded,
+}
+
+type Label = [(&'static str, &'static str); 1];
+
+/// The metrics. Clones count together.
+#[derive(Clone)]
+pub struct UserServerMetrics {
+    hops: Family<Label, Histogram, fn() -> Histogram>,
+    forwarded: Counter,
+    refused: Family<Label, Counter>,
+    open: Family<Label, Gauge>,
+    cut: Counter,
+    tunnels: Gauge,
+    connections: Gauge,
+}
+
+impl UserServerMetrics {
+    /// Registers every metric, with its series at zero.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            hops: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            forwarded: Counter::default(),
+            refused: Family::default(),
+            open: Family::default(),
+            cut: Counter::default(),
+            tunnels: Gauge::default(),
+            connections: Gauge::default(),
+        };
+        registry.register(
+            "user_server_hop_seconds",
+            "Duration of each step on the way of a request: review, grant, tunnel, cluster",
+            metrics.hops.clone(),
+        );
+        registry.register(
+            "user_server_forwarded",
+            "Requests that a cluster has responded to",
+            metrics.forwarded.clone(),
+        );
+        registry.register(
+            "user_server_refused",
+            "Requests that did not reach a cluster, or ended without its response, by reason",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "user_server_open",
+            "Open requests, by kind: request, or upgraded for exec, attach and port-forward",
+            metrics.open.clone(),
+        );
+        registry.register(
+            "user_server_cut",
+            "Open requests that ended because their grant ended",
+            metrics.cut.clone(),
+        );
+        registry.register(
+            "user_server_tunnels",
+            "Connections to API servers of clusters",
+            metrics.tunnels.clone(),
+        );
+        registry.register(
+            "user_server_connections",
+            "Connections of applications",
+            metrics.connections.clone(),
+        );
+        for reason in RefusalReason::ALL {
+            metrics.refused.get_or_create(&[("reason", reason.as_str())]).inc_by(0);
+        }
+        for kind in StreamKind::VARIANTS {
+            metrics.open.get_or_create(&[("kind", kind.into())]).set(0);
+        }
+        metrics
+    }
+
+    pub(crate) fn hop(&self, hop: Hop, took: Duration) {
+        self.hops.get_or_create(&[("hop", hop.into())]).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn forwarded(&self) {
+        self.forwarded.inc();
+    }
+
+    pub(crate) fn refused(&self, reason: RefusalReason) {
+        self.refused.get_or_create(&[("reason", reason.as_str())]).inc();
+    }
+
+    pub(crate) fn cut(&self) {
+        self.cut.inc();
+    }
+
+    /// Counts an open request until the guard is dropped.
+    pub(crate) fn open(&self, kind: StreamKind) -> Counted {
+        Counted::new(self.open.get_or_create(&[("kind", kind.into())]).clone())
+    }
+
+    /// Counts a connection to a cluster until the guard is dropped.
+    pub(crate) fn tunnel(&self) -> Counted {
+        Counted::new(self.tunnels.clone())
+    }
+
+    /// Counts a connection of an application until the guard is dropped.
+    pub(crate) fn connection(&self) -> Counted {
+        Counted::new(self.connections.clone())
+    }
+}
+
+impl fmt::Debug for UserServerMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserServerMetrics").finish_non_exhaustive()
+    }
+}
+
+/// One of those that a gauge counts.
+pub(crate) struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

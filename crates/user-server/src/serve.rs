@@ -1,0 +1,138 @@
+//! The listener: TLS, HTTP/1.1 and HTTP/2, and an orderly end.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hub_runtime::serving_certificate::ServingCertificate;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::connections::{Connection, Connections};
+use crate::forward::Entry;
+
+/// Timeout of a client's TLS handshake, and of the head of its request.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection of HTTP/1.1 may wait for its next request.
+const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
+/// Detects clients that are gone.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_PROBES: u32 = 2;
+/// Limits of one connection.
+const STREAMS: u32 = 250;
+const HEADERS: u32 = 64 << 10;
+const SEND_BUFFER: usize = 64 << 10;
+/// How long new connections are accepted after the process was told to end: until every node knows that.
+const ACCEPT_FOR: Duration = Duration::from_secs(4);
+/// How long open requests may go on after that. Watches do not end by themselves.
+const FINISH_FOR: Duration = Duration::from_secs(4);
+/// How long the ends may take.
+const END_FOR: Duration = Duration::from_secs(1);
+/// The time before the next attempt if the process has no file descriptor for a connection.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Serves until `stop`, and then until open requests have finished.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    certificate: Arc<ServingCertificate>,
+    entry: Arc<Entry>,
+    idle_connections: usize,
+    stop: CancellationToken,
+) {
+    let (tasks, connections) = (TaskTracker::new(), Connections::new(idle_connections));
+    let accept = async {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let (entry, stop) = (Arc::clone(&entry), stop.clone());
+                    let (sender, connection) = oneshot::channel();
+                    let connected = connect(stream, Arc::clone(&certificate));
+                    let task = tasks.spawn(async move {
+                        let Ok(connection) = connection.await else { return };
+                        let counted = entry.metrics.connection();
+                        let _ended = Ended(Arc::clone(&connection));
+                        converse(connected, entry, connection, stop).await;
+                        drop(counted);
+                    });
+                    let _ = sender.send(connections.add(task.abort_handle()));
+                }
+                Err(_) => sleep(ACCEPT_AGAIN).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = async { stop.cancelled().await; sleep(ACCEPT_FOR).await } => {}
+        () = accept => {}
+    }
+    drop(listener);
+    tasks.close();
+    entry.upgraded.close();
+    let finished = async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
+    if timeout(FINISH_FOR, finished).await.is_err() {
+        entry.sessions.cut(|_, _| true);
+        entry.end.cancel();
+        let _ = timeout(END_FOR, async { tokio::join!(tasks.wait(), entry.upgraded.wait()) }).await;
+    }
+}
+
+/// Tells the end of a connection, also if its task is aborted.
+struct Ended(Arc<Connection>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
+type Accepted = tokio_rustls::server::TlsStream<TcpStream>;
+
+async fn connect(stream: TcpStream, certificate: Arc<ServingCertificate>) -> Option<Accepted> {
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES));
+    let config = certificate.config();
+    timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await.ok()?.ok()
+}
+
+async fn converse(
+    connected: impl Future<Output = Option<Accepted>>,
+    entry: Arc<Entry>,
+    connection: Arc<Connection>,
+    stop: CancellationToken,
+) {
+    let Some(stream) = connected.await else { return };
+    let service = service_fn(move |request| {
+        let (entry, open) = (Arc::clone(&entry), connection.begin());
+        async move {
+            let response = entry.respond(request).await;
+            Ok::<_, Infallible>(response.map(|body| body.holding(open)))
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEADERS as usize)
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADERS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(KEEPALIVE);
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        () = stop.cancelled() => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}

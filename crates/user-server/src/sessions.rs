@@ -1,0 +1,134 @@
+//! What is open from which namespace to which cluster, so that it ends with the grant.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_core::entry::Refusal;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// The open requests.
+#[derive(Clone)]
+pub(crate) struct Sessions(Arc<Inner>);
+
+struct Inner {
+    open: Mutex<HashMap<Namespace, HashMap<ClusterName, Pair>>>,
+    /// How many requests of one namespace may be open.
+    limit: usize,
+}
+
+/// What is open from one namespace to one cluster.
+struct Pair {
+    count: usize,
+    cut: CancellationToken,
+}
+
+/// One open request.
+pub(crate) struct Session {
+    sessions: Sessions,
+    key: ProfileKey,
+    cut: CancellationToken,
+}
+
+impl Sessions {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self(Arc::new(Inner { open: Mutex::default(), limit }))
+    }
+
+    /// Opens a request, before its grant is decided: a grant that ends meanwhile cuts it.
+    pub(crate) fn open(&self, key: ProfileKey) -> Result<Session, Refusal> {
+        let mut open = self.0.open.lock();
+        let of_namespace = open.entry(key.namespace.clone()).or_default();
+        if of_namespace.values().map(|pair| pair.count).sum::<usize>() >= self.0.limit {
+            return Err(Refusal::TooManyRequests { namespace: key.namespace, limit: self.0.limit });
+        }
+        let pair = of_namespace.entry(key.cluster.clone());
+        let pair = pair.or_insert_with(|| Pair { count: 0, cut: CancellationToken::new() });
+        pair.count += 1;
+        let cut = pair.cut.clone();
+        drop(open);
+        Ok(Session { sessions: self.clone(), key, cut })
+    }
+
+    /// Ends what is open from each namespace to each cluster for which this returns true. What is opened later is not
+    /// concerned.
+    pub(crate) fn cut(&self, is_cut: impl Fn(&Namespace, &ClusterName) -> bool) {
+        let mut open = self.0.open.lock();
+        for (namespace, clusters) in &mut *open {
+            for (cluster, pair) in clusters {
+                if is_cut(namespace, cluster) {
+                    std::mem::take(&mut pair.cut).cancel();
+                }
+            }
+        }
+    }
+
+    fn close(&self, key: &ProfileKey) {
+        let mut open = self.0.open.lock();
+        let Some(clusters) = open.get_mut(&key.namespace) else { return };
+        if let Some(pair) = clusters.get_mut(&key.cluster) {
+            pair.count -= 1;
+            if pair.count == 0 {
+                clusters.remove(&key.cluster);
+            }
+        }
+        if clusters.is_empty() {
+            open.remove(&key.namespace);
+        }
+    }
+}
+
+impl Session {
+    /// From which namespace to which cluster.
+    pub(crate) fn key(&self) -> &ProfileKey {
+        &self.key
+    }
+
+    /// Cancelled when the grant ends.
+    pub(crate) fn cut(&self) -> &CancellationToken {
+        &self.cut
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.sessions.close(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(namespace: &str, cluster: &str) -> ProfileKey {
+        ProfileKey { namespace: namespace.into(), cluster: cluster.into() }
+    }
+
+    #[test]
+    fn a_cut_ends_what_is_open_of_that_pair_and_nothing_that_is_opened_later() {
+        let sessions = Sessions::new(10);
+        let open = |namespace, cluster| sessions.open(key(namespace, cluster)).unwrap_or_else(|_| panic!());
+        let (first, second) = (open("team", "one"), open("team", "one"));
+        let others = [open("team", "two"), open("other", "one")];
+        sessions.cut(|namespace, cluster| namespace.as_str() == "team" && cluster.as_str() == "one");
+        assert!(first.cut().is_cancelled() && second.cut().is_cancelled());
+        assert!(others.iter().all(|other| !other.cut().is_cancelled()));
+        let later = open("team", "one");
+        drop((first, second));
+        assert!(!later.cut().is_cancelled());
+        drop((later, others));
+        assert!(sessions.0.open.lock().is_empty(), "nothing is left");
+    }
+
+    #[test]
+    fn one_namespace_takes_nothing_from_another() {
+        let sessions = Sessions::new(2);
+        let open = [sessions.open(key("team", "one")), sessions.open(key("team", "two"))];
+        assert!(open.iter().all(Result::is_ok));
+        assert!(matches!(sessions.open(key("team", "one")), Err(Refusal::TooManyRequests { limit: 2, .. })));
+        assert!(sessions.open(key("other", "one")).is_ok());
+        drop(open);
+        assert!(sessions.open(key("team", "one")).is_ok());
+    }
+}
