@@ -9,13 +9,17 @@ use hub_runtime::host::Watches;
 use hub_runtime::process::Shared;
 
 use crate::settings::{ProvisionerSettings, SourceSettings};
-use crate::store::{CONTROLLER, Store};
+use crate::store::Store;
 use crate::watches;
 
 /// The feature gate that starts the provisioner.
 pub const GATE: &str = "ClusterProfileAccessProvider";
 
+/// The feature gate that starts the provisioner of the entry for applications with an identity of their own.
+pub const OWN_IDENTITY_GATE: &str = "ClusterProfileOwnIdentityProvider";
+
 pub struct Provisioner {
+    name: &'static str,
     store: Arc<Store>,
     source: SourceSettings,
 }
@@ -24,13 +28,17 @@ impl Provisioner {
     /// A provisioner.
     #[must_use]
     pub fn new(shared: &Shared, settings: ProvisionerSettings) -> Self {
-        Self { store: Store::new(shared, &settings), source: settings.source }
+        Self {
+            name: settings.purpose.controller(),
+            store: Store::new(shared, &settings),
+            source: settings.source,
+        }
     }
 }
 
 impl Controller for Provisioner {
     fn name(&self) -> &'static str {
-        CONTROLLER
+        self.name
     }
 
     fn needs(&self) -> &'static [FleetKind] {

@@ -1,14 +1,19 @@
 //! Settings of the provisioner and of direct access.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use hub_api::names::Namespace;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::trust::CaReference;
 
 use crate::handshake::Handshake;
 
+/// Settings of a provisioner, of which a process may have one for each of these purposes.
 #[derive(Clone)]
 pub struct ProvisionerSettings {
+    /// Whom its entry is for.
+    pub purpose: Purpose,
     /// The name of the entry.
     pub provider: String,
     /// The source of the entry.
@@ -18,6 +23,37 @@ pub struct ProvisionerSettings {
     /// Whether the server already serves with a certificate of the new ones, which ends an overlap early.
     pub handshake: Handshake,
 }
+
+/// Whom an entry is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// Everybody who has a token of the cluster.
+    Token,
+    /// The applications in these namespaces, or in all if there are none, that reach clusters by their own identity
+    /// through the user server.
+    OwnIdentity(BTreeSet<Namespace>),
+}
+
+impl Purpose {
+    /// The name of the controller.
+    pub(crate) fn controller(&self) -> &'static str {
+        match self {
+            Self::Token => "access-provisioner",
+            Self::OwnIdentity(_) => "own-identity-provisioner",
+        }
+    }
+
+    /// Whether a profile in a namespace has the entry.
+    pub(crate) fn includes(&self, namespace: &Namespace) -> bool {
+        match self {
+            Self::Token => true,
+            Self::OwnIdentity(namespaces) => namespaces.is_empty() || namespaces.contains(namespace),
+        }
+    }
+}
+
+/// The default name of the entry for applications with an identity of their own.
+pub const DEFAULT_OWN_IDENTITY_PROVIDER: &str = "open-cluster-management-own-identity";
 
 /// The default name of the entry. Consumers select a provider by name, so it differs from the proxy's.
 pub const DEFAULT_DIRECT_PROVIDER: &str = "open-cluster-management-direct";

@@ -23,7 +23,7 @@ use tracing::{debug, info};
 
 use crate::gauges::EntryGauges;
 use crate::handshake::Handshake;
-use crate::settings::{ProvisionerSettings, SourceSettings};
+use crate::settings::{ProvisionerSettings, Purpose, SourceSettings};
 
 /// How long cluster-proxy's own controller has to write its entry again after a probe.
 const PROBE_INTERVAL: Duration = Duration::from_mins(10);
@@ -40,15 +40,13 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// still serves with the old certificate is missed once in a thousand times if there are two, once in sixty if three.
 const HANDSHAKES: u32 = 10;
 
-/// The name of the controller.
-pub(crate) const CONTROLLER: &str = "access-provisioner";
-
 /// The provisioner's state: its watches fill it, and it computes the share of a profile.
 pub(crate) struct Store {
     host: Arc<Host>,
     reporter: Reporter,
     profiles: Arc<Profiles>,
     manager: ManagerName,
+    purpose: Purpose,
     index: Mutex<AccessIndex>,
     overlap: Duration,
     handshake: Handshake,
@@ -86,12 +84,14 @@ impl Store {
             ),
             SourceSettings::Static { server, .. } => ("static", AccessSource::Static(server.clone())),
         };
+        let name = if settings.purpose == Purpose::Token { name } else { "own_identity" };
         let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
         Arc::new(Self {
             host: Arc::clone(&shared.host),
-            reporter: shared.host.reporter(CONTROLLER),
+            reporter: shared.host.reporter(settings.purpose.controller()),
             profiles: Arc::clone(&shared.profiles),
             manager: shared.manager.clone(),
+            purpose: settings.purpose.clone(),
             index: Mutex::new(index),
             overlap: settings.overlap,
             handshake: Arc::clone(&settings.handshake),
@@ -107,7 +107,12 @@ impl Store {
     /// What the provisioner wants of a profile.
     pub(crate) fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
         self.update(|index| {
-            let offer = index.decide(key, observed.filter(|observed| self.is_ours(observed)));
+            let ours = observed.filter(|observed| self.is_ours(observed));
+            if !self.purpose.includes(&key.namespace) {
+                self.gauges.set(key, None);
+                return ours.map(|_| access::without_entry(index.provider())).unwrap_or_default();
+            }
+            let offer = index.decide(key, ours);
             self.gauges.set(key, observed.zip(offer.as_ref()));
             offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
         })
@@ -188,7 +193,9 @@ impl Store {
             index.set_served(place, content);
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
-            self.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
+            if self.purpose == Purpose::Token {
+                self.host.metrics.trust_anchor_expiry(expiry.map_or(0, Timestamp::as_second));
+            }
             let inherited = late && change != AnchorChange::None && self.inherit(index);
             (change, inherited)
         });

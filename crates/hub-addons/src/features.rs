@@ -6,11 +6,12 @@ use std::str::FromStr;
 use hub_runtime::feature_gates::{self, FeatureGate, GateError};
 
 /// The known gates. Those of the first version are on by default, later ones off.
-const GATES: [FeatureGate; 6] = [
+const GATES: [FeatureGate; 7] = [
     FeatureGate { name: profile_projector::GATE, default: true },
     FeatureGate { name: access_provisioner::GATE, default: true },
     FeatureGate { name: credential_syncer::GATE, default: true },
     FeatureGate { name: access_provisioner::DIRECT_GATE, default: false },
+    FeatureGate { name: access_provisioner::OWN_IDENTITY_GATE, default: false },
     FeatureGate { name: credential_rights::GATE, default: false },
     FeatureGate { name: consumer_access::GATE, default: false },
 ];

@@ -7,11 +7,10 @@ use consumer_access::ConsumerAccess;
 use credential_rights::CredentialRights;
 use credential_syncer::Syncer;
 use hub_runtime::flow::write_limit::WriteLimit;
-use hub_runtime::health::{BindError, Health, serve_metrics, serve_probes};
+use hub_runtime::health::Health;
 use hub_runtime::lease::Candidate;
 use hub_runtime::metrics::Metrics;
 use hub_runtime::process::{Process, ProcessError, Setup};
-use hub_runtime::secure_metrics::{SecureMetricsError, serve_secure_metrics};
 use profile_projector::Projector;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +18,7 @@ use tracing::info;
 
 use crate::cli::RunArgs;
 use crate::connect::{self, ConnectError};
+use crate::serve::{self, ServeError};
 
 /// Why the program ended without a signal.
 #[derive(Debug, thiserror::Error)]
@@ -39,25 +39,27 @@ pub enum RunError {
     )]
     NoConsumers,
     /// Two controllers would write the same entry.
-    #[error("--access-provider-name and --direct-access-provider-name are both {0:?}: the names must differ")]
-    OneProviderName(String),
-    /// An address cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// Metrics over TLS cannot be served.
-    #[error(transparent)]
-    SecureMetrics(#[from] SecureMetricsError),
-    /// A certificate is given but not used.
+    #[error("{flags} are both {name:?}: the names must differ")]
+    OneProviderName {
+        /// The flags of the two names.
+        flags: String,
+        name: String,
+    },
+    /// A gate is enabled without where its entry leads.
     #[error(
-        "--metrics-certificate-directory is set without --metrics-secure: metrics would be served without TLS"
+        "the feature gate {} requires --user-server-url and --user-server-ca, where the user server is reached",
+        access_provisioner::OWN_IDENTITY_GATE
     )]
-    CertificateWithoutTls,
+    NoUserServer,
+    /// Probes or metrics cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// The hub cannot be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Signals cannot be received.
     #[error("cannot listen for signals: {0}")]
-    Signal(std::io::Error),
+    Signal(#[source] std::io::Error),
     /// The controllers cannot continue.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -75,35 +77,35 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         return Err(RunError::NothingToRun);
     }
     let access = &args.access;
-    let has_both = is_on(access_provisioner::GATE) && is_on(access_provisioner::DIRECT_GATE);
-    if has_both && access.access_provider_name == access.direct_access_provider_name {
-        return Err(RunError::OneProviderName(access.access_provider_name.clone()));
+    let own_identity = is_on(access_provisioner::OWN_IDENTITY_GATE)
+        .then(|| access.own_identity().ok_or(RunError::NoUserServer))
+        .transpose()?;
+    let names = [
+        (is_on(access_provisioner::GATE), "--access-provider-name", &access.access_provider_name),
+        (
+            is_on(access_provisioner::DIRECT_GATE),
+            "--direct-access-provider-name",
+            &access.direct_access_provider_name,
+        ),
+        (own_identity.is_some(), "--own-identity-provider-name", &access.own_identity_provider_name),
+    ];
+    let used: Vec<_> = names.into_iter().filter(|(is_used, ..)| *is_used).collect();
+    for (index, (_, flag, name)) in used.iter().enumerate() {
+        if let Some((_, other, _)) = used[..index].iter().find(|(.., other)| other == name) {
+            let flags = format!("{other} and {flag}");
+            return Err(RunError::OneProviderName { flags, name: (*name).clone() });
+        }
     }
-    let mut signals = Signals::new()?;
+    let signals = Signals::new().map_err(RunError::Signal)?;
     let (health, metrics) = (Health::default(), Metrics::new(env!("CARGO_PKG_VERSION")));
-    if args.metrics.metrics_certificate_directory.is_some() && !args.metrics.metrics_secure {
-        return Err(RunError::CertificateWithoutTls);
-    }
-    if let Some(address) =
-        args.metrics.metrics_bind_address.0.as_ref().filter(|_| !args.metrics.metrics_secure)
-    {
-        serve_metrics(address, metrics.clone()).await?;
-    }
-    if let Some(address) = &args.health_probe_bind_address.0 {
-        serve_probes(address, health.clone(), metrics.clone()).await?;
-    }
+    serve::serve(&args.metrics, &args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let hub = config.cluster_url.clone();
     let namespace = args.leader_election_namespace.as_ref().unwrap_or(&config.default_namespace);
     let access_settings = args.consumer_access(namespace).filter(|_| is_on(consumer_access::GATE));
     let candidate = Candidate { namespace: namespace.clone(), identity: identity() };
     let client = connect::client(config).await?;
-    if let Some(address) =
-        args.metrics.metrics_bind_address.0.as_ref().filter(|_| args.metrics.metrics_secure)
-    {
-        let certificates = args.metrics.metrics_certificate_directory.clone();
-        serve_secure_metrics(address, metrics.clone(), client.clone(), certificates).await?;
-    }
+    serve::serve_authorized(&args.metrics, &metrics, &client).await?;
     let setup = Setup {
         health,
         metrics,
@@ -117,6 +119,7 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
         .add(is_on(profile_projector::GATE).then(|| args.projector()), Projector::new)
         .add(is_on(access_provisioner::GATE).then(|| args.access.provisioner()), Provisioner::new)
         .add(is_on(access_provisioner::DIRECT_GATE).then(|| args.access.direct()), Direct::new)
+        .add(own_identity, Provisioner::new)
         .add(is_on(credential_syncer::GATE).then(|| args.syncer()), Syncer::new)
         .add(rights, CredentialRights::new)
         .add(access_settings, ConsumerAccess::new)
@@ -124,27 +127,29 @@ pub async fn run(args: RunArgs) -> Result<(), RunError> {
     let controllers = process.controllers().collect::<Vec<_>>().join(",");
     info!(version = env!("CARGO_PKG_VERSION"), %hub, controllers, "starting");
 
+    Ok(run_until_signal(process, signals).await?)
+}
+
+/// Runs a process until a signal arrives, and then lets it stop in order.
+pub(crate) async fn run_until_signal(process: Process, mut signals: Signals) -> Result<(), ProcessError> {
     let stop = CancellationToken::new();
     let mut running = pin!(process.run(stop.clone()));
     tokio::select! {
-        result = &mut running => return Ok(result?),
+        result = &mut running => return result,
         () = signals.received() => stop.cancel(),
     }
-    Ok(running.await?)
+    running.await
 }
 
 /// SIGTERM, as Kubernetes sends it, or Ctrl-C.
-struct Signals {
+pub(crate) struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self, RunError> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).map_err(RunError::Signal)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(RunError::Signal)?,
-        })
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     async fn received(&mut self) {

@@ -134,14 +134,23 @@ impl Offer {
     /// The decision as a share of the profile's status, for this provider name.
     #[must_use]
     pub fn into_share(self, provider: &str) -> Share {
-        let entry = match self {
-            Self::Publish(entry) => Some(*entry),
-            Self::Withdraw(_) => None,
-            Self::Keep(_) => return Share::default(),
-        };
-        let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);
-        Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
+        match self {
+            Self::Publish(entry) => entry_share(provider, Some(*entry)),
+            Self::Withdraw(_) => without_entry(provider),
+            Self::Keep(_) => Share::default(),
+        }
     }
+}
+
+/// The share of a profile that has no entry of this name, because nobody there uses it.
+#[must_use]
+pub fn without_entry(provider: &str) -> Share {
+    entry_share(provider, None)
+}
+
+fn entry_share(provider: &str, entry: Option<AccessProvider>) -> Share {
+    let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);
+    Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
 }
 
 /// Whether a profile gets our entry: its label, by which profiles are found, and its immutable spec both name our

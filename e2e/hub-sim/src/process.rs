@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{Handshake, HandshakeError, Provisioner, ProvisionerSettings, SourceSettings};
+use access_provisioner::{
+    Handshake, HandshakeError, Provisioner, ProvisionerSettings, Purpose, SourceSettings,
+};
 use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, GRACE, PermissionSettings};
 use credential_syncer::{SecretAccess, SyncSettings, Syncer, SyncerSettings};
@@ -180,6 +182,7 @@ fn build(world: &World, setup: Setup, gates: Gates, means: Means, declared: &[Co
         follow_member_id: false,
     };
     let provisioner = || ProvisionerSettings {
+        purpose: Purpose::Token,
         provider: MANAGER.to_owned(),
         source: SourceSettings::ClusterProxy {
             service: "cluster-proxy-addon-user".to_owned(),

@@ -9,7 +9,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use access_provisioner::{DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, SourceSettings};
+use access_provisioner::{
+    DEFAULT_DIRECT_PROVIDER, DEFAULT_OWN_IDENTITY_PROVIDER, DirectSettings, ProvisionerSettings, Purpose,
+    SourceSettings,
+};
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
 use hub_api::names::{ManagerName, Namespace, is_dns_label, is_dns_subdomain};
@@ -49,6 +52,9 @@ pub struct RunArgs {
     ///
     /// ClusterProfileDirectAccessProvider (default false): a separate access provider with the cluster's API server,
     /// without a proxy.
+    ///
+    /// ClusterProfileOwnIdentityProvider (default false, alpha): a separate access provider that leads to the user server,
+    /// for applications that reach clusters by their own identity (`hub-addons user-server`).
     #[arg(long, env = "HUB_ADDONS_FEATURE_GATES", default_value = "", hide_default_value = true)]
     pub feature_gates: FeatureGates,
 
@@ -114,9 +120,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub metrics: MetricsArgs,
 
-    /// Where to serve /livez and /readyz; 0 to disable
-    #[arg(long, env = "HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
-    pub health_probe_bind_address: Listen,
+    /// Probes and the log
+    #[command(flatten)]
+    pub host: HostArgs,
 
     /// Write only while holding a Lease, so that several replicas can run
     #[arg(long, env = "HUB_ADDONS_LEADER_ELECT", value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
@@ -132,6 +138,14 @@ pub struct RunArgs {
     /// What ends a grant is written at once, and counts: it delays other writes by at most ten seconds.
     #[arg(long, env = "HUB_ADDONS_MAX_WRITES_PER_SECOND", value_name = "NUMBER")]
     pub max_writes_per_second: Option<NonZeroU32>,
+}
+
+/// Probes and the log.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// Where to serve /livez and /readyz; 0 to disable
+    #[arg(long, env = "HUB_ADDONS_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
+    pub health_probe_bind_address: Listen,
 
     /// Format of the log on standard error
     #[arg(long, env = "HUB_ADDONS_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
@@ -290,6 +304,31 @@ pub struct AccessArgs {
     /// Also publish direct endpoints with loopback, link-local and metadata addresses
     #[arg(long, env = "HUB_ADDONS_DIRECT_ALLOW_LOCAL", value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub direct_allow_local: bool,
+
+    /// Name of the access provider for applications with an identity of their own (gate ClusterProfileOwnIdentityProvider)
+    #[arg(long, env = "HUB_ADDONS_OWN_IDENTITY_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_OWN_IDENTITY_PROVIDER)]
+    pub own_identity_provider_name: String,
+
+    /// URL of the user server, with {cluster} in place of the cluster's name
+    #[arg(long, env = "HUB_ADDONS_USER_SERVER_URL", value_name = "URL")]
+    pub user_server_url: Option<ServerTemplate>,
+
+    /// The user server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY
+    #[arg(long, env = "HUB_ADDONS_USER_SERVER_CA", value_name = "REFERENCE")]
+    pub user_server_ca: Option<CaReference>,
+
+    /// Namespaces whose profiles get the access provider for applications with an identity of their own; by default all
+    #[arg(long, env = "HUB_ADDONS_OWN_IDENTITY_NAMESPACES", value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
+    pub own_identity_namespaces: Vec<Namespace>,
+}
+
+/// Parses the name of a namespace.
+pub fn namespace(text: &str) -> Result<Namespace, String> {
+    if is_dns_label(text) {
+        Ok(text.into())
+    } else {
+        Err(format!("{text:?} is not a valid name of a namespace"))
+    }
 }
 
 /// Parses the name of an access provider, whose length v1alpha2 of ClusterProfile limits.
@@ -370,11 +409,25 @@ impl AccessArgs {
             },
         };
         ProvisionerSettings {
+            purpose: Purpose::Token,
             provider: self.access_provider_name.clone(),
             source,
             overlap: self.ca_overlap.0,
             handshake: access_provisioner::over_tcp(),
         }
+    }
+
+    /// The settings of the provisioner of the entry that leads to the user server, if it is known where that is.
+    #[must_use]
+    pub fn own_identity(&self) -> Option<ProvisionerSettings> {
+        let (server, ca) = (self.user_server_url.clone()?, self.user_server_ca.clone()?);
+        Some(ProvisionerSettings {
+            purpose: Purpose::OwnIdentity(self.own_identity_namespaces.iter().cloned().collect()),
+            provider: self.own_identity_provider_name.clone(),
+            source: SourceSettings::Static { server, ca },
+            overlap: self.ca_overlap.0,
+            handshake: access_provisioner::over_tcp(),
+        })
     }
 
     /// The settings of direct access.
