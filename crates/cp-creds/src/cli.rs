@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use lexopt::prelude::*;
 
 use crate::names::excerpt;
+use crate::own_token::DEFAULT_AUDIENCE;
 use crate::server_url::ServerUrl;
 
 /// What `--help` prints.
@@ -30,6 +31,8 @@ const MAX_TIMEOUT: Duration = Duration::from_mins(5);
 pub enum Command {
     /// Print the token of a `ManagedServiceAccount`.
     Credential(Arguments),
+    /// Print the application's own token.
+    OwnToken(OwnTokenArguments),
     /// Copy this program into a directory.
     Install(PathBuf),
     /// Print the usage.
@@ -53,12 +56,33 @@ pub struct Arguments {
     pub timeout: Duration,
 }
 
+/// The arguments of a request for the application's own token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnTokenArguments {
+    /// `--own-token`: the file.
+    pub path: PathBuf,
+    /// `--own-token-audience`: whom the token has to be for.
+    pub audience: String,
+    /// `--cluster-name`.
+    pub cluster: Option<String>,
+    /// `--server`.
+    pub server: Option<String>,
+    /// `--timeout`.
+    pub timeout: Duration,
+}
+
 /// Why the command line is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// The account is missing.
     #[error("--managed-serviceaccount flag is required")]
     NoAccount,
+    /// A flag for tokens of accounts.
+    #[error("--own-token returns the application's own token, so {0} cannot be set")]
+    WithOwnToken(&'static str),
+    /// A flag for the own token.
+    #[error("--own-token-audience cannot be set without --own-token")]
+    WithoutOwnToken,
     /// The timeout is not a duration.
     #[error("--timeout {0} is not a duration from 1ms to 5m, such as 5s or 500ms")]
     Timeout(String),
@@ -77,6 +101,7 @@ pub enum UsageError {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
     let (mut account, mut cluster, mut namespace) = (None, None, None);
     let (mut server, mut timeout) = (None, DEFAULT_TIMEOUT);
+    let (mut own_token, mut audience) = (None, None);
     let mut parser = lexopt::Parser::from_args(arguments);
     let mut is_first = true;
     while let Some(argument) = parser.next()? {
@@ -87,11 +112,25 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
             Long("cluster-name") => cluster = Some(parser.value()?.string()?),
             Long("namespace") => namespace = Some(parser.value()?.string()?),
             Long("server") => server = Some(parse_server(parser.value()?.string()?)?),
+            Long("own-token") => own_token = Some(PathBuf::from(parser.value()?)),
+            Long("own-token-audience") => audience = Some(parser.value()?.string()?),
             Long("timeout") => timeout = parse_timeout(&parser.value()?.string()?)?,
             Value(word) if is_first && word == "install" => return parse_install(parser),
             other => return Err(other.unexpected().into()),
         }
         is_first = false;
+    }
+    if let Some(path) = own_token {
+        let useless = [("--managed-serviceaccount", account.is_some()), ("--namespace", namespace.is_some())];
+        if let Some((flag, _)) = useless.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(UsageError::WithOwnToken(flag));
+        }
+        let audience = audience.filter(|audience: &String| !audience.is_empty());
+        let audience = audience.unwrap_or_else(|| DEFAULT_AUDIENCE.to_owned());
+        return Ok(Command::OwnToken(OwnTokenArguments { path, audience, cluster, server, timeout }));
+    }
+    if audience.is_some() {
+        return Err(UsageError::WithoutOwnToken);
     }
     // An empty flag is a template whose value is missing.
     let account = account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
@@ -130,7 +169,7 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::{Arguments, Command, DEFAULT_TIMEOUT, UsageError, parse};
+    use super::{Arguments, Command, DEFAULT_TIMEOUT, OwnTokenArguments, UsageError, parse};
 
     fn parsed(words: &[&str]) -> Result<Command, UsageError> {
         parse(words.iter().map(Into::into))
@@ -180,6 +219,28 @@ mod tests {
         for words in [&[][..], &["--managed-serviceaccount="], &["--cluster-name=c"]] {
             assert_eq!(refused(words), "--managed-serviceaccount flag is required");
         }
+    }
+
+    #[test]
+    fn the_own_token_needs_no_account() {
+        let expected = |audience: &str, server: Option<&str>| {
+            Command::OwnToken(OwnTokenArguments {
+                path: PathBuf::from("/run/token"),
+                audience: audience.to_owned(),
+                cluster: None,
+                server: server.map(str::to_owned),
+                timeout: DEFAULT_TIMEOUT,
+            })
+        };
+        assert_eq!(parsed(&["--own-token=/run/token"]).unwrap(), expected("hub-addons", None));
+        let words =
+            ["--own-token", "/run/token", "--own-token-audience=mine", "--server=https://u:9092/{cluster}"];
+        assert_eq!(parsed(&words).unwrap(), expected("mine", Some("https://u:9092/{cluster}")));
+        for flag in ["--managed-serviceaccount", "--namespace"] {
+            assert!(refused(&["--own-token=/run/token", &format!("{flag}=a")]).contains(flag), "{flag}");
+        }
+        let alone = ["--managed-serviceaccount=m", "--own-token-audience=a"];
+        assert!(refused(&alone).contains("without --own-token"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::fetch::FetchError;
 use crate::in_cluster::InClusterError;
 use crate::kubeconfig::KubeconfigError;
 use crate::names::InvalidName;
+use crate::own_token::OwnTokenError;
 use crate::synced_secret::SecretError;
 
 /// Why there is no credential.
@@ -41,6 +42,9 @@ pub enum Error {
         /// The cause.
         why: SecretError,
     },
+    /// The own token is not returned.
+    #[error(transparent)]
+    OwnToken(#[from] OwnTokenError),
     /// It took too long.
     #[error(transparent)]
     Deadline(#[from] DeadlineError),

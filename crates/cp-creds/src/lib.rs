@@ -10,6 +10,8 @@
 //! 5. [`synced_secret`] validates the Secret and extracts the [`token`];
 //! 6. [`answer`] renders it.
 //!
+//! [`own_credential`] returns the application's own token instead ([`own_token`]), without a request.
+//!
 //! # Guarantees
 //!
 //! - **One request**, no discovery, no redirect, no proxy, no retry: callers retry by themselves.
@@ -31,6 +33,7 @@ pub mod in_cluster;
 pub mod install;
 pub mod kubeconfig;
 pub mod names;
+pub mod own_token;
 pub mod server_url;
 pub mod synced_secret;
 pub mod tls;
@@ -43,7 +46,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use crate::api_server::ApiServer;
-use crate::cli::Arguments;
+use crate::cli::{Arguments, OwnTokenArguments};
 use crate::deadline::Progress;
 use crate::environment::Environment;
 pub use crate::error::{Error, in_one_line};
@@ -59,6 +62,22 @@ pub fn credential(arguments: Arguments, environment: Environment) -> Result<Stri
     deadline::within(arguments.timeout, move |deadline, progress| {
         obtain(&arguments, &environment, deadline, progress)
     })?
+}
+
+/// Returns an `ExecCredential` in JSON, with the application's own token.
+pub fn own_credential(arguments: OwnTokenArguments, environment: Environment) -> Result<String, Error> {
+    // The file may be one that blocks.
+    deadline::within(arguments.timeout, move |_, _| own(&arguments, &environment))?
+}
+
+fn own(arguments: &OwnTokenArguments, environment: &Environment) -> Result<String, Error> {
+    let info = environment.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
+    // The token is the same for every cluster: its name matters only for the server.
+    let cluster = arguments.server.as_ref().map(|_| cluster_of(arguments.cluster.as_deref(), info.as_ref()));
+    check_destination(arguments.server.as_deref(), info.as_ref(), cluster.transpose()?.as_ref())?;
+    let credential = own_token::read(&arguments.path, &arguments.audience, Timestamp::now())?;
+    let version = info.as_ref().map_or(ApiVersion::V1, ExecInfo::version);
+    answer::render(version, &credential).map_err(|_| Error::Answer)
 }
 
 fn obtain(
@@ -86,19 +105,33 @@ fn obtain(
 fn question(arguments: &Arguments, environment: &Environment) -> Result<(ApiVersion, ClusterName), Error> {
     let info = environment.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
     let version = info.as_ref().map_or(ApiVersion::V1, ExecInfo::version);
-    let cluster = match (&arguments.cluster, &info) {
-        (Some(cluster), _) => ClusterName::parse(cluster)?,
-        (None, Some(info)) => ClusterName::parse(info.cluster_name()?)?,
-        (None, None) => return Err(ExecInfoError::NotCalledAsPlugin.into()),
-    };
-    if let Some(info) = &info {
+    let cluster = cluster_of(arguments.cluster.as_deref(), info.as_ref())?;
+    check_destination(arguments.server.as_deref(), info.as_ref(), Some(&cluster))?;
+    Ok((version, cluster))
+}
+
+fn cluster_of(flag: Option<&str>, info: Option<&ExecInfo>) -> Result<ClusterName, Error> {
+    match (flag, info) {
+        (Some(cluster), _) => Ok(ClusterName::parse(cluster)?),
+        (None, Some(info)) => Ok(ClusterName::parse(info.cluster_name()?)?),
+        (None, None) => Err(ExecInfoError::NotCalledAsPlugin.into()),
+    }
+}
+
+/// Checks the server to which the caller is about to send the token.
+fn check_destination(
+    template: Option<&str>,
+    info: Option<&ExecInfo>,
+    cluster: Option<&ClusterName>,
+) -> Result<(), Error> {
+    if let Some(info) = info {
         info.check_protected()?;
     }
-    if let Some(template) = &arguments.server {
-        let info = info.as_ref().ok_or(ExecInfoError::NotCalledAsPlugin)?;
+    if let (Some(template), Some(cluster)) = (template, cluster) {
+        let info = info.ok_or(ExecInfoError::NotCalledAsPlugin)?;
         info.check_server(&template.replace(cli::CLUSTER, cluster.as_str()))?;
     }
-    Ok((version, cluster))
+    Ok(())
 }
 
 /// The hub, and the namespace of the Secret. The kubeconfig's namespace applies only if the kubeconfig leads to the

@@ -12,7 +12,7 @@ use std::process::{self, ExitCode};
 use cp_creds::cli::{self, Command};
 use cp_creds::environment::Environment;
 use cp_creds::install::install;
-use cp_creds::{credential, in_one_line};
+use cp_creds::{credential, in_one_line, own_credential};
 
 /// Exit code: there is no credential.
 const FAILED: u8 = 1;
@@ -34,6 +34,10 @@ fn main() -> ExitCode {
             Err(error) => return fail(FAILED, &*error),
         },
         Command::Credential(arguments) => match credential(arguments, Environment::of_process()) {
+            Ok(json) => print(&format!("{json}\n")),
+            Err(error) => return fail(FAILED, &error),
+        },
+        Command::OwnToken(arguments) => match own_credential(arguments, Environment::of_process()) {
             Ok(json) => print(&format!("{json}\n")),
             Err(error) => return fail(FAILED, &error),
         },

@@ -47,14 +47,27 @@ impl Token {
     /// caller requests the next token.
     #[must_use]
     pub fn expiry(&self) -> Option<Timestamp> {
+        let claims = self.claims()?;
+        Timestamp::from_second(whole_seconds(&claims.exp?)?).ok()
+    }
+
+    /// Whom the token is for, if it is a JWT that says so. The signature is not verified.
+    #[must_use]
+    pub fn audiences(&self) -> Option<Vec<String>> {
+        match self.claims()?.aud? {
+            Audiences::One(audience) => Some(vec![audience]),
+            Audiences::Several(audiences) => Some(audiences),
+        }
+    }
+
+    fn claims(&self) -> Option<Claims> {
         let mut parts = self.0.split('.');
         let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return None;
         };
         let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
-        let claims: Claims = serde_json::from_slice(&claims).ok()?;
-        Timestamp::from_second(whole_seconds(&claims.exp?)?).ok()
+        serde_json::from_slice(&claims).ok()
     }
 }
 
@@ -64,11 +77,27 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The only claim that is read (RFC 7519, section 4.1.4).
+/// The claims that are read (RFC 7519, section 4.1).
 #[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
     exp: Option<serde_json::Number>,
+    #[serde(default, deserialize_with = "if_readable")]
+    aud: Option<Audiences>,
+}
+
+/// One audience may be a text instead of a list.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// An audience that is neither is none: of a synced token, only the expiry matters.
+fn if_readable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Audiences>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(Audiences::deserialize(value).ok())
 }
 
 /// Truncates the fraction of a `NumericDate`: it does no harm if a token seems to expire a little early.
