@@ -4,6 +4,9 @@
 {{- $component := index . 1 -}}
 {{- $values := $root.Values -}}
 {{- $access := $values.accessProvider -}}
+{{- if $component.serves -}}
+{{- include "hub-addons.userServerArgs" $root }}
+{{- else -}}
 - run
 - --feature-gates={{ include "hub-addons.gates" $component }}
 - --cluster-manager-name={{ $values.clusterManagerName }}
@@ -73,6 +76,18 @@
 - --direct-access-provider-name={{ $access.direct.name }}
 - --direct-allow-local={{ $access.direct.allowLocal }}
 {{- end }}
+{{- if $component.own }}
+{{- $ca := include "hub-addons.userServerCa" $root | fromJson }}
+- --own-identity-provider-name={{ $values.userServer.provider }}
+- {{ printf "--user-server-url=https://%s:%d/{cluster}" (include "hub-addons.userServer" $root) (int $values.userServer.port) | quote }}
+- --user-server-ca={{ $ca.kind }}/{{ $root.Release.Namespace }}/{{ $ca.name }}/{{ $ca.key }}
+{{- with $values.userServer.namespaces }}
+- --own-identity-namespaces={{ join "," . }}
+{{- end }}
+{{- if not $component.provisions }}
+- --ca-overlap={{ $access.caOverlap }}
+{{- end }}
+{{- end }}
 - --leader-elect={{ $values.leaderElection }}
 {{- if $values.leaderElection }}
 - --leader-election-namespace={{ $root.Release.Namespace }}
@@ -90,4 +105,38 @@
 {{- range $values.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The command line of the user server. */}}
+{{- define "hub-addons.userServerArgs" -}}
+{{- $server := .Values.userServer -}}
+{{- $proxy := $server.proxyServer -}}
+- user-server
+- --bind-address=:9092
+- --certificate-directory=/etc/hub-addons/user-server-certificate
+- --audience={{ $server.audience }}
+- --account={{ $server.account }}
+- {{ printf "--protected-namespaces=%s" (append .Values.credentials.protectedNamespaces .Release.Namespace | uniq | join ",") | quote }}
+- --compute-bound={{ .Values.computeBound }}
+- --max-requests-per-namespace={{ int $server.maxRequestsPerNamespace }}
+- --max-idle-connections={{ int $server.maxIdleConnections }}
+- --access-log={{ $server.accessLog }}
+- --proxy-server-namespace={{ $proxy.namespace }}
+{{- with $proxy.host }}
+- --proxy-server-host={{ . }}
+{{- end }}
+- --proxy-server-port={{ int $proxy.port }}
+- --proxy-server-client-secret={{ $proxy.clientSecret }}
+- --proxy-server-ca-secret={{ $proxy.caSecret }}
+- --metrics-bind-address=:8080
+{{- if .Values.metrics.secure.enabled }}
+- --metrics-secure=true
+{{- if .Values.metrics.secure.certificateSecret }}
+- --metrics-certificate-directory=/etc/hub-addons/metrics-certificate
+{{- end }}
+{{- end }}
+- --health-probe-bind-address=:8081
+- --log-format={{ .Values.log.format }}
+- {{ printf "--log-level=%s" .Values.log.level | quote }}
 {{- end }}

@@ -5,14 +5,14 @@ with everything that belongs to it. The first one that uses ClusterProfiles ("us
 The controller that grants the syncer its permissions for Secrets ("grants") must not have any itself. So it runs with
 the projector, which watches the same sets and bindings and has none either, or alone if no controller of profiles runs.
 The controller that equips consumers with accounts and permissions on clusters runs alone, since no other one needs what
-it may write.
+it may write. So does the user server: it has credentials of every cluster, and writes nothing on the hub.
 */}}
 {{- define "hub-addons.components" -}}
 {{- $gates := .Values.featureGates -}}
 {{- $grants := and $gates.clusterProfileCredSyncer (eq .Values.credentials.secretAccess "granted") -}}
-{{- $off := dict "projects" false "provisions" false "direct" false "syncs" false "grants" false "equips" false -}}
+{{- $off := dict "projects" false "provisions" false "direct" false "own" false "syncs" false "grants" false "equips" false "serves" false -}}
 {{- $projector := dict "projects" $gates.clusterProfile -}}
-{{- $access := dict "provisions" $gates.clusterProfileAccessProvider "direct" $gates.clusterProfileDirectAccessProvider -}}
+{{- $access := dict "provisions" $gates.clusterProfileAccessProvider "direct" $gates.clusterProfileDirectAccessProvider "own" .Values.userServer.enabled -}}
 {{- $credentials := merge (dict "name" "credentials" "syncs" $gates.clusterProfileCredSyncer) $off -}}
 {{- $first := merge (dict "name" "profiles" "grants" $grants) $projector $access $off -}}
 {{- $candidates := list $first $credentials -}}
@@ -20,17 +20,20 @@ it may write.
 {{- $first = merge (dict "name" "projector" "grants" $grants) $projector $off -}}
 {{- $candidates = list $first (merge (dict "name" "access") $access $off) $credentials -}}
 {{- end -}}
-{{- if not (or $first.projects $first.provisions $first.direct) -}}
+{{- if not (or $first.projects $first.provisions $first.direct $first.own) -}}
 {{- $_ := set $first "name" "rights" -}}
 {{- end -}}
 {{- if include "hub-addons.equips" . -}}
 {{- $candidates = append $candidates (merge (dict "name" "consumers" "equips" true) $off) -}}
 {{- end -}}
+{{- if .Values.userServer.enabled -}}
+{{- $candidates = append $candidates (merge (dict "name" "user-server" "serves" true) $off) -}}
+{{- end -}}
 {{- $running := list -}}
 {{- $uses := true -}}
 {{- range $candidates -}}
-{{- if or .projects .provisions .direct .syncs .grants .equips -}}
-{{- $_ := set . "uses" (and $uses (or .projects .provisions .direct .syncs)) -}}
+{{- if or .projects .provisions .direct .own .syncs .grants .equips .serves -}}
+{{- $_ := set . "uses" (and $uses (or .projects .provisions .direct .own .syncs)) -}}
 {{- $uses = and $uses (not .uses) -}}
 {{- $running = append $running . -}}
 {{- end -}}
@@ -57,20 +60,31 @@ true
 
 {{/* The gates of one component: all gates are listed, so that later defaults have no effect. */}}
 {{- define "hub-addons.gates" -}}
-ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileConsumers={{ .equips }},ClusterProfileDirectAccessProvider={{ .direct }}
+ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},ClusterProfileCredSyncer={{ .syncs }},ClusterProfileCredRights={{ .grants }},ClusterProfileConsumers={{ .equips }},ClusterProfileDirectAccessProvider={{ .direct }},ClusterProfileOwnIdentityProvider={{ .own }}
 {{- end }}
 
 {{/* The names of the Leases that the program creates, one for each controller. */}}
 {{- define "hub-addons.leases" -}}
 {{- $component := . -}}
-{{- $names := dict "projects" "profile-projector" "provisions" "access-provisioner" "direct" "direct-access" "syncs" "credential-syncer" "grants" "credential-rights" "equips" "consumer-access" -}}
+{{- $names := dict "projects" "profile-projector" "provisions" "access-provisioner" "direct" "direct-access" "own" "own-identity-provisioner" "syncs" "credential-syncer" "grants" "credential-rights" "equips" "consumer-access" -}}
 {{- $leases := list -}}
-{{- range list "projects" "provisions" "direct" "syncs" "grants" "equips" -}}
+{{- range list "projects" "provisions" "direct" "own" "syncs" "grants" "equips" -}}
 {{- if get $component . -}}
 {{- $leases = append $leases (printf "hub-addons-%s" (get $names .)) -}}
 {{- end -}}
 {{- end -}}
 {{- join ", " $leases -}}
+{{- end }}
+
+{{/* The name by which applications reach the user server. */}}
+{{- define "hub-addons.userServer" -}}
+{{ include "hub-addons.fullname" . }}-user-server.{{ .Release.Namespace }}
+{{- end }}
+
+{{/* The Secret or ConfigMap with the CA of the user server's certificate, as JSON. */}}
+{{- define "hub-addons.userServerCa" -}}
+{{- $ca := .Values.userServer.ca -}}
+{{- toJson (dict "kind" (ternary $ca.kind "secret" (ne $ca.name "")) "name" (default .Values.userServer.certificateSecret $ca.name) "key" $ca.key) -}}
 {{- end }}
 
 {{/* The labels of a component; takes a list of the root and the component. */}}

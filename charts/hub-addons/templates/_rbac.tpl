@@ -4,7 +4,7 @@ may need it.
 */}}
 {{- define "hub-addons.who" -}}
 {{- $component := first . -}}
-{{- $words := dict "projects" "the profile projector" "provisions" "the access-provider provisioner" "direct" "direct access" "syncs" "the credential syncer" "grants" "credential rights" "equips" "consumer access" -}}
+{{- $words := dict "projects" "the profile projector" "provisions" "the access-provider provisioner" "direct" "direct access" "own" "the own-identity provisioner" "syncs" "the credential syncer" "grants" "credential rights" "equips" "consumer access" "serves" "the user server" -}}
 {{- $who := list -}}
 {{- range rest . -}}
 {{- if get $component . -}}

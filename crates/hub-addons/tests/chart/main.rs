@@ -28,5 +28,6 @@ mod scraping;
 mod tools;
 mod uninstall;
 mod upgrade;
+mod user_server;
 mod values;
 mod works;

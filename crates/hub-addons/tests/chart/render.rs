@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const RECORD: &str = "RECORD";
 
 /// What differs most, under the name that records use.
-const VARIANTS: [(&str, &[&str]); 11] = [
+const VARIANTS: [(&str, &[&str]); 12] = [
     ("default", &[]),
     ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
     ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
@@ -45,6 +45,15 @@ const VARIANTS: [(&str, &[&str]); 11] = [
     (
         "the syncer alone",
         &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"],
+    ),
+    (
+        "the user server",
+        &[
+            "userServer.enabled=true",
+            "userServer.certificateSecret=user-server-tls",
+            "userServer.ca.name=user-server-ca",
+            "userServer.namespaces={team}",
+        ],
     ),
     (
         "a consumer with access to its clusters",

@@ -15,7 +15,7 @@ mod granter;
 mod host;
 mod projector;
 mod provisioner;
-mod right;
+pub mod right;
 mod syncer;
 mod trial;
 

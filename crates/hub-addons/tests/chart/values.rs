@@ -49,7 +49,7 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
 
 #[tokio::test]
 async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
-    let cases: [(&[&str], &str); 55] = [
+    let cases: [(&[&str], &str); 59] = [
         (&["replica=3"], "'replica' not allowed"),
         (&["featureGate.clusterProfile=true"], "write featureGates'"),
         (&["featureGates.clusterProfile=yes"], "got string, want boolean"),
@@ -98,6 +98,17 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["monitoring.prometheusRule.syncLagSeconds=0"], "/monitoring/prometheusRule/syncLagSeconds"),
         (&["nameOverride=A"], "/nameOverride"),
         // A template checks what only the combination of values shows.
+        (&["userServer.enabled=true"], "userServer.enabled needs userServer.certificateSecret"),
+        (
+            &[
+                "userServer.enabled=true",
+                "userServer.certificateSecret=a",
+                "userServer.provider=open-cluster-management",
+            ],
+            "two access providers need two names",
+        ),
+        (&["userServer.port=0"], "/userServer/port"),
+        (&["userServer.certificates=a"], "'certificates' not allowed"),
         (&["extraArgs={--log-level=debug}"], "extraArgs: the chart sets --log-level already"),
         (&["leaderElection=false"], "with leaderElection=false set replicaCount=1"),
         (&["accessProvider.source=static"], "accessProvider.source=static needs accessProvider.static."),

@@ -120,14 +120,16 @@ pub async fn start_with(hub: &Hub, component: &'static str, more: &[&str]) -> Ad
     let pod = deployment.spec.unwrap().template.spec.unwrap();
     let account = hub.service_account(NAMESPACE, &pod.service_account_name.unwrap()).await.unwrap();
     let arguments = pod.containers[0].args.clone().unwrap();
-    let own = ["run", "--metrics-bind-address=", "--health-probe-bind-address="];
+    let mut own = vec!["--metrics-bind-address=", "--health-probe-bind-address="];
+    own.extend(more.iter().filter_map(|argument| argument.split_inclusive('=').next()));
+    let (command, arguments) = arguments.split_first().unwrap();
     let arguments: Vec<&str> = arguments
         .iter()
         .map(String::as_str)
-        .filter(|argument| *argument != own[0] && !own[1..].iter().any(|flag| argument.starts_with(flag)))
+        .filter(|argument| !own.iter().any(|flag| argument.starts_with(flag)))
         .chain(more.iter().copied())
         .collect();
-    Addons::launch_with(hub, component, account.kubeconfig(), &arguments).await
+    Addons::launch_command(hub, component, command, account.kubeconfig(), &arguments).await
 }
 
 /// Starts all components that the chart has installed, and waits until they work.

@@ -177,8 +177,19 @@ impl Addons {
 
     /// The same with its own kubeconfig.
     pub async fn launch_with(hub: &Hub, name: &'static str, kubeconfig: &Path, arguments: &[&str]) -> Self {
+        Self::launch_command(hub, name, "run", kubeconfig, arguments).await
+    }
+
+    /// The same with another command.
+    pub async fn launch_command(
+        hub: &Hub,
+        name: &'static str,
+        command: &str,
+        kubeconfig: &Path,
+        arguments: &[&str],
+    ) -> Self {
         let mut all = vec![
-            "run".to_owned(),
+            command.to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             "--metrics-bind-address=127.0.0.1:0".to_owned(),
             "--health-probe-bind-address=127.0.0.1:0".to_owned(),
