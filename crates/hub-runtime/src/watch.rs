@@ -20,6 +20,7 @@ mod history;
 mod items;
 mod own_writes;
 mod page_size;
+mod seen_history;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -41,6 +42,7 @@ use self::follow::Follower;
 use self::history::History;
 pub use self::own_writes::OwnWrites;
 use self::page_size::PageSize;
+use self::seen_history::{Era, SeenHistory};
 use self::trouble::Trouble;
 use crate::health::{Need, SyncState};
 use crate::metrics::Metrics;
@@ -103,15 +105,18 @@ pub trait Sink<K>: Send + 'static {
     fn not_served(&mut self) {}
 }
 
-/// Permits for lists, which all watches of a process share.
+/// What all watches of a process share: permits for lists, and how far they have seen the history of the hub.
 #[derive(Debug, Clone)]
-pub struct Lists(Arc<Semaphore>);
+pub struct Lists {
+    permits: Arc<Semaphore>,
+    seen: SeenHistory,
+}
 
 impl Default for Lists {
     /// A few seconds' work of an API server at most: a process with a watch in each of hundreds of namespaces would be
     /// throttled at its start, and others with it.
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(32)))
+        Self { permits: Arc::new(Semaphore::new(32)), seen: SeenHistory::default() }
     }
 }
 
@@ -119,7 +124,7 @@ impl Lists {
     /// Waits for a permit, which is returned when it is dropped.
     async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
-        self.0.acquire().await.ok()
+        self.permits.acquire().await.ok()
     }
 }
 
@@ -299,5 +304,14 @@ fn follower<S, D>(
     sink: S,
 ) -> Follower<S, D> {
     let trouble = Trouble::new(sync.resource(), metrics);
-    Follower { endpoint, decode, history: History::new(sink), trouble, sync, lists, failing: None }
+    Follower {
+        endpoint,
+        decode,
+        history: History::new(sink),
+        trouble,
+        sync,
+        lists,
+        failing: None,
+        era: Era::default(),
+    }
 }

@@ -9,8 +9,8 @@
 //! | how a watch ended | next request | cost |
 //! |---|---|---|
 //! | at its timeout, after events or bookmarks | a watch from the last version | no further request |
-//! | at its timeout without any event or bookmark; or early | a list of one object for its version: if that is older, a full list, else a watch from the last version | one request, for one object |
-//! | early, and then the API server was unreachable, or did not respond in time | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
+//! | at its timeout without any event or bookmark; or early | a list of one object for its version: if that is older than what any watch of the process has seen ([`super::seen_history`]), a full list, else a watch from the last version | one request, for one object |
+//! | early, and then the API server was unreachable, refused the request, or did not respond in time | a list: nothing else distinguishes the two histories, and a restarted API server requires one anyway, since its watch cache is empty | those of the list |
 //! | with a version older than the previous one, or 410 | a list | those of the list |
 //!
 //! An API server that keeps running while its etcd is restored serves the old history from its caches to every client;
@@ -27,6 +27,7 @@ use super::decode::{self, Decode};
 use super::endpoint::{EventType, RawEvent, WatchEndpoint};
 use super::error::{Malformed, WatchError};
 use super::history::History;
+use super::seen_history::Era;
 use super::trouble::{STEADY, Trouble};
 use super::{Lists, Sink, WATCH_DURATION};
 use crate::error::Category;
@@ -54,6 +55,8 @@ impl Position {
     fn after(self, error: &WatchError) -> Self {
         match self {
             _ if error.is_outage() || error.is_history_gone() || error.is_not_served() => Self::Unknown,
+            // A restarted API server refuses everything until it has loaded RBAC.
+            Self::Doubtful(_) if error.category() == Category::Forbidden => Self::Unknown,
             // For longer than it takes to restore etcd, nothing was known of the API server.
             _ if matches!(error, WatchError::Silent) => Self::Unknown,
             Self::At(version) if matches!(error, WatchError::Stream(_) | WatchError::Status(_)) => {
@@ -74,6 +77,8 @@ pub(super) struct Follower<S, D> {
     pub(super) lists: Lists,
     /// Since when requests fail.
     pub(super) failing: Option<Instant>,
+    /// The history that it follows, since its last list.
+    pub(super) era: Era,
 }
 
 impl<S, D> Follower<S, D> {
@@ -119,8 +124,9 @@ impl<S, D> Follower<S, D> {
                 self.watch(events, position).await?;
             }
             Position::Doubtful(version) => {
+                let latest = self.lists.seen.latest();
                 let now = self.endpoint.version().await?;
-                if is_older(&now, &version) {
+                if is_older(&now, &version) || self.lists.seen.is_rewound(self.era, latest, &now) {
                     let resource = self.sync.resource();
                     info!(
                         resource,
@@ -145,6 +151,7 @@ impl<S, D> Follower<S, D> {
     {
         let lists = self.lists.clone();
         let _permit = lists.permit().await;
+        self.era = lists.seen.era();
         let Self { endpoint, decode, history, .. } = self;
         history.begin_list();
         let mut token = None;
@@ -163,6 +170,7 @@ impl<S, D> Follower<S, D> {
             if token.is_none() {
                 let version = version.ok_or(WatchError::NoVersion)?;
                 history.end_list(&version);
+                lists.seen.record(self.era, &version);
                 endpoint.page.grow();
                 self.sync.mark_synced();
                 self.works();
@@ -220,6 +228,7 @@ impl<S, D> Follower<S, D> {
             {
                 return Err(WatchError::Rewound { from: from.clone(), to: version });
             }
+            self.lists.seen.record(self.era, &version);
             *position = Position::At(version);
         }
         if let Position::At(version) = &*position

@@ -356,6 +356,18 @@ async fn after_an_outage_everything_is_listed_since_versions_do_not_distinguish_
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_an_interruption_and_a_refusal_everything_is_listed_since_the_api_server_has_restarted() {
+    let world = World::of([
+        list(10, &["a"]),
+        ending(vec![bookmark(15)], Duration::from_secs(1)),
+        Script::Respond(403, status(403, "Forbidden").to_string()),
+        list(100, &[]),
+    ])
+    .await;
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "list", "delete a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_a_request_without_a_response_everything_is_listed() {
     let world = World::of([list(10, &["a"]), Script::Hang, list(100, &[])]).await;
     assert_eq!(world.log(), ["list", "apply a", "watch from 10", "list", "delete a"]);

@@ -1,0 +1,85 @@
+//! How far the watches of a process have seen the history of the hub.
+//!
+//! The kinds that are watched share one sequence of resourceVersions, that of etcd. A watch of a kind that rarely changes
+//! stays at an old version, which the history of a restored etcd may have passed before the watch asks. The latest
+//! version that *any* watch has seen is passed later, and the first that notices tells the others.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The history as far as it has been seen. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SeenHistory(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    latest: u64,
+    /// How often the history has been rewound.
+    rewinds: u64,
+}
+
+/// Which history a watch follows: the number of times that it had been rewound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Era(u64);
+
+impl SeenHistory {
+    /// The history of now.
+    pub(super) fn era(&self) -> Era {
+        Era(self.0.lock().rewinds)
+    }
+
+    /// Records a version that a watch of this era has seen. One that is not a number, which only etcd's are, says nothing.
+    pub(super) fn record(&self, era: Era, version: &str) {
+        let mut seen = self.0.lock();
+        if let Ok(version) = version.parse()
+            && era.0 == seen.rewinds
+        {
+            seen.latest = seen.latest.max(version);
+        }
+    }
+
+    /// The latest version, to be compared with one that is requested after this.
+    pub(super) fn latest(&self) -> u64 {
+        self.0.lock().latest
+    }
+
+    /// Whether the hub has another history than in `era`, if its version is `now`, and was `latest` before that request.
+    pub(super) fn is_rewound(&self, era: Era, latest: u64, now: &str) -> bool {
+        let mut seen = self.0.lock();
+        if let Ok(now) = now.parse::<u64>()
+            && now < latest
+            && era.0 == seen.rewinds
+        {
+            *seen = Seen { latest: now, rewinds: seen.rewinds + 1 };
+        }
+        era.0 != seen.rewinds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_watch_has_seen_shows_every_other_that_the_history_was_rewound() {
+        let history = SeenHistory::default();
+        let era = history.era();
+        history.record(era, "277");
+        history.record(era, "379");
+        history.record(era, "not a number");
+        // The new history has passed the version of the first watch.
+        assert!(!history.is_rewound(era, history.latest(), "379"));
+        assert!(history.is_rewound(era, history.latest(), "290"));
+        // Each of the others learns it, however far the new history is.
+        assert!(history.is_rewound(era, history.latest(), "400"));
+        let next = history.era();
+        // What a watch still delivers of the old history says nothing about the new one.
+        history.record(era, "380");
+        assert!(!history.is_rewound(next, history.latest(), "291"));
+        // A version that another watch has seen after the request was made is none to compare with.
+        let latest = history.latest();
+        history.record(next, "310");
+        assert!(!history.is_rewound(next, latest, "300"));
+    }
+}
