@@ -364,7 +364,7 @@ async fn after_an_interruption_and_a_refusal_everything_is_listed_since_the_api_
         list(100, &[]),
     ])
     .await;
-    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "list", "delete a"]);
+    assert_eq!(world.log(), ["list", "apply a", "watch from 10", "probe", "refused", "list", "delete a"]);
 }
 
 #[tokio::test(start_paused = true)]
