@@ -38,8 +38,8 @@ pub struct Monitor {
     pub limited_secrets: bool,
     /// Whether two replicas both believe that they lead. Then one can restore a permission that the other withdraws.
     pub two_leaders: bool,
-    /// The uids of objects of consumers that one of two leaders marks again. To the other, which has seen them without
-    /// marks and did not create them, they belong to another owner.
+    /// The uids of objects of consumers that one of two leaders, or a restore of etcd, marks again. To a process that has
+    /// seen them without marks and did not create them, they belong to another owner.
     pub disputed: BTreeSet<String>,
     /// Whether resourceVersions, and thus Leases, have gone backwards.
     pub is_rewound: bool,

@@ -465,3 +465,23 @@ fn an_account_whose_patch_hangs_while_its_grant_ends_is_deleted_before_its_permi
     let setting = Setting { consumers: true, ..Setting::PLAIN };
     assert_eq!(run_with_pauses(335_324, setting, &operations), [""; 0]);
 }
+
+#[test]
+fn an_object_that_a_restore_marks_again_belongs_to_another_owner_until_a_restart() {
+    let operations = [
+        (O::CreateSet(1), 0),
+        (O::Start(0), 0),
+        (O::Bind(1, 1), 0),
+        (O::CreateCluster(0), 59),
+        (O::CreateCluster(1), 0),
+        (O::MoveCluster(1, Some(1)), 0),
+        (O::Secret(1, 1, 1, SecretTenant::Delete), 11),
+        (O::Backup, 160),
+        (O::Object(1, 1, 4, ObjectTenant::Unmark), 1),
+        (O::Declare(1), 0),
+        (O::Break(6, 140, FailureMode::Denied), 14),
+        (O::Restore(63), 0),
+    ];
+    let setting = Setting { consumers: true, ..Setting::PLAIN };
+    assert_eq!(run_with_pauses(10_049_519, setting, &operations), [""; 0]);
+}

@@ -1,12 +1,13 @@
 //! Judges changes of the objects of the access of consumers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::{Monitor, judge_account};
 use crate::consumers::{
-    ACCOUNTS, CLUSTER_PERMISSIONS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS, permissions_name,
+    ACCOUNTS, CLUSTER_PERMISSIONS, Consumer, KINDS, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, WORKS,
+    permissions_name,
 };
 use crate::hub::{ASK_LABEL, CONDITION_SYNCED, SCOPE_ANNOTATION, path};
 use crate::model::{Change, Server, Serving, is_terminating, name_of, uid_of};
@@ -30,6 +31,21 @@ impl Monitor {
     /// Whether a process has created an object, and it still has our labels.
     fn is_ours(&self, object: &Value) -> bool {
         self.made.contains_key(uid_of(object)) && is_marked(object)
+    }
+
+    /// The uids of the objects of consumers that processes have created and that have lost their marks.
+    pub fn unmarked(&self, server: &Server) -> BTreeSet<String> {
+        let objects = KINDS.iter().flat_map(|(kind, _)| server.objects_of(kind));
+        let unmarked = objects.filter(|object| !is_marked(object)).map(|object| uid_of(object).to_owned());
+        unmarked.filter(|uid| self.made.contains_key(uid)).collect()
+    }
+
+    /// Of these, a restore has brought some back with their marks. To a process that has first seen them without, they
+    /// belong to another owner until it restarts.
+    pub fn marked_again(&mut self, unmarked: &BTreeSet<String>, server: &Server) {
+        let objects = KINDS.iter().flat_map(|(kind, _)| server.objects_of(kind));
+        let marked = objects.filter(|object| is_marked(object)).map(|object| uid_of(object).to_owned());
+        self.disputed.extend(marked.filter(|uid| unmarked.contains(uid)));
     }
 
     pub(super) fn judge_access(

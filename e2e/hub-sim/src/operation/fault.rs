@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{Operation, Others, at};
 use crate::hub::{CLUSTERS, NAMESPACES};
 use crate::model::{Refusal, Server};
-use crate::world::{CrashPoint, FailureMode, PartialFailure};
+use crate::world::{CrashPoint, FailureMode, PartialFailure, State};
 
 /// The CRDs that can disappear.
 pub(super) const MORTAL: [&str; 4] =
@@ -138,8 +138,11 @@ impl Others {
         // Clients notice that the API server has stopped.
         state.network.stalled_until = None;
         let lost = state.server.version().saturating_sub(backup.version());
+        let unmarked = state.monitor.unmarked(&state.server);
         state.monitor.rewound(lost);
         state.server.restore(&backup);
+        let State { monitor, server, .. } = &mut *state;
+        monitor.marked_again(&unmarked, server);
         state.notify();
     }
 
