@@ -7,6 +7,7 @@
 mod account;
 pub mod args;
 pub mod complete;
+mod connectivity;
 mod explain;
 mod hub;
 mod kubeconfig;
@@ -17,15 +18,14 @@ mod read;
 mod release;
 mod requests;
 mod table;
-mod trial;
 
 use std::io::{self, Write};
 
+pub use crate::connectivity::{PodError, test};
 pub use crate::explain::explain;
 pub use crate::hub::{Hub, HubError, describe};
 pub use crate::kubeconfig::kubeconfig;
 pub use crate::list::list;
-pub use crate::trial::{PodError, test};
 
 /// The result of a command that could be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

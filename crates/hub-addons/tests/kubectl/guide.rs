@@ -81,7 +81,7 @@ async fn the_commands_of_the_guide_lead_to_a_cluster_and_away_from_it() {
     assert!(!output.status.success() && error.contains(LOST), "{error}");
 }
 
-/// The beginnings of commands that other tests run: `chart::krew`, `pods::trial` and `misconfigured`; and of those that
+/// The beginnings of commands that other tests run: `chart::krew`, `pods::connectivity` and `misconfigured`; and of those that
 /// build this program.
 const ELSEWHERE: [&str; 5] = [
     "kubectl krew install",

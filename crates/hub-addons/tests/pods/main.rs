@@ -5,6 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod connectivity;
 mod cp_creds;
 mod profiles;
-mod trial;
