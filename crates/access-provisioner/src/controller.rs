@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hub_api::names::ProfileKey;
-use hub_core::profile::{ObservedProfile, Share};
+use hub_core::profile::{Desired, ObservedProfile};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::host::Watches;
 use hub_runtime::process::Shared;
@@ -64,7 +64,7 @@ impl Controller for Provisioner {
 }
 
 impl Owner for Provisioner {
-    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
-        self.store.share(key, observed)
+    fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
+        self.store.desired(key, observed)
     }
 }

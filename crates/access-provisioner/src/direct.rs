@@ -5,7 +5,7 @@ use hub_api::names::ProfileKey;
 use hub_core::access;
 use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
-use hub_core::profile::{ObservedProfile, Share};
+use hub_core::profile::{Desired, ObservedProfile};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::process::Shared;
 
@@ -56,7 +56,7 @@ impl Controller for Direct {
 }
 
 impl Owner for Direct {
-    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
+    fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
         let DirectSettings { provider, allow_local } = &self.settings;
         let observed = observed.filter(|observed| access::is_ours(observed, &self.shared.manager));
         let offer = observed.map(|observed| {
@@ -68,6 +68,6 @@ impl Owner for Direct {
             )
         });
         self.gauges.set(key, observed.zip(offer.as_ref()));
-        offer.map(|offer| offer.into_share(provider)).unwrap_or_default()
+        offer.map(|offer| offer.into_desired(provider)).unwrap_or_default()
     }
 }

@@ -9,7 +9,7 @@ use hub_core::access::{
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::priority::Priority;
-use hub_core::profile::{ObservedProfile, Share};
+use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::trust::{TrustBundle, TrustError};
 use hub_runtime::host::{HeldWatch, Host};
 use hub_runtime::process::Shared;
@@ -40,7 +40,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// still serves with the old certificate is missed once in a thousand times if there are two, once in sixty if three.
 const HANDSHAKES: u32 = 10;
 
-/// The provisioner's state: its watches fill it, and it computes the share of a profile.
+/// The provisioner's state: its watches fill it, and it computes what a profile should have.
 pub(crate) struct Store {
     host: Arc<Host>,
     reporter: Reporter,
@@ -105,7 +105,7 @@ impl Store {
     }
 
     /// What the provisioner wants of a profile.
-    pub(crate) fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share {
+    pub(crate) fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
         self.update(|index| {
             let ours = observed.filter(|observed| self.is_ours(observed));
             if !self.purpose.includes(&key.namespace) {
@@ -114,7 +114,7 @@ impl Store {
             }
             let offer = index.decide(key, ours);
             self.gauges.set(key, observed.zip(offer.as_ref()));
-            offer.map(|offer| offer.into_share(index.provider())).unwrap_or_default()
+            offer.map(|offer| offer.into_desired(index.provider())).unwrap_or_default()
         })
     }
 

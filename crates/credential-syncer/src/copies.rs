@@ -1,4 +1,4 @@
-//! The writer of the copies: plans one write for every queued place and sends it.
+//! The writer of the copies: plans one write for every queued key and sends it.
 
 use std::sync::Arc;
 
@@ -41,25 +41,25 @@ impl CopyWriter {
     /// Processes the queue until `stop`, then returns when all writes in flight have finished.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let work = Arc::clone(&self.store.copies);
-        let reconcile = move |place| {
+        let reconcile = move |key| {
             let this = self.clone();
-            async move { this.sync(&place).await }
+            async move { this.sync(&key).await }
         };
         work.run(WORKERS, stop, reconcile).await;
     }
 
     /// Reconciles one copy, one write after the other.
-    async fn sync(&self, place: &SecretKey) -> Outcome {
+    async fn sync(&self, key: &SecretKey) -> Outcome {
         let mut wrote = false;
         // Only the next plan shows whether a patch had an effect.
         let mut before: Option<(Box<copy::Patch>, Option<Version>)> = None;
         for _ in 0..MAX_ROUNDS {
-            if let Some(wait) = self.store.memory.wait_for_end(place) {
+            if let Some(wait) = self.store.memory.wait_for_end(key) {
                 return Outcome::RetryAfter(wait);
             }
-            let unwatched = self.store.memory.unwatched(place);
-            let (plan, version) = self.plan(place, matches!(unwatched, Unwatched::Stale));
-            let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
+            let unwatched = self.store.memory.unwatched(key);
+            let (plan, version) = self.plan(key, matches!(unwatched, Unwatched::Stale));
+            let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
             let uid = version.as_ref().map(|version| version.uid.clone());
             let patch = match &plan.action {
                 CopyAction::Patch(patch) => Some(patch.clone()),
@@ -74,77 +74,77 @@ impl CopyWriter {
                 let wait = match unwatched {
                     Unwatched::There(left) => Some(left),
                     Unwatched::None | Unwatched::Stale => {
-                        self.store.memory.end_of_unwatched(place);
+                        self.store.memory.end_of_unwatched(key);
                         None
                     }
                 };
-                self.store.memory.end_of_abandoned(place);
-                self.store.change(|_, index| index.set_refused(place, None));
+                self.store.memory.end_of_abandoned(key);
+                self.store.change(|_, index| index.set_refused(key, None));
                 self.store.reporter.report(&subject, uid.as_deref(), plan.findings);
-                self.measure(place, wrote);
+                self.measure(key, wrote);
                 return wait.map_or(Outcome::Done, Outcome::RetryAfter);
             };
             if is_ineffective {
-                let error = WriteError::ineffective(COPIES, place.to_string());
-                return self.failed(place, plan.refused(), uid.as_deref(), &error);
+                let error = WriteError::ineffective(COPIES, key.to_string());
+                return self.failed(key, plan.refused(), uid.as_deref(), &error);
             }
             let what = plan.refused();
-            if let Some(delayed) = self.store.copies.delays(place, COPIES, verb) {
+            if let Some(delayed) = self.store.copies.delays(key, COPIES, verb) {
                 if let Some(error) = delayed.error {
-                    self.report_refused(place, what, uid.as_deref(), &error);
+                    self.report_refused(key, what, uid.as_deref(), &error);
                 }
                 return delayed.outcome;
             }
-            match self.execute(place, plan).await {
+            match self.execute(key, plan).await {
                 Ok(left) => {
-                    self.store.copies.written(place, COPIES, verb);
-                    self.store.change(|_, index| index.set_refused(place, None));
+                    self.store.copies.written(key, COPIES, verb);
+                    self.store.change(|_, index| index.set_refused(key, None));
                     (wrote, before) = (true, patch.map(|patch| (patch, left)));
                 }
-                Err(error) => return self.failed(place, what, uid.as_deref(), &error),
+                Err(error) => return self.failed(key, what, uid.as_deref(), &error),
             }
         }
         Outcome::Retry
     }
 
     /// Plans, and updates metrics and findings accordingly. With `retries`, an unwatched Secret may have been deleted.
-    fn plan(&self, place: &SecretKey, retries: bool) -> (CopyPlan, Option<Version>) {
+    fn plan(&self, key: &SecretKey, retries: bool) -> (CopyPlan, Option<Version>) {
         let served = self.store.host.served.versions();
         let (plan, version, expires) = self.store.change(|fleet, index| {
             index.set_served_versions(served);
-            let plan = if retries { plan_again(index, fleet, place) } else { plan(index, fleet, place) };
-            recognize(index, place, &plan);
-            let version = index.copy(place).map(|observed| observed.version.clone());
+            let plan = if retries { plan_again(index, fleet, key) } else { plan(index, fleet, key) };
+            recognize(index, key, &plan);
+            let version = index.copy(key).map(|observed| observed.version.clone());
             let expires = plan.synced().and_then(|account| index.expiry(account));
             (plan, version, expires)
         });
-        for account in self.store.gauges.set(place, &plan.states, expires) {
+        for account in self.store.gauges.set(key, &plan.states, expires) {
             self.store.accounts.add(account);
         }
         (plan, version)
     }
 
     /// Records whether the planned write is refused, which changes states.
-    fn set_refused(&self, place: &SecretKey, refused: Option<Refused>) {
-        self.store.change(|_, index| index.set_refused(place, refused));
-        self.plan(place, false);
+    fn set_refused(&self, key: &SecretKey, refused: Option<Refused>) {
+        self.store.change(|_, index| index.set_refused(key, refused));
+        self.plan(key, false);
     }
 
     /// Sends a write; returns the version that a patch has left.
-    async fn execute(&self, place: &SecretKey, plan: CopyPlan) -> Result<Option<Version>, WriteError> {
-        let api: Api<Secret> = Api::namespaced(self.store.host.client.clone(), place.namespace.as_str());
-        let (name, mut left) = (&*place.name, None);
+    async fn execute(&self, key: &SecretKey, plan: CopyPlan) -> Result<Option<Version>, WriteError> {
+        let api: Api<Secret> = Api::namespaced(self.store.host.client.clone(), key.namespace.as_str());
+        let (name, mut left) = (&*key.name, None);
         let shown = match plan.action {
             CopyAction::Nothing => return Ok(None),
             CopyAction::Create(secret) => {
                 let params =
                     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-                match self.send("create", place, api.create(&params, &secret)).await {
+                match self.send("create", key, api.create(&params, &secret)).await {
                     Ok((created, has_ended)) => {
-                        info!(copy = %place, "created");
+                        info!(copy = %key, "created");
                         let uid = created.metadata.uid.clone().unwrap_or_default();
                         let made = plan.holder.map(|account| CreatedCopy { uid, account });
-                        self.store.change(|_, index| index.set_made(place, made));
+                        self.store.change(|_, index| index.set_made(key, made));
                         (!has_ended).then_some(created)
                     }
                     // Created by an earlier attempt whose response was lost, or without its label, or by another
@@ -157,37 +157,36 @@ impl CopyWriter {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 let patch = Patch::Merge(&patch);
-                let (patched, has_ended) =
-                    self.send("patch", place, api.patch(name, &params, &patch)).await?;
-                info!(copy = %place, "updated");
+                let (patched, has_ended) = self.send("patch", key, api.patch(name, &params, &patch)).await?;
+                info!(copy = %key, "updated");
                 left = Some(Version::of(&patched.metadata));
                 (!has_ended).then_some(patched)
             }
             CopyAction::Delete(version) => {
                 let params = delete_exactly(&version);
-                let (response, has_ended) = self.send("delete", place, api.delete(name, &params)).await?;
-                info!(copy = %place, "deleted");
+                let (response, has_ended) = self.send("delete", key, api.delete(name, &params)).await?;
+                info!(copy = %key, "deleted");
                 // The response contains an object that a finalizer delays.
                 let Some(held) = response.left() else {
-                    self.store.mark_deleted(place, &version.uid);
+                    self.store.mark_deleted(key, &version.uid);
                     return Ok(None);
                 };
                 (!has_ended).then_some(held)
             }
             CopyAction::DeleteOurs(uid) => {
                 let params = delete_by_uid(&uid);
-                match self.send("delete", place, api.delete(name, &params)).await {
+                match self.send("delete", key, api.delete(name, &params)).await {
                     Ok((response, has_ended)) => {
-                        info!(copy = %place, "deleted");
+                        info!(copy = %key, "deleted");
                         let Some(held) = response.left() else {
-                            self.store.mark_deleted(place, &uid);
+                            self.store.mark_deleted(key, &uid);
                             return Ok(None);
                         };
                         (!has_ended).then_some(held)
                     }
                     // The Secret has been deleted, and perhaps another one has its name: the next plan decides.
                     Err(error) if matches!(error.category, Category::NotFound | Category::Conflict) => {
-                        self.store.missed(place, Some(&uid));
+                        self.store.missed(key, Some(&uid));
                         return Ok(None);
                     }
                     Err(error) => return Err(error),
@@ -197,20 +196,20 @@ impl CopyWriter {
         let secret = if let Some(secret) = shown {
             secret
         } else {
-            match self.send("get", place, api.get(name)).await {
+            match self.send("get", key, api.get(name)).await {
                 Ok((secret, false)) => secret,
                 Ok((_, true)) => return Ok(left),
                 Err(error) if error.category == Category::NotFound => return Ok(left),
                 Err(error) => return Err(error),
             }
         };
-        let observed = ObservedCopy::read(place, &secret);
+        let observed = ObservedCopy::read(key, &secret);
         if observed.is_labelled {
-            self.store.memory.end_of_unwatched(place);
+            self.store.memory.end_of_unwatched(key);
         } else {
-            self.store.memory.met_unwatched(place);
+            self.store.memory.met_unwatched(key);
         }
-        self.store.observe(place, observed);
+        self.store.observe(key, observed);
         Ok(left)
     }
 
@@ -219,55 +218,55 @@ impl CopyWriter {
     async fn send<T>(
         &self,
         verb: &'static str,
-        place: &SecretKey,
+        key: &SecretKey,
         call: impl Future<Output = kube::Result<T>>,
     ) -> Result<(T, bool), WriteError> {
-        let name = place.to_string();
-        self.store.sending(place);
+        let name = key.to_string();
+        self.store.sending(key);
         let request = Request { verb, resource: COPIES, name: &name };
         let response = self.store.host.writer.send(request, call).await;
-        let has_ended = self.store.received(place);
+        let has_ended = self.store.received(key);
         Ok((response?, has_ended))
     }
 
     /// Decides what follows from a failed write.
-    fn failed(&self, place: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) -> Outcome {
-        let failed = self.store.copies.failed(place, error);
+    fn failed(&self, key: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) -> Outcome {
+        let failed = self.store.copies.failed(key, error);
         if failed.gone {
-            self.store.missed(place, uid);
+            self.store.missed(key, uid);
         }
         if failed.refused {
-            self.report_refused(place, what, uid, error);
+            self.report_refused(key, what, uid, error);
         }
         failed.outcome
     }
 
     /// Reports a write that is refused or fails.
-    fn report_refused(&self, place: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) {
-        let subject = Subject::Secret(place.namespace.clone(), place.name.to_string());
-        if self.ends_with_namespace(place, what) {
+    fn report_refused(&self, key: &SecretKey, what: Refused, uid: Option<&str>, error: &WriteError) {
+        let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
+        if self.ends_with_namespace(key, what) {
             // The permission may have ended before its namespace was known to end.
-            self.set_refused(place, None);
+            self.set_refused(key, None);
             self.store.reporter.forget(&subject);
-            if self.store.memory.abandoned(place) >= GRACE {
-                self.store.abandon(place);
+            if self.store.memory.abandoned(key) >= GRACE {
+                self.store.abandon(key);
             }
             return;
         }
-        self.set_refused(place, Some(what));
+        self.set_refused(key, Some(what));
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
         self.store.reporter.report(&subject, uid, vec![finding]);
     }
 
     /// Whether a refused delete is no finding: when a namespace ends, its permissions and its copies end, too. Only if
     /// the permission alone was withdrawn for a moment does a copy remain to be deleted.
-    fn ends_with_namespace(&self, place: &SecretKey, what: Refused) -> bool {
-        what == Refused::Delete && self.store.is_abandoned(place)
+    fn ends_with_namespace(&self, key: &SecretKey, what: Refused) -> bool {
+        what == Refused::Delete && self.store.is_abandoned(key)
     }
 
     /// Records that nothing is left to write.
-    fn measure(&self, place: &SecretKey, wrote: bool) {
-        if let Some(took) = self.store.memory.source_settled(place).filter(|_| wrote) {
+    fn measure(&self, key: &SecretKey, wrote: bool) {
+        if let Some(took) = self.store.memory.source_settled(key).filter(|_| wrote) {
             self.store.host.metrics.credential_synced(took);
         }
     }
@@ -276,13 +275,13 @@ impl CopyWriter {
 /// Plans as if the unwatched Secret had been deleted, since only a write can find out whether it exists. Until then the
 /// states stay as they were, and with them the account's condition. If there is nothing to write, the Secret blocks no
 /// copy, and is forgotten.
-fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
-    let states = plan(index, fleet, place).states;
-    let known = index.copy(place).cloned();
-    index.delete_copy(place);
-    let mut again = plan(index, fleet, place);
+fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, key: &SecretKey) -> CopyPlan {
+    let states = plan(index, fleet, key).states;
+    let known = index.copy(key).cloned();
+    index.delete_copy(key);
+    let mut again = plan(index, fleet, key);
     if let Some(known) = known.filter(|_| again.action != CopyAction::Nothing) {
-        index.apply_copy(place, known);
+        index.apply_copy(key, known);
         again.states = states;
     }
     again

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hub_api::names::{AccountKey, Namespace, SecretKey};
 use hub_api::text::Text;
-use hub_core::credential::places::Places;
+use hub_core::credential::secret_map::SecretMap;
 use hub_core::credential::state::State;
 use hub_core::fleet::Touched;
 use hub_runtime::metrics::Metrics;
@@ -19,7 +19,7 @@ pub(crate) struct CopyGauges {
 
 #[derive(Default)]
 struct Counted {
-    places: Places<CountedPlace>,
+    by_key: SecretMap<CountedCopy>,
     /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
     /// The number of copies of each account.
@@ -29,7 +29,7 @@ struct Counted {
 }
 
 #[derive(Default, PartialEq, Eq)]
-struct CountedPlace {
+struct CountedCopy {
     states: Box<[(AccountKey, State)]>,
     expires: Option<Timestamp>,
 }
@@ -40,19 +40,19 @@ impl CopyGauges {
         Self { metrics, counted: Mutex::default() }
     }
 
-    /// The places with a state that a change of the fleet affects: a place without a Secret that is no longer wanted is
+    /// The keys with a state that a change of the fleet affects: a key without a Secret that is no longer wanted is
     /// known only here.
     pub(crate) fn concerned(&self, touched: &Touched) -> Vec<SecretKey> {
         let counted = self.counted.lock();
         match touched {
             Touched::Nothing => Vec::new(),
-            Touched::Cluster(cluster) => counted.places.of_cluster(cluster).collect(),
+            Touched::Cluster(cluster) => counted.by_key.of_cluster(cluster).collect(),
             Touched::Namespaces(namespaces) => {
-                let place = |namespace: &Namespace, name: &Text| SecretKey {
+                let key = |namespace: &Namespace, name: &Text| SecretKey {
                     namespace: namespace.clone(),
                     name: name.clone(),
                 };
-                let names = |it| counted.places.in_namespace(it).map(move |(name, _)| place(it, name));
+                let names = |it| counted.by_key.in_namespace(it).map(move |(name, _)| key(it, name));
                 namespaces.iter().flat_map(names).collect()
             }
         }
@@ -73,16 +73,16 @@ impl CopyGauges {
     /// Records the states of the copies with one name in a namespace; returns the accounts whose state has changed.
     pub(crate) fn set(
         &self,
-        place: &SecretKey,
+        key: &SecretKey,
         states: &[(AccountKey, State)],
         expires: Option<Timestamp>,
     ) -> Vec<AccountKey> {
         let states = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
-        let now = CountedPlace { states, expires };
+        let now = CountedCopy { states, expires };
         let mut counted = self.counted.lock();
-        let before = counted.places.remove(place).unwrap_or_default();
+        let before = counted.by_key.remove(key).unwrap_or_default();
         if before == now {
-            counted.keep(place, now);
+            counted.keep(key, now);
             return Vec::new();
         }
         for (account, state) in &before.states {
@@ -95,13 +95,13 @@ impl CopyGauges {
         }
         counted.count(before.expires, now.expires);
         self.metrics.next_token_expiry(counted.expiries.keys().next().copied());
-        let differ = |one: &CountedPlace, other: &CountedPlace| {
+        let differ = |one: &CountedCopy, other: &CountedCopy| {
             let new = one.states.iter().filter(|state| !other.states.contains(state));
             new.map(|(account, _)| account.clone()).collect::<Vec<_>>()
         };
         let mut changed = differ(&before, &now);
         changed.extend(differ(&now, &before));
-        counted.keep(place, now);
+        counted.keep(key, now);
         changed
     }
 }
@@ -118,9 +118,9 @@ impl Counted {
         }
     }
 
-    fn keep(&mut self, place: &SecretKey, now: CountedPlace) {
-        if now != CountedPlace::default() {
-            self.places.change(place, |known| {
+    fn keep(&mut self, key: &SecretKey, now: CountedCopy) {
+        if now != CountedCopy::default() {
+            self.by_key.change(key, |known| {
                 *known = now;
                 true
             });
@@ -150,7 +150,7 @@ mod tests {
         CopyGauges::new(Metrics::new("0"))
     }
 
-    fn place(namespace: &str) -> SecretKey {
+    fn key(namespace: &str) -> SecretKey {
         SecretKey { namespace: namespace.into(), name: "c-app".into() }
     }
 
@@ -171,25 +171,25 @@ mod tests {
     fn a_copy_counts_by_its_state_until_that_changes() {
         let gauges = gauges();
         for namespace in ["blues", "reds"] {
-            gauges.set(&place(namespace), &[(account("c"), State::NoToken)], None);
+            gauges.set(&key(namespace), &[(account("c"), State::NoToken)], None);
         }
         assert_shown(&gauges, "credentials{state=\"no_token\"} 2");
         for _ in 0..2 {
-            gauges.set(&place("blues"), &[(account("c"), State::Synced)], None);
+            gauges.set(&key("blues"), &[(account("c"), State::Synced)], None);
             assert_shown(&gauges, "credentials{state=\"no_token\"} 1");
             assert_shown(&gauges, "credentials{state=\"synced\"} 1");
         }
-        gauges.set(&place("blues"), &[], None);
+        gauges.set(&key("blues"), &[], None);
         assert_shown(&gauges, "credentials{state=\"synced\"} 0");
-        assert_eq!(gauges.counted.lock().places.len(), 1, "nothing is kept of a place without a state");
+        assert_eq!(gauges.counted.lock().by_key.len(), 1, "nothing is kept of a copy without a state");
     }
 
     #[test]
     fn a_change_of_state_concerns_the_accounts_that_have_it_before_or_after() {
-        let (gauges, place) = (gauges(), place("team"));
+        let (gauges, key) = (gauges(), key("team"));
         let set = |states: &[(&str, State)]| {
             let states: Vec<_> = states.iter().map(|(cluster, state)| (account(cluster), *state)).collect();
-            let changed = gauges.set(&place, &states, None);
+            let changed = gauges.set(&key, &states, None);
             changed.iter().map(|account| account.cluster.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(set(&[("c", State::Synced), ("d", State::NameTaken)]), ["c", "d"]);
@@ -211,7 +211,7 @@ mod tests {
             ("blues", &[], false, 0),
             ("reds", &[], false, 0),
         ] {
-            gauges.set(&place(namespace), states, None);
+            gauges.set(&key(namespace), states, None);
             gauges.set_scope(&account("c"), named);
             assert_shown(&gauges, &format!("credentials_unscoped {unscoped}"));
         }
@@ -222,32 +222,32 @@ mod tests {
     fn the_earliest_expiry_is_that_of_the_copies_that_exist() {
         let gauges = gauges();
         let synced = [(account("c"), State::Synced)];
-        gauges.set(&place("blues"), &synced, Some(at(100)));
-        gauges.set(&place("reds"), &synced, Some(at(100)));
-        gauges.set(&place("greens"), &synced, Some(at(200)));
+        gauges.set(&key("blues"), &synced, Some(at(100)));
+        gauges.set(&key("reds"), &synced, Some(at(100)));
+        gauges.set(&key("greens"), &synced, Some(at(200)));
         let expiries = || {
             let counted = gauges.counted.lock();
             counted.expiries.iter().map(|(at, copies)| (at.as_second(), *copies)).collect::<Vec<_>>()
         };
         assert_eq!(expiries(), [(100, 2), (200, 1)]);
-        gauges.set(&place("blues"), &synced, Some(at(300)));
+        gauges.set(&key("blues"), &synced, Some(at(300)));
         assert_eq!(expiries(), [(100, 1), (200, 1), (300, 1)]);
-        gauges.set(&place("reds"), &[], None);
+        gauges.set(&key("reds"), &[], None);
         assert_eq!(expiries(), [(200, 1), (300, 1)]);
-        gauges.set(&place("greens"), &synced, Some(at(400)));
+        gauges.set(&key("greens"), &synced, Some(at(400)));
         assert_eq!(expiries(), [(300, 1), (400, 1)]);
     }
 
     #[test]
     fn a_change_of_the_fleet_concerns_the_places_that_have_a_state() {
         let gauges = gauges();
-        gauges.set(&place("blues"), &[(account("c"), State::NoProfile)], None);
+        gauges.set(&key("blues"), &[(account("c"), State::NoProfile)], None);
         let of_d = SecretKey { namespace: "reds".into(), name: "d-app".into() };
         gauges.set(&of_d, &[(account("d"), State::NoProfile)], None);
         let namespaces = |name: &str| Touched::Namespaces([name.into()].into());
         for (touched, concerned) in [
             (Touched::Nothing, None),
-            (Touched::Cluster("c".into()), Some(place("blues"))),
+            (Touched::Cluster("c".into()), Some(key("blues"))),
             (Touched::Cluster("other".into()), None),
             (namespaces("reds"), Some(of_d)),
             (namespaces("other"), None),

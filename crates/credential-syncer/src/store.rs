@@ -140,10 +140,10 @@ impl Store {
             }
             let namespaces = self.change(|fleet, index| index.namespaces(fleet));
             for namespace in namespaces {
-                let places: Vec<_> =
-                    self.change(|fleet, index| index.places_in(fleet, &namespace)).into_iter().collect();
-                for places in places.chunks(AT_ONCE) {
-                    self.queue_copies(&self.fleet.read(), places.iter().cloned());
+                let keys: Vec<_> =
+                    self.change(|fleet, index| index.keys_in(fleet, &namespace)).into_iter().collect();
+                for keys in keys.chunks(AT_ONCE) {
+                    self.queue_copies(&self.fleet.read(), keys.iter().cloned());
                     yield_now().await;
                 }
             }
@@ -168,9 +168,9 @@ impl Store {
                 self.copies.resume(namespace);
             }
         }
-        let (places, accounts) = self.index.lock().concerned(fleet, touched);
+        let (keys, accounts) = self.index.lock().concerned(fleet, touched);
         self.reach_again();
-        let copies: BTreeSet<_> = places.into_iter().chain(self.gauges.concerned(touched)).collect();
+        let copies: BTreeSet<_> = keys.into_iter().chain(self.gauges.concerned(touched)).collect();
         if copies.len() <= AT_ONCE {
             self.queue_copies(fleet, copies);
         } else {
@@ -182,15 +182,15 @@ impl Store {
 
     /// Queues copies. Deletions go first. A copy is recognized here already, since the response to its creation may never
     /// arrive.
-    fn queue_copies(&self, fleet: &Fleet, places: impl IntoIterator<Item = SecretKey>) {
-        for place in places {
+    fn queue_copies(&self, fleet: &Fleet, keys: impl IntoIterator<Item = SecretKey>) {
+        for key in keys {
             let plan = {
                 let mut index = self.index.lock();
-                let plan = plan(&index, fleet, &place);
-                recognize(&mut index, &place, &plan);
+                let plan = plan(&index, fleet, &key);
+                recognize(&mut index, &key, &plan);
                 plan
             };
-            self.copies.add_with(place, Priority::of_copy(&plan));
+            self.copies.add_with(key, Priority::of_copy(&plan));
         }
     }
 
@@ -204,12 +204,12 @@ impl Store {
             }
             return;
         }
-        let places = self.change(|fleet, index| {
+        let keys = self.change(|fleet, index| {
             let changed = index.apply_account(key.clone(), account);
             self.follow_account(fleet, index, &key);
-            if changed { index.places_of(fleet, &key) } else { Vec::new() }
+            if changed { index.keys_of(fleet, &key) } else { Vec::new() }
         });
-        self.account_changed(key, places);
+        self.account_changed(key, keys);
     }
 
     /// Applies the response to our own write, unless the watch has already shown what followed: a later version, or that
@@ -224,12 +224,12 @@ impl Store {
     }
 
     pub(crate) fn delete_account(&self, key: AccountKey) {
-        let places = self.change(|fleet, index| {
+        let keys = self.change(|fleet, index| {
             index.delete_account(&key);
             self.follow_account(fleet, index, &key);
-            index.places_of(fleet, &key)
+            index.keys_of(fleet, &key)
         });
-        self.account_changed(key, places);
+        self.account_changed(key, keys);
     }
 
     /// Before the process works, the reach is unknown, and afterwards complete.
@@ -239,14 +239,14 @@ impl Store {
         }
     }
 
-    fn account_changed(&self, key: AccountKey, places: Vec<SecretKey>) {
+    fn account_changed(&self, key: AccountKey, keys: Vec<SecretKey>) {
         self.reach_again();
-        self.queue_account(key, places);
+        self.queue_account(key, keys);
     }
 
     /// Queues the copies of an account, and its report.
-    fn queue_account(&self, key: AccountKey, places: Vec<SecretKey>) {
-        self.queue_copies(&self.fleet.read(), places);
+    fn queue_account(&self, key: AccountKey, keys: Vec<SecretKey>) {
+        self.queue_copies(&self.fleet.read(), keys);
         self.accounts.add(key);
     }
 
@@ -257,22 +257,22 @@ impl Store {
     }
 
     pub(crate) fn apply_source(&self, key: AccountKey, source: TokenSource) {
-        let places = self.change(|fleet, index| {
+        let keys = self.change(|fleet, index| {
             let changed = index.apply_source(key.clone(), source);
-            if changed { index.places_of(fleet, &key) } else { Vec::new() }
+            if changed { index.keys_of(fleet, &key) } else { Vec::new() }
         });
         if self.host.is_working() {
-            self.memory.source_changed(&places);
+            self.memory.source_changed(&keys);
         }
-        self.queue_account(key, places);
+        self.queue_account(key, keys);
     }
 
     pub(crate) fn delete_source(&self, key: AccountKey) {
-        let places = self.change(|fleet, index| {
+        let keys = self.change(|fleet, index| {
             index.delete_source(&key);
-            index.places_of(fleet, &key)
+            index.keys_of(fleet, &key)
         });
-        self.queue_account(key, places);
+        self.queue_account(key, keys);
     }
 
     /// Records that the list of the sources is complete: of all, or of one name.
@@ -283,8 +283,8 @@ impl Store {
             _ if !is_new => {}
             // Reports of accounts follow from their copies.
             Some(account) if knows_accounts => {
-                let places = self.change(|fleet, index| index.places_named(fleet, &account));
-                self.queue_copies(&self.fleet.read(), places);
+                let keys = self.change(|fleet, index| index.keys_named(fleet, &account));
+                self.queue_copies(&self.fleet.read(), keys);
             }
             Some(_) | None => self.queue_everything(),
         }
@@ -308,8 +308,8 @@ impl Store {
     }
 
     fn profile_changed(&self, key: &ProfileKey) {
-        let places = self.change(|fleet, index| index.places_at(fleet, key));
-        self.queue_copies(&self.fleet.read(), places);
+        let keys = self.change(|fleet, index| index.keys_at(fleet, key));
+        self.queue_copies(&self.fleet.read(), keys);
     }
 
     /// Records that the list of the copies begins: of all, or of one namespace.
@@ -318,66 +318,66 @@ impl Store {
     }
 
     /// Records a Secret with the label of copies from an event or a list.
-    pub(crate) fn apply_copy(&self, place: SecretKey, observed: ObservedCopy) {
-        self.memory.end_of_unwatched(&place);
+    pub(crate) fn apply_copy(&self, key: SecretKey, observed: ObservedCopy) {
+        self.memory.end_of_unwatched(&key);
         let is_news = {
             let mut index = self.index.lock();
-            let replaces = self.memory.shown(self.watch_of(&place), &place, &observed.version);
-            (replaces || self.is_current(&index, &place, &observed)) && index.apply_copy(&place, observed)
+            let replaces = self.memory.shown(self.watch_of(&key), &key, &observed.version);
+            (replaces || self.is_current(&index, &key, &observed)) && index.apply_copy(&key, observed)
         };
         if is_news {
-            self.queue_copies(&self.fleet.read(), [place]);
+            self.queue_copies(&self.fleet.read(), [key]);
         }
     }
 
     /// Records that a Secret is gone, or has lost the label of copies, from an event or a list.
-    pub(crate) fn delete_copy(&self, place: SecretKey) {
-        if self.memory.ended(self.watch_of(&place), &place) {
-            self.gone(place);
+    pub(crate) fn delete_copy(&self, key: SecretKey) {
+        if self.memory.ended(self.watch_of(&key), &key) {
+            self.gone(key);
         }
     }
 
-    fn gone(&self, place: SecretKey) {
-        self.forget(&place, None);
-        self.reporter.forget(&Subject::Secret(place.namespace.clone(), place.name.to_string()));
-        self.follow_namespace(&place.namespace);
-        self.queue_copies(&self.fleet.read(), [place]);
+    fn gone(&self, key: SecretKey) {
+        self.forget(&key, None);
+        self.reporter.forget(&Subject::Secret(key.namespace.clone(), key.name.to_string()));
+        self.follow_namespace(&key.namespace);
+        self.queue_copies(&self.fleet.read(), [key]);
     }
 
     /// Records that the list of the copies is complete, at this resourceVersion: of all, or of one namespace.
     pub(crate) fn copies_listed(&self, namespace: Option<Namespace>, version: &str) {
-        for place in self.memory.end_list(namespace.as_ref(), version) {
-            self.gone(place);
+        for key in self.memory.end_list(namespace.as_ref(), version) {
+            self.gone(key);
         }
         if !self.change(|_, index| index.copies_listed(namespace.clone())) {
             return;
         }
         match namespace {
             Some(namespace) => {
-                let places = self.change(|fleet, index| index.places_in(fleet, &namespace));
-                self.queue_copies(&self.fleet.read(), places);
+                let keys = self.change(|fleet, index| index.keys_in(fleet, &namespace));
+                self.queue_copies(&self.fleet.read(), keys);
             }
             None => self.queue_everything(),
         }
     }
 
     /// Records a Secret from the response to a request.
-    pub(crate) fn observe(&self, place: &SecretKey, observed: ObservedCopy) {
+    pub(crate) fn observe(&self, key: &SecretKey, observed: ObservedCopy) {
         let mut index = self.index.lock();
         // The watch does not show Secrets without the label.
         let (is_watched, version) = (observed.is_labelled, observed.version.clone());
-        if self.is_current(&index, place, &observed) && index.apply_copy(place, observed) && is_watched {
-            self.memory.wrote(self.watch_of(place), place, &version);
+        if self.is_current(&index, key, &observed) && index.apply_copy(key, observed) && is_watched {
+            self.memory.wrote(self.watch_of(key), key, &version);
         }
     }
 
     /// Whether an event or a response is newer than the known state. An event older than the response to our own write
     /// is not.
-    fn is_current(&self, index: &CredentialIndex, place: &SecretKey, observed: &ObservedCopy) -> bool {
-        if self.memory.is_deleted(place, &observed.version.uid) && !observed.terminating {
+    fn is_current(&self, index: &CredentialIndex, key: &SecretKey, observed: &ObservedCopy) -> bool {
+        if self.memory.is_deleted(key, &observed.version.uid) && !observed.terminating {
             return false;
         }
-        let known = index.copy(place).filter(|known| known.version.uid == observed.version.uid);
+        let known = index.copy(key).filter(|known| known.version.uid == observed.version.uid);
         let is_older = known.is_some_and(|known| {
             !is_newer(&observed.version.resource_version, &known.version.resource_version)
         });
@@ -385,52 +385,52 @@ impl Store {
     }
 
     /// The namespace of the watch that shows a copy.
-    fn watch_of<'a>(&self, place: &'a SecretKey) -> Option<&'a Namespace> {
-        (self.access != SecretAccess::Cluster).then_some(&place.namespace)
+    fn watch_of<'a>(&self, key: &'a SecretKey) -> Option<&'a Namespace> {
+        (self.access != SecretAccess::Cluster).then_some(&key.namespace)
     }
 
     /// Records that a request for a Secret has been sent.
-    pub(crate) fn sending(&self, place: &SecretKey) {
-        self.memory.sending(self.watch_of(place), place);
+    pub(crate) fn sending(&self, key: &SecretKey) {
+        self.memory.sending(self.watch_of(key), key);
     }
 
     /// Records the response. Returns whether it may show a Secret that has since been deleted or lost its label.
-    pub(crate) fn received(&self, place: &SecretKey) -> bool {
-        self.memory.received(self.watch_of(place), place)
+    pub(crate) fn received(&self, key: &SecretKey) -> bool {
+        self.memory.received(self.watch_of(key), key)
     }
 
     /// Removes a Secret that is gone: the one with this uid, or any.
-    fn forget(&self, place: &SecretKey, uid: Option<&str>) {
+    fn forget(&self, key: &SecretKey, uid: Option<&str>) {
         // Under the lock, as in `mark_deleted`: it must not wait for a deletion that has been shown.
         let mut index = self.index.lock();
-        if uid.is_some_and(|uid| index.copy(place).is_some_and(|known| known.version.uid != uid)) {
+        if uid.is_some_and(|uid| index.copy(key).is_some_and(|known| known.version.uid != uid)) {
             return;
         }
-        index.delete_copy(place);
-        self.memory.gone(place);
+        index.delete_copy(key);
+        self.memory.gone(key);
     }
 
     /// Records that the Secret with this uid is gone, as the response to a write of it shows; or any, if its namespace is.
-    pub(crate) fn missed(&self, place: &SecretKey, uid: Option<&str>) {
-        self.forget(place, uid);
+    pub(crate) fn missed(&self, key: &SecretKey, uid: Option<&str>) {
+        self.forget(key, uid);
         self.change(|_, index| match uid {
-            Some(uid) => index.unmake(place, uid),
-            None => index.set_made(place, None),
+            Some(uid) => index.unmake(key, uid),
+            None => index.set_made(key, None),
         });
     }
 
     /// Records that our delete was accepted. Its event may have arrived before its response.
-    pub(crate) fn mark_deleted(&self, place: &SecretKey, uid: &str) {
+    pub(crate) fn mark_deleted(&self, key: &SecretKey, uid: &str) {
         let mut index = self.index.lock();
-        index.unmake(place, uid);
-        let Some(known) = index.copy(place).filter(|known| known.version.uid == uid) else { return };
+        index.unmake(key, uid);
+        let Some(known) = index.copy(key).filter(|known| known.version.uid == uid) else { return };
         // The watch does not show the deletion of a Secret without the label.
         if known.is_labelled {
-            self.memory.deleted(self.watch_of(place), place, &known.version);
+            self.memory.deleted(self.watch_of(key), key, &known.version);
         } else {
-            self.memory.end_of_unwatched(place);
+            self.memory.end_of_unwatched(key);
         }
-        index.delete_copy(place);
+        index.delete_copy(key);
     }
 
     /// Records a permission for copies in a namespace.
@@ -455,8 +455,8 @@ impl Store {
     /// Queues the copies in a namespace, and the accounts that report on them.
     fn permission_changed(&self, namespace: &Namespace) {
         let touched = Touched::Namespaces(BTreeSet::from([namespace.clone()]));
-        let (places, accounts) = self.change(|fleet, index| index.concerned(fleet, &touched));
-        self.queue_copies(&self.fleet.read(), places);
+        let (keys, accounts) = self.change(|fleet, index| index.concerned(fleet, &touched));
+        self.queue_copies(&self.fleet.read(), keys);
         self.accounts.add_all(accounts);
     }
 
@@ -486,27 +486,27 @@ impl Store {
     /// Queues the copies of accounts, and their reports.
     pub(crate) fn accounts_moved(&self, accounts: impl IntoIterator<Item = AccountKey>) {
         for key in accounts {
-            let places = self.change(|fleet, index| index.places_of(fleet, &key));
-            self.queue_account(key, places);
+            let keys = self.change(|fleet, index| index.keys_of(fleet, &key));
+            self.queue_account(key, keys);
         }
     }
 
     /// Whether a namespace seems to have been deleted, as far as a copy there shows: both its profile and the
     /// permission for copies, which otherwise outlives the grant, do not exist any more.
-    pub(crate) fn is_abandoned(&self, place: &SecretKey) -> bool {
+    pub(crate) fn is_abandoned(&self, key: &SecretKey) -> bool {
         self.access != SecretAccess::Cluster
-            && !self.granted.lock().contains(&place.namespace)
-            && self.index.lock().is_orphaned(place)
+            && !self.granted.lock().contains(&key.namespace)
+            && self.index.lock().is_orphaned(key)
     }
 
-    /// Forgets what this process has written at a place, whether or not it exists.
-    pub(crate) fn abandon(&self, place: &SecretKey) {
+    /// Forgets what this process has written to a key, whether or not it exists.
+    pub(crate) fn abandon(&self, key: &SecretKey) {
         self.change(|_, index| {
-            index.delete_copy(place);
-            index.set_made(place, None);
+            index.delete_copy(key);
+            index.set_made(key, None);
         });
-        self.memory.gone(place);
-        self.follow_namespace(&place.namespace);
+        self.memory.gone(key);
+        self.follow_namespace(&key.namespace);
     }
 
     /// The namespaces with a permission for copies in which nothing is left to delete.
@@ -562,9 +562,9 @@ impl Store {
 }
 
 /// A Secret that is exactly as we write it is known by its uid from then on, even if it loses every mark.
-pub(crate) fn recognize(index: &mut CredentialIndex, place: &SecretKey, plan: &CopyPlan) {
-    let uid = index.copy(place).map(|observed| observed.version.uid.clone());
+pub(crate) fn recognize(index: &mut CredentialIndex, key: &SecretKey, plan: &CopyPlan) {
+    let uid = index.copy(key).map(|observed| observed.version.uid.clone());
     if let (true, Some(uid), Some(account)) = (plan.is_exact, uid, plan.holder.clone()) {
-        index.set_made(place, Some(CreatedCopy { uid, account }));
+        index.set_made(key, Some(CreatedCopy { uid, account }));
     }
 }

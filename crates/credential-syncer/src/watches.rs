@@ -146,12 +146,12 @@ struct CopySink {
 
 impl Sink<Secret> for CopySink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        let place = secret_key(key);
+        let copy_key = secret_key(key);
         let observed = match object {
-            Ok(secret) => ObservedCopy::read(&place, &secret),
-            Err(unreadable) => ObservedCopy::unreadable(&place, &unreadable.metadata),
+            Ok(secret) => ObservedCopy::read(&copy_key, &secret),
+            Err(unreadable) => ObservedCopy::unreadable(&copy_key, &unreadable.metadata),
         };
-        self.store.apply_copy(place, observed);
+        self.store.apply_copy(copy_key, observed);
     }
 
     fn delete(&mut self, key: &ObjectKey) {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use hub_api::cluster_profile::ClusterProfile;
 use hub_api::names::ProfileKey;
 use hub_core::access;
-use hub_core::profile::{ObservedProfile, ProfileAction, Share, StatusShare, plan};
+use hub_core::profile::{Desired, DesiredStatus, ObservedProfile, ProfileAction, plan};
 use hub_core::status_request::status_request;
 use hub_runtime::error::summary;
 use hub_runtime::profiles::patch_status;
@@ -77,9 +77,9 @@ async fn withdraw(
     }
     let access_providers: BTreeMap<_, _> =
         args.access_provider.iter().map(|name| (name.clone(), None)).collect();
-    let status = StatusShare { access_providers, ..StatusShare::default() };
-    let share = Share { status, ..Share::default() };
-    let plan = plan(&profile, &args.cluster_manager_name, Some(&observed), [share]);
+    let status = DesiredStatus { access_providers, ..DesiredStatus::default() };
+    let desired = Desired { status, ..Desired::default() };
+    let plan = plan(&profile, &args.cluster_manager_name, Some(&observed), [desired]);
     let ProfileAction::PatchStatus(version, patch) = plan.action else { return Ok(false) };
     let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
     let patch = status_request(&version, &patch);

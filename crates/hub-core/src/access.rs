@@ -23,7 +23,7 @@ use self::competing_writer::CompetingWriter;
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
 use crate::fleet::{self, Endpoint, Fleet};
-use crate::profile::{ObservedProfile, Share, StatusShare};
+use crate::profile::{Desired, DesiredStatus, ObservedProfile};
 use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
 
 pub use self::competing_writer::{Probe, USER_SERVER};
@@ -131,26 +131,26 @@ pub enum Offer {
 }
 
 impl Offer {
-    /// The decision as a share of the profile's status, for this provider name.
+    /// The decision as the desired part of the profile's status, for this provider name.
     #[must_use]
-    pub fn into_share(self, provider: &str) -> Share {
+    pub fn into_desired(self, provider: &str) -> Desired {
         match self {
-            Self::Publish(entry) => entry_share(provider, Some(*entry)),
+            Self::Publish(entry) => desired_entry(provider, Some(*entry)),
             Self::Withdraw(_) => without_entry(provider),
-            Self::Keep(_) => Share::default(),
+            Self::Keep(_) => Desired::default(),
         }
     }
 }
 
-/// The share of a profile that has no entry of this name, because nobody there uses it.
+/// The desired state of a profile that has no entry of this name, because nobody there uses it.
 #[must_use]
-pub fn without_entry(provider: &str) -> Share {
-    entry_share(provider, None)
+pub fn without_entry(provider: &str) -> Desired {
+    desired_entry(provider, None)
 }
 
-fn entry_share(provider: &str, entry: Option<AccessProvider>) -> Share {
+fn desired_entry(provider: &str, entry: Option<AccessProvider>) -> Desired {
     let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);
-    Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
+    Desired { status: DesiredStatus { access_providers, ..DesiredStatus::default() }, ..Desired::default() }
 }
 
 /// Whether a profile gets our entry: its label, by which profiles are found, and its immutable spec both name our

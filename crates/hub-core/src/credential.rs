@@ -17,9 +17,9 @@
 pub mod account;
 pub mod copy;
 pub mod index;
-pub mod places;
 pub mod plan;
 pub mod reach;
 pub mod report;
+pub mod secret_map;
 pub mod source;
 pub mod state;

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`Step::Controllers`] | who holds the Leases, and whether OCM's own gate is on beside them |
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
-//! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::share`] |
+//! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
 //! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
 //! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
 //! | [`Step::ConsumerPermission`] | the hub's Roles and bindings |

@@ -10,7 +10,7 @@
 //! 4. [`member_id`] decides the ID that correlates the profiles of one cluster;
 //! 5. [`access`] decides how to reach the cluster, at an [`endpoint`] that may be published and with which [`trust`]
 //!    anchors;
-//! 6. [`profile`] joins the shares of all owners of a profile and plans the next write;
+//! 6. [`profile`] joins what all owners of a profile desire and plans the next write;
 //! 7. [`credential`] decides where the token of a cluster's account is copied, and plans the next write;
 //! 8. [`rights`] decides the syncer's permissions for Secrets, and [`token_names`] by which names;
 //! 9. [`consumer_role`] decides which copies a consumer may read whose Role follows the grant;

@@ -1,7 +1,7 @@
-//! One ClusterProfile: from the shares of its owners to the next write.
+//! One ClusterProfile: from what its owners desire to the next write.
 //!
 //! Several controllers own parts of a profile: the projector its metadata, spec, version, properties and two
-//! conditions; the provisioner one access provider. Each returns a desired [`Share`]; [`plan`] joins the shares,
+//! conditions; the provisioner one access provider. Each returns what it desires ([`Desired`]); [`plan`] joins these,
 //! compares them with the [`ObservedProfile`] and returns the next write, if anything differs: consumers drop their
 //! caches and reconnect on every write.
 //!
@@ -37,11 +37,11 @@ const MAX_ACCESS_PROVIDERS: usize = 64;
 
 /// The desired state of one owner's part of a profile.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Share {
+pub struct Desired {
     /// Whether the profile should exist.
     pub presence: Presence,
     /// The desired status.
-    pub status: StatusShare,
+    pub status: DesiredStatus,
 }
 
 /// Whether a profile should exist. At most one owner of a profile decides this.
@@ -99,7 +99,7 @@ pub enum Field<T> {
 
 /// The desired status of one owner.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct StatusShare {
+pub struct DesiredStatus {
     /// `version.kubernetes`; `None` for no version.
     pub version: Field<Option<String>>,
     /// `properties`, as a whole.
@@ -111,8 +111,8 @@ pub struct StatusShare {
     pub access_providers: BTreeMap<String, Option<AccessProvider>>,
 }
 
-impl StatusShare {
-    /// Joins the shares of two owners. Owners have disjoint parts; if both claim one, the first takes precedence.
+impl DesiredStatus {
+    /// Joins what two owners desire. Owners have disjoint parts; if both claim one, the first takes precedence.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         if self.version == Field::Others {
@@ -312,43 +312,43 @@ impl ProfileAction {
     }
 }
 
-/// Plans the next write that moves the profile at `key` towards the shares of its owners.
+/// Plans the next write that moves the profile at `key` towards what its owners desire.
 #[must_use]
 pub fn plan(
     key: &ProfileKey,
     manager: &ManagerName,
     observed: Option<&ObservedProfile>,
-    shares: impl IntoIterator<Item = Share>,
+    desired: impl IntoIterator<Item = Desired>,
 ) -> ProfilePlan {
-    let share = shares.into_iter().reduce(join).unwrap_or_default();
+    let desired = desired.into_iter().reduce(join).unwrap_or_default();
     let Some(observed) = observed else {
-        let action = match share.presence {
+        let action = match desired.presence {
             Presence::Wanted(identity) => ProfileAction::Create(Box::new(new_object(key, manager, identity))),
             _ => ProfileAction::Nothing,
         };
         return ProfilePlan { action, findings: Vec::new() };
     };
-    match guard(manager, observed, &share.presence) {
+    match guard(manager, observed, &desired.presence) {
         Guard::Ours => {
             let unreadable = observed.unreadable.as_ref().map(|error| {
                 let message = format!("its status cannot be read and is not changed: {error}");
                 Finding::new(Reason::Unreadable, message)
             });
-            let member_id = share.presence.identity().and_then(|identity| {
+            let member_id = desired.presence.identity().and_then(|identity| {
                 identity.member_id.finding(observed.member_id(), observed.member_id_record)
             });
             let status = observed.status();
             let shown = status.get("accessProviders").and_then(Value::as_array).map(Vec::as_slice);
-            let no_room = Providers::of(shown.unwrap_or_default(), &share.status).finding();
+            let no_room = Providers::of(shown.unwrap_or_default(), &desired.status).finding();
             let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
-            ProfilePlan { action: difference(observed, &status, &share), findings }
+            ProfilePlan { action: difference(observed, &status, &desired), findings }
         }
         Guard::HandsOff(findings) => ProfilePlan { action: ProfileAction::Nothing, findings },
     }
 }
 
-fn difference(observed: &ObservedProfile, status: &Map<String, Value>, share: &Share) -> ProfileAction {
-    let object = match &share.presence {
+fn difference(observed: &ObservedProfile, status: &Map<String, Value>, desired: &Desired) -> ProfileAction {
+    let object = match &desired.presence {
         Presence::Unwanted => return ProfileAction::Delete(observed.version()),
         Presence::Wanted(identity) | Presence::Kept(identity) => object_patch(observed, identity),
         Presence::Undecided => None,
@@ -359,18 +359,18 @@ fn difference(observed: &ObservedProfile, status: &Map<String, Value>, share: &S
     if observed.unreadable.is_some() {
         return ProfileAction::Nothing;
     }
-    match status_patch(status, &share.status) {
+    match status_patch(status, &desired.status) {
         Some(patch) => ProfileAction::PatchStatus(observed.version(), patch),
         None => ProfileAction::Nothing,
     }
 }
 
-fn join(first: Share, second: Share) -> Share {
+fn join(first: Desired, second: Desired) -> Desired {
     let presence = match first.presence {
         Presence::Undecided => second.presence,
         decided => decided,
     };
-    Share { presence, status: first.status.join(second.status) }
+    Desired { presence, status: first.status.join(second.status) }
 }
 
 enum Guard {
@@ -470,9 +470,9 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
 }
 
 /// The merge patch that changes a status to the desired one, if it differs.
-fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Value> {
+fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Option<Value> {
     let mut patch = Map::new();
-    if let Field::Mine(version) = &share.version {
+    if let Field::Mine(version) = &desired.version {
         let shown = observed.get("version").and_then(|version| version["kubernetes"].as_str());
         if shown != version.as_deref() {
             patch.insert("version".to_owned(), json!({ "kubernetes": version }));
@@ -487,22 +487,22 @@ fn status_patch(observed: &Map<String, Value>, share: &StatusShare) -> Option<Va
             patch.insert(field.to_owned(), value);
         }
     };
-    if let Field::Mine(properties) = &share.properties {
+    if let Field::Mine(properties) = &desired.properties {
         let properties: Vec<Value> = properties.iter().map(to_json).collect();
         list("properties", &|shown| {
             if same_entries(shown, &properties) { shown.to_vec() } else { properties.clone() }
         });
     }
-    let conditions = share.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
+    let conditions = desired.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
     let conditions: BTreeMap<_, _> = conditions.collect();
     if !conditions.is_empty() {
         list("conditions", &|shown| with_entries(shown, "type", &conditions));
     }
 
-    if !share.access_providers.is_empty() {
-        list("accessProviders", &|shown| Providers::of(shown, share).wanted);
+    if !desired.access_providers.is_empty() {
+        list("accessProviders", &|shown| Providers::of(shown, desired).wanted);
         // Upstream's library reads the deprecated field where accessProviders lacks the name: it never has one of ours.
-        let none = share.access_providers.keys().map(|name| (name, None)).collect();
+        let none = desired.access_providers.keys().map(|name| (name, None)).collect();
         list("credentialProviders", &|shown| with_entries(shown, "name", &none));
     }
 
@@ -521,8 +521,8 @@ struct Providers<'a> {
 impl<'a> Providers<'a> {
     /// Adds no entry of ours to a full list, and changes nothing in a list beyond the limit, since the API server
     /// refuses every change of it. Entries of others are never removed.
-    fn of(shown: &[Value], share: &'a StatusShare) -> Self {
-        let ours = share.access_providers.iter();
+    fn of(shown: &[Value], desired: &'a DesiredStatus) -> Self {
+        let ours = desired.access_providers.iter();
         let mut ours: BTreeMap<_, _> =
             ours.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
         let mut left = Vec::new();

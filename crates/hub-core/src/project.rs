@@ -19,7 +19,7 @@ use crate::fleet::{ClusterState, Fleet, ObservedCluster};
 use crate::grant::{self, Grant};
 use crate::label_allow_list::LabelAllowList;
 use crate::member_id::MemberId;
-use crate::profile::{Field, Identity, Presence, Share, StatusShare};
+use crate::profile::{Desired, DesiredStatus, Field, Identity, Presence};
 
 /// The profile condition that reports whether the cluster's control plane is available, from [`CONDITION_AVAILABLE`]
 /// (KEP-4322, <https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/4322-cluster-inventory>).
@@ -54,28 +54,28 @@ pub fn can_have_profile(name: &ClusterName) -> bool {
     is_label_value(name.as_str())
 }
 
-/// The projector's share of the profile at `key`: whether it should exist, by the grant, and its content, from the
+/// What the projector desires of the profile at `key`: whether it should exist, by the grant, and its content, from the
 /// cluster.
 ///
 /// If the grant is unknown, an existing profile is kept and updated. If the cluster cannot be read, its profiles keep
 /// their status, and no new one is created.
 #[must_use]
-pub fn share(fleet: &Fleet, key: &ProfileKey, settings: &ProjectionSettings) -> Share {
+pub fn desired(fleet: &Fleet, key: &ProfileKey, settings: &ProjectionSettings) -> Desired {
     let grant = grant::decide(fleet, key);
     let cluster = fleet.cluster(&key.cluster).filter(|_| can_have_profile(&key.cluster));
     let (Grant::Granted | Grant::Unknown, Some(cluster)) = (grant, cluster) else {
-        return Share { presence: Presence::Unwanted, ..Share::default() };
+        return Desired { presence: Presence::Unwanted, ..Desired::default() };
     };
     let identity = identity(&key.cluster, cluster, settings);
     match &cluster.state {
-        Ok(state) => Share {
+        Ok(state) => Desired {
             presence: match grant {
                 Grant::Granted => Presence::Wanted(identity),
                 _ => Presence::Kept(identity),
             },
             status: status(cluster, state),
         },
-        Err(_) => Share { presence: Presence::Kept(identity), ..Share::default() },
+        Err(_) => Desired { presence: Presence::Kept(identity), ..Desired::default() },
     }
 }
 
@@ -99,19 +99,19 @@ pub fn identity(name: &ClusterName, cluster: &ObservedCluster, settings: &Projec
     Identity { labels: wanted, member_id, propagated: propagated.clone(), display_name: name.to_string() }
 }
 
-/// The projector's share of a profile's status.
+/// What the projector desires of a profile's status.
 #[must_use]
-pub fn status(cluster: &ObservedCluster, state: &ClusterState) -> StatusShare {
+pub fn status(cluster: &ObservedCluster, state: &ClusterState) -> DesiredStatus {
     let (properties, _) = properties(&state.claims);
     let since = cluster.created.unwrap_or(Timestamp::UNIX_EPOCH);
-    StatusShare {
+    DesiredStatus {
         version: Field::Mine(state.kubernetes_version.clone()),
         properties: Field::Mine(properties),
         conditions: vec![
             condition(CONTROL_PLANE_HEALTHY, CONDITION_AVAILABLE, state.available.as_ref(), since),
             condition(JOINED, CONDITION_JOINED, state.joined.as_ref(), since),
         ],
-        ..StatusShare::default()
+        ..DesiredStatus::default()
     }
 }
 
@@ -288,7 +288,7 @@ mod tests {
         (cluster, state)
     }
 
-    fn shown(status: &Value) -> StatusShare {
+    fn shown(status: &Value) -> DesiredStatus {
         let (cluster, state) = cluster(status);
         super::status(&cluster, &state)
     }
@@ -307,10 +307,10 @@ mod tests {
 
     #[test]
     fn claims_become_properties_in_the_order_of_their_names() {
-        let share = shown(&json!({"clusterClaims": [
+        let desired = shown(&json!({"clusterClaims": [
             {"name": "platform", "value": "KVM"}, {"name": "id.k8s.io", "value": "7"},
         ]}));
-        let Field::Mine(properties) = share.properties else { panic!("not ours") };
+        let Field::Mine(properties) = desired.properties else { panic!("not ours") };
         let pairs: Vec<_> = properties.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
         assert_eq!(pairs, [("id.k8s.io", "7"), ("platform", "KVM")]);
     }
@@ -350,11 +350,11 @@ mod tests {
 
     #[test]
     fn conditions_carry_the_sources_status_reason_message_and_time() {
-        let share = shown(&json!({"conditions": [
+        let desired = shown(&json!({"conditions": [
             {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "LeaseExpired",
              "message": "gone", "lastTransitionTime": "2026-03-04T05:06:07Z"},
         ]}));
-        let healthy = serde_json::to_value(&share.conditions[0]).unwrap();
+        let healthy = serde_json::to_value(&desired.conditions[0]).unwrap();
         assert_eq!(
             healthy,
             json!({"type": "ControlPlaneHealthy", "status": "False", "reason": "LeaseExpired",
@@ -364,8 +364,8 @@ mod tests {
 
     #[test]
     fn a_missing_source_condition_is_unknown_since_the_cluster_was_made() {
-        let share = shown(&json!({}));
-        let joined = serde_json::to_value(&share.conditions[1]).unwrap();
+        let desired = shown(&json!({}));
+        let joined = serde_json::to_value(&desired.conditions[1]).unwrap();
         assert_eq!(joined["type"], "Joined");
         assert_eq!(joined["status"], "Unknown");
         assert_eq!(joined["lastTransitionTime"], "2026-01-01T00:00:00Z");
@@ -385,12 +385,12 @@ mod tests {
             assert_eq!(valid_reason(reason), valid, "{reason:?}");
         }
         assert_eq!(valid_reason(&"x".repeat(2000)).len(), 1024);
-        let share = shown(&json!({"conditions": [
+        let desired = shown(&json!({"conditions": [
             {"type": "ManagedClusterJoined", "status": "Maybe", "reason": "R", "message": "ü".repeat(40000),
              "lastTransitionTime": "2026-03-04T05:06:07Z"},
         ]}));
-        assert_eq!(share.conditions[1].status, "Unknown");
-        assert_eq!(share.conditions[1].message.chars().count(), 32768);
+        assert_eq!(desired.conditions[1].status, "Unknown");
+        assert_eq!(desired.conditions[1].message.chars().count(), 32768);
     }
 
     #[test]

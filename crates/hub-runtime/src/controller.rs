@@ -5,7 +5,7 @@ use hub_api::names::ProfileKey;
 use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::priority::Priority;
-use hub_core::profile::{ObservedProfile, Share};
+use hub_core::profile::{Desired, ObservedProfile};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +77,7 @@ pub trait Controller: Send + Sync + 'static {
 pub trait Owner {
     /// The desired state of the owner's part of the profile at `key`, given the observed one. Must be fast and without
     /// I/O.
-    fn share(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Share;
+    fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired;
 
     /// The priority of a profile that has changed or been deleted.
     fn priority(&self, _key: &ProfileKey, _exists: bool) -> Priority {

@@ -1,7 +1,7 @@
 //! The single writer of ClusterProfiles, for all owners of their parts.
 //!
-//! Watches ClusterProfile and caches what plans need. For every queued key it asks each owner in this process for its
-//! share, plans one action ([`hub_core::profile::plan`]) and writes it, so that two controllers in one process need no
+//! Watches ClusterProfile and caches what plans need. For every queued key it asks each owner in this process what it
+//! desires, plans one action ([`hub_core::profile::plan`]) and writes it, so that two controllers in one process need no
 //! more writes for a new profile than one. The response to a write goes into the cache, so that no plan uses a state
 //! older than our own writes. Controllers that own no part can follow the same watch; without owners, nothing is cached.
 
@@ -16,7 +16,7 @@ use hub_core::concerned::KnownProfiles;
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::priority::Priority;
-use hub_core::profile::{ObservedProfile, Presence, ProfileAction, Share, plan};
+use hub_core::profile::{Desired, ObservedProfile, Presence, ProfileAction, plan};
 use hub_core::status_request::{StatusRequest, status_request};
 use hub_core::version::Version;
 use kube::api::{ApiResource, DynamicObject, GetParams, Patch, PatchParams, PostParams};
@@ -137,12 +137,12 @@ impl Profiles {
         let mut before = None;
         for _ in 0..MAX_ROUNDS {
             let observed = self.observed(key);
-            let shares = self.shares(key, observed.as_ref());
-            if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &shares) {
+            let desired = self.desired(key, observed.as_ref());
+            if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &desired) {
                 return Outcome::RetryAfter(wait);
             }
-            let projects = shares.iter().any(|share| share.presence.is_wanted_or_kept());
-            let mut plan = plan(key, &self.manager, observed.as_ref(), shares);
+            let projects = desired.iter().any(|desired| desired.presence.is_wanted_or_kept());
+            let mut plan = plan(key, &self.manager, observed.as_ref(), desired);
             let uid = observed.as_ref().map(|observed| observed.uid.as_str());
             // A reported failure persists until nothing is left to write: a retry alone does not resolve it.
             let Some(verb) = plan.action.verb() else {
@@ -176,8 +176,8 @@ impl Profiles {
         Outcome::Retry
     }
 
-    fn shares(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Vec<Share> {
-        self.owners().filter_map(|controller| Some(controller.owner()?.share(key, observed))).collect()
+    fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Vec<Desired> {
+        self.owners().filter_map(|controller| Some(controller.owner()?.desired(key, observed))).collect()
     }
 
     /// Queues a profile that has changed or been deleted.
@@ -199,9 +199,9 @@ impl Profiles {
         &self,
         key: &ProfileKey,
         observed: Option<&ObservedProfile>,
-        shares: &[Share],
+        desired: &[Desired],
     ) -> Option<Duration> {
-        let another_projects = shares.iter().all(|share| share.presence == Presence::Undecided);
+        let another_projects = desired.iter().all(|desired| desired.presence == Presence::Undecided);
         if !another_projects || observed?.has_status() {
             return None;
         }

@@ -5,7 +5,7 @@ use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant;
 use hub_core::priority::Priority;
-use hub_core::profile::{ObservedProfile, Share};
+use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::project::{self, ProjectionSettings};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::process::Shared;
@@ -73,8 +73,8 @@ fn queue(shared: &Shared, fleet: &Fleet, touched: &Touched) {
 }
 
 impl Owner for Projector {
-    fn share(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Share {
-        project::share(&self.shared.fleet.read(), key, &self.settings)
+    fn desired(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Desired {
+        project::desired(&self.shared.fleet.read(), key, &self.settings)
     }
 
     fn priority(&self, key: &ProfileKey, exists: bool) -> Priority {

@@ -5,7 +5,7 @@
 //!   [`Profiles`](hub_runtime::profiles::Profiles)).
 //! - **Owns** the existence of a profile, its labels, its spec, and `status.{version,properties,conditions}`.
 //! - **Guarantees** that a profile exists exactly where its cluster is granted, that an unknown state is never treated
-//!   as empty, and that nothing is written if nothing differs. [`hub_core::project::share`] and [`hub_core::concerned`]
+//!   as empty, and that nothing is written if nothing differs. [`hub_core::project::desired`] and [`hub_core::concerned`]
 //!   make the decisions.
 
 mod controller;

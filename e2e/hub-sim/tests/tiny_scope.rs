@@ -250,8 +250,8 @@ fn every_plan_comes_to_an_end_where_the_profile_is_what_the_grant_says() {
                         let metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
                         ObservedProfile::read(&metadata, object)
                     });
-                    let share = project::share(&fleet, &key, &settings);
-                    let action = plan(&key, &manager, observed.as_ref(), [share]).action;
+                    let desired = project::desired(&fleet, &key, &settings);
+                    let action = plan(&key, &manager, observed.as_ref(), [desired]).action;
                     plans += 1;
                     match action {
                         ProfileAction::Nothing => break,

@@ -24,7 +24,7 @@ const ANNOTATIONS: [&str; 3] = [labels::SYNCED_CLUSTER, labels::SYNCED_ACCOUNT, 
 /// How many hexadecimal digits of its hash a shortened label value has: an even number, up to 16.
 const HASH_LENGTH: usize = 10;
 
-/// A Secret at a copy's place, reduced to what plans need, without its data. Its size does not depend on the Secret's
+/// A Secret with the key of a copy, reduced to what plans need, without its data. Its size does not depend on the Secret's
 /// content, since a tenant may label any Secret in its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and none excludes another")]

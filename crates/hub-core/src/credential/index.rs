@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::credential::account::Account;
 use crate::credential::copy::ObservedCopy;
-use crate::credential::places::Places;
 use crate::credential::reach::Reach;
+use crate::credential::secret_map::SecretMap;
 use crate::credential::source::TokenSource;
 use crate::fleet::{Fleet, Touched};
 use crate::grant;
@@ -65,7 +65,7 @@ impl ProfileMetadata {
     }
 }
 
-/// What is known about one place.
+/// What is known about the Secret with one key.
 #[derive(Debug, Default)]
 struct Slot {
     /// The Secret there, if observed.
@@ -118,7 +118,7 @@ pub struct CredentialIndex {
     sources: BTreeMap<AccountKey, TokenSource>,
     listed_sources: Listed<AccountName>,
     reach: Reach,
-    copies: Places<Box<Slot>>,
+    copies: SecretMap<Box<Slot>>,
     listed_copies: Listed<Namespace>,
     /// The namespaces with copies where the permission for them has ended.
     unpermitted: BTreeSet<Namespace>,
@@ -246,10 +246,10 @@ impl CredentialIndex {
 
     /// What this process created stays known: it may have to be deleted.
     fn forget_observed(&mut self, namespace: &Namespace) {
-        let place = |name: &Text| SecretKey { namespace: namespace.clone(), name: name.clone() };
-        let places: Vec<_> = self.copies.in_namespace(namespace).map(|(name, _)| place(name)).collect();
-        for place in places {
-            self.change_slot(&place, |slot| slot.observed = None);
+        let key = |name: &Text| SecretKey { namespace: namespace.clone(), name: name.clone() };
+        let keys: Vec<_> = self.copies.in_namespace(namespace).map(|(name, _)| key(name)).collect();
+        for key in keys {
+            self.change_slot(&key, |slot| slot.observed = None);
         }
     }
 
@@ -288,25 +288,25 @@ impl CredentialIndex {
         !grant::is_bound(fleet, namespace) || self.settings.protected.protection(fleet, namespace).is_some()
     }
 
-    /// The places in a namespace where a Secret is known.
-    pub(super) fn known_places(&self, namespace: &Namespace) -> impl Iterator<Item = SecretKey> {
+    /// The keys in a namespace with a known Secret.
+    pub(super) fn known_keys(&self, namespace: &Namespace) -> impl Iterator<Item = SecretKey> {
         let slots = self.copies.in_namespace(namespace);
         slots.map(|(name, _)| SecretKey { namespace: namespace.clone(), name: name.clone() })
     }
 
-    /// The Secrets at the places of copies in a namespace, by name.
+    /// The Secrets with the keys of copies in a namespace, by name.
     pub fn copies_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &ObservedCopy)> {
         let slots = self.copies.in_namespace(namespace);
         slots.filter_map(|(name, slot)| Some((name, slot.observed.as_ref()?)))
     }
 
-    /// Whether any Secret is known at a place of copies of an account.
+    /// Whether any Secret with the name of copies of an account is known.
     #[must_use]
     pub fn has_copy_of(&self, account: &AccountKey) -> bool {
         self.copies.namespaces_with(&account.copy_name()).next().is_some()
     }
 
-    /// The namespaces with Secrets at the places of copies.
+    /// The namespaces with Secrets that have the keys of copies.
     pub fn namespaces_of_copies(&self) -> impl Iterator<Item = &Namespace> {
         self.copies.namespaces()
     }
@@ -380,19 +380,19 @@ impl CredentialIndex {
         })
     }
 
-    /// The copy, or another Secret, at a place.
+    /// The copy, or another Secret with its key.
     #[must_use]
     pub fn copy(&self, key: &SecretKey) -> Option<&ObservedCopy> {
         self.slot(key)?.observed.as_ref()
     }
 
-    /// The Secret that this process created at a place, even if its label has been removed so that no watch shows it.
+    /// The Secret that this process created with a key, even if its label has been removed so that no watch shows it.
     #[must_use]
     pub fn made(&self, key: &SecretKey) -> Option<&CreatedCopy> {
         self.slot(key)?.made.as_ref()
     }
 
-    /// What the API server refuses to do at a place.
+    /// What the API server refuses to do with the Secret of a key.
     #[must_use]
     pub fn refused(&self, key: &SecretKey) -> Option<Refused> {
         self.slot(key)?.refused
@@ -404,8 +404,8 @@ impl CredentialIndex {
         let namespaces = self.copies.namespaces_with(&name);
         let name = Text::from(name);
         namespaces.filter(move |namespace| {
-            let place = SecretKey { namespace: (*namespace).clone(), name: name.clone() };
-            self.refused(&place) == Some(Refused::Delete)
+            let key = SecretKey { namespace: (*namespace).clone(), name: name.clone() };
+            self.refused(&key) == Some(Refused::Delete)
         })
     }
 
@@ -413,7 +413,7 @@ impl CredentialIndex {
         self.copies.get(key).map(Box::as_ref)
     }
 
-    /// Updates what is known about a place, and forgets the place if nothing is.
+    /// Updates what is known about a key, and forgets the key if nothing is.
     fn change_slot(&mut self, key: &SecretKey, change: impl FnOnce(&mut Slot)) {
         self.copies.change(key, |slot| {
             change(slot);
@@ -436,7 +436,7 @@ impl CredentialIndex {
         }
     }
 
-    /// Whether the profile that owns the copy at a place does not exist any more, so that the copy is
+    /// Whether the profile that owns the copy with a key does not exist any more, so that the copy is
     /// garbage-collected.
     #[must_use]
     pub fn is_orphaned(&self, key: &SecretKey) -> bool {
@@ -449,7 +449,7 @@ impl CredentialIndex {
         holder.is_some_and(|account| self.profile(&profile(account)).is_none())
     }
 
-    /// Records whether the API server refuses the planned write at a place.
+    /// Records whether the API server refuses the planned write to a key.
     pub fn set_refused(&mut self, key: &SecretKey, refused: Option<Refused>) {
         if self.refused(key) != refused {
             self.change_slot(key, |slot| slot.refused = refused);
@@ -494,7 +494,7 @@ impl CredentialIndex {
         self.sources.remove(key);
     }
 
-    /// Adds or replaces a Secret at a place; returns whether it differs from before.
+    /// Adds or replaces a Secret; returns whether it differs from before.
     pub fn apply_copy(&mut self, key: &SecretKey, observed: ObservedCopy) -> bool {
         if self.copy(key) == Some(&observed) {
             return false;
@@ -534,20 +534,20 @@ impl CredentialIndex {
             .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
     }
 
-    /// The places where copies of an account exist or may have to.
+    /// The keys with which copies of an account exist or may have to.
     #[must_use]
-    pub fn places_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
+    pub fn keys_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
         let name = Text::from(key.copy_name());
-        let place = |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
+        let copy_key = |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
         let granted = grant::namespaces_of(fleet, &key.cluster);
-        granted.into_iter().chain(self.copies.namespaces_with(&name)).map(place).collect()
+        granted.into_iter().chain(self.copies.namespaces_with(&name)).map(copy_key).collect()
     }
 
-    /// The places, existing or wanted, of the accounts of a cluster in a namespace; and possibly some of another
+    /// The keys, existing or wanted, of the copies for accounts of a cluster in a namespace; and possibly some of another
     /// cluster whose name begins with this one's.
     #[must_use]
-    pub fn places_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
-        let place = |name: Text| SecretKey { namespace: key.namespace.clone(), name };
+    pub fn keys_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
+        let copy_key = |name: Text| SecretKey { namespace: key.namespace.clone(), name };
         let is_granted = |cluster: &ClusterName| grant::is_possible(fleet, &key.namespace, cluster);
         let itself = is_granted(&key.cluster);
         let names = self.accounts_of(&key.cluster).map(|account| account.copy_name());
@@ -555,7 +555,7 @@ impl CredentialIndex {
         let wanted =
             names.filter(|name| itself || self.accounts_named(name).any(|other| is_granted(&other.cluster)));
         let there = self.copies.of_cluster_in(&key.namespace, &key.cluster).cloned();
-        wanted.map(Text::from).chain(there).map(place).collect()
+        wanted.map(Text::from).chain(there).map(copy_key).collect()
     }
 
     /// The copies that a change of the fleet affects, and the accounts whose report may change. Updates the reach.
@@ -569,20 +569,20 @@ impl CredentialIndex {
             Touched::Cluster(cluster) => {
                 self.reach_cluster(fleet, cluster);
                 // The namespace of a cluster is protected as long as the cluster exists.
-                let mut places = self.places_in(fleet, &Namespace::from(cluster.as_str()));
-                places.extend(self.copies.of_cluster(cluster));
+                let mut keys = self.keys_in(fleet, &Namespace::from(cluster.as_str()));
+                keys.extend(self.copies.of_cluster(cluster));
                 for account in self.accounts_of(cluster) {
                     let name = account.copy_name();
                     let namespaces = self.accounts_named(&name).map(|it| it.cluster);
                     let namespaces = namespaces.flat_map(|it| grant::namespaces_of(fleet, &it));
                     let name = Text::from(name.as_str());
-                    let place = |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };
-                    places.extend(namespaces.map(place));
+                    let key = |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };
+                    keys.extend(namespaces.map(key));
                 }
-                (places, self.accounts_of(cluster).collect())
+                (keys, self.accounts_of(cluster).collect())
             }
             Touched::Namespaces(namespaces) => {
-                let places = namespaces.iter().flat_map(|it| self.places_in(fleet, it)).collect();
+                let keys = namespaces.iter().flat_map(|it| self.keys_in(fleet, it)).collect();
                 let mut clusters = BTreeSet::new();
                 for namespace in namespaces {
                     let granted = grant::clusters_of(fleet, namespace);
@@ -597,38 +597,38 @@ impl CredentialIndex {
                     }
                     clusters.extend(concerned);
                 }
-                (places, clusters.iter().flat_map(|cluster| self.accounts_of(cluster)).collect())
+                (keys, clusters.iter().flat_map(|cluster| self.accounts_of(cluster)).collect())
             }
         }
     }
 
-    /// Every place, existing or wanted.
+    /// Every key, existing or wanted.
     #[must_use]
-    pub fn places(&self, fleet: &Fleet) -> BTreeSet<SecretKey> {
-        self.namespaces(fleet).iter().flat_map(|namespace| self.places_in(fleet, namespace)).collect()
+    pub fn keys(&self, fleet: &Fleet) -> BTreeSet<SecretKey> {
+        self.namespaces(fleet).iter().flat_map(|namespace| self.keys_in(fleet, namespace)).collect()
     }
 
-    /// The namespaces that have a binding, or Secrets at the places of copies.
+    /// The namespaces that have a binding, or Secrets with the keys of copies.
     #[must_use]
     pub fn namespaces(&self, fleet: &Fleet) -> BTreeSet<Namespace> {
         fleet.namespaces().chain(self.copies.namespaces()).cloned().collect()
     }
 
-    /// Every place in a namespace, existing or wanted.
+    /// Every key in a namespace, existing or wanted.
     #[must_use]
-    pub fn places_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        let place = |name: Text| SecretKey { namespace: namespace.clone(), name };
+    pub fn keys_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
+        let key = |name: Text| SecretKey { namespace: namespace.clone(), name };
         let there = self.copies.in_namespace(namespace).map(|(name, _)| name.clone());
         let granted = grant::clusters_of(fleet, namespace).into_iter();
         let wanted = granted.flat_map(|cluster| self.accounts_of(cluster));
-        there.chain(wanted.map(|account| account.copy_name().into())).map(place).collect()
+        there.chain(wanted.map(|account| account.copy_name().into())).map(key).collect()
     }
 
-    /// The places where a copy is wanted of an account with this name.
+    /// The keys of wanted copies of the accounts with this name.
     #[must_use]
-    pub fn places_named(&self, fleet: &Fleet, account: &AccountName) -> Vec<SecretKey> {
+    pub fn keys_named(&self, fleet: &Fleet, account: &AccountName) -> Vec<SecretKey> {
         let key = |cluster: &ClusterName| AccountKey { cluster: cluster.clone(), account: account.clone() };
-        self.reach.clusters_with(account).flat_map(|cluster| self.places_of(fleet, &key(cluster))).collect()
+        self.reach.clusters_with(account).flat_map(|cluster| self.keys_of(fleet, &key(cluster))).collect()
     }
 
     fn accounts_of<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> + use<'a> {

@@ -13,7 +13,7 @@ use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::version::Version;
 
-/// The next write for one place, and the states of its accounts.
+/// The next write for one key, and the states of its accounts.
 #[derive(Debug, Default, PartialEq)]
 pub struct CopyPlan {
     /// The next write.
@@ -94,7 +94,7 @@ impl CopyAction {
     }
 }
 
-/// Whether one account should have a copy in one namespace, apart from what is at the place.
+/// Whether one account should have a copy in one namespace, apart from what has its key.
 enum Eligibility<'a> {
     /// A copy should exist. A missing one is created unless there is an obstacle.
     Offered(Wanted<'a>, Option<State>),
@@ -105,7 +105,7 @@ enum Eligibility<'a> {
 }
 
 impl Eligibility<'_> {
-    /// The state if the place has no copy of the account.
+    /// The state if no copy of the account has the key.
     fn without_copy(&self, offered: State) -> State {
         match self {
             Self::Offered(_, obstacle) => obstacle.unwrap_or(offered),
@@ -114,7 +114,7 @@ impl Eligibility<'_> {
     }
 }
 
-/// The origin of the Secret at a place.
+/// The origin of an observed Secret.
 struct Origin {
     /// The account whose token it contains, or should.
     account: AccountKey,
@@ -129,14 +129,14 @@ impl Origin {
     /// 2. Label, annotations, name and type agree: another writer created it as a copy. It may be deleted, and never
     ///    gets a token (see [`ObservedCopy::must_be_replaced`]).
     /// 3. The data is that of a token whose copy has this name: another writer removed the label of a copy.
-    fn find(index: &CredentialIndex, place: &SecretKey, observed: &ObservedCopy) -> Option<Self> {
-        if let Some(made) = index.made(place).filter(|made| made.uid == observed.version.uid) {
+    fn find(index: &CredentialIndex, copy_key: &SecretKey, observed: &ObservedCopy) -> Option<Self> {
+        if let Some(made) = index.made(copy_key).filter(|made| made.uid == observed.version.uid) {
             return Some(Self { account: made.account.clone(), known: true });
         }
         let holds_token_of =
             |key: &AccountKey| credential_of(index, key).is_some_and(|credential| observed.holds(credential));
         let recorded = observed.record.as_ref().map(|record| record.account.clone());
-        let account = recorded.or_else(|| index.accounts_named(&place.name).find(holds_token_of))?;
+        let account = recorded.or_else(|| index.accounts_named(&copy_key.name).find(holds_token_of))?;
         Some(Self { account, known: false })
     }
 }
@@ -146,33 +146,33 @@ fn credential_of<'a>(index: &'a CredentialIndex, account: &AccountKey) -> Option
     index.source(account)?.credential.as_deref().ok()
 }
 
-/// Plans the next write that makes the Secret at `place` the right copy, or removes it.
+/// Plans the next write that makes the Secret with this key the right copy, or removes it.
 #[must_use]
-pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
-    if !index.knows_copies(&place.namespace) {
-        return leave_unread(index, fleet, place);
+pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> CopyPlan {
+    if !index.knows_copies(&copy_key.namespace) {
+        return leave_unread(index, fleet, copy_key);
     }
-    let observed = index.copy(place);
-    let origin = observed.and_then(|observed| Origin::find(index, place, observed));
-    let mut candidates: Vec<AccountKey> = index.accounts_named(&place.name).collect();
+    let observed = index.copy(copy_key);
+    let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
+    let mut candidates: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
     // An account that is gone, or about which nothing is known, must still be evaluated.
-    let unseen = index.made(place).filter(|_| observed.is_none());
+    let unseen = index.made(copy_key).filter(|_| observed.is_none());
     let holder = origin.as_ref().map(|origin| &origin.account).or(unseen.map(|made| &made.account));
     let missing = holder.filter(|holder| !candidates.contains(holder)).cloned();
     candidates.extend(missing);
     candidates.sort_by_cached_key(|key| seniority(index, key));
     let standings: Vec<_> =
-        candidates.iter().map(|key| (key, eligibility(index, fleet, &place.namespace, key))).collect();
-    let refused = index.refused(place);
+        candidates.iter().map(|key| (key, eligibility(index, fleet, &copy_key.namespace, key))).collect();
+    let refused = index.refused(copy_key);
     let mut plan = match (observed, &origin) {
-        (None, _) => create(place, &standings, unseen, refused),
+        (None, _) => create(copy_key, &standings, unseen, refused),
         (Some(_), None) => leave_alone(&standings),
         (Some(copy), Some(origin)) => {
             let credential = credential_of(index, &origin.account);
             keep_or_delete(copy, origin, credential, &standings, refused)
         }
     };
-    if !index.permits_copies(&place.namespace) {
+    if !index.permits_copies(&copy_key.namespace) {
         plan.mark_unpermitted(&standings);
     }
     plan
@@ -184,16 +184,16 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPl
 pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace) -> bool {
     index.knows_copies(namespace)
         && index.receives_nothing(fleet, namespace)
-        && index.known_places(namespace).all(|place| plan(index, fleet, &place).action == CopyAction::Nothing)
+        && index.known_keys(namespace).all(|key| plan(index, fleet, &key).action == CopyAction::Nothing)
 }
 
 /// Nothing is decided before all copies of a namespace are known.
-fn leave_unread(index: &CredentialIndex, fleet: &Fleet, place: &SecretKey) -> CopyPlan {
+fn leave_unread(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> CopyPlan {
     let state = |key| {
-        let state = eligibility(index, fleet, &place.namespace, &key).without_copy(State::CopiesUnknown);
+        let state = eligibility(index, fleet, &copy_key.namespace, &key).without_copy(State::CopiesUnknown);
         (key, state)
     };
-    CopyPlan { states: index.accounts_named(&place.name).map(state).collect(), ..CopyPlan::default() }
+    CopyPlan { states: index.accounts_named(&copy_key.name).map(state).collect(), ..CopyPlan::default() }
 }
 
 type Standings<'a> = [(&'a AccountKey, Eligibility<'a>)];
@@ -205,7 +205,7 @@ fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
 }
 
 fn create(
-    place: &SecretKey,
+    copy_key: &SecretKey,
     standings: &Standings<'_>,
     unseen: Option<&CreatedCopy>,
     refused: Option<Refused>,
@@ -215,7 +215,7 @@ fn create(
     for (key, eligibility) in standings {
         let state = match eligibility {
             Eligibility::Offered(wanted, None) if is_free => {
-                plan.action = CopyAction::Create(Box::new(wanted.create(place)));
+                plan.action = CopyAction::Create(Box::new(wanted.create(copy_key)));
                 plan.holder = Some((*key).clone());
                 if refused == Some(Refused::Write) { State::WriteRefused } else { State::Synced }
             }

@@ -112,8 +112,8 @@ pub fn recipients(index: &CredentialIndex, fleet: &Fleet, key: &AccountKey) -> B
 
 /// The state of an account's copy in a namespace, if it has one there.
 fn state(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace, key: &AccountKey) -> Option<State> {
-    let place = SecretKey { namespace: namespace.clone(), name: key.copy_name().into() };
-    let states = plan(index, fleet, &place).states;
+    let copy_key = SecretKey { namespace: namespace.clone(), name: key.copy_name().into() };
+    let states = plan(index, fleet, &copy_key).states;
     states.into_iter().find(|(account, _)| account == key).map(|(_, state)| state)
 }
 

@@ -1,4 +1,4 @@
-//! Values for the places of copies, found by namespace and by name without visiting the others.
+//! Values by the keys of Secrets, found by namespace and by name without visiting the others.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,73 +7,73 @@ use std::ops::Bound;
 use hub_api::names::{ClusterName, Namespace, SecretKey};
 use hub_api::text::Text;
 
-/// A value for each of some places.
+/// A value for each of some Secrets.
 #[derive(Debug)]
-pub struct Places<T> {
+pub struct SecretMap<T> {
     by_namespace: BTreeMap<Namespace, BTreeMap<Text, T>>,
     by_name: BTreeMap<Text, BTreeSet<Namespace>>,
 }
 
-impl<T> Default for Places<T> {
+impl<T> Default for SecretMap<T> {
     fn default() -> Self {
         Self { by_namespace: BTreeMap::new(), by_name: BTreeMap::new() }
     }
 }
 
-impl<T> Places<T> {
-    /// The value of a place.
+impl<T> SecretMap<T> {
+    /// The value of a key.
     #[must_use]
-    pub fn get(&self, place: &SecretKey) -> Option<&T> {
-        self.by_namespace.get(&place.namespace)?.get(&place.name)
+    pub fn get(&self, key: &SecretKey) -> Option<&T> {
+        self.by_namespace.get(&key.namespace)?.get(&key.name)
     }
 
-    /// Changes the value of a place, which may be new, and returns whether to keep it.
-    pub fn change(&mut self, place: &SecretKey, change: impl FnOnce(&mut T) -> bool)
+    /// Changes the value of a key, which may be new, and returns whether to keep it.
+    pub fn change(&mut self, key: &SecretKey, change: impl FnOnce(&mut T) -> bool)
     where
         T: Default,
     {
-        let names = self.by_namespace.entry(place.namespace.clone()).or_default();
-        let is_kept = match names.entry(place.name.clone()) {
+        let names = self.by_namespace.entry(key.namespace.clone()).or_default();
+        let is_kept = match names.entry(key.name.clone()) {
             Entry::Occupied(mut known) => change(known.get_mut()),
             Entry::Vacant(new) => {
                 let mut value = T::default();
                 if change(&mut value) {
                     new.insert(value);
-                    let namespaces = self.by_name.entry(place.name.clone()).or_default();
-                    namespaces.insert(place.namespace.clone());
+                    let namespaces = self.by_name.entry(key.name.clone()).or_default();
+                    namespaces.insert(key.namespace.clone());
                     return;
                 }
                 false
             }
         };
         if !is_kept {
-            self.remove(place);
+            self.remove(key);
         }
     }
 
-    /// Removes a place, and returns its value.
-    pub fn remove(&mut self, place: &SecretKey) -> Option<T> {
-        let names = self.by_namespace.get_mut(&place.namespace)?;
-        let removed = names.remove(&place.name);
+    /// Removes a key, and returns its value.
+    pub fn remove(&mut self, key: &SecretKey) -> Option<T> {
+        let names = self.by_namespace.get_mut(&key.namespace)?;
+        let removed = names.remove(&key.name);
         if names.is_empty() {
-            self.by_namespace.remove(&place.namespace);
+            self.by_namespace.remove(&key.namespace);
         }
-        if let Some(namespaces) = self.by_name.get_mut(&place.name).filter(|_| removed.is_some()) {
-            namespaces.remove(&place.namespace);
+        if let Some(namespaces) = self.by_name.get_mut(&key.name).filter(|_| removed.is_some()) {
+            namespaces.remove(&key.namespace);
             if namespaces.is_empty() {
-                self.by_name.remove(&place.name);
+                self.by_name.remove(&key.name);
             }
         }
         removed
     }
 
-    /// The number of places.
+    /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_namespace.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether there is no place.
+    /// Whether there is no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_namespace.is_empty()
@@ -101,7 +101,7 @@ impl<T> Places<T> {
         names.into_iter().flat_map(move |names| beginning_with(names, prefix.clone())).map(|(name, _)| name)
     }
 
-    /// The places that may be those of copies for a cluster, like [`Self::of_cluster_in`].
+    /// The keys that may be those of copies for a cluster, like [`Self::of_cluster_in`].
     pub fn of_cluster<'a>(&'a self, cluster: &ClusterName) -> impl Iterator<Item = SecretKey> + use<'a, T> {
         beginning_with(&self.by_name, format!("{cluster}-")).flat_map(|(name, namespaces)| {
             namespaces.iter().map(|namespace| SecretKey { namespace: namespace.clone(), name: name.clone() })

@@ -21,8 +21,8 @@ const CONDITION_REPORTED: &str = "TokenReported";
 
 /// The state of the copy of an account in a namespace, as the syncer decides it.
 fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (CopyPlan, State) {
-    let place = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
-    let plan = plan(&hub.credentials, &hub.fleet, &place);
+    let copy_key = SecretKey { namespace: namespace.clone(), name: account.copy_name().into() };
+    let plan = plan(&hub.credentials, &hub.fleet, &copy_key);
     let state = plan.states.iter().find(|(key, _)| key == account).map(|(_, state)| *state);
     let state = match state.unwrap_or(State::NotAsked) {
         State::NotGranted if !hub.knows_fleet(namespace) => State::GrantUnknown,
@@ -131,13 +131,13 @@ impl Pair<'_> {
     /// The accounts cannot be read: only the copies in the namespace are known.
     fn copies_alone(&self, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
-        let places = hub.credentials.places_at(&hub.fleet, key);
-        let copies = places.iter().filter_map(|place| {
-            let record = hub.credentials.copy(place)?.record.as_ref()?;
-            (record.account.cluster == key.cluster).then_some((place, &record.account.account))
+        let keys = hub.credentials.keys_at(&hub.fleet, key);
+        let copies = keys.iter().filter_map(|copy_key| {
+            let record = hub.credentials.copy(copy_key)?.record.as_ref()?;
+            (record.account.cluster == key.cluster).then_some((copy_key, &record.account.account))
         });
         let mut found = false;
-        for (place, account) in
+        for (copy_key, account) in
             copies.filter(|(_, account)| self.account.is_none_or(|asked| asked == *account))
         {
             found = true;
@@ -149,7 +149,7 @@ impl Pair<'_> {
                 continue;
             }
             findings.ok(|| {
-                let object = Object::namespaced(SECRET, &place.namespace, &place.name);
+                let object = Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
                 self.account_finding(
                     Step::Credential,
                     Status::Ok,
@@ -159,7 +159,7 @@ impl Pair<'_> {
                 )
                 .field("data.token", "set")
             });
-            self.consumer_steps(place, account, findings);
+            self.consumer_steps(copy_key, account, findings);
         }
         if !found {
             let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
@@ -175,8 +175,8 @@ impl Pair<'_> {
     fn account_steps(&self, account: &AccountKey, plan: &CopyPlan, state: State, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let name = &account.account;
-        let place = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
-        let copy = || Object::namespaced(SECRET, &place.namespace, &place.name);
+        let copy_key = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
+        let copy = || Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
         let source = || Object::namespaced(SECRET, &account.cluster, name);
         let object = || Object::namespaced(ACCOUNT, &account.cluster, name);
         let asks = |findings: &mut Findings| {
@@ -224,7 +224,7 @@ impl Pair<'_> {
                 self.account_finding(Step::Credential, Status::Ok, Code::Credential(state), copy(), name)
                     .field("data.token", "that of the account")
             });
-            self.consumer_steps(&place, name, findings);
+            self.consumer_steps(&copy_key, name, findings);
             return;
         }
         let object = match step {
@@ -293,8 +293,8 @@ impl Pair<'_> {
                 .field(format!("status.conditions[{CONDITION_SYNCED}]"), "none")
                 .message("the credential syncer reports no missing copy")
             });
-            let place = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
-            self.consumer_steps(&place, name, findings);
+            let copy_key = SecretKey { namespace: key.namespace.clone(), name: account.copy_name().into() };
+            self.consumer_steps(&copy_key, name, findings);
             return;
         }
         let (object, fix) = match state {

@@ -78,9 +78,9 @@ impl Pair<'_> {
         let (hub, ProfileKey { namespace, cluster }) = (self.hub, self.key);
         for (name, copy) in hub.credentials.copies_in(namespace) {
             let Some((_, account)) = account_of(copy).filter(|(of, _)| *of == cluster) else { continue };
-            let place = SecretKey { namespace: namespace.clone(), name: name.clone() };
+            let copy_key = SecretKey { namespace: namespace.clone(), name: name.clone() };
             let is_other = explained.contains(account) || !self.is_named(account);
-            if is_other || !plan(&hub.credentials, &hub.fleet, &place).is_removal {
+            if is_other || !plan(&hub.credentials, &hub.fleet, &copy_key).is_removal {
                 continue;
             }
             let fix = match hub.leading(SYNCER) {

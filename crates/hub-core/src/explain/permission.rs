@@ -232,14 +232,19 @@ fn is_maintained(object: &Value) -> bool {
 
 impl Pair<'_> {
     /// Whether the application may read the copy, and which permissions the account has on the cluster.
-    pub(super) fn consumer_steps(&self, place: &SecretKey, account: &AccountName, findings: &mut Findings) {
-        let copy = || Object::namespaced("Secret", &place.namespace, &place.name);
+    pub(super) fn consumer_steps(
+        &self,
+        copy_key: &SecretKey,
+        account: &AccountName,
+        findings: &mut Findings,
+    ) {
+        let copy = || Object::namespaced("Secret", &copy_key.namespace, &copy_key.name);
         let step = |mark, code, object| {
             self.finding(Step::ConsumerPermission, mark, code, object).of_account(account)
         };
-        match self.hub.readers.get(&place.namespace) {
+        match self.hub.readers.get(&copy_key.namespace) {
             None => {}
-            Some(readers) => match readers.reader(&place.name) {
+            Some(readers) => match readers.reader(&copy_key.name) {
                 Some(permission) => findings.ok(|| {
                     step(Status::Ok, Code::ConsumerMayRead, permission.binding.clone())
                         .field("subjects", permission.subject.as_str())
@@ -248,12 +253,12 @@ impl Pair<'_> {
                     step(
                         Status::Unknown,
                         Code::NotReadable,
-                        Object::namespaced("RoleBinding", &place.namespace, "*"),
+                        Object::namespaced("RoleBinding", &copy_key.namespace, "*"),
                     )
-                    .fix(format!("kubectl auth can-i list rolebindings --namespace {}", place.namespace)),
+                    .fix(format!("kubectl auth can-i list rolebindings --namespace {}", copy_key.namespace)),
                 ),
                 None => {
-                    let SecretKey { namespace, name } = place;
+                    let SecretKey { namespace, name } = copy_key;
                     findings.add(
                         step(Status::Problem, Code::NobodyMayRead, copy()).field("get", "no ServiceAccount").fix(format!(
                             "kubectl create role {name} --namespace {namespace} --verb=get --resource=secrets \

@@ -29,9 +29,9 @@ impl Pair<'_> {
         if !hub.knows_fleet(&key.namespace) {
             return None;
         }
-        let share = project::share(&hub.fleet, key, &hub.settings);
+        let desired = project::desired(&hub.fleet, key, &hub.settings);
         let observed = self.profile().map(|profile| &profile.observed);
-        Some(plan(key, &hub.settings.manager, observed, [share]))
+        Some(plan(key, &hub.settings.manager, observed, [desired]))
     }
 
     /// Whether the profile is up to date. Returns whether it exists.
@@ -204,7 +204,7 @@ impl Pair<'_> {
             (Offer::Keep(_) | Offer::Withdraw(Withheld::NoConfiguration), Some(_)) => {}
             (Offer::Publish(_) | Offer::Withdraw(_), _) => {
                 let plan =
-                    plan(key, &hub.settings.manager, Some(observed), [offer.clone().into_share(provider)]);
+                    plan(key, &hub.settings.manager, Some(observed), [offer.clone().into_desired(provider)]);
                 if plan.action != ProfileAction::Nothing {
                     findings.add(self.outdated_access(&field, &offer, entry.as_ref()));
                     return;

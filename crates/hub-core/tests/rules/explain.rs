@@ -21,7 +21,7 @@ use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
 use self::scene::{CONTROLLERS, RSA, Scene, access, access_without, lease, now, one};
-use crate::support::credential::place;
+use crate::support::credential::secret_key;
 use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
 
 #[test]
@@ -314,8 +314,8 @@ fn what_cannot_be_read_is_a_question_mark_and_the_rest_is_explained() {
         (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (false, false, false);
         hub.leases = None;
         let mut credentials = CredentialIndex::default();
-        let copy = hub.credentials.copy(&place("team", "c1-kueue")).unwrap().clone();
-        credentials.apply_copy(&place("team", "c1-kueue"), copy);
+        let copy = hub.credentials.copy(&secret_key("team", "c1-kueue")).unwrap().clone();
+        credentials.apply_copy(&secret_key("team", "c1-kueue"), copy);
         credentials.copies_listed(Some("team".into()));
         hub.credentials = credentials;
         hub.permissions.clear();

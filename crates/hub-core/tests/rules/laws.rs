@@ -10,7 +10,7 @@ use hub_core::concerned::concerned;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::{Grant, clusters_of, decide, namespaces_of};
 use hub_core::member_id::MemberIdDecision;
-use hub_core::profile::{ProfileAction, ProfilePlan, Share, StatusShare};
+use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -45,8 +45,8 @@ impl Scene {
         decide(&self.fleet, key)
     }
 
-    fn share(&self, key: &ProfileKey) -> Share {
-        project::share(&self.fleet, key, &self.settings)
+    fn desired(&self, key: &ProfileKey) -> Desired {
+        project::desired(&self.fleet, key, &self.settings)
     }
 
     fn plan(&self, key: &ProfileKey) -> ProfilePlan {
@@ -54,8 +54,8 @@ impl Scene {
     }
 
     /// The result of these owners for the profile.
-    fn settle(&self, key: &ProfileKey, object: Option<Value>, shares: &[Share]) -> Settled {
-        settle(key, &self.settings.manager, object, shares)
+    fn settle(&self, key: &ProfileKey, object: Option<Value>, desired: &[Desired]) -> Settled {
+        settle(key, &self.settings.manager, object, desired)
     }
 
     /// The result of the projector for the profile.
@@ -74,7 +74,7 @@ fn scene() -> impl Strategy<Value = Scene> {
 }
 
 /// What an owner of one access provider wants, in a process that does not project.
-fn provisioner() -> impl Strategy<Value = Share> {
+fn provisioner() -> impl Strategy<Value = Desired> {
     let provider = |server: &str| -> AccessProvider {
         serde_json::from_value(json!({ "name": "ours", "cluster": { "server": server } })).unwrap()
     };
@@ -83,14 +83,17 @@ fn provisioner() -> impl Strategy<Value = Share> {
     ];
     wanted.prop_map(|provider| {
         let access_providers = BTreeMap::from([("ours".to_owned(), provider)]);
-        Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
+        Desired {
+            status: DesiredStatus { access_providers, ..DesiredStatus::default() },
+            ..Desired::default()
+        }
     })
 }
 
 /// What every decision is at the moment.
-fn decisions(fleet: &Fleet, settings: &ProjectionSettings) -> BTreeMap<ProfileKey, (Grant, Share)> {
+fn decisions(fleet: &Fleet, settings: &ProjectionSettings) -> BTreeMap<ProfileKey, (Grant, Desired)> {
     let decision = |key: ProfileKey| {
-        let decision = (decide(fleet, &key), project::share(fleet, &key, settings));
+        let decision = (decide(fleet, &key), project::desired(fleet, &key, settings));
         (key, decision)
     };
     keys().into_iter().map(decision).collect()
@@ -216,7 +219,7 @@ proptest! {
     #[test]
     fn owners_may_be_asked_in_any_order(scene in scene(), provisioner in provisioner()) {
         for (key, profile) in &scene.profiles {
-            let [one, other] = [[scene.share(key), provisioner.clone()], [provisioner.clone(), scene.share(key)]];
+            let [one, other] = [[scene.desired(key), provisioner.clone()], [provisioner.clone(), scene.desired(key)]];
             prop_assert_eq!(
                 scene.settle(key, profile.clone(), &one), scene.settle(key, profile.clone(), &other), "{}", key
             );
@@ -231,10 +234,10 @@ proptest! {
             settled.writes.iter().filter(|write| matches!(write, ProfileAction::PatchStatus(..))).count()
         };
         for (key, profile) in &scene.profiles {
-            let together = scene.settle(key, profile.clone(), &[scene.share(key), provisioner.clone()]);
+            let together = scene.settle(key, profile.clone(), &[scene.desired(key), provisioner.clone()]);
             let first = scene.project(key);
             let second = scene.settle(key, first.object.clone(), std::slice::from_ref(&provisioner));
-            let third = scene.settle(key, second.object.clone(), &[scene.share(key)]);
+            let third = scene.settle(key, second.object.clone(), &[scene.desired(key)]);
             prop_assert_eq!(third.writes, [], "the projector has nothing to say to the provider of {}", key);
 
             let saved = statuses(&first).min(statuses(&second));
@@ -294,9 +297,9 @@ proptest! {
             let existing = before.iter().filter(|(_, (grant, _))| *grant != Grant::Refused);
             let profiles = Profiles { existing: existing.map(|(key, _)| key.clone()).collect(), ..Profiles::default() };
             let concerned = concerned(&fleet, &touched, &profiles);
-            for (key, (grant, share)) in &after {
+            for (key, (grant, desired)) in &after {
                 let is_refused = *grant == Grant::Refused && before[key].0 == Grant::Refused;
-                let is_same = before[key].1 == *share || is_refused;
+                let is_same = before[key].1 == *desired || is_refused;
                 prop_assert!(is_same || concerned.contains(key), "{key} is not concerned by {step:?}");
             }
             prop_assert_eq!(step.take(&mut fleet), Touched::Nothing, "again: {:?}", step);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use hub_api::cluster_profile::AccessProvider;
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
-use hub_core::profile::{Field, ProfileAction, ProfilePlan, Share, StatusShare};
+use hub_core::profile::{Desired, DesiredStatus, Field, ProfileAction, ProfilePlan};
 use hub_core::project::{self, ProjectionSettings};
 use serde_json::{Value, json};
 
@@ -39,23 +39,23 @@ fn provider(name: &str, server: &str) -> Value {
     json!({ "name": name, "cluster": { "server": server } })
 }
 
-/// The share of an owner of one access provider, in a process that does not project; without a server it
+/// What an owner of one access provider desires, in a process that does not project; without a server it
 /// withdraws its provider.
-fn provisioner(name: &str, server: Option<&str>) -> Share {
+fn provisioner(name: &str, server: Option<&str>) -> Desired {
     let entry: Option<AccessProvider> =
         server.map(|server| serde_json::from_value(provider(name, server)).unwrap());
     let access_providers = BTreeMap::from([(name.to_owned(), entry)]);
-    Share { status: StatusShare { access_providers, ..StatusShare::default() }, ..Share::default() }
+    Desired { status: DesiredStatus { access_providers, ..DesiredStatus::default() }, ..Desired::default() }
 }
 
 /// What that owner alone plans for a profile.
-fn provision(object: Option<&Value>, share: Share) -> ProfilePlan {
-    plan_of(&key("team", "c1"), &ProjectionSettings::default().manager, object, [share])
+fn provision(object: Option<&Value>, desired: Desired) -> ProfilePlan {
+    plan_of(&key("team", "c1"), &ProjectionSettings::default().manager, object, [desired])
 }
 
 /// The result of that owner alone for a profile.
-fn provisioned(object: Value, share: Share) -> Settled {
-    settle(&key("team", "c1"), &ProjectionSettings::default().manager, Some(object), &[share])
+fn provisioned(object: Value, desired: Desired) -> Settled {
+    settle(&key("team", "c1"), &ProjectionSettings::default().manager, Some(object), &[desired])
 }
 
 #[test]
@@ -225,19 +225,20 @@ fn an_owner_that_withdraws_the_last_provider_takes_the_list_with_it() {
 
 #[test]
 fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_our_label_and_spec() {
-    let share = || provisioner("ours", Some("https://proxy/c1"));
-    assert_eq!(provision(None, share()), ProfilePlan::default(), "there is no profile to write into");
+    let desired = || provisioner("ours", Some("https://proxy/c1"));
+    assert_eq!(provision(None, desired()), ProfilePlan::default(), "there is no profile to write into");
     for edit in [
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": null } } }),
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "other" } } }),
         json!({ "spec": { "clusterManager": { "name": "other" } } }),
         json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/hold"] } }),
     ] {
-        assert_eq!(provision(Some(&with(settled(), &edit)), share()), ProfilePlan::default(), "{edit}");
+        assert_eq!(provision(Some(&with(settled(), &edit)), desired()), ProfilePlan::default(), "{edit}");
     }
     // What else differs is the projector's business.
     let drifted = with(settled(), &json!({ "spec": { "displayName": "x" }, "status": { "version": null } }));
-    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } = provision(Some(&drifted), share())
+    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } =
+        provision(Some(&drifted), desired())
     else {
         panic!("nothing is provided")
     };
@@ -248,7 +249,7 @@ fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_ou
 fn two_owners_in_one_process_cost_a_new_profile_two_writes_and_in_two_processes_three() {
     let key = key("team", "c1");
     let settings = ProjectionSettings::default();
-    let projector = || project::share(&granted(), &key, &settings);
+    let projector = || project::desired(&granted(), &key, &settings);
     let provisioner = || provisioner("ours", Some("https://proxy/c1"));
     let one = settle(&key, &settings.manager, None, &[projector(), provisioner()]);
     let other = settle(&key, &settings.manager, None, &[provisioner(), projector()]);
@@ -266,8 +267,9 @@ fn a_refused_profile_is_deleted_with_the_parts_of_all_owners() {
     let refused = fleet([member("c1", "prod"), exclusive("prod")]);
     let key = key("team", "c1");
     let settings = ProjectionSettings::default();
-    let shares = [provisioner("ours", Some("https://proxy/c1")), project::share(&refused, &key, &settings)];
-    let gone = settle(&key, &settings.manager, Some(settled()), &shares);
+    let desired =
+        [provisioner("ours", Some("https://proxy/c1")), project::desired(&refused, &key, &settings)];
+    let gone = settle(&key, &settings.manager, Some(settled()), &desired);
     assert_eq!(gone.object, None);
     assert_eq!(gone.writes.len(), 1);
 }
@@ -295,11 +297,11 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
         assert!(plan.findings[0].message.contains(&format!("has {count} entries")), "{:?}", plan.findings);
         assert!(!observe(&full).has_room_for("ours"));
         // Another owner in the same process is not delayed.
-        let share = Share {
-            status: StatusShare { version: Field::Mine(Some("v9".to_owned())), ..ours().status },
+        let desired = Desired {
+            status: DesiredStatus { version: Field::Mine(Some("v9".to_owned())), ..ours().status },
             ..ours()
         };
-        let Settled { object, writes } = provisioned(full.clone(), share);
+        let Settled { object, writes } = provisioned(full.clone(), desired);
         let after = object.unwrap();
         assert_eq!((after["status"]["version"]["kubernetes"].as_str(), writes.len()), (Some("v9"), 1));
         assert_eq!(after["status"]["accessProviders"], full["status"]["accessProviders"]);
@@ -312,11 +314,11 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
 
 #[test]
 fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
-    let mut share = provisioner("a", Some("https://a"));
-    share.status.access_providers.append(&mut provisioner("b", Some("https://b")).status.access_providers);
-    let after = provisioned(with_others(63), share.clone()).object.unwrap();
+    let mut desired = provisioner("a", Some("https://a"));
+    desired.status.access_providers.append(&mut provisioner("b", Some("https://b")).status.access_providers);
+    let after = provisioned(with_others(63), desired.clone()).object.unwrap();
     assert_eq!(after["status"]["accessProviders"][63]["name"], "a");
-    let plan = provision(Some(&after), share);
+    let plan = provision(Some(&after), desired);
     assert!(
         plan.findings[0].message.contains("\"b\"") && !plan.findings[0].message.contains("\"a\""),
         "{:?}",
@@ -326,17 +328,17 @@ fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
 
 #[test]
 fn of_our_entries_in_a_list_that_is_too_long_those_that_differ_are_reported() {
-    let share = |a: &str| {
-        let mut share = provisioner("a", Some(a));
-        share
+    let desired = |a: &str| {
+        let mut desired = provisioner("a", Some(a));
+        desired
             .status
             .access_providers
             .append(&mut provisioner("b", Some("https://b")).status.access_providers);
-        share
+        desired
     };
-    let mut long = provisioned(with_others(62), share("https://a")).object.unwrap();
+    let mut long = provisioned(with_others(62), desired("https://a")).object.unwrap();
     long["status"]["accessProviders"].as_array_mut().unwrap().push(provider("p62", "https://other"));
-    let plan = provision(Some(&long), share("https://new"));
+    let plan = provision(Some(&long), desired("https://new"));
     assert_eq!(
         (&plan.action, reasons(&plan)),
         (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])

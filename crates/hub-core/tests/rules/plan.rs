@@ -514,8 +514,8 @@ fn an_owner_wants_or_keeps_a_profile_exactly_if_the_grant_is_not_refused() {
     for (fleet, is_wanted_or_kept) in
         [(granted(&json!({})), true), (unknown(&json!({})), true), (refused(), false)]
     {
-        let share = project::share(&fleet, &key("team", "c1"), &ProjectionSettings::default());
-        assert_eq!(share.presence.is_wanted_or_kept(), is_wanted_or_kept);
+        let desired = project::desired(&fleet, &key("team", "c1"), &ProjectionSettings::default());
+        assert_eq!(desired.presence.is_wanted_or_kept(), is_wanted_or_kept);
     }
     assert!(!Presence::Undecided.is_wanted_or_kept());
 }
@@ -525,8 +525,8 @@ fn plan_for_unreadable(fleet: &Fleet, profile: &Value) -> ProfilePlan {
     let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
     let observed = ObservedProfile::unreadable(&metadata, &profile["spec"], "recursion limit exceeded");
     let (key, settings) = (key("team", "c1"), ProjectionSettings::default());
-    let share = project::share(fleet, &key, &settings);
-    profile::plan(&key, &settings.manager, Some(&observed), [share])
+    let desired = project::desired(fleet, &key, &settings);
+    profile::plan(&key, &settings.manager, Some(&observed), [desired])
 }
 
 #[test]

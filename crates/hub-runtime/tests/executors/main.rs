@@ -26,7 +26,7 @@ use hub_core::fleet::{Fleet, Touched};
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::member_id::MemberId;
 use hub_core::priority::Priority;
-use hub_core::profile::{Field, Identity, ObservedProfile, Presence, Share, StatusShare};
+use hub_core::profile::{Desired, DesiredStatus, Field, Identity, ObservedProfile, Presence};
 use hub_runtime::controller::{Controller, FleetKind, Owner};
 use hub_runtime::flow::write_limit::WriteLimit;
 use hub_runtime::host::Watches;
@@ -107,7 +107,7 @@ impl Controller for Recorder {
 }
 
 impl Owner for Recorder {
-    fn share(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Share {
+    fn desired(&self, key: &ProfileKey, _: Option<&ObservedProfile>) -> Desired {
         let identity = || Identity {
             labels: [("x-k8s.io/cluster-manager".to_owned(), self.shared.manager.to_string())].into(),
             member_id: MemberId { value: key.cluster.to_string(), since: None, follow: false },
@@ -125,7 +125,7 @@ impl Owner for Recorder {
             false => Presence::Unwanted,
         };
         let version = wish.version.clone().map_or(Field::Others, |version| Field::Mine(Some(version)));
-        Share { presence, status: StatusShare { version, ..StatusShare::default() } }
+        Desired { presence, status: DesiredStatus { version, ..DesiredStatus::default() } }
     }
 }
 

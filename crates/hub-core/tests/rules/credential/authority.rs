@@ -13,15 +13,15 @@ use hub_core::credential::state::State;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    Arrival, World, account, account_key, base64, place, profile, scene, scene_place, scene_with,
-    scene_without, token,
+    Arrival, World, account, account_key, base64, profile, scene, scene_key, scene_with, scene_without,
+    secret_key, token,
 };
 use crate::support::{NOON, binding, broken, condition, exclusive, member, unreadable, with};
 
 /// The state of the scene's account in `team`, which agrees with whether a copy is created.
 fn state(world: &World) -> State {
-    let plan = world.plan(&scene_place());
-    let state = world.state(&scene_place(), &account_key("c1", "kueue")).unwrap_or(State::NotAsked);
+    let plan = world.plan(&scene_key());
+    let state = world.state(&scene_key(), &account_key("c1", "kueue")).unwrap_or(State::NotAsked);
     assert_eq!(matches!(plan.action, CopyAction::Create(_)), state == State::Synced, "{plan:?}");
     assert!(matches!(plan.action, CopyAction::Create(_) | CopyAction::Nothing), "{plan:?}");
     state
@@ -29,7 +29,7 @@ fn state(world: &World) -> State {
 
 /// The same with an existing copy or Secret.
 fn standing(world: &World) -> State {
-    world.state(&scene_place(), &account_key("c1", "kueue")).unwrap()
+    world.state(&scene_key(), &account_key("c1", "kueue")).unwrap()
 }
 
 fn annotated(namespaces: &str) -> Vec<Value> {
@@ -41,7 +41,7 @@ fn annotated(namespaces: &str) -> Vec<Value> {
 
 #[test]
 fn a_copy_contains_token_and_certificates_is_owned_by_the_profile_and_records_its_account() {
-    let CopyAction::Create(made) = World::of(scene()).plan(&scene_place()).action else { panic!("no copy") };
+    let CopyAction::Create(made) = World::of(scene()).plan(&scene_key()).action else { panic!("no copy") };
     assert_eq!(
         serde_json::to_value(made).unwrap(),
         json!({
@@ -99,9 +99,9 @@ fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
         let mut world = World::of(scene());
         world.arrive(&forged);
         world.settle();
-        assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()]);
+        assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_key()]);
         assert_eq!(
-            world.state(&place("mallory", "c1-kueue"), &account_key("c1", "kueue")),
+            world.state(&secret_key("mallory", "c1-kueue"), &account_key("c1", "kueue")),
             Some(State::NotGranted)
         );
     }
@@ -128,7 +128,7 @@ fn an_account_without_annotation_is_copied_to_every_granted_namespace_and_no_oth
     }
     world.arrive(&profile("lab", "c1"));
     world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("ops", "c1-kueue"), &scene_place()]);
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&secret_key("ops", "c1-kueue"), &scene_key()]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn the_annotation_never_widens_what_is_granted() {
     let mut world = World::of(annotated("team,kube-system"));
     world.arrive(&profile("kube-system", "c1"));
     world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()]);
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_key()]);
 }
 
 #[test]
@@ -230,11 +230,11 @@ fn only_token_and_certificates_are_copied() {
     let mut world = World::of(scene_with("Secret", &more));
     world.settle();
     let expected = json!({ "ca.crt": base64("ca-of-c1"), "token": base64("token-of-c1/kueue") });
-    assert_eq!(world.secret(&scene_place())["data"], expected);
+    assert_eq!(world.secret(&scene_key())["data"], expected);
 
     let mut world = World::of(scene_with("Secret", &json!({ "data": { "ca.crt": null } })));
     world.settle();
-    assert_eq!(world.secret(&scene_place())["data"], json!({ "token": base64("token-of-c1/kueue") }));
+    assert_eq!(world.secret(&scene_key())["data"], json!({ "token": base64("token-of-c1/kueue") }));
 }
 
 #[test]
@@ -282,12 +282,9 @@ fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_an
         let mut world = World::settled_scene();
         let nameless = with(profile("team", "c1"), &nameless);
         world.arrive(&nameless);
-        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+        assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
         world.arrive(&with(nameless, &json!({ "metadata": { "uid": "uid-of-another" } })));
-        assert_eq!(
-            world.plan(&scene_place()).action,
-            CopyAction::DeleteOurs(world.version(&scene_place()).uid)
-        );
+        assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteOurs(world.version(&scene_key()).uid));
     }
 }
 
@@ -298,10 +295,10 @@ fn the_hubs_own_namespaces_and_those_of_clusters_receive_no_credential() {
         for object in [binding(namespace, "prod"), profile(namespace, "c1"), member("c2", "dev")] {
             world.arrive(&object);
         }
-        let place = place(namespace, "c1-kueue");
-        assert_eq!(world.state(&place, &account_key("c1", "kueue")), Some(State::ProtectedNamespace));
+        let key = secret_key(namespace, "c1-kueue");
+        assert_eq!(world.state(&key, &account_key("c1", "kueue")), Some(State::ProtectedNamespace));
         world.settle();
-        assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()], "{namespace}");
+        assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_key()], "{namespace}");
     }
 }
 
@@ -310,9 +307,9 @@ fn a_namespace_becomes_protected_when_a_cluster_of_its_name_joins_and_not_when_o
     let mut world = World::settled_scene();
     let named = with(member("team", "dev"), &json!({ "status": { "conditions": [] } }));
     world.arrive(&named);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     let Arrival::Touches(touched) = world.arrive(&member("team", "dev")) else { panic!("no cluster") };
-    assert!(world.index.concerned(&world.fleet, &touched).0.contains(&scene_place()));
+    assert!(world.index.concerned(&world.fleet, &touched).0.contains(&scene_key()));
     world.settle();
     assert!(world.secrets.is_empty());
 }
@@ -380,42 +377,42 @@ fn a_change_of_a_label_does_not_make_a_token_younger() {
 #[test]
 fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_the_same() {
     let mut world = World::of(scene());
-    world.index.set_refused(&scene_place(), Some(Refused::Write));
+    world.index.set_refused(&scene_key(), Some(Refused::Write));
     assert_eq!(standing(&world), State::WriteRefused);
-    assert!(matches!(world.plan(&scene_place()).action, CopyAction::Create(_)));
+    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Create(_)));
     let mut world = World::settled_scene();
-    world.index.set_refused(&scene_place(), Some(Refused::Write));
+    world.index.set_refused(&scene_key(), Some(Refused::Write));
     assert_eq!(standing(&world), State::Synced, "nothing is left to write");
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
     assert_eq!(standing(&world), State::WriteRefused);
-    world.index.set_refused(&scene_place(), None);
+    world.index.set_refused(&scene_key(), None);
     assert_eq!(standing(&world), State::Synced);
 
     let mut world = World::settled_scene();
     world.leave(&binding("team", "prod"));
     assert_eq!(standing(&world), State::NotGranted);
-    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    world.index.set_refused(&scene_key(), Some(Refused::Delete));
     assert_eq!(standing(&world), State::DeleteRefused);
-    assert_eq!(world.plan(&scene_place()).refused(), Refused::Delete);
+    assert_eq!(world.plan(&scene_key()).refused(), Refused::Delete);
 }
 
 #[test]
 fn a_copy_that_is_wanted_again_is_not_reported_as_undeletable() {
     let mut world = World::settled_scene();
-    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    world.index.set_refused(&scene_key(), Some(Refused::Delete));
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
-    assert!(matches!(world.plan(&scene_place()).action, CopyAction::Patch(_)));
+    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(_)));
     assert_eq!(standing(&world), State::Synced);
 }
 
 #[test]
 fn a_plan_names_the_account_whose_copy_exists_or_is_about_to() {
     let mut world = World::of(scene());
-    assert_eq!(world.plan(&scene_place()).synced(), Some(&account_key("c1", "kueue")));
+    assert_eq!(world.plan(&scene_key()).synced(), Some(&account_key("c1", "kueue")));
     world.settle();
-    assert_eq!(world.plan(&scene_place()).synced(), Some(&account_key("c1", "kueue")));
+    assert_eq!(world.plan(&scene_key()).synced(), Some(&account_key("c1", "kueue")));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()).synced(), None);
+    assert_eq!(world.plan(&scene_key()).synced(), None);
 }
 
 #[test]
@@ -434,6 +431,6 @@ fn one_account_has_its_own_copy_beside_that_of_another() {
         ("c1-kueue", "token-of-c1/kueue"),
         ("c2-kueue", "token-of-c2/kueue"),
     ] {
-        assert_eq!(world.secret(&place("team", name))["data"]["token"], base64(token), "{name}");
+        assert_eq!(world.secret(&secret_key("team", name))["data"]["token"], base64(token), "{name}");
     }
 }

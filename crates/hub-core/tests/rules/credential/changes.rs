@@ -1,4 +1,4 @@
-//! No change is missed: the places that the index returns for a change include every plan that the change affects, and
+//! No change is missed: the keys that the index returns for a change include every plan that the change affects, and
 //! every account whose report it affects.
 
 #![cfg(test)]
@@ -17,9 +17,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::arbitrary_credentials::{Change, Hub, accounts, change, hub, places};
+use crate::support::arbitrary_credentials::{Change, Hub, accounts, change, hub, secret_keys};
 use crate::support::credential::{
-    Arrival, World, account, account_key, names, place, profile, scene, scene_place, token,
+    Arrival, World, account, account_key, names, profile, scene, scene_key, secret_key, token,
 };
 use crate::support::{NOON, binding, by_labels, cases, key, member, with};
 
@@ -32,22 +32,22 @@ fn told(plan: CopyPlan) -> Told {
 }
 
 fn plans(world: &World) -> BTreeMap<SecretKey, Told> {
-    places().into_iter().map(|place| (place.clone(), told(world.plan(&place)))).collect()
+    secret_keys().into_iter().map(|key| (key.clone(), told(world.plan(&key)))).collect()
 }
 
 fn reports(world: &World) -> BTreeMap<AccountKey, Option<Report>> {
     accounts().map(|key| (key.clone(), report(&world.index, &world.fleet, &key))).collect()
 }
 
-/// The places to plan again.
+/// The keys to plan again.
 #[derive(Debug, Default)]
 struct Named {
-    places: BTreeSet<SecretKey>,
+    keys: BTreeSet<SecretKey>,
     accounts: BTreeSet<AccountKey>,
 }
 
-/// Makes a change and collects the places that the index returns, as a controller does: for an account or its token
-/// before and after, for a profile after, for a copy its place, for the fleet what it touches.
+/// Makes a change and collects the keys that the index returns, as a controller does: for an account or its token
+/// before and after, for a profile after, for a copy its key, for the fleet what it touches.
 fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
     match change {
         Change::AccountsListed => {
@@ -57,13 +57,13 @@ fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
             world.index.sources_listed(None);
         }
         Change::Secret(index, secret) => {
-            let place = places().swap_remove(*index);
+            let key = secret_keys().swap_remove(*index);
             let changed = match secret {
                 Some(secret) => world.put(secret.clone()),
-                None => world.remove(&place),
+                None => world.remove(&key),
             };
-            let places = changed.then_some(place).into_iter().collect();
-            return Named { places, ..Named::default() };
+            let keys = changed.then_some(key).into_iter().collect();
+            return Named { keys, ..Named::default() };
         }
         Change::Object(index, object) => {
             let before = std::mem::replace(&mut hub.objects[*index], object.clone());
@@ -71,7 +71,7 @@ fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
             return arrive_or_leave(world, &subject, object.is_some());
         }
     }
-    Named { places: world.index.places(&world.fleet), accounts: accounts().collect() }
+    Named { keys: world.index.keys(&world.fleet), accounts: accounts().collect() }
 }
 
 fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
@@ -80,21 +80,21 @@ fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
     let mut named = Named::default();
     let of_account = matches!(subject["kind"].as_str(), Some("ManagedServiceAccount" | "Secret"));
     if of_account {
-        named.places.extend(world.index.places_of(&world.fleet, &account));
+        named.keys.extend(world.index.keys_of(&world.fleet, &account));
         named.accounts.insert(account.clone());
     }
     let arrival = if arrives { world.arrive(subject) } else { world.leave(subject) };
     match arrival {
         Arrival::Changes(false) => return Named::default(),
         Arrival::Changes(true) if of_account => {
-            named.places.extend(world.index.places_of(&world.fleet, &account));
+            named.keys.extend(world.index.keys_of(&world.fleet, &account));
         }
         Arrival::Changes(true) => {
-            named.places.extend(world.index.places_at(&world.fleet, &key(namespace, name)));
+            named.keys.extend(world.index.keys_at(&world.fleet, &key(namespace, name)));
         }
         Arrival::Touches(touched) => {
-            let (places, accounts) = world.index.concerned(&world.fleet, &touched);
-            named.places.extend(places);
+            let (keys, accounts) = world.index.concerned(&world.fleet, &touched);
+            named.keys.extend(keys);
             named.accounts.extend(accounts);
         }
     }
@@ -104,7 +104,7 @@ fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
 proptest! {
     #![proptest_config(cases(96))]
 
-    /// A place that is not named has the plan that it had, or one that neither does nor says anything any more.
+    /// A key that is not named has the plan that it had, or one that neither does nor says anything any more.
     #[test]
     fn a_change_names_every_place_whose_plan_it_changes(mut hub in hub(), changes in vec(change(), 1..10)) {
         let mut world = hub.world();
@@ -112,22 +112,22 @@ proptest! {
         for change in &changes {
             let named = make(&mut world, &mut hub, change);
             let (plans_after, reports_after) = (plans(&world), reports(&world));
-            for (place, after) in &plans_after {
+            for (key, after) in &plans_after {
                 let is_over = *after == told(CopyPlan::default());
                 prop_assert!(
-                    named.places.contains(place) || *after == plans_before[place] || is_over,
-                    "{place} after {change:?}: {:?}, then {after:?}", plans_before[place]
+                    named.keys.contains(key) || *after == plans_before[key] || is_over,
+                    "{key} after {change:?}: {:?}, then {after:?}", plans_before[key]
                 );
             }
-            let of_places: BTreeSet<_> = named
-                .places
+            let of_keys: BTreeSet<_> = named
+                .keys
                 .iter()
-                .flat_map(|place| plans_before[place].2.iter().chain(&plans_after[place].2))
+                .flat_map(|key| plans_before[key].2.iter().chain(&plans_after[key].2))
                 .map(|(account, _)| account)
                 .collect();
             for (account, after) in &reports_after {
                 prop_assert!(
-                    named.accounts.contains(account) || of_places.contains(account) || *after == reports_before[account],
+                    named.accounts.contains(account) || of_keys.contains(account) || *after == reports_before[account],
                     "{account} after {change:?}: {:?}, then {after:?}", reports_before[account]
                 );
             }
@@ -145,20 +145,20 @@ proptest! {
         }
         let mut before = plans(&world);
         let mut check = |world: &World, named: BTreeSet<SecretKey>, list: &str| {
-            for (place, after) in plans(world) {
-                let is_known = after == before[&place] || after == told(CopyPlan::default());
-                prop_assert!(named.contains(&place) || is_known, "{place} after the list of {list}");
-                before.insert(place, after);
+            for (copy_key, after) in plans(world) {
+                let is_known = after == before[&copy_key] || after == told(CopyPlan::default());
+                prop_assert!(named.contains(&copy_key) || is_known, "{copy_key} after the list of {list}");
+                before.insert(copy_key, after);
             }
             Ok(())
         };
         for name in accounts().map(|key| key.account).collect::<BTreeSet<_>>() {
             world.index.sources_listed(Some(name.clone()));
-            check(&world, world.index.places_named(&world.fleet, &name).into_iter().collect(), name.as_str())?;
+            check(&world, world.index.keys_named(&world.fleet, &name).into_iter().collect(), name.as_str())?;
         }
-        for namespace in places().into_iter().map(|place| place.namespace).collect::<BTreeSet<_>>() {
+        for namespace in secret_keys().into_iter().map(|copy_key| copy_key.namespace).collect::<BTreeSet<_>>() {
             world.index.copies_listed(Some(namespace.clone()));
-            check(&world, world.index.places_in(&world.fleet, &namespace), namespace.as_str())?;
+            check(&world, world.index.keys_in(&world.fleet, &namespace), namespace.as_str())?;
         }
     }
 
@@ -180,13 +180,13 @@ proptest! {
         }
     }
 
-    /// The list of all places contains everything that has work.
+    /// The list of all keys contains everything that has work.
     #[test]
     fn the_list_of_all_places_misses_no_action_and_no_finding(hub in hub()) {
         let world = hub.world();
-        let all = world.index.places(&world.fleet);
-        for (place, told_there) in plans(&world) {
-            prop_assert!(all.contains(&place) || told_there == told(CopyPlan::default()), "{place}: {told_there:?}");
+        let all = world.index.keys(&world.fleet);
+        for (key, told_there) in plans(&world) {
+            prop_assert!(all.contains(&key) || told_there == told(CopyPlan::default()), "{key}: {told_there:?}");
         }
     }
 }
@@ -222,11 +222,11 @@ fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
     }
     world.settle();
     let (named, accounts) = world.index.concerned(&world.fleet, &Touched::Cluster("c1".into()));
-    assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_place()]);
+    assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_key()]);
     assert_eq!(accounts, [account_key("c1", "kueue")].into());
     assert_eq!(world.index.concerned(&world.fleet, &Touched::Nothing), (BTreeSet::new(), BTreeSet::new()));
-    let places = world.index.places_of(&world.fleet, &account_key("c2", "kueue"));
-    assert!(places.iter().all(|named| *named == place("team", "c2-kueue")), "{places:?}");
+    let keys = world.index.keys_of(&world.fleet, &account_key("c2", "kueue"));
+    assert!(keys.iter().all(|named| *named == secret_key("team", "c2-kueue")), "{keys:?}");
 }
 
 #[test]
@@ -236,10 +236,10 @@ fn a_copy_in_a_namespace_that_no_binding_is_left_in_is_found() {
     let left = world.leave(&binding("team", "prod"));
     let Arrival::Touches(touched) = left else { panic!("{left:?}") };
     let (named, _) = world.index.concerned(&world.fleet, &touched);
-    assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_place()]);
-    assert!(world.index.places(&world.fleet).contains(&scene_place()));
-    assert!(world.index.places_of(&world.fleet, &account_key("c1", "kueue")).contains(&scene_place()));
-    assert!(world.index.places_at(&world.fleet, &key("team", "c1")).contains(&scene_place()));
+    assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_key()]);
+    assert!(world.index.keys(&world.fleet).contains(&scene_key()));
+    assert!(world.index.keys_of(&world.fleet, &account_key("c1", "kueue")).contains(&scene_key()));
+    assert!(world.index.keys_at(&world.fleet, &key("team", "c1")).contains(&scene_key()));
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn a_cluster_that_leaves_before_its_copy_was_created_names_the_place_for_the_acc
         world.arrive(&token(cluster, name));
         world.arrive(&profile("team", cluster));
     }
-    let shared = place("team", "a-b-c");
+    let shared = secret_key("team", "a-b-c");
     let CopyAction::Create(first) = world.plan(&shared).action else { panic!("no copy") };
     let Arrival::Touches(touched) = world.arrive(&member("a", "dev")) else { panic!("no cluster") };
     let CopyAction::Create(second) = world.plan(&shared).action else { panic!("no copy") };

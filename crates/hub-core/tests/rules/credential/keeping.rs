@@ -13,8 +13,8 @@ use hub_core::credential::state::State;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, account_uid, base64, place, profile, scene, scene_place, scene_with,
-    scene_without, token,
+    World, account, account_key, account_uid, base64, profile, scene, scene_key, scene_with, scene_without,
+    secret_key, token,
 };
 use crate::support::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
 
@@ -167,9 +167,9 @@ fn kueue() -> hub_api::names::AccountKey {
 }
 
 fn assert_deleted(world: &World, state: State, what: &str) {
-    let CopyPlan { action, states, findings, .. } = world.plan(&scene_place());
+    let CopyPlan { action, states, findings, .. } = world.plan(&scene_key());
     // By its uid alone, if it is known by that: not where its token or its account is not.
-    let version = world.version(&scene_place());
+    let version = world.version(&scene_key());
     let is_deleted = match &action {
         CopyAction::DeleteOurs(uid) => *uid == version.uid,
         CopyAction::Delete(exact) => *exact == version,
@@ -194,7 +194,7 @@ fn every_way_of_revocation_deletes_the_copy_whatever_its_version() {
 #[test]
 fn what_was_revoked_while_no_watch_was_open_is_deleted_too() {
     for (what, change, state) in revocations() {
-        let left = World::settled_scene().secret(&scene_place()).clone();
+        let left = World::settled_scene().secret(&scene_key()).clone();
         let mut world = World::of(scene());
         make(&mut world, &change);
         world.put(left);
@@ -205,14 +205,14 @@ fn what_was_revoked_while_no_watch_was_open_is_deleted_too() {
 #[test]
 fn a_copy_of_which_nothing_is_left_is_deleted() {
     let mut world = World::of([]);
-    world.put(World::settled_scene().secret(&scene_place()).clone());
+    world.put(World::settled_scene().secret(&scene_key()).clone());
     assert_deleted(&world, State::NotAsked, "an empty hub");
-    assert!(world.index.places(&world.fleet).contains(&scene_place()));
+    assert!(world.index.keys(&world.fleet).contains(&scene_key()));
 }
 
 #[test]
 fn a_hub_that_starts_to_require_the_annotation_deletes_copies_of_accounts_without_it() {
-    let left = World::settled_scene().secret(&scene_place()).clone();
+    let left = World::settled_scene().secret(&scene_key()).clone();
     let mut world =
         World::set_up(SyncSettings { require_namespaces: true, ..SyncSettings::default() }, scene());
     world.put(left);
@@ -225,7 +225,7 @@ fn one_of_two_bindings_is_enough() {
     world.arrive(&by_labels("all", &json!({})));
     world.arrive(&binding("team", "all"));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     world.leave(&binding("team", "all"));
     assert_deleted(&world, State::NotGranted, "the last one");
 }
@@ -234,16 +234,16 @@ fn one_of_two_bindings_is_enough() {
 fn what_is_not_known_keeps_the_copy() {
     for (what, change, state) in doubts() {
         let mut world = World::settled_scene();
-        let before = world.secret(&scene_place()).clone();
+        let before = world.secret(&scene_key()).clone();
         make(&mut world, &change);
-        let CopyPlan { action, states, findings, .. } = world.plan(&scene_place());
+        let CopyPlan { action, states, findings, .. } = world.plan(&scene_key());
         assert_eq!(
             (action, states, findings),
             (CopyAction::Nothing, vec![(kueue(), state)], vec![]),
             "{what}"
         );
         world.settle();
-        assert_eq!(world.secret(&scene_place()), &before, "{what}");
+        assert_eq!(world.secret(&scene_key()), &before, "{what}");
     }
 }
 
@@ -274,13 +274,13 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
             make(&mut world, &change);
             // A broken selector does not say that the cluster left the set.
             if doubt.starts_with("set") && no == "cluster in another set" {
-                assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+                assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
                 continue;
             }
             // An unreadable token does not tell its owner and time either.
             let is_of_the_token = no == "account made anew" || no.starts_with("cluster created after");
             if doubt == "token unreadable" && is_of_the_token {
-                assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+                assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
                 continue;
             }
             assert_deleted(&world, state, &format!("{doubt}, {no}"));
@@ -291,11 +291,11 @@ fn one_clear_no_takes_the_copy_whatever_is_not_known() {
 #[test]
 fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
     let mut world = World::unlisted(SyncSettings::default(), scene_without("ManagedServiceAccount"));
-    world.put(World::settled_scene().secret(&scene_place()).clone());
+    world.put(World::settled_scene().secret(&scene_key()).clone());
     world.index.copies_listed(None);
     world.index.sources_listed(None);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::AccountUnknown));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::AccountUnknown));
 
     world.leave(&profile("team", "c1"));
     assert_deleted(&world, State::NoProfile, "but a profile that is gone is");
@@ -313,11 +313,11 @@ fn accounts_that_are_not_listed_are_no_accounts_that_are_gone() {
 #[test]
 fn tokens_that_are_not_listed_are_no_tokens_that_are_gone() {
     let mut world = World::unlisted(SyncSettings::default(), scene_without("Secret"));
-    world.put(World::settled_scene().secret(&scene_place()).clone());
+    world.put(World::settled_scene().secret(&scene_key()).clone());
     world.index.copies_listed(None);
     world.index.accounts_listed();
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::TokenUnknown));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::TokenUnknown));
     world.index.sources_listed(None);
     assert_deleted(&world, State::NoToken, "all are known");
 }
@@ -328,10 +328,10 @@ fn before_every_copy_is_known_nothing_is_planned_and_this_is_reported() {
     world.index.accounts_listed();
     world.index.sources_listed(None);
     let unread = |state| CopyPlan { states: vec![(kueue(), state)], ..CopyPlan::default() };
-    assert_eq!(world.plan(&scene_place()), unread(State::CopiesUnknown));
-    world.put(World::settled_scene().secret(&scene_place()).clone());
+    assert_eq!(world.plan(&scene_key()), unread(State::CopiesUnknown));
+    world.put(World::settled_scene().secret(&scene_key()).clone());
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()), unread(State::NotGranted));
+    assert_eq!(world.plan(&scene_key()), unread(State::NotGranted));
     world.index.copies_listed(None);
     assert_deleted(&world, State::NotGranted, "all are known");
 }
@@ -339,17 +339,17 @@ fn before_every_copy_is_known_nothing_is_planned_and_this_is_reported() {
 #[test]
 fn a_copy_whose_permission_has_ended_is_reported_as_after_a_restart() {
     let mut world = World::settled_scene();
-    assert!(world.index.forbid_copies(&scene_place().namespace));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::CopiesUnknown));
-    assert!(world.index.permit_copies(&scene_place().namespace));
-    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::Synced));
+    assert!(world.index.forbid_copies(&scene_key().namespace));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::CopiesUnknown));
+    assert!(world.index.permit_copies(&scene_key().namespace));
+    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::Synced));
 
     world.arrive(&broken("prod"));
-    assert_eq!(world.state(&scene_place(), &kueue()), Some(State::Synced));
-    world.index.forbid_copies(&scene_place().namespace);
+    assert_eq!(world.state(&scene_key(), &kueue()), Some(State::Synced));
+    world.index.forbid_copies(&scene_key().namespace);
     assert_eq!(
-        world.state(&scene_place(), &kueue()),
+        world.state(&scene_key(), &kueue()),
         Some(State::GrantUnknown),
         "what was never read is not missed"
     );
@@ -363,9 +363,9 @@ fn a_copy_under_a_grant_that_is_not_known_is_kept_true() {
     world.arrive(&broken("prod"));
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
     world.settle();
-    assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
-    world.remove(&scene_place());
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "but not made anew");
+    assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"));
+    world.remove(&scene_key());
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "but not made anew");
 }
 
 #[test]
@@ -373,15 +373,15 @@ fn a_copy_that_could_not_be_recreated_is_not_deleted_to_be_replaced() {
     let unlabelled = json!({ "metadata": { "labels": { CLUSTER_MANAGER: null } } });
     for change in [come(broken("prod")), edit(profile("team", "c1"), &unlabelled)] {
         let mut world = World::settled_scene();
-        world.edit(&scene_place(), &json!({ "immutable": true }));
+        world.edit(&scene_key(), &json!({ "immutable": true }));
         world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
         make(&mut world, &change);
-        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{change:?}");
-        assert_ne!(world.state(&scene_place(), &kueue()), Some(State::Synced), "{change:?}");
+        assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{change:?}");
+        assert_ne!(world.state(&scene_key(), &kueue()), Some(State::Synced), "{change:?}");
         // Once it can be recreated, it is.
         make(&mut world, &Change { come: scene_without("Secret"), go: vec![] });
         world.settle();
-        assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
+        assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"));
     }
 }
 
@@ -393,8 +393,8 @@ fn a_rotated_token_is_copied_and_nothing_of_the_old_one_stays() {
         &json!({ "data": { "token": base64("rotated"), "ca.crt": null } }),
     ));
     world.settle();
-    assert_eq!(world.secret(&scene_place())["data"], json!({ "token": base64("rotated") }));
-    assert_eq!(world.version(&scene_place()).resource_version, "2");
+    assert_eq!(world.secret(&scene_key())["data"], json!({ "token": base64("rotated") }));
+    assert_eq!(world.version(&scene_key()).resource_version, "2");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn a_copy_moves_to_a_profile_with_a_new_uid() {
     let mut world = World::settled_scene();
     world.arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
     world.settle();
-    let secret = world.secret(&scene_place());
+    let secret = world.secret(&scene_key());
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
     assert_eq!(secret["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
     assert_eq!(secret["metadata"]["resourceVersion"], "2", "in one write");
@@ -416,7 +416,7 @@ fn a_recreated_profile_gets_its_copy_back() {
     assert!(world.secrets.is_empty());
     world.arrive(&with(profile("team", "c1"), &json!({ "metadata": { "uid": "uid-of-the-next" } })));
     world.settle();
-    let secret = world.secret(&scene_place());
+    let secret = world.secret(&scene_key());
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "uid-of-the-next");
 }
 
@@ -430,7 +430,7 @@ fn a_recreated_account_gets_a_copy_of_its_own_token() {
         json!([{ "apiVersion": "v1", "kind": "ManagedServiceAccount", "name": "kueue", "uid": "another" }]);
     world.arrive(&with(token("c1", "kueue"), &metadata(&json!({ "ownerReferences": owner }))));
     world.settle();
-    let annotations = &world.secret(&scene_place())["metadata"]["annotations"];
+    let annotations = &world.secret(&scene_key())["metadata"]["annotations"];
     assert_eq!(
         annotations["authentication.open-cluster-management.io/managed-serviceaccount-uid"],
         "another"
@@ -441,10 +441,10 @@ fn a_recreated_account_gets_a_copy_of_its_own_token() {
 #[test]
 fn a_copy_deleted_by_hand_is_made_again() {
     let mut world = World::settled_scene();
-    let data = world.secret(&scene_place())["data"].clone();
-    world.remove(&scene_place());
+    let data = world.secret(&scene_key())["data"].clone();
+    world.remove(&scene_key());
     world.settle();
-    assert_eq!(world.secret(&scene_place())["data"], data);
+    assert_eq!(world.secret(&scene_key())["data"], data);
 }
 
 #[test]
@@ -460,11 +460,17 @@ fn two_clusters_that_swap_sets_swap_namespaces() {
         world.arrive(&profile("blues", cluster));
     }
     world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("blues", "c2-x"), &place("reds", "c1-x")]);
+    assert_eq!(
+        world.secrets.keys().collect::<Vec<_>>(),
+        [&secret_key("blues", "c2-x"), &secret_key("reds", "c1-x")]
+    );
     world.arrive(&set_of("c1", "blue"));
     world.arrive(&set_of("c2", "red"));
     world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("blues", "c1-x"), &place("reds", "c2-x")]);
+    assert_eq!(
+        world.secrets.keys().collect::<Vec<_>>(),
+        [&secret_key("blues", "c1-x"), &secret_key("reds", "c2-x")]
+    );
 }
 
 #[test]
@@ -477,7 +483,7 @@ fn an_unknown_set_affects_no_other() {
         world.arrive(&object);
     }
     world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_place()]);
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_key()]);
     world.arrive(&scene_with("ManagedCluster", &metadata(&json!({ "labels": null })))[0]);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "it may be in the broken one now");
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "it may be in the broken one now");
 }

@@ -14,7 +14,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use crate::support::arbitrary_credentials::{Hub, accounts, hub, objects, places};
+use crate::support::arbitrary_credentials::{Hub, accounts, hub, objects, secret_keys};
 use crate::support::credential::{World, account_key, base64};
 use crate::support::{cases, key, with};
 
@@ -73,23 +73,23 @@ impl Judge<'_> {
         self.hub.find("Secret", key.cluster.as_str(), key.account.as_str())
     }
 
-    fn profile(&self, place: &SecretKey, account: &AccountKey) -> Option<&Value> {
-        self.hub.find("ClusterProfile", place.namespace.as_str(), account.cluster.as_str())
+    fn profile(&self, key: &SecretKey, account: &AccountKey) -> Option<&Value> {
+        self.hub.find("ClusterProfile", key.namespace.as_str(), account.cluster.as_str())
     }
 
-    fn grant(&self, place: &SecretKey, account: &AccountKey) -> Grant {
-        decide(&self.world.fleet, &key(place.namespace.as_str(), account.cluster.as_str()))
+    fn grant(&self, copy_key: &SecretKey, account: &AccountKey) -> Grant {
+        decide(&self.world.fleet, &key(copy_key.namespace.as_str(), account.cluster.as_str()))
     }
 
     /// Whether nothing says clearly that the account must not have a copy there.
-    fn may_be(&self, place: &SecretKey, account: &AccountKey) -> bool {
+    fn may_be(&self, key: &SecretKey, account: &AccountKey) -> bool {
         let metadata = |object: Option<&Value>| object.map(|object| object["metadata"].clone());
         let asks = metadata(self.account(account)).map_or(!self.hub.accounts_listed, |metadata| {
             let namespaces = metadata["annotations"][SYNC_TO_NAMESPACES].as_str();
             metadata["labels"][SYNC_TO_CLUSTER_PROFILE] == "true"
                 && metadata["deletionTimestamp"].is_null()
                 && namespaces.map_or(!self.hub.require_namespaces, |namespaces| {
-                    namespaces.split(',').any(|namespace| namespace == place.namespace.as_str())
+                    namespaces.split(',').any(|namespace| namespace == key.namespace.as_str())
                 })
         });
         let own_name = |account: &Value| match account["status"]["tokenSecretRef"]["name"].as_str() {
@@ -103,9 +103,9 @@ impl Judge<'_> {
             let readable = !token["data"].is_string();
             !readable || is_agents && uid.is_none_or(|uid| uid == owner)
         });
-        let profile = metadata(self.profile(place, account));
+        let profile = metadata(self.profile(key, account));
         asks && has_token
-            && self.grant(place, account) != Grant::Refused
+            && self.grant(key, account) != Grant::Refused
             && self.account(account).is_none_or(own_name)
             && profile.is_some_and(|profile| {
                 let manager = &profile["labels"]["x-k8s.io/cluster-manager"];
@@ -123,16 +123,16 @@ impl Judge<'_> {
     }
 
     /// Whether a new copy could be created there.
-    fn could_be_made(&self, place: &SecretKey, account: &AccountKey) -> bool {
+    fn could_be_made(&self, key: &SecretKey, account: &AccountKey) -> bool {
         let manager = |profile: &Value| {
             let manager = &profile["metadata"]["labels"]["x-k8s.io/cluster-manager"];
             manager == "open-cluster-management"
         };
-        self.grant(place, account) == Grant::Granted && self.profile(place, account).is_some_and(manager)
+        self.grant(key, account) == Grant::Granted && self.profile(key, account).is_some_and(manager)
     }
 
     /// What is wrong with a copy as the one of this account.
-    fn faults(&self, place: &SecretKey, secret: &Value, account: &AccountKey) -> Vec<&'static str> {
+    fn faults(&self, key: &SecretKey, secret: &Value, account: &AccountKey) -> Vec<&'static str> {
         let (metadata, none) = (&secret["metadata"], Value::Null);
         let token = self.token(account).map_or(&none, |token| &token["data"]);
         let mut data = json!({ "token": token["token"], "ca.crt": token["ca.crt"] });
@@ -140,7 +140,7 @@ impl Judge<'_> {
         let owners = json!([{
             "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "controller": true,
             "name": account.cluster.as_str(),
-            "uid": self.profile(place, account).map_or(&none, |profile| &profile["metadata"]["uid"]),
+            "uid": self.profile(key, account).map_or(&none, |profile| &profile["metadata"]["uid"]),
         }]);
         let uid = self.account(account).map_or(&none, |account| &account["metadata"]["uid"]);
         let annotations = &metadata["annotations"];
@@ -155,7 +155,7 @@ impl Judge<'_> {
             ("owner", metadata["ownerReferences"] == owners),
             (
                 "label",
-                metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == *place.name,
+                metadata["labels"]["authentication.open-cluster-management.io/synced-from"] == *key.name,
             ),
         ]
         .into_iter()
@@ -167,7 +167,7 @@ impl Judge<'_> {
 /// The Secrets, without what an API server gives them.
 fn contents(world: &World) -> BTreeMap<SecretKey, Value> {
     let server = json!({ "metadata": { "uid": null, "resourceVersion": null } });
-    world.secrets.iter().map(|(place, secret)| (place.clone(), with(secret.clone(), &server))).collect()
+    world.secrets.iter().map(|(key, secret)| (key.clone(), with(secret.clone(), &server))).collect()
 }
 
 proptest! {
@@ -178,8 +178,8 @@ proptest! {
     fn after_what_is_planned_is_written_nothing_is_left_to_do(hub in hub()) {
         let mut world = hub.world();
         world.settle();
-        for place in places() {
-            prop_assert_eq!(world.plan(&place).action, CopyAction::Nothing, "{}", place);
+        for key in secret_keys() {
+            prop_assert_eq!(world.plan(&key).action, CopyAction::Nothing, "{}", key);
         }
     }
 
@@ -188,8 +188,8 @@ proptest! {
         let mut world = hub.world();
         let before = world.secrets.clone();
         world.settle();
-        for (place, secret) in before.iter().filter(|(_, secret)| !is_ours(&hub, secret)) {
-            prop_assert_eq!(world.secret(place), secret);
+        for (key, secret) in before.iter().filter(|(_, secret)| !is_ours(&hub, secret)) {
+            prop_assert_eq!(world.secret(key), secret);
         }
     }
 
@@ -200,28 +200,28 @@ proptest! {
         let before = world.secrets.clone();
         world.settle();
         let judge = Judge { hub: &hub, world: &world };
-        for (place, secret) in world.secrets.iter().filter(|(_, secret)| is_ours(&hub, secret)) {
+        for (key, secret) in world.secrets.iter().filter(|(_, secret)| is_ours(&hub, secret)) {
             let is_recorded = is_marked(secret);
             let holders: Vec<_> = if is_recorded {
                 vec![recorded(secret)]
             } else {
-                accounts().filter(|account| account.copy_name() == *place.name).collect()
+                accounts().filter(|account| account.copy_name() == *key.name).collect()
             };
-            let may_be = holders.iter().any(|account| judge.may_be(place, account));
+            let may_be = holders.iter().any(|account| judge.may_be(key, account));
             if is_terminating(secret) {
                 let empty = secret["data"].is_null() || secret["immutable"] == true;
-                prop_assert!(empty || may_be || !hub.accounts_listed, "{place} is full: {secret}");
+                prop_assert!(empty || may_be || !hub.accounts_listed, "{key} is full: {secret}");
                 continue;
             }
-            prop_assert!(may_be || !hub.accounts_listed, "{place} may not be there: {secret}");
+            prop_assert!(may_be || !hub.accounts_listed, "{key} may not be there: {secret}");
             let right = holders.iter().any(|account| {
-                judge.may_be(place, account) && judge.faults(place, secret, account).is_empty()
+                judge.may_be(key, account) && judge.faults(key, secret, account).is_empty()
             });
             let doubtful = (!is_recorded && !hub.accounts_listed) || holders.iter().any(|account| {
-                !judge.is_readable(account) || !judge.could_be_made(place, account)
+                !judge.is_readable(account) || !judge.could_be_made(key, account)
             });
-            let as_it_was = before.get(place) == Some(secret);
-            prop_assert!(right || as_it_was && doubtful, "{place}: {secret}");
+            let as_it_was = before.get(key) == Some(secret);
+            prop_assert!(right || as_it_was && doubtful, "{key}: {secret}");
         }
     }
 
@@ -230,16 +230,16 @@ proptest! {
         let mut world = hub.world();
         world.settle();
         let judge = Judge { hub: &hub, world: &world };
-        for place in places() {
-            let named = || accounts().filter(|account| account.copy_name() == *place.name);
+        for key in secret_keys() {
+            let named = || accounts().filter(|account| account.copy_name() == *key.name);
             let wanted = named().find(|account| {
-                judge.may_be(&place, account)
+                judge.may_be(&key, account)
                     && judge.is_readable(account)
-                    && judge.could_be_made(&place, account)
+                    && judge.could_be_made(&key, account)
             });
-            // An older account of the same copy name keeps the place while its token may still be listed.
-            let waits = named().any(|account| judge.may_be(&place, &account) && judge.token(&account).is_none());
-            prop_assert!(wanted.is_none() || waits || world.secrets.contains_key(&place), "{place} of {wanted:?}");
+            // An older account of the same copy name keeps the key while its token may still be listed.
+            let waits = named().any(|account| judge.may_be(&key, &account) && judge.token(&account).is_none());
+            prop_assert!(wanted.is_none() || waits || world.secrets.contains_key(&key), "{key} of {wanted:?}");
         }
     }
 
@@ -281,7 +281,7 @@ proptest! {
         without_it.settle();
         let others = |world: &World| {
             let mut contents = contents(world);
-            contents.retain(|place, _| *place.name != account.copy_name());
+            contents.retain(|key, _| *key.name != account.copy_name());
             contents
         };
         prop_assert_eq!(others(&with_it), others(&without_it));
@@ -302,22 +302,22 @@ proptest! {
         world.settle();
         let hub = Hub { objects: next, ..hub };
         let judge = Judge { hub: &hub, world: &world };
-        for (place, secret) in &world.secrets {
+        for (key, secret) in &world.secrets {
             if !is_ours(&hub, secret) || is_terminating(secret) || !hub.accounts_listed {
                 continue;
             }
             let may_be = accounts()
-                .filter(|account| account.copy_name() == *place.name)
-                .any(|account| judge.may_be(place, &account));
-            prop_assert!(may_be, "{place}: {secret}");
+                .filter(|account| account.copy_name() == *key.name)
+                .any(|account| judge.may_be(key, &account));
+            prop_assert!(may_be, "{key}: {secret}");
         }
     }
 
     #[test]
     fn nothing_that_is_planned_or_known_shows_a_token(hub in hub(), at in any::<Index>()) {
         let world = hub.world();
-        let places = places();
-        let plan = world.plan(at.get(&places));
+        let keys = secret_keys();
+        let plan = world.plan(at.get(&keys));
         let shown = format!("{plan:?} {:?}", world.index);
         for secret in ["token-of-", "rotated-", "mallory's", "ca-of-"] {
             // Three bytes encode to four letters, so base64 begins with this, whatever follows.
@@ -338,8 +338,8 @@ fn generated_hubs_have_every_state_every_action_and_every_finding() {
     for _ in 0..200 {
         let hub = hub().new_tree(&mut runner).unwrap().current();
         let world = hub.world();
-        for place in places() {
-            let plan = world.plan(&place);
+        for key in secret_keys() {
+            let plan = world.plan(&key);
             seen.insert(match plan.action {
                 CopyAction::Nothing => "nothing",
                 CopyAction::Create(_) => "create",

@@ -8,7 +8,7 @@ use hub_core::credential::plan::CopyAction;
 use hub_core::credential::state::State;
 
 use crate::support::credential::{
-    World, account, account_key, place, profile, scene, scene_place, scene_without, stranger, token,
+    World, account, account_key, profile, scene, scene_key, scene_without, secret_key, stranger, token,
 };
 use crate::support::{binding, key};
 
@@ -33,7 +33,7 @@ fn watched_by_name() -> World {
 }
 
 fn state(world: &World, namespace: &str, name: &str) -> State {
-    world.state(&place(namespace, &format!("c1-{name}")), &account_key("c1", name)).unwrap()
+    world.state(&secret_key(namespace, &format!("c1-{name}")), &account_key("c1", name)).unwrap()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
     world.index.forget_sources(&"kueue".into());
     assert_eq!(world.index.source(&account_key("c1", "kueue")), None);
     assert_eq!(state(&world, "team", "kueue"), State::TokenUnknown);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     assert_eq!(state(&world, "team", "argocd"), State::Synced, "another name is not affected");
     assert!(world.index.sources_listed(Some("kueue".into())), "the new list shows that there is no token");
     assert_eq!(state(&world, "team", "kueue"), State::NoToken);
@@ -61,11 +61,11 @@ fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
 fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_there() {
     let mut world = watched_by_name();
     world.index.forget_copies(&"team".into());
-    assert_eq!(world.index.copy(&scene_place()), None);
+    assert_eq!(world.index.copy(&scene_key()), None);
     assert_eq!(state(&world, "team", "kueue"), State::CopiesUnknown);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     assert_eq!(state(&world, "ops", "kueue"), State::Synced, "another namespace is not affected");
-    assert!(world.index.made(&scene_place()).is_some());
+    assert!(world.index.made(&scene_key()).is_some());
     assert!(world.index.has_copies(&"team".into()), "what this process created there is known");
     world.index.copies_listed(Some("team".into()));
     world.settle();
@@ -78,13 +78,13 @@ fn a_namespace_about_which_nothing_is_known_has_no_places() {
     world.index.copies_listed(Some("team".into()));
     world.put(stranger("team", "c1-kueue"));
     assert!(world.index.has_copies(&"team".into()));
-    assert_eq!(world.index.places(&world.fleet), [scene_place()].into());
+    assert_eq!(world.index.keys(&world.fleet), [scene_key()].into());
     world.index.forget_copies(&"team".into());
     assert!(!world.index.has_copies(&"team".into()));
-    assert_eq!(world.index.places(&world.fleet), [].into());
+    assert_eq!(world.index.keys(&world.fleet), [].into());
     world.put(stranger("team", "c1-kueue"));
-    world.lose(&scene_place());
-    assert_eq!(world.index.places(&world.fleet), [].into());
+    world.lose(&scene_key());
+    assert_eq!(world.index.keys(&world.fleet), [].into());
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn tokens_and_copies_that_are_no_longer_watched_are_forgotten() {
     assert!(!world.index.knows_sources(&"argocd".into()));
     assert!(world.index.source(&account_key("c1", "kueue")).is_some());
     assert!(world.index.knows_sources(&"kueue".into()));
-    assert_eq!(world.index.copy(&scene_place()), None);
+    assert_eq!(world.index.copy(&scene_key()), None);
     assert!(!world.index.knows_copies(&"team".into()));
-    assert!(world.index.copy(&place("ops", "c1-kueue")).is_some());
+    assert!(world.index.copy(&secret_key("ops", "c1-kueue")).is_some());
     assert!(world.index.knows_copies(&"ops".into()));
 }
 
@@ -106,17 +106,17 @@ fn where_all_tokens_and_copies_are_watched_none_is_forgotten() {
     let mut world = World::settled_scene();
     world.index.keep_listed(|_| false, |_| false);
     assert!(world.index.source(&account_key("c1", "kueue")).is_some());
-    assert!(world.index.copy(&scene_place()).is_some());
+    assert!(world.index.copy(&scene_key()).is_some());
     assert!(world.index.knows_copies(&"team".into()) && world.index.knows_sources(&"kueue".into()));
 }
 
 #[test]
 fn a_copy_whose_profile_is_gone_is_garbage_collected() {
     let mut world = World::settled_scene();
-    assert!(!world.index.is_orphaned(&scene_place()));
+    assert!(!world.index.is_orphaned(&scene_key()));
     world.index.delete_profile(&key("team", "c1"));
-    assert!(world.index.is_orphaned(&scene_place()));
-    world.lose(&scene_place());
-    assert!(world.index.is_orphaned(&scene_place()), "even if it has lost its label");
-    assert!(!world.index.is_orphaned(&place("team", "c1-other")), "no copy");
+    assert!(world.index.is_orphaned(&scene_key()));
+    world.lose(&scene_key());
+    assert!(world.index.is_orphaned(&scene_key()), "even if it has lost its label");
+    assert!(!world.index.is_orphaned(&secret_key("team", "c1-other")), "no copy");
 }

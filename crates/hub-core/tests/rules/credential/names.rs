@@ -14,7 +14,7 @@ use hub_core::credential::state::State;
 use hub_core::finding::Reason;
 use serde_json::{Value, json};
 
-use crate::support::credential::{World, account, account_key, base64, place, profile, token};
+use crate::support::credential::{World, account, account_key, base64, profile, secret_key, token};
 use crate::support::{binding, by_labels, cluster, exclusive, member, with};
 
 const FIRST: (&str, &str) = ("a", "b-c");
@@ -25,7 +25,7 @@ fn key((cluster, account): (&str, &str)) -> AccountKey {
 }
 
 fn shared() -> SecretKey {
-    place("team", "a-b-c")
+    secret_key("team", "a-b-c")
 }
 
 /// Both clusters in `team`, without accounts.
@@ -200,7 +200,7 @@ fn the_name_is_shared_only_in_namespaces_that_see_both() {
     arrive(&mut world, SECOND);
     world.settle();
     assert_eq!(held_by(&world), Some(FIRST));
-    let elsewhere = world.secret(&place("ops", "a-b-c"));
+    let elsewhere = world.secret(&secret_key("ops", "a-b-c"));
     assert_eq!(elsewhere["data"]["token"], base64("token-of-a-b/c"));
 }
 
@@ -289,14 +289,14 @@ fn a_long_name_shortens_the_label_and_nothing_else() {
         let name = "x".repeat(length);
         let mut world = hub("berlin", &name);
         world.settle();
-        let place = place("team", &format!("berlin-{name}"));
-        let metadata = &world.secret(&place)["metadata"];
+        let key = secret_key("team", &format!("berlin-{name}"));
+        let metadata = &world.secret(&key)["metadata"];
         assert_eq!(metadata["annotations"][SYNCED_CLUSTER], "berlin");
         assert_eq!(metadata["annotations"][SYNCED_ACCOUNT], name);
         let label = metadata["labels"][SYNCED_FROM].as_str().unwrap();
         assert!(is_label_value(label), "{label}");
         assert_eq!(label.len(), (length + 7).min(63));
-        assert_eq!(label == &*place.name, length <= 56, "{label}");
+        assert_eq!(label == &*key.name, length <= 56, "{label}");
     }
 }
 
@@ -307,7 +307,7 @@ fn long_names_that_begin_alike_have_labels_of_their_own() {
         let name = format!("{}{end}", "x".repeat(80));
         let mut world = hub("berlin", &name);
         world.settle();
-        let secret = world.secret(&place("team", &format!("berlin-{name}")));
+        let secret = world.secret(&secret_key("team", &format!("berlin-{name}")));
         assert!(seen.insert(secret["metadata"]["labels"][SYNCED_FROM].as_str().unwrap().to_owned()));
     }
 }
@@ -329,9 +329,9 @@ fn a_name_too_long_for_a_secret_is_refused_and_reported() {
     for (length, fits) in [(246, true), (247, false), (253, false)] {
         let name = "x".repeat(length);
         let mut world = hub("berlin", &name);
-        let place = place("team", &format!("berlin-{name}"));
+        let key = secret_key("team", &format!("berlin-{name}"));
         let expected = if fits { State::Synced } else { State::NameTooLong };
-        assert_eq!(world.state(&place, &account_key("berlin", &name)), Some(expected));
+        assert_eq!(world.state(&key, &account_key("berlin", &name)), Some(expected));
         let told = report(&world.index, &world.fleet, &account_key("berlin", &name)).map(|it| it.reason);
         assert_eq!(told, (!fits).then_some("NameTooLong"));
         world.settle();
@@ -343,5 +343,5 @@ fn a_name_too_long_for_a_secret_is_refused_and_reported() {
 fn dots_in_an_accounts_name_are_part_of_it() {
     let mut world = hub("berlin", "a.b");
     world.settle();
-    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&place("team", "berlin-a.b")]);
+    assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&secret_key("team", "berlin-a.b")]);
 }

@@ -1,4 +1,4 @@
-//! Changes of a Secret at the place of a copy: a copy is repaired, a foreign Secret is never changed, and a terminating
+//! Changes of a Secret with the key of a copy: a copy is repaired, a foreign Secret is never changed, and a terminating
 //! copy is emptied unless its token is granted. The scene is the copy of `c1/kueue` in `team`.
 
 #![cfg(test)]
@@ -14,7 +14,7 @@ use hub_core::finding::Reason;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account_key, base64, observe, scene, scene_place, scene_with, scene_without, stranger, token,
+    World, account_key, base64, observe, scene, scene_key, scene_with, scene_without, stranger, token,
 };
 use crate::support::{NOON, binding, broken, with};
 
@@ -25,7 +25,7 @@ fn content(secret: &Value) -> Value {
 }
 
 fn our_copy() -> Value {
-    World::settled_scene().secret(&scene_place()).clone()
+    World::settled_scene().secret(&scene_key()).clone()
 }
 
 /// Merge patches of another writer, each for a different part of the copy.
@@ -73,26 +73,26 @@ fn edits() -> Vec<Value> {
 fn every_part_of_a_copy_that_somebody_edited_is_repaired_by_one_patch_or_without_its_label_replaced() {
     for edit in edits() {
         let mut world = World::settled_scene();
-        world.edit(&scene_place(), &edit);
-        assert_ne!(content(world.secret(&scene_place())), content(&our_copy()), "no edit: {edit}");
-        let action = world.plan(&scene_place()).action;
-        if world.secret(&scene_place())["metadata"]["labels"].is_object() {
+        world.edit(&scene_key(), &edit);
+        assert_ne!(content(world.secret(&scene_key())), content(&our_copy()), "no edit: {edit}");
+        let action = world.plan(&scene_key()).action;
+        if world.secret(&scene_key())["metadata"]["labels"].is_object() {
             assert!(matches!(action, CopyAction::Patch(_)), "{edit}: {action:?}");
-            world.write(&scene_place(), &action);
-            assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{edit}");
+            world.write(&scene_key(), &action);
+            assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{edit}");
         } else {
-            assert_eq!(action, CopyAction::DeleteOurs(world.version(&scene_place()).uid), "{edit}");
+            assert_eq!(action, CopyAction::DeleteOurs(world.version(&scene_key()).uid), "{edit}");
             world.settle();
         }
-        assert_eq!(content(world.secret(&scene_place())), content(&our_copy()), "{edit}");
+        assert_eq!(content(world.secret(&scene_key())), content(&our_copy()), "{edit}");
     }
 }
 
 #[test]
 fn a_repair_is_for_exactly_the_version_that_was_seen() {
     let mut world = World::settled_scene();
-    world.edit(&scene_place(), &json!({ "data": { "token": base64("x") } }));
-    let CopyAction::Patch(patch) = world.plan(&scene_place()).action else { panic!("no patch") };
+    world.edit(&scene_key(), &json!({ "data": { "token": base64("x") } }));
+    let CopyAction::Patch(patch) = world.plan(&scene_key()).action else { panic!("no patch") };
     let patch = serde_json::to_value(patch).unwrap();
     assert_eq!(patch["metadata"]["uid"], "uid-1");
     assert_eq!(patch["metadata"]["resourceVersion"], "2");
@@ -108,11 +108,11 @@ fn what_others_added_beside_ours_is_kept_and_costs_no_write() {
         "immutable": true,
     });
     let mut world = World::settled_scene();
-    world.edit(&scene_place(), &beside);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    world.edit(&scene_place(), &json!({ "metadata": { "labels": { SYNCED_FROM: "x" } } }));
+    world.edit(&scene_key(), &beside);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    world.edit(&scene_key(), &json!({ "metadata": { "labels": { SYNCED_FROM: "x" } } }));
     world.settle();
-    assert_eq!(content(world.secret(&scene_place())), content(&with(our_copy(), &beside)));
+    assert_eq!(content(world.secret(&scene_key())), content(&with(our_copy(), &beside)));
 }
 
 #[test]
@@ -120,68 +120,68 @@ fn a_later_version_of_the_profiles_api_in_the_owner_reference_costs_no_write() {
     let mut owner = our_copy()["metadata"]["ownerReferences"][0].clone();
     owner["apiVersion"] = json!("multicluster.x-k8s.io/v1beta1");
     let mut world = World::settled_scene();
-    world.edit(&scene_place(), &json!({ "metadata": { "ownerReferences": [owner] } }));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.edit(&scene_key(), &json!({ "metadata": { "ownerReferences": [owner] } }));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
 }
 
 #[test]
 fn a_version_that_the_hub_begins_to_serve_is_named_in_the_next_write_and_costs_none() {
     let mut world = World::settled_scene();
     world.index.set_served_versions(ServedVersions::read(&["v1alpha1", "v1alpha2"]).unwrap());
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
-    world.edit(&scene_place(), &json!({ "data": { "token": base64("by hand") } }));
-    let action = world.plan(&scene_place()).action;
-    world.write(&scene_place(), &action);
-    let owner = &world.secret(&scene_place())["metadata"]["ownerReferences"][0];
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
+    world.edit(&scene_key(), &json!({ "data": { "token": base64("by hand") } }));
+    let action = world.plan(&scene_key()).action;
+    world.write(&scene_key(), &action);
+    let owner = &world.secret(&scene_key())["metadata"]["ownerReferences"][0];
     assert_eq!(owner["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
 }
 
 #[test]
 fn a_version_that_the_hub_no_longer_serves_is_replaced_in_one_write() {
     let mut world = World::settled_scene();
-    let before = world.secret(&scene_place()).clone();
+    let before = world.secret(&scene_key()).clone();
     world.index.set_served_versions(ServedVersions::read(&["v1alpha2"]).unwrap());
-    let action = world.plan(&scene_place()).action;
-    world.write(&scene_place(), &action);
-    let after = world.secret(&scene_place()).clone();
+    let action = world.plan(&scene_key()).action;
+    world.write(&scene_key(), &action);
+    let after = world.secret(&scene_key()).clone();
     let owner = |copy: &Value| copy["metadata"]["ownerReferences"][0].clone();
     assert_eq!(owner(&after)["apiVersion"], "multicluster.x-k8s.io/v1alpha2");
     assert_eq!((&owner(&after)["uid"], &after["data"]), (&owner(&before)["uid"], &before["data"]));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     world.index.set_served_versions(ServedVersions::read(&["v1alpha1"]).unwrap());
-    assert!(matches!(world.plan(&scene_place()).action, CopyAction::Patch(_)));
+    assert!(matches!(world.plan(&scene_key()).action, CopyAction::Patch(_)));
 }
 
 #[test]
 fn immutable_data_is_replaced_by_a_new_secret() {
     let mut world = World::settled_scene();
-    world.edit(&scene_place(), &json!({ "immutable": true, "data": { "token": base64("x") } }));
-    let action = world.plan(&scene_place()).action;
-    assert_eq!(action, CopyAction::DeleteOurs(world.version(&scene_place()).uid));
-    world.write(&scene_place(), &action);
-    let action = world.plan(&scene_place()).action;
+    world.edit(&scene_key(), &json!({ "immutable": true, "data": { "token": base64("x") } }));
+    let action = world.plan(&scene_key()).action;
+    assert_eq!(action, CopyAction::DeleteOurs(world.version(&scene_key()).uid));
+    world.write(&scene_key(), &action);
+    let action = world.plan(&scene_key()).action;
     assert!(matches!(action, CopyAction::Create(_)), "{action:?}");
-    world.write(&scene_place(), &action);
-    assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    world.write(&scene_key(), &action);
+    assert_eq!(content(world.secret(&scene_key())), content(&our_copy()));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
 }
 
 #[test]
 fn a_copy_with_entries_that_no_copy_has_is_replaced_by_a_new_secret() {
     let mut world = World::settled_scene();
-    world.edit(&scene_place(), &json!({ "data": { "more": base64("x"), "still-more": "" } }));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::DeleteOurs(world.version(&scene_place()).uid));
+    world.edit(&scene_key(), &json!({ "data": { "more": base64("x"), "still-more": "" } }));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteOurs(world.version(&scene_key()).uid));
     world.settle();
-    assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
+    assert_eq!(content(world.secret(&scene_key())), content(&our_copy()));
 }
 
 #[test]
 fn a_copy_that_cannot_be_read_is_rewritten() {
     let mut world = World::settled_scene();
-    world.edit(&scene_place(), &json!({ "data": { "token": 7 } }));
+    world.edit(&scene_key(), &json!({ "data": { "token": 7 } }));
     world.settle();
-    assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
+    assert_eq!(content(world.secret(&scene_key())), content(&our_copy()));
 }
 
 /// Changes by a tenant that remove every mark of a copy's account.
@@ -198,15 +198,15 @@ fn a_secret_that_this_process_made_is_deleted_with_the_grant_whatever_was_stripp
     for edit in [stripped(), with(stripped(), &more), with(stripped(), &held)] {
         for is_seen in [true, false] {
             let mut world = World::settled_scene();
-            world.edit(&scene_place(), &edit);
+            world.edit(&scene_key(), &edit);
             if !is_seen {
-                world.lose(&scene_place());
+                world.lose(&scene_key());
             }
             world.leave(&binding("team", "prod"));
-            assert!(world.index.places(&world.fleet).contains(&scene_place()), "{edit}");
-            assert!(world.plan(&scene_place()).is_removal, "{edit}");
+            assert!(world.index.keys(&world.fleet).contains(&scene_key()), "{edit}");
+            assert!(world.plan(&scene_key()).is_removal, "{edit}");
             world.settle();
-            let secret = world.secret(&scene_place());
+            let secret = world.secret(&scene_key());
             assert!(secret.is_null() || secret["data"].is_null(), "{secret}");
         }
     }
@@ -216,12 +216,12 @@ fn a_secret_that_this_process_made_is_deleted_with_the_grant_whatever_was_stripp
 fn a_secret_that_this_process_made_is_restored_whatever_was_stripped_from_it() {
     for is_seen in [true, false] {
         let mut world = World::settled_scene();
-        world.edit(&scene_place(), &with(stripped(), &json!({ "data": { "token": base64("mallory's") } })));
+        world.edit(&scene_key(), &with(stripped(), &json!({ "data": { "token": base64("mallory's") } })));
         if !is_seen {
-            world.lose(&scene_place());
+            world.lose(&scene_key());
         }
         world.settle();
-        assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
+        assert_eq!(content(world.secret(&scene_key())), content(&our_copy()));
     }
 }
 
@@ -231,28 +231,28 @@ fn a_copy_that_a_watch_shows_only_after_its_grant_has_ended_is_deleted_whatever_
     let other_token = json!({ "data": { "token": base64("mallory's") } });
     for (edit, is_ours) in [(json!({}), true), (adorned, false), (other_token, false)] {
         let mut world = World::settled_scene();
-        world.edit(&scene_place(), &edit);
+        world.edit(&scene_key(), &edit);
         world.leave(&binding("team", "prod"));
         // As if the response to its creation had been lost.
         world.restart();
-        let plan = world.plan(&scene_place());
+        let plan = world.plan(&scene_key());
         assert!(plan.is_removal && plan.is_exact == is_ours, "{edit}: {plan:?}");
-        world.edit(&scene_place(), &stripped());
-        world.lose(&scene_place());
+        world.edit(&scene_key(), &stripped());
+        world.lose(&scene_key());
         world.settle();
-        assert_eq!(world.secret(&scene_place()).is_null(), is_ours, "{edit}");
+        assert_eq!(world.secret(&scene_key()).is_null(), is_ours, "{edit}");
     }
 }
 
 #[test]
 fn a_secret_that_was_deleted_by_hand_is_not_mistaken_for_the_next_of_its_name() {
     let mut world = World::settled_scene();
-    world.remove(&scene_place());
+    world.remove(&scene_key());
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::DeleteOurs("uid-1".to_owned()));
-    world.secrets.insert(scene_place(), stranger("team", "c1-kueue"));
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::DeleteOurs("uid-1".to_owned()));
+    world.secrets.insert(scene_key(), stranger("team", "c1-kueue"));
     world.settle();
-    assert_eq!(world.secret(&scene_place()), &stranger("team", "c1-kueue"));
+    assert_eq!(world.secret(&scene_key()), &stranger("team", "c1-kueue"));
 }
 
 /// A Secret that a tenant prepared where a copy belongs, with all that can be seen on a copy, and to carry it away.
@@ -268,11 +268,11 @@ fn bait() -> Value {
 fn a_secret_prepared_with_every_mark_of_a_copy_is_replaced_and_never_gets_a_token() {
     let mut world = World::of(scene());
     world.put(bait());
-    let action = world.plan(&scene_place()).action;
-    assert_eq!(action, CopyAction::Delete(world.version(&scene_place())), "as a whole");
+    let action = world.plan(&scene_key()).action;
+    assert_eq!(action, CopyAction::Delete(world.version(&scene_key())), "as a whole");
     world.settle();
-    assert_eq!(content(world.secret(&scene_place())), content(&our_copy()));
-    assert_ne!(world.version(&scene_place()).uid, "uid-of-bait");
+    assert_eq!(content(world.secret(&scene_key())), content(&our_copy()));
+    assert_ne!(world.version(&scene_key()).uid, "uid-of-bait");
 }
 
 #[test]
@@ -289,11 +289,11 @@ fn a_secret_without_marks_and_token_of_a_copy_is_foreign() {
     ] {
         let mut world = World::of(scene());
         world.put(secret.clone());
-        assert_eq!(world.state(&scene_place(), &account_key("c1", "kueue")), Some(State::ForeignSecret));
-        assert!(world.plan(&scene_place()).is_foreign);
+        assert_eq!(world.state(&scene_key(), &account_key("c1", "kueue")), Some(State::ForeignSecret));
+        assert!(world.plan(&scene_key()).is_foreign);
         world.leave(&binding("team", "prod"));
         world.settle();
-        assert_eq!(world.secret(&scene_place()), &secret);
+        assert_eq!(world.secret(&scene_key()), &secret);
     }
 }
 
@@ -301,9 +301,9 @@ fn a_secret_without_marks_and_token_of_a_copy_is_foreign() {
 fn after_a_restart_a_copy_that_is_exactly_as_it_was_made_costs_no_write_and_a_rotation_one() {
     let mut world = World::settled_scene();
     world.restart();
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
-    let action = world.plan(&scene_place()).action;
+    let action = world.plan(&scene_key()).action;
     assert!(matches!(action, CopyAction::Patch(_)), "{action:?}");
 }
 
@@ -315,18 +315,18 @@ fn after_a_restart_a_copy_that_carries_more_stays_until_a_token_would_go_into_it
         json!({ "immutable": true }),
     ] {
         let mut world = World::settled_scene();
-        world.edit(&scene_place(), &more);
+        world.edit(&scene_key(), &more);
         world.restart();
-        assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "{more}");
+        assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "{more}");
         world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
         assert_eq!(
-            world.plan(&scene_place()).action,
-            CopyAction::Delete(world.version(&scene_place())),
+            world.plan(&scene_key()).action,
+            CopyAction::Delete(world.version(&scene_key())),
             "{more}"
         );
         world.settle();
         let rotated = json!({ "data": { "token": base64("rotated") } });
-        assert_eq!(content(world.secret(&scene_place())), content(&with(our_copy(), &rotated)), "{more}");
+        assert_eq!(content(world.secret(&scene_key())), content(&with(our_copy(), &rotated)), "{more}");
     }
 }
 
@@ -340,13 +340,13 @@ fn after_a_restart_a_copy_is_known_by_its_token_whatever_was_stripped_from_it() 
         json!({ "metadata": { "ownerReferences": null } }),
     ] {
         let mut world = World::settled_scene();
-        world.edit(&scene_place(), &edit);
+        world.edit(&scene_key(), &edit);
         world.restart();
         let mut revoked = World::settled_scene();
-        revoked.edit(&scene_place(), &edit);
+        revoked.edit(&scene_key(), &edit);
         revoked.restart();
         world.settle();
-        assert_eq!(content(world.secret(&scene_place())), content(&our_copy()), "{edit}");
+        assert_eq!(content(world.secret(&scene_key())), content(&our_copy()), "{edit}");
         revoked.leave(&binding("team", "prod"));
         revoked.settle();
         assert!(revoked.secrets.is_empty(), "{edit}");
@@ -359,8 +359,8 @@ fn a_token_that_was_rotated_while_no_syncer_ran_goes_into_a_new_secret() {
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
     world.restart();
     world.settle();
-    assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
-    assert_ne!(world.version(&scene_place()).uid, "uid-1");
+    assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"));
+    assert_ne!(world.version(&scene_key()).uid, "uid-1");
 }
 
 #[test]
@@ -426,14 +426,14 @@ fn a_secret_that_we_did_not_make_is_never_written_in_any_state() {
         for (objects, state) in &hubs {
             let mut world = World::of(objects.clone());
             world.put(secret.clone());
-            let CopyPlan { action, states, findings, .. } = world.plan(&scene_place());
+            let CopyPlan { action, states, findings, .. } = world.plan(&scene_key());
             assert_eq!(action, CopyAction::Nothing, "{secret}");
             assert!(states.iter().all(|(_, told)| told == state), "{states:?} {secret}");
             let reasons: Vec<_> = findings.iter().map(|note| note.reason).collect();
             let expected = if *state == State::ForeignSecret { vec![Reason::ForeignSecret] } else { vec![] };
             assert_eq!(reasons, expected, "{secret}");
             world.settle();
-            assert_eq!(world.secret(&scene_place()), &secret);
+            assert_eq!(world.secret(&scene_key()), &secret);
         }
     }
 }
@@ -442,23 +442,23 @@ fn a_secret_that_we_did_not_make_is_never_written_in_any_state() {
 fn the_note_on_a_stranger_names_the_account_whose_token_belongs_there() {
     let mut world = World::of(scene());
     world.put(stranger("team", "c1-kueue"));
-    let findings = world.plan(&scene_place()).findings;
+    let findings = world.plan(&scene_key()).findings;
     assert!(findings[0].message.contains("ManagedServiceAccount c1/kueue"), "{findings:?}");
-    world.remove(&scene_place());
+    world.remove(&scene_key());
     world.settle();
-    assert_eq!(world.secret(&scene_place())["data"]["token"], base64("token-of-c1/kueue"), "once it is gone");
+    assert_eq!(world.secret(&scene_key())["data"]["token"], base64("token-of-c1/kueue"), "once it is gone");
 }
 
 /// The scene with its copy on its way out, held by a finalizer.
 fn terminating() -> World {
     let mut world = World::settled_scene();
     let deleting = json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["example.com/hold"] } });
-    world.edit(&scene_place(), &deleting);
+    world.edit(&scene_key(), &deleting);
     world
 }
 
 fn assert_terminating(world: &World) {
-    let CopyPlan { states, findings, .. } = world.plan(&scene_place());
+    let CopyPlan { states, findings, .. } = world.plan(&scene_key());
     assert_eq!(states, [(account_key("c1", "kueue"), State::Terminating)]);
     assert_eq!(findings.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::CopyTerminating]);
 }
@@ -467,39 +467,39 @@ fn assert_terminating(world: &World) {
 fn a_copy_that_is_being_deleted_is_left_alone_where_it_may_be() {
     let mut world = terminating();
     assert_terminating(&world);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     // It is deleted, not repaired.
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": { "token": base64("rotated") } })));
     assert_terminating(&world);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     // And recreated once it is gone.
-    world.remove(&scene_place());
+    world.remove(&scene_key());
     world.settle();
-    assert_eq!(world.secret(&scene_place())["data"]["token"], base64("rotated"));
+    assert_eq!(world.secret(&scene_key())["data"]["token"], base64("rotated"));
 }
 
 #[test]
 fn a_copy_that_is_being_deleted_is_emptied_where_it_may_not_be() {
     let mut world = terminating();
     world.leave(&binding("team", "prod"));
-    let action = world.plan(&scene_place()).action;
+    let action = world.plan(&scene_key()).action;
     assert!(matches!(action, CopyAction::Patch(_)), "{action:?}");
-    world.write(&scene_place(), &action);
-    assert_eq!(world.secret(&scene_place())["data"], Value::Null);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing, "once");
+    world.write(&scene_key(), &action);
+    assert_eq!(world.secret(&scene_key())["data"], Value::Null);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing, "once");
     // Even if it may be there again, it is not filled again, and nothing is created over it.
     world.arrive(&binding("team", "prod"));
     assert_terminating(&world);
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
 }
 
 #[test]
 fn a_revoked_copy_with_a_finalizer_is_deleted_and_emptied() {
     let mut world = World::settled_scene();
-    world.edit(&scene_place(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    world.edit(&scene_key(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.leave(&token("c1", "kueue"));
     world.settle();
-    let secret = world.secret(&scene_place());
+    let secret = world.secret(&scene_key());
     assert_eq!(secret["metadata"]["deletionTimestamp"], NOON);
     assert_eq!(secret["data"], Value::Null);
 }
@@ -507,22 +507,22 @@ fn a_revoked_copy_with_a_finalizer_is_deleted_and_emptied() {
 #[test]
 fn a_copy_that_is_being_deleted_and_cannot_be_emptied_is_left() {
     let mut world = terminating();
-    world.edit(&scene_place(), &json!({ "immutable": true }));
+    world.edit(&scene_key(), &json!({ "immutable": true }));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
 }
 
 #[test]
 fn a_copy_with_a_finalizer_is_not_exactly_as_it_was_created() {
     let mut world = World::settled_scene();
-    assert!(world.plan(&scene_place()).is_exact);
-    world.edit(&scene_place(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
-    assert!(!world.plan(&scene_place()).is_exact);
+    assert!(world.plan(&scene_key()).is_exact);
+    world.edit(&scene_key(), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    assert!(!world.plan(&scene_key()).is_exact);
 }
 
 #[test]
 fn the_finding_on_a_copy_that_is_being_deleted_says_what_becomes_of_its_token() {
-    let finding = |world: &World| world.plan(&scene_place()).findings.remove(0).message;
+    let finding = |world: &World| world.plan(&scene_key()).findings.remove(0).message;
     let mut world = terminating();
     assert!(finding(&world).ends_with("and keeps its token, which is granted"));
     world.leave(&binding("team", "prod"));
@@ -532,7 +532,7 @@ fn the_finding_on_a_copy_that_is_being_deleted_says_what_becomes_of_its_token() 
     world.arrive(&binding("team", "prod"));
     assert!(finding(&world).ends_with("and is emptied"), "even if it is granted again");
     let mut world = terminating();
-    world.edit(&scene_place(), &json!({ "immutable": true }));
+    world.edit(&scene_key(), &json!({ "immutable": true }));
     world.leave(&binding("team", "prod"));
     assert!(finding(&world).ends_with("and cannot be emptied: it is immutable"));
 }
@@ -541,9 +541,9 @@ fn the_finding_on_a_copy_that_is_being_deleted_says_what_becomes_of_its_token() 
 fn a_copy_that_is_being_deleted_stays_full_while_it_is_not_known_whether_it_may_be_there() {
     let mut world = terminating();
     world.arrive(&broken("prod"));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
     world.arrive(&with(token("c1", "kueue"), &json!({ "data": "text" })));
-    assert_eq!(world.plan(&scene_place()).action, CopyAction::Nothing);
+    assert_eq!(world.plan(&scene_key()).action, CopyAction::Nothing);
 }
 
 #[test]
@@ -558,17 +558,17 @@ fn no_byte_of_a_secret_is_shown() {
     ]
     .concat()
     {
-        shown.push(format!("{:?}", world.plan(&scene_place())));
+        shown.push(format!("{:?}", world.plan(&scene_key())));
         world.settle();
-        world.edit(&scene_place(), &edit);
-        shown.push(format!("{:?} {:?}", world.plan(&scene_place()), world.index));
-        shown.push(format!("{:?}", observe(world.secret(&scene_place()))));
+        world.edit(&scene_key(), &edit);
+        shown.push(format!("{:?} {:?}", world.plan(&scene_key()), world.index));
+        shown.push(format!("{:?}", observe(world.secret(&scene_key()))));
     }
     world.put(with(
         stranger("team", "c1-kueue"),
         &json!({ "data": { "token": base64("mallory's") }, "metadata": { "annotations": { "applied": base64("mallory's") } } }),
     ));
-    shown.push(format!("{:?} {:?}", world.plan(&scene_place()), world.index));
+    shown.push(format!("{:?} {:?}", world.plan(&scene_key()), world.index));
     for text in shown {
         for secret in secrets {
             let bytes = format!("{:?}", secret.as_bytes());

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, base64, profile, scene, scene_place, scene_with, scene_without, stranger,
+    World, account, account_key, base64, profile, scene, scene_key, scene_with, scene_without, stranger,
 };
 use crate::support::{NOON, binding, broken, condition, with};
 
@@ -334,7 +334,7 @@ fn no_byte_of_a_token_is_reported() {
         json!(secret),
     ] {
         let world = World::of(scene_with("Secret", &json!({ "data": data })));
-        let text = format!("{:?} {:?} {:?}", told(&world), world.plan(&scene_place()), world.index);
+        let text = format!("{:?} {:?} {:?}", told(&world), world.plan(&scene_key()), world.index);
         assert!(!text.contains(secret) && !text.contains(&base64(secret)), "{text}");
     }
 }
@@ -344,7 +344,7 @@ fn a_copy_that_cannot_be_deleted_is_reported_even_if_the_account_no_longer_opts_
     for label in [json!("true"), json!(null)] {
         let mut world = World::settled_scene();
         world.leave(&binding("team", "prod"));
-        world.index.set_refused(&scene_place(), Some(Refused::Delete));
+        world.index.set_refused(&scene_key(), Some(Refused::Delete));
         let labels = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: label } } });
         world.arrive(&with(account("c1", "kueue"), &labels));
         let report = told(&world).unwrap();
@@ -358,7 +358,7 @@ fn an_account_that_no_longer_opts_in_reports_nothing_but_the_copy_that_cannot_be
     let mut world = World::settled_scene();
     world.arrive(&binding("ops", "prod"));
     world.leave(&binding("team", "prod"));
-    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    world.index.set_refused(&scene_key(), Some(Refused::Delete));
     let unlabelled = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: null } } });
     world.arrive(&with(account("c1", "kueue"), &unlabelled));
     assert_eq!(told(&world).unwrap().message, format!("team: {}", State::DeleteRefused));
@@ -368,10 +368,10 @@ fn an_account_that_no_longer_opts_in_reports_nothing_but_the_copy_that_cannot_be
 fn a_delete_that_was_refused_is_not_reported_once_the_copy_is_gone() {
     let mut world = World::settled_scene();
     world.leave(&binding("team", "prod"));
-    world.index.set_refused(&scene_place(), Some(Refused::Delete));
+    world.index.set_refused(&scene_key(), Some(Refused::Delete));
     assert_eq!(told(&world).unwrap().reason, "DeleteRefused");
-    world.index.delete_copy(&scene_place());
-    world.index.set_made(&scene_place(), None);
+    world.index.delete_copy(&scene_key());
+    world.index.set_made(&scene_key(), None);
     assert_ne!(told(&world).unwrap().reason, "DeleteRefused", "the refusal is recorded until the next plan");
 }
 
@@ -380,7 +380,7 @@ fn an_annotation_that_is_too_long_opts_in_to_no_namespace_and_is_reported() {
     let mut world = World::of(annotated(&"team,".repeat(4000)));
     assert_eq!(told(&world).unwrap().reason, "AnnotationTooLong");
     world.settle();
-    assert!(!world.secrets.contains_key(&scene_place()), "fails closed");
+    assert!(!world.secrets.contains_key(&scene_key()), "fails closed");
 }
 
 #[test]
@@ -395,10 +395,10 @@ fn an_account_whose_name_exceeds_the_limit_reports_it_and_keeps_its_copy() {
     let report = told(&world).unwrap();
     assert_eq!(report.reason, "TooManyNames");
     assert!(report.message.contains(&MAX_OF_A_CLUSTER.to_string()), "{report:?}");
-    let copy = World::settled_scene().secret(&scene_place()).clone();
+    let copy = World::settled_scene().secret(&scene_key()).clone();
     world.put(copy.clone());
     world.settle();
-    assert_eq!(*world.secret(&scene_place()), copy);
+    assert_eq!(*world.secret(&scene_key()), copy);
 }
 
 #[test]

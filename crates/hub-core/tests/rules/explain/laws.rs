@@ -23,9 +23,9 @@ use super::scene::{RSA, Scene, access_without, home, now, one};
 use crate::support::api::{observe, projection_of};
 use crate::support::arbitrary::{hub, keys, pasts};
 use crate::support::arbitrary_credentials::{
-    Hub as HubWithCredentials, accounts, hub as hub_with_credentials, places,
+    Hub as HubWithCredentials, accounts, hub as hub_with_credentials, secret_keys,
 };
-use crate::support::credential::{names, place};
+use crate::support::credential::{names, secret_key};
 use crate::support::{cases, key};
 
 /// The worst mark of these steps. Every code is one that scripts can know.
@@ -97,7 +97,7 @@ proptest! {
     /// The access provider is in order exactly where there is one and the provisioner has nothing to write.
     #[test]
     fn what_is_said_of_access_agrees_with_the_provisioner(
-        addon in any::<bool>(), listed in any::<bool>(), place in 0..3_usize, readable in any::<bool>(),
+        addon in any::<bool>(), listed in any::<bool>(), copy_key in 0..3_usize, readable in any::<bool>(),
         published in 0..4,
     ) {
         let mut scene = Scene::in_order();
@@ -112,7 +112,7 @@ proptest! {
         let source = AccessSource::ClusterProxy { service: "front".to_owned(), port: 9092, require_addon: true, ca: None };
         let mut access = AccessIndex::new("open-cluster-management", source, true);
         let configurations: [Known<Namespace>; 3] = [home(), Known::Absent, Known::Unknown];
-        access.set_configuration(configurations[place].clone());
+        access.set_configuration(configurations[copy_key].clone());
         access.set_addon(&"c1".into(), addon);
         if listed {
             access.addons_listed();
@@ -125,8 +125,8 @@ proptest! {
         let observed = &hub.profiles[&pair].observed;
         let offer = hub.access.offer(&pair, observed);
         let entry = observed.access_provider("open-cluster-management");
-        let share = offer.clone().into_share("open-cluster-management");
-        let plan = plan(&pair, &hub.settings.manager, Some(observed), [share]);
+        let desired = offer.clone().into_desired("open-cluster-management");
+        let plan = plan(&pair, &hub.settings.manager, Some(observed), [desired]);
         // Where there is no cluster-proxy, what is published comes from a static source.
         let is_static = offer == Offer::Withdraw(Withheld::NoConfiguration);
         let is_settled = entry.is_some() && (is_static || plan.action == ProfileAction::Nothing);
@@ -142,21 +142,21 @@ proptest! {
     ) {
         let hub = observed(&arbitrary);
         let whole = explain(&hub, &Question::default());
-        for place in places() {
-            let record = hub.credentials.copy(&place).and_then(|copy| copy.record.as_ref());
+        for key in secret_keys() {
+            let record = hub.credentials.copy(&key).and_then(|copy| copy.record.as_ref());
             let Some(AccountKey { cluster, .. }) = record.map(|record| &record.account) else { continue };
-            if !plan_copy(&hub.credentials, &hub.fleet, &place).is_removal {
+            if !plan_copy(&hub.credentials, &hub.fleet, &key).is_removal {
                 continue;
             }
             let is_about = |of: &Option<String>, name: &str| of.as_deref().is_none_or(|of| of == name);
-            let single = explain(&hub, &one(place.namespace.as_str(), cluster.as_str()));
+            let single = explain(&hub, &one(key.namespace.as_str(), cluster.as_str()));
             for explanation in [&whole, &single] {
                 let is_said = explanation.findings.iter().any(|it| {
                     it.mark == Status::Problem
-                        && is_about(&it.namespace, place.namespace.as_str())
+                        && is_about(&it.namespace, key.namespace.as_str())
                         && is_about(&it.cluster, cluster.as_str())
                 });
-                prop_assert!(is_said, "{} {:#?}", place, explanation);
+                prop_assert!(is_said, "{} {:#?}", key, explanation);
             }
         }
     }
@@ -173,8 +173,8 @@ proptest! {
                 if decide(&hub.fleet, &pair) == Grant::Refused || !hub.profiles.contains_key(&pair) {
                     continue;
                 }
-                let place = place(namespace, &account.copy_name());
-                let plan = plan_copy(&hub.credentials, &hub.fleet, &place);
+                let copy_key = secret_key(namespace, &account.copy_name());
+                let plan = plan_copy(&hub.credentials, &hub.fleet, &copy_key);
                 let state = plan.states.iter().find(|(key, _)| *key == account).map(|(_, state)| *state);
                 let is_settled = state == Some(State::Synced) && plan.action == CopyAction::Nothing;
                 let AccountKey { cluster, account } = &account;

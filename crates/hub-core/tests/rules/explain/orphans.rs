@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::scene::{Scene, one, parse, work};
 use crate::support::consumer_access::object_of;
-use crate::support::credential::{account, observe, place, stranger};
+use crate::support::credential::{account, observe, secret_key, stranger};
 use crate::support::{NOON, member, with};
 
 /// A patch that moves a cluster to a set that is not bound.
@@ -52,9 +52,9 @@ fn owned<const N: usize>(expected: [(Step, &str, &str); N]) -> Vec<(Step, String
 
 /// The copy as it was when `c1` was granted.
 fn keep_copy(hub: &mut Observed) {
-    let place = place("team", "c1-kueue");
-    let copy = Scene::in_order().observed().credentials.copy(&place).unwrap().clone();
-    hub.credentials.apply_copy(&place, copy);
+    let key = secret_key("team", "c1-kueue");
+    let copy = Scene::in_order().observed().credentials.copy(&key).unwrap().clone();
+    hub.credentials.apply_copy(&key, copy);
 }
 
 /// The marks of consumer access.
@@ -81,7 +81,8 @@ fn a_copy_that_is_left_after_the_grant_is_a_problem_where_other_clusters_are_gra
         let gone = left(moved().without("ManagedCluster").and(member("c2", "prod")));
         assert_eq!(found(&gone, question, code), expected, "the hub does not have the cluster any more");
         let other = moved().observing(|hub| {
-            hub.credentials.apply_copy(&place("team", "c1-kueue"), observe(&stranger("team", "c1-kueue")));
+            hub.credentials
+                .apply_copy(&secret_key("team", "c1-kueue"), observe(&stranger("team", "c1-kueue")));
         });
         assert_eq!(found(&other, question, code), [], "a Secret of another owner");
         let stopped = left(moved()).observing(|hub| {

@@ -87,11 +87,11 @@ impl Scene {
         let pair = key("team", "c1");
         // As it would be on a hub where nothing is wrong.
         let whole = fleet_in_order();
-        let share = project::share(&whole, &pair, &settings);
-        let bare = settle(&pair, &settings.manager, None, std::slice::from_ref(&share)).object;
+        let desired = project::desired(&whole, &pair, &settings);
+        let bare = settle(&pair, &settings.manager, None, std::slice::from_ref(&desired)).object;
         let offer = access.offer(&pair, &observe(bare.as_ref().unwrap()));
-        let shares = [share, offer.into_share(access.provider())];
-        let profile = settle(&pair, &settings.manager, bare, &shares).object.unwrap();
+        let desired = [desired, offer.into_desired(access.provider())];
+        let profile = settle(&pair, &settings.manager, bare, &desired).object.unwrap();
         let profile = with(with(profile, &json!({ "kind": "ClusterProfile" })), &self.profile);
 
         let mut world = World::of(self.objects.iter().cloned().chain([profile.clone()]));

@@ -13,7 +13,7 @@ use super::scene::{
     EXPIRED, RSA, Scene, access_by, access_without, expired_token, home, lease, one, readers, work,
 };
 use crate::support::consumer_access::object_of;
-use crate::support::credential::{observe, place, stranger};
+use crate::support::credential::{observe, secret_key, stranger};
 use crate::support::{NOON, binding, condition, deleting, unreadable};
 
 /// A hub, the first step that fails there, its code, and a part of the command that fixes it.
@@ -141,8 +141,8 @@ fn a_profile_that_does_not_lead_to_its_cluster_is_explained() {
         (
             Scene::in_order().profile(&provider).observing(|hub| {
                 hub.access = access_without(true, home());
-                let place = hub.access.place();
-                hub.access.set_anchors(place, Err(TrustError::NoCertificate));
+                let key = hub.access.place();
+                hub.access.set_anchors(key, Err(TrustError::NoCertificate));
             }),
             Step::AccessProvider,
             "NoTrustAnchor",
@@ -151,8 +151,8 @@ fn a_profile_that_does_not_lead_to_its_cluster_is_explained() {
         (
             Scene::in_order().profile(&provider).observing(|hub| {
                 hub.access = access_by(Some("configmap/proxy/front/ca.crt"), true, home());
-                let place = hub.access.place();
-                hub.access.set_anchors(place, Err(TrustError::NoCertificate));
+                let key = hub.access.place();
+                hub.access.set_anchors(key, Err(TrustError::NoCertificate));
             }),
             Step::AccessProvider,
             "NoTrustAnchor",
@@ -200,17 +200,17 @@ fn a_credential_that_is_not_there_or_of_no_use_is_explained() {
         ),
         (Scene::in_order().with("Secret", &expired), Step::Token, "TokenExpired", "kubectl get"),
         (
-            Scene::in_order().observing(|hub| hub.credentials.delete_copy(&place("team", "c1-kueue"))),
+            Scene::in_order().observing(|hub| hub.credentials.delete_copy(&secret_key("team", "c1-kueue"))),
             Step::Credential,
             "CredentialOutdated",
             "kubectl logs",
         ),
         (
             Scene::in_order().observing(|hub| {
-                let place = place("team", "c1-kueue");
-                hub.credentials.set_made(&place, None);
+                let key = secret_key("team", "c1-kueue");
+                hub.credentials.set_made(&key, None);
                 let secret = observe(&stranger("team", "c1-kueue"));
-                hub.credentials.apply_copy(&place, secret);
+                hub.credentials.apply_copy(&key, secret);
             }),
             Step::Credential,
             "ForeignSecret",

@@ -3,7 +3,7 @@
 
 use hub_api::names::{ManagerName, ProfileKey};
 use hub_core::fleet::Fleet;
-use hub_core::profile::{ObservedProfile, ProfileAction, ProfilePlan, Share, plan};
+use hub_core::profile::{Desired, ObservedProfile, ProfileAction, ProfilePlan, plan};
 use hub_core::project::{self, ProjectionSettings};
 use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,9 +27,9 @@ pub fn plan_of(
     key: &ProfileKey,
     manager: &ManagerName,
     object: Option<&Value>,
-    shares: impl IntoIterator<Item = Share>,
+    desired: impl IntoIterator<Item = Desired>,
 ) -> ProfilePlan {
-    plan(key, manager, object.map(observe).as_ref(), shares)
+    plan(key, manager, object.map(observe).as_ref(), desired)
 }
 
 /// What the projector alone plans for a profile.
@@ -39,7 +39,7 @@ pub fn projection_of(
     settings: &ProjectionSettings,
     object: Option<&Value>,
 ) -> ProfilePlan {
-    plan_of(key, &settings.manager, object, [project::share(fleet, key, settings)])
+    plan_of(key, &settings.manager, object, [project::desired(fleet, key, settings)])
 }
 
 /// A profile for which nothing is left to do, and what was written until then.
@@ -56,11 +56,11 @@ pub fn settle(
     key: &ProfileKey,
     manager: &ManagerName,
     mut object: Option<Value>,
-    shares: &[Share],
+    desired: &[Desired],
 ) -> Settled {
     let mut writes = Vec::new();
     while writes.len() < TOO_MANY_WRITES {
-        let plan = plan_of(key, manager, object.as_ref(), shares.iter().cloned());
+        let plan = plan_of(key, manager, object.as_ref(), desired.iter().cloned());
         if plan.action == ProfileAction::Nothing {
             return Settled { object, writes };
         }
@@ -77,7 +77,7 @@ pub fn settle_projection(
     settings: &ProjectionSettings,
     object: Option<Value>,
 ) -> Settled {
-    settle(key, &settings.manager, object, &[project::share(fleet, key, settings)])
+    settle(key, &settings.manager, object, &[project::desired(fleet, key, settings)])
 }
 
 /// The object after a write.

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use hub_api::names::ProfileKey;
 use hub_core::fleet::{BoundSource, Fleet};
-use hub_core::profile::{Presence, Share};
+use hub_core::profile::{Desired, Presence};
 use hub_core::project::{self, ProjectionSettings};
 use proptest::collection::vec;
 use proptest::option;
@@ -283,7 +283,7 @@ fn as_it_should_be(hub: &Hub, fleet: &Fleet, key: &ProfileKey) -> Value {
     let Some(cluster) = fleet.cluster(&key.cluster) else { return json!({}) };
     let status = cluster.state.as_ref().map(|state| project::status(cluster, state)).unwrap_or_default();
     let presence = Presence::Wanted(project::identity(&key.cluster, cluster, &hub.settings));
-    settle(key, &hub.settings.manager, None, &[Share { presence, status }]).object.unwrap()
+    settle(key, &hub.settings.manager, None, &[Desired { presence, status }]).object.unwrap()
 }
 
 /// The past of the profile at each key.

@@ -17,7 +17,8 @@ use proptest::strategy::Union;
 use serde_json::{Value, json};
 
 use super::credential::{
-    World, account, account_key, account_uid, base64, names, place, profile, profile_uid, stranger, token,
+    World, account, account_key, account_uid, base64, names, profile, profile_uid, secret_key, stranger,
+    token,
 };
 use super::{NOON, binding, broken, by_labels, condition, exclusive, member, unreadable, with};
 
@@ -31,18 +32,18 @@ pub fn accounts() -> impl Iterator<Item = AccountKey> {
     CLUSTERS.iter().flat_map(|cluster| ACCOUNTS.iter().map(|name| account_key(cluster, name)))
 }
 
-/// Every place that a copy can be at.
-pub fn places() -> Vec<SecretKey> {
+/// Every key that a copy can have.
+pub fn secret_keys() -> Vec<SecretKey> {
     let names: BTreeSet<String> = accounts().map(|key| key.copy_name()).collect();
-    NAMESPACES.iter().flat_map(|namespace| names.iter().map(|name| place(namespace, name))).collect()
+    NAMESPACES.iter().flat_map(|namespace| names.iter().map(|name| secret_key(namespace, name))).collect()
 }
 
 /// A hub: for each possible object its state.
 #[derive(Debug, Clone)]
 pub struct Hub {
-    /// Everything but the Secrets at the places of copies.
+    /// Everything but the Secrets with the keys of copies.
     pub objects: Vec<Option<Value>>,
-    /// The Secrets at [`places`].
+    /// The Secrets with [`secret_keys`].
     pub secrets: Vec<Option<Value>>,
     /// Whether every account is known.
     pub accounts_listed: bool,
@@ -91,7 +92,8 @@ impl Hub {
 /// A hub in any state.
 pub fn hub() -> impl Strategy<Value = Hub> {
     let listed = || prop_oneof![9 => Just(true), 1 => Just(false)];
-    let secrets: Vec<_> = places().into_iter().map(|place| option::weighted(0.4, a_secret(&place))).collect();
+    let secrets: Vec<_> =
+        secret_keys().into_iter().map(|key| option::weighted(0.4, a_secret(&key))).collect();
     let demanding = prop_oneof![9 => Just(false), 1 => Just(true)];
     (objects(), secrets, listed(), listed(), demanding).prop_map(
         |(objects, secrets, accounts_listed, sources_listed, require_namespaces)| Hub {
@@ -128,9 +130,9 @@ pub fn change() -> impl Strategy<Value = Change> {
     let object = Union::new(
         objects.map(|(index, slot)| slot.prop_map(move |object| Change::Object(index, object)).boxed()),
     );
-    let secrets = places().into_iter().enumerate();
-    let secret = Union::new(secrets.map(|(index, place)| {
-        let secret = option::weighted(0.7, a_secret(&place));
+    let secrets = secret_keys().into_iter().enumerate();
+    let secret = Union::new(secrets.map(|(index, key)| {
+        let secret = option::weighted(0.7, a_secret(&key));
         secret.prop_map(move |secret| Change::Secret(index, secret)).boxed()
     }));
     prop_oneof![
@@ -249,15 +251,16 @@ fn a_token(cluster: &str, name: &str) -> BoxedStrategy<Value> {
 }
 
 /// A copy as the syncer would create it.
-fn a_copy(place: &SecretKey, key: &AccountKey) -> Value {
-    let (namespace, cluster, name) = (place.namespace.as_str(), key.cluster.as_str(), key.account.as_str());
+fn a_copy(copy_key: &SecretKey, key: &AccountKey) -> Value {
+    let (namespace, cluster, name) =
+        (copy_key.namespace.as_str(), key.cluster.as_str(), key.account.as_str());
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "namespace": namespace, "name": &*place.name, "resourceVersion": "3",
-            "uid": format!("uid-of-copy-{place}"),
-            "labels": { SYNCED_FROM: &*place.name },
+            "namespace": namespace, "name": &*copy_key.name, "resourceVersion": "3",
+            "uid": format!("uid-of-copy-{copy_key}"),
+            "labels": { SYNCED_FROM: &*copy_key.name },
             "annotations": {
                 SYNCED_CLUSTER: cluster, SYNCED_ACCOUNT: name, SYNCED_ACCOUNT_UID: account_uid(cluster, name),
             },
@@ -272,22 +275,22 @@ fn a_copy(place: &SecretKey, key: &AccountKey) -> Value {
     })
 }
 
-fn a_secret(place: &SecretKey) -> BoxedStrategy<Value> {
-    let keys: Vec<_> = accounts().filter(|key| key.copy_name() == *place.name).collect();
+fn a_secret(copy_key: &SecretKey) -> BoxedStrategy<Value> {
+    let keys: Vec<_> = accounts().filter(|key| key.copy_name() == *copy_key.name).collect();
     let ours = (select(keys.clone()), select(edits(&keys[0])), select(edits(&keys[0])), 0..3);
-    let at = place.clone();
+    let at = copy_key.clone();
     let ours = ours.prop_map(move |(key, one, other, edits)| match edits {
         0 => a_copy(&at, &key),
         1 => with(a_copy(&at, &key), &one),
         _ => with(with(a_copy(&at, &key), &one), &other),
     });
-    let foreign = stranger(place.namespace.as_str(), &place.name);
+    let foreign = stranger(copy_key.namespace.as_str(), &copy_key.name);
     let foreign = mostly(
         1,
         foreign,
         vec![
             json!({ "immutable": true }),
-            json!({ "metadata": { "labels": { SYNCED_FROM: &*place.name } } }),
+            json!({ "metadata": { "labels": { SYNCED_FROM: &*copy_key.name } } }),
             json!({ "metadata": { "annotations": { SYNCED_CLUSTER: keys[0].cluster.as_str() } } }),
             with(json!({ "metadata": { "finalizers": ["example.com/hold"] } }), &deletion()),
         ],

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::{NOON, binding, condition, exclusive, key, member, with};
 
-/// More rounds over all places than any world needs: exceeding it means an endless loop.
+/// More rounds over all keys than any world needs: exceeding it means an endless loop.
 const TOO_MANY_ROUNDS: usize = 6;
 
 /// A ManagedServiceAccount whose token is to be copied wherever its cluster is granted.
@@ -89,7 +89,7 @@ pub fn base64(text: &str) -> String {
 }
 
 /// Where a Secret is.
-pub fn place(namespace: &str, name: &str) -> SecretKey {
+pub fn secret_key(namespace: &str, name: &str) -> SecretKey {
     SecretKey { namespace: namespace.into(), name: name.into() }
 }
 
@@ -135,18 +135,18 @@ pub fn scene_without(kind: &str) -> Vec<Value> {
 }
 
 /// Where the scene's copy is.
-pub fn scene_place() -> SecretKey {
-    place("team", "c1-kueue")
+pub fn scene_key() -> SecretKey {
+    secret_key("team", "c1-kueue")
 }
 
-/// A hub: the index, and the Secrets at the places of copies.
+/// A hub: the index, and the Secrets with the keys of copies.
 #[derive(Debug)]
 pub struct World {
     /// Clusters, sets and bindings.
     pub fleet: Fleet,
     /// All else that plans read.
     pub index: CredentialIndex,
-    /// The Secrets at the places of copies, as the API server has them.
+    /// The Secrets with the keys of copies, as the API server has them.
     pub secrets: BTreeMap<SecretKey, Value>,
     made: u64,
 }
@@ -228,56 +228,56 @@ impl World {
         Arrival::Changes(true)
     }
 
-    /// Puts a Secret at the place of a copy, replacing any other.
+    /// Puts a Secret with the key of a copy, replacing any other.
     pub fn put(&mut self, secret: Value) -> bool {
         let (namespace, name) = names(&secret);
-        let place = place(namespace, name);
-        self.secrets.insert(place.clone(), secret);
-        self.look_at(&place)
+        let key = secret_key(namespace, name);
+        self.secrets.insert(key.clone(), secret);
+        self.look_at(&key)
     }
 
     /// Applies a merge patch to the Secret there, as a user does.
-    pub fn edit(&mut self, place: &SecretKey, patch: &Value) {
-        let mut secret = with(self.secrets[place].clone(), patch);
+    pub fn edit(&mut self, key: &SecretKey, patch: &Value) {
+        let mut secret = with(self.secrets[key].clone(), patch);
         raise_version(&mut secret);
         self.put(secret);
     }
 
     /// Deletes a Secret, as a user does.
-    pub fn remove(&mut self, place: &SecretKey) -> bool {
-        self.secrets.remove(place);
-        self.look_at(place)
+    pub fn remove(&mut self, key: &SecretKey) -> bool {
+        self.secrets.remove(key);
+        self.look_at(key)
     }
 
     /// The Secret there.
-    pub fn secret(&self, place: &SecretKey) -> &Value {
-        self.secrets.get(place).unwrap_or(&Value::Null)
+    pub fn secret(&self, key: &SecretKey) -> &Value {
+        self.secrets.get(key).unwrap_or(&Value::Null)
     }
 
     /// Of which version it is.
-    pub fn version(&self, place: &SecretKey) -> Version {
-        let text = |field: &str| self.secrets[place]["metadata"][field].as_str().unwrap().to_owned();
+    pub fn version(&self, key: &SecretKey) -> Version {
+        let text = |field: &str| self.secrets[key]["metadata"][field].as_str().unwrap().to_owned();
         Version { uid: text("uid"), resource_version: text("resourceVersion") }
     }
 
     /// What is planned there.
-    pub fn plan(&self, place: &SecretKey) -> CopyPlan {
-        plan(&self.index, &self.fleet, place)
+    pub fn plan(&self, key: &SecretKey) -> CopyPlan {
+        plan(&self.index, &self.fleet, key)
     }
 
     /// The state of the account there.
-    pub fn state(&self, place: &SecretKey, account: &AccountKey) -> Option<State> {
-        self.plan(place).states.into_iter().find(|(key, _)| key == account).map(|(_, state)| state)
+    pub fn state(&self, copy_key: &SecretKey, account: &AccountKey) -> Option<State> {
+        self.plan(copy_key).states.into_iter().find(|(key, _)| key == account).map(|(_, state)| state)
     }
 
-    /// Plans and writes at every place until nothing is left to do.
+    /// Plans and writes for every key until nothing is left to do.
     pub fn settle(&mut self) {
         for _ in 0..TOO_MANY_ROUNDS {
             let mut settled = true;
-            for place in self.index.places(&self.fleet) {
-                let action = self.plan(&place).action;
+            for key in self.index.keys(&self.fleet) {
+                let action = self.plan(&key).action;
                 settled &= action == CopyAction::Nothing;
-                self.write(&place, &action);
+                self.write(&key, &action);
             }
             if settled {
                 return;
@@ -287,13 +287,13 @@ impl World {
     }
 
     /// Executes a plan, and records the response.
-    pub fn write(&mut self, place: &SecretKey, action: &CopyAction) {
-        let holder = self.plan(place).holder;
+    pub fn write(&mut self, key: &SecretKey, action: &CopyAction) {
+        let holder = self.plan(key).holder;
         match action {
             CopyAction::Nothing => return,
             // The response is AlreadyExists, and the Secret there is read.
-            CopyAction::Create(_) if self.secrets.contains_key(place) => {
-                assert!(self.index.copy(place).is_none(), "AlreadyExists: {place}");
+            CopyAction::Create(_) if self.secrets.contains_key(key) => {
+                assert!(self.index.copy(key).is_none(), "AlreadyExists: {key}");
             }
             CopyAction::Create(secret) => {
                 self.made += 1;
@@ -302,95 +302,95 @@ impl World {
                 created["metadata"]["resourceVersion"] = json!("1");
                 created["metadata"]["managedFields"] =
                     json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
-                assert_eq!(names(&created), (place.namespace.as_str(), &*place.name));
-                self.secrets.insert(place.clone(), created);
-                let made = CreatedCopy { uid: self.version(place).uid, account: holder.unwrap() };
-                self.index.set_made(place, Some(made));
+                assert_eq!(names(&created), (key.namespace.as_str(), &*key.name));
+                self.secrets.insert(key.clone(), created);
+                let made = CreatedCopy { uid: self.version(key).uid, account: holder.unwrap() };
+                self.index.set_made(key, Some(made));
             }
             CopyAction::Patch(patch) => {
                 let patch = serde_json::to_value(patch).unwrap();
-                let before = self.secrets.get(place).expect("NotFound").clone();
+                let before = self.secrets.get(key).expect("NotFound").clone();
                 for field in ["uid", "resourceVersion"] {
-                    assert_eq!(before["metadata"][field], patch["metadata"][field], "Conflict: {place}");
+                    assert_eq!(before["metadata"][field], patch["metadata"][field], "Conflict: {key}");
                 }
                 let mut after = with(before.clone(), &patch);
-                assert_ne!(before, after, "a write without a difference: {place}");
+                assert_ne!(before, after, "a write without a difference: {key}");
                 let frozen = before["immutable"] == true && before["data"] != after["data"];
-                assert!(!frozen, "Invalid: the data of {place} is immutable");
+                assert!(!frozen, "Invalid: the data of {key} is immutable");
                 after["metadata"]["managedFields"] =
                     json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
                 raise_version(&mut after);
-                self.secrets.insert(place.clone(), after);
+                self.secrets.insert(key.clone(), after);
             }
             CopyAction::Delete(version) => {
-                assert_eq!(self.version(place), *version, "Conflict: {place}");
+                assert_eq!(self.version(key), *version, "Conflict: {key}");
                 assert!(
-                    self.secrets[place]["metadata"]["deletionTimestamp"].is_null(),
-                    "{place} is deleted twice"
+                    self.secrets[key]["metadata"]["deletionTimestamp"].is_null(),
+                    "{key} is deleted twice"
                 );
-                self.delete(place);
+                self.delete(key);
             }
             CopyAction::DeleteOurs(uid) => {
-                let seen = self.index.copy(place);
-                assert!(seen.is_none_or(|seen| !seen.terminating), "{place} is deleted twice");
-                if self.secrets.get(place).is_some_and(|secret| secret["metadata"]["uid"] == **uid) {
-                    self.delete(place);
+                let seen = self.index.copy(key);
+                assert!(seen.is_none_or(|seen| !seen.terminating), "{key} is deleted twice");
+                if self.secrets.get(key).is_some_and(|secret| secret["metadata"]["uid"] == **uid) {
+                    self.delete(key);
                 } else {
-                    self.index.set_made(place, None);
+                    self.index.set_made(key, None);
                 }
             }
         }
-        if let Some(secret) = self.secrets.get(place) {
-            assert!(is_dns_subdomain(&place.name), "Invalid: {place}");
+        if let Some(secret) = self.secrets.get(key) {
+            assert!(is_dns_subdomain(&key.name), "Invalid: {key}");
             for value in
                 secret["metadata"]["labels"].as_object().into_iter().flatten().map(|(_, value)| value)
             {
                 assert!(is_label_value(value.as_str().unwrap()), "Invalid: the label {value}");
             }
         }
-        self.look_at(place);
+        self.look_at(key);
     }
 
     /// Has the watch on labelled Secrets show the end of the one there, as it does when its label is stripped.
-    pub fn lose(&mut self, place: &SecretKey) {
-        self.index.delete_copy(place);
+    pub fn lose(&mut self, key: &SecretKey) {
+        self.index.delete_copy(key);
     }
 
     /// Another process takes over: it knows what watches show, and nothing of what the first has created.
     pub fn restart(&mut self) {
-        for place in self.index.places(&self.fleet) {
-            self.index.set_made(&place, None);
+        for key in self.index.keys(&self.fleet) {
+            self.index.set_made(&key, None);
         }
-        let places: Vec<_> = self.secrets.keys().cloned().collect();
-        for place in &places {
-            self.look_at(place);
+        let keys: Vec<_> = self.secrets.keys().cloned().collect();
+        for key in &keys {
+            self.look_at(key);
         }
     }
 
-    fn delete(&mut self, place: &SecretKey) {
-        let secret = self.secrets.get_mut(place).unwrap();
+    fn delete(&mut self, key: &SecretKey) {
+        let secret = self.secrets.get_mut(key).unwrap();
         if secret["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()) {
             secret["metadata"]["deletionTimestamp"] = json!(NOON);
             raise_version(secret);
         } else {
-            self.secrets.remove(place);
-            self.index.set_made(place, None);
+            self.secrets.remove(key);
+            self.index.set_made(key, None);
         }
     }
 
-    /// Records the Secret at a place, as a watch or the response to a write does.
-    fn look_at(&mut self, place: &SecretKey) -> bool {
-        if let Some(secret) = self.secrets.get(place) {
-            let changed = self.index.apply_copy(place, observe(secret));
-            let plan = self.plan(place);
+    /// Records the Secret with a key, as a watch or the response to a write does.
+    fn look_at(&mut self, key: &SecretKey) -> bool {
+        if let Some(secret) = self.secrets.get(key) {
+            let changed = self.index.apply_copy(key, observe(secret));
+            let plan = self.plan(key);
             if plan.is_exact {
-                let uid = self.version(place).uid;
-                self.index.set_made(place, plan.holder.map(|account| CreatedCopy { uid, account }));
+                let uid = self.version(key).uid;
+                self.index.set_made(key, plan.holder.map(|account| CreatedCopy { uid, account }));
             }
             return changed;
         }
-        let known = self.index.copy(place).is_some();
-        self.index.delete_copy(place);
+        let known = self.index.copy(key).is_some();
+        self.index.delete_copy(key);
         known
     }
 }
@@ -408,10 +408,10 @@ pub enum Arrival {
 pub fn observe(secret: &Value) -> ObservedCopy {
     let (namespace, name) = names(secret);
     let metadata: ObjectMeta = serde_json::from_value(secret["metadata"].clone()).unwrap();
-    let place = place(namespace, name);
+    let key = secret_key(namespace, name);
     match serde_json::from_value::<Secret>(secret.clone()) {
-        Ok(secret) => ObservedCopy::read(&place, &secret),
-        Err(_) => ObservedCopy::unreadable(&place, &metadata),
+        Ok(secret) => ObservedCopy::read(&key, &secret),
+        Err(_) => ObservedCopy::unreadable(&key, &metadata),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Recorded, namespace, pair, thrice};
 use crate::explain::scene::{Scene, expired_token, lease, now, one, parse, readers, work};
-use crate::support::credential::{account, account_key, observe, place, stranger, token};
+use crate::support::credential::{account, account_key, observe, secret_key, stranger, token};
 use crate::support::{NOON, binding, condition, key, member, unreadable};
 
 fn of(account: &str) -> Question {
@@ -36,9 +36,9 @@ fn rebuilt(hub: &mut Observed, accounts: bool, sources: bool, copies: bool) {
         index.apply_source(key, source.clone());
         index.sources_listed(None);
     }
-    let place = place("team", "c1-kueue");
-    if let Some(copy) = hub.credentials.copy(&place).filter(|_| copies) {
-        index.apply_copy(&place, copy.clone());
+    let copy_key = secret_key("team", "c1-kueue");
+    if let Some(copy) = hub.credentials.copy(&copy_key).filter(|_| copies) {
+        index.apply_copy(&copy_key, copy.clone());
     }
     if copies {
         index.copies_listed(None);
@@ -93,9 +93,9 @@ fn sharing_a_name() -> Scene {
 
 /// The copy is another Secret.
 fn foreign(hub: &mut Observed) {
-    let place = place("team", "c1-kueue");
-    hub.credentials.set_made(&place, None);
-    hub.credentials.apply_copy(&place, observe(&stranger("team", "c1-kueue")));
+    let key = secret_key("team", "c1-kueue");
+    hub.credentials.set_made(&key, None);
+    hub.credentials.apply_copy(&key, observe(&stranger("team", "c1-kueue")));
 }
 
 fn readers_of(roles: &Value, bindings: Option<&Value>) -> Readers {
@@ -141,7 +141,7 @@ pub fn scenes() -> Vec<Recorded> {
         }),
         thrice("the accounts cannot be read, and there is no copy", || {
             Scene::in_order().observing(|hub| rebuilt(hub, false, true, true)).observing(|hub| {
-                hub.credentials.delete_copy(&place("team", "c1-kueue"));
+                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
             })
         }),
     ]
@@ -225,13 +225,13 @@ pub fn scenes() -> Vec<Recorded> {
         ),
         (
             "the copy is missing",
-            in_order().observing(|hub| hub.credentials.delete_copy(&place("team", "c1-kueue"))),
+            in_order().observing(|hub| hub.credentials.delete_copy(&secret_key("team", "c1-kueue"))),
             pair(),
         ),
         (
             "the copy is missing, and the syncer does not lead",
             in_order()
-                .observing(|hub| hub.credentials.delete_copy(&place("team", "c1-kueue")))
+                .observing(|hub| hub.credentials.delete_copy(&secret_key("team", "c1-kueue")))
                 .observing(syncer_stopped),
             pair(),
         ),
@@ -239,10 +239,10 @@ pub fn scenes() -> Vec<Recorded> {
         (
             "the copy is being deleted",
             in_order().observing(|hub| {
-                let place = place("team", "c1-kueue");
-                let mut copy = hub.credentials.copy(&place).unwrap().clone();
+                let copy_key = secret_key("team", "c1-kueue");
+                let mut copy = hub.credentials.copy(&copy_key).unwrap().clone();
                 copy.terminating = true;
-                hub.credentials.apply_copy(&place, copy);
+                hub.credentials.apply_copy(&copy_key, copy);
             }),
             pair(),
         ),
@@ -253,7 +253,7 @@ pub fn scenes() -> Vec<Recorded> {
                 let metadata = parse(json!({ "uid": "u", "labels": { labels::CLUSTER_MANAGER: "other" } }));
                 let profile = hub_core::credential::index::ProfileMetadata::read(&metadata, Some("other"));
                 hub.credentials.apply_profile(key("team", "c1"), profile);
-                hub.credentials.delete_copy(&place("team", "c1-kueue"));
+                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
             }),
             pair(),
         ),
@@ -261,7 +261,7 @@ pub fn scenes() -> Vec<Recorded> {
             "the syncer does not know the profile",
             in_order().observing(|hub| {
                 hub.credentials.delete_profile(&key("team", "c1"));
-                hub.credentials.delete_copy(&place("team", "c1-kueue"));
+                hub.credentials.delete_copy(&secret_key("team", "c1-kueue"));
             }),
             pair(),
         ),

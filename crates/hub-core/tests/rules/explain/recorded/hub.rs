@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Recorded, pair};
 use crate::explain::scene::{Scene, lease, one};
 use crate::support::NOON;
-use crate::support::credential::place;
+use crate::support::credential::secret_key;
 
 fn no_lease(hub: &mut Observed) {
     hub.leases = Some(BTreeMap::new());
@@ -74,7 +74,7 @@ pub fn scenes() -> Vec<Recorded> {
             "there are no Leases, and the copy is missing",
             in_order()
                 .observing(no_lease)
-                .observing(|hub| hub.credentials.delete_copy(&place("team", "c1-kueue"))),
+                .observing(|hub| hub.credentials.delete_copy(&secret_key("team", "c1-kueue"))),
             pair(),
         ),
         ("nobody holds the Lease", in_order().observing(|hub| replace(hub, lease(None, NOON))), pair()),
