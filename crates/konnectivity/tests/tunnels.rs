@@ -1,0 +1,234 @@
+//! Dials and tunnels, on a proxy server that a test controls. `crates/hub-addons/tests/field/own_identity` uses upstream's
+//! own.
+
+#![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use futures::{StreamExt as _, TryStreamExt as _};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
+use konnectivity::{BUFFER_LIMIT, Credentials, DialError, Dialer};
+use prost::Message as _;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// A proxy server whose agents do what the host of a dial says.
+struct Proxy {
+    address: SocketAddr,
+    credentials: Credentials,
+    connections: Arc<AtomicUsize>,
+    /// The closing packets that it has received.
+    closed: mpsc::UnboundedReceiver<Payload>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    async fn start() -> Self {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let (pem, key) = (cert.pem(), signing_key.serialize_pem());
+        let credentials = Credentials::from_pem(pem.as_bytes(), pem.as_bytes(), key.as_bytes()).unwrap();
+        let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key.into())
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, closed) = mpsc::unbounded_channel();
+        let connections = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&connections);
+        let task = tokio::spawn(async move {
+            let acceptor = TlsAcceptor::from(Arc::new(config));
+            let mut serving = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let (acceptor, sender) = (acceptor.clone(), sender.clone());
+                serving.spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request| {
+                        std::future::ready(Ok::<_, Infallible>(respond(request, sender.clone())))
+                    });
+                    let server = http2::Builder::new(TokioExecutor::new());
+                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self { address, credentials, connections, closed, task }
+    }
+
+    fn dialer(&self) -> Dialer {
+        let dialer = Dialer::new("127.0.0.1", self.address.port());
+        dialer.set_credentials(Some(self.credentials.clone()));
+        dialer
+    }
+}
+
+type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+
+fn respond(request: Request<Incoming>, closed: mpsc::UnboundedSender<Payload>) -> Response<Body> {
+    assert_eq!(request.uri().path(), "/ProxyService/Proxy");
+    let (answers, receiver) = mpsc::unbounded_channel::<Packet>();
+    tokio::spawn(act(request.into_body(), answers, closed));
+    let frames = packets(receiver).map(|packet| {
+        let mut message = BytesMut::new();
+        message.put_u8(0);
+        message.put_u32(packet.encoded_len().try_into().unwrap());
+        packet.encode(&mut message).unwrap();
+        Ok::<_, Infallible>(Frame::data(message.freeze()))
+    });
+    let body = StreamBody::new(frames).boxed_unsync();
+    Response::builder().header("content-type", "application/grpc").body(body).unwrap()
+}
+
+fn packets(mut receiver: mpsc::UnboundedReceiver<Packet>) -> impl futures::Stream<Item = Packet> {
+    futures::stream::poll_fn(move |context| receiver.poll_recv(context))
+}
+
+/// What the agent of a host does with a dial and with data.
+async fn act(body: Incoming, answers: mpsc::UnboundedSender<Packet>, closed: mpsc::UnboundedSender<Payload>) {
+    const ID: i64 = 7;
+    let send = |payload| drop(answers.send(Packet::of(payload)));
+    let data = |data: Bytes| Payload::Data(Data { connect_id: ID, error: String::new(), data });
+    let (mut frames, mut buffer) = (body.into_data_stream(), BytesMut::new());
+    while let Ok(Some(frame)) = frames.try_next().await {
+        buffer.put(frame);
+        while buffer.len() >= 5 {
+            let length = usize::try_from(u32::from_be_bytes(buffer[1..5].try_into().unwrap())).unwrap();
+            if buffer.len() < 5 + length {
+                break;
+            }
+            buffer.advance(5);
+            match Packet::decode(buffer.split_to(length)).unwrap().payload.unwrap() {
+                Payload::DialRequest(dial) => {
+                    assert_eq!(dial.protocol, "tcp");
+                    let host = dial.address.strip_suffix(":443").unwrap();
+                    let error = if host == "refused" { "No agent available" } else { "" }.to_owned();
+                    send(Payload::DialResponse(DialResponse { error, connect_id: ID, random: dial.random }));
+                    match host {
+                        "flood" => {
+                            let part = Bytes::from(vec![1; 65_536]);
+                            for _ in 0..=BUFFER_LIMIT / part.len() {
+                                send(data(part.clone()));
+                            }
+                        }
+                        "ends" => {
+                            send(data(Bytes::from_static(b"last words")));
+                            send(Payload::CloseResponse(CloseResponse {
+                                error: String::new(),
+                                connect_id: ID,
+                            }));
+                        }
+                        _ => {}
+                    }
+                }
+                Payload::Data(of_client) => send(data(of_client.data)),
+                other => drop(closed.send(other)),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn tunnels_share_one_connection_and_their_bytes_do_not_mix() {
+    let proxy = Proxy::start().await;
+    let dialer = proxy.dialer();
+    let echo = async |byte: u8| {
+        let mut tunnel = dialer.dial("echo:443").await.unwrap();
+        let sent = vec![byte; 1 << 20];
+        let mut received = vec![0; sent.len()];
+        let (mut reader, mut writer) = tokio::io::split(&mut tunnel);
+        tokio::try_join!(writer.write_all(&sent), reader.read_exact(&mut received)).unwrap();
+        assert!(received == sent, "{byte}");
+    };
+    futures::future::join_all((0..8).map(echo)).await;
+    assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_dial_says_why_it_fails() {
+    let proxy = Proxy::start().await;
+    let refused = proxy.dialer().dial("refused:443").await.map(drop).unwrap_err();
+    assert!(matches!(&refused, DialError::Refused(text) if text == "No agent available"), "{refused}");
+    let dialer = Dialer::new("127.0.0.1", proxy.address.port());
+    assert!(matches!(dialer.dial("echo:443").await.map(drop), Err(DialError::NoCredentials)));
+    // A proxy server with a certificate of another authority.
+    let other = Proxy::start().await;
+    dialer.set_credentials(Some(other.credentials.clone()));
+    assert!(matches!(dialer.dial("echo:443").await.map(drop), Err(DialError::Unreachable(_))));
+    assert!(dialer.check().await.is_err());
+    dialer.set_credentials(Some(proxy.credentials.clone()));
+    assert!(dialer.check().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
+    let proxy = Proxy::start().await;
+    let dialer = proxy.dialer();
+    let mut unread = dialer.dial("flood:443").await.unwrap();
+    let mut other = dialer.dial("echo:443").await.unwrap();
+    // More than fits into any window on the way.
+    for _ in 0..64 {
+        let mut part = vec![0; 1 << 16];
+        other.write_all(&part).await.unwrap();
+        other.read_exact(&mut part).await.unwrap();
+    }
+    let mut all = Vec::new();
+    let error = unread.read_to_end(&mut all).await.unwrap_err();
+    assert!(error.to_string().contains("slow reader") && all.len() <= BUFFER_LIMIT, "{error}, {}", all.len());
+}
+
+#[tokio::test]
+async fn the_end_of_a_tunnel_reaches_the_other_side() {
+    let mut proxy = Proxy::start().await;
+    let dialer = proxy.dialer();
+    drop(dialer.dial("echo:443").await.unwrap());
+    assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(close)) if close.connect_id == 7));
+    let mut shut = dialer.dial("echo:443").await.unwrap();
+    shut.shutdown().await.unwrap();
+    assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))));
+    let mut ends = dialer.dial("ends:443").await.unwrap();
+    let mut words = String::new();
+    ends.read_to_string(&mut words).await.unwrap();
+    assert_eq!(words, "last words");
+}
+
+#[tokio::test]
+async fn new_credentials_are_for_later_dials_and_a_lost_connection_is_replaced() {
+    let proxy = Proxy::start().await;
+    let dialer = proxy.dialer();
+    let mut before = dialer.dial("echo:443").await.unwrap();
+    // The same text, read again: a Secret that was written without a change.
+    dialer.set_credentials(Some(proxy.credentials.clone()));
+    dialer.check().await.unwrap();
+    assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
+    let other = Proxy::start().await;
+    dialer.set_credentials(Some(other.credentials.clone()));
+    assert!(dialer.dial("echo:443").await.is_err());
+    before.write_all(b"still here").await.unwrap();
+    let mut text = [0; 10];
+    before.read_exact(&mut text).await.unwrap();
+    assert_eq!(&text, b"still here");
+    proxy.task.abort();
+    assert!(before.read_u8().await.is_err(), "the proxy server is gone");
+}
