@@ -34,6 +34,7 @@ impl Monitor {
     }
 
     /// The uids of the objects of consumers that processes have created and that have lost their marks.
+    #[must_use]
     pub fn unmarked(&self, server: &Server) -> BTreeSet<String> {
         let objects = KINDS.iter().flat_map(|(kind, _)| server.objects_of(kind));
         let unmarked = objects.filter(|object| !is_marked(object)).map(|object| uid_of(object).to_owned());
