@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use hub_api::names::ClusterName;
 use hub_api::secret::Secret;
+use hub_core::trust::BUNDLE_SIZE_LIMIT;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable};
 use konnectivity::{Credentials, Dialer};
 use parking_lot::Mutex;
@@ -15,6 +16,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
+
+/// Limit of a token, in bytes.
+const TOKEN_LIMIT: usize = 16 * 1024;
 
 /// The account on a cluster.
 #[derive(Clone)]
@@ -66,6 +70,10 @@ fn read(secret: &Secret, before: Option<&Reported>) -> Option<Reported> {
         entries.next().map(|(_, bytes)| bytes.expose())
     };
     let (token, ca) = (value("token")?, value("ca.crt")?);
+    // Whoever may create Secrets of this name, in any namespace, could fill the memory.
+    if token.len() > TOKEN_LIMIT || ca.len() > BUNDLE_SIZE_LIMIT {
+        return None;
+    }
     let mut text = Zeroizing::new(b"Bearer ".to_vec());
     text.extend_from_slice(token);
     let mut authorization = HeaderValue::from_bytes(&text).ok()?;

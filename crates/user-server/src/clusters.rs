@@ -36,8 +36,8 @@ const PORT: u16 = 443;
 const STREAMS: usize = 100;
 /// What a cluster may send in one stream, and in one connection, without the client reading it. A stream that nobody
 /// reads leaves room for the others.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 32 << 20;
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Timeout of a TLS handshake with an API server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// PINGs to an API server, which notice a tunnel that delivers nothing.

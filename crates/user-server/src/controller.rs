@@ -34,6 +34,10 @@ use crate::settings::UserServerSettings;
 /// The interval in which the way to clusters is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What readiness depends on.
+const PROXY_SERVER: &str = "proxy server";
+const REVIEWS: &str = "token reviews";
+
 /// The user server.
 pub struct UserServer {
     settings: UserServerSettings,
@@ -69,6 +73,9 @@ impl UserServer {
             end: CancellationToken::new(),
         });
         let health = shared.host.health.clone();
+        for condition in [PROXY_SERVER, REVIEWS] {
+            health.set_condition(condition, Err("not checked yet".to_owned()));
+        }
         Self {
             settings,
             dialer,
@@ -136,11 +143,11 @@ async fn check(health: &Health, dialer: &Dialer, reviews: &Reviews) {
     reviews.check().await;
     loop {
         let proxy = dialer.check().await.map_err(|error| error.to_string());
-        health.set_condition("proxy server", proxy);
+        health.set_condition(PROXY_SERVER, proxy);
         // While requests are reviewed, they show it.
         let reviewed = !reviews.is_failing() || reviews.check().await;
         health.set_condition(
-            "token reviews",
+            REVIEWS,
             reviewed.then_some(()).ok_or_else(|| "the hub does not review tokens".to_owned()),
         );
         sleep(CHECK_INTERVAL).await;

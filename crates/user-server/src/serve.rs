@@ -29,7 +29,7 @@ const KEEPALIVE_PROBES: u32 = 2;
 /// Limits of one connection.
 const STREAMS: u32 = 250;
 const HEADERS: u32 = 64 << 10;
-const SEND_BUFFER: usize = 64 << 10;
+const SEND_BUFFER: usize = 32 << 10;
 /// How long new connections are accepted after the process was told to end: until every node knows that.
 const ACCEPT_FOR: Duration = Duration::from_secs(4);
 /// How long open requests may go on after that. Watches do not end by themselves.

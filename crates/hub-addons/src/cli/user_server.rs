@@ -52,12 +52,7 @@ pub struct UserServerArgs {
     pub compute_bound: bool,
 
     /// How many requests of one namespace may be open at once, watches included
-    #[arg(
-        long,
-        env = "HUB_ADDONS_MAX_REQUESTS_PER_NAMESPACE",
-        value_name = "NUMBER",
-        default_value = "2000"
-    )]
+    #[arg(long, env = "HUB_ADDONS_MAX_REQUESTS_PER_NAMESPACE", value_name = "NUMBER", default_value = "500")]
     pub max_requests_per_namespace: NonZeroUsize,
 
     /// How many connections without an open request are kept; beyond that, the oldest are closed
