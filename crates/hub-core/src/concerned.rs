@@ -3,7 +3,7 @@
 //! A hub has a key for every pair of namespace and cluster, and almost all of them are refused and have no profile.
 //! Only keys whose profile exists, may have to exist, or is pending are queued.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 
@@ -23,17 +23,29 @@ pub trait KnownProfiles {
 }
 
 /// The profiles that a change of the fleet affects: those that exist, those that may have to exist, and pending ones,
-/// whose retry the change may make unnecessary.
+/// whose retry the change may make unnecessary. Each with its grant.
 #[must_use]
-pub fn concerned(fleet: &Fleet, touched: &Touched, profiles: &impl KnownProfiles) -> BTreeSet<ProfileKey> {
-    let may_have_to_exist =
-        |key: &ProfileKey| grant::decide(fleet, key) != Grant::Refused || profiles.is_pending(key);
+pub fn concerned(
+    fleet: &Fleet,
+    touched: &Touched,
+    profiles: &impl KnownProfiles,
+) -> BTreeMap<ProfileKey, Grant> {
+    let decided = |key| {
+        let grant = grant::decide(fleet, &key);
+        (key, grant)
+    };
     match touched {
-        Touched::Nothing => BTreeSet::new(),
+        Touched::Nothing => BTreeMap::new(),
         Touched::Cluster(cluster) => {
-            let key = |namespace| ProfileKey { namespace, cluster: cluster.clone() };
-            let possible = fleet.namespaces().cloned().map(key).filter(may_have_to_exist);
-            possible.chain(profiles.namespaces_with(cluster).into_iter().map(key)).collect()
+            let existing: BTreeSet<_> = profiles.namespaces_with(cluster).into_iter().collect();
+            let namespaces: BTreeSet<_> = fleet.namespaces().chain(&existing).collect();
+            let key =
+                |namespace: &Namespace| ProfileKey { namespace: namespace.clone(), cluster: cluster.clone() };
+            let keys = namespaces.into_iter().map(key).map(decided);
+            let is_concerned = |(key, grant): &(ProfileKey, Grant)| {
+                *grant != Grant::Refused || existing.contains(&key.namespace) || profiles.is_pending(key)
+            };
+            keys.filter(is_concerned).collect()
         }
         Touched::Namespaces(namespaces) => {
             let keys = namespaces.iter().flat_map(|namespace| {
@@ -42,9 +54,9 @@ pub fn concerned(fleet: &Fleet, touched: &Touched, profiles: &impl KnownProfiles
                 let others = fleet.cluster_names().filter(|cluster| !granted.contains(cluster));
                 let pending = others.cloned().map(key).filter(|key| profiles.is_pending(key));
                 let possible = granted.iter().map(|cluster| key((*cluster).clone())).chain(pending);
-                possible.chain(profiles.clusters_in(namespace).into_iter().map(key)).collect::<Vec<_>>()
+                possible.chain(profiles.clusters_in(namespace).into_iter().map(key)).collect::<BTreeSet<_>>()
             });
-            keys.collect()
+            keys.map(decided).collect()
         }
     }
 }

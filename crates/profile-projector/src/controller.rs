@@ -65,9 +65,8 @@ fn queue(shared: &Shared, fleet: &Fleet, touched: &Touched) {
             profiles.resume(namespace);
         }
     }
-    for key in concerned(fleet, touched, &**profiles) {
-        let exists = profiles.exists(&key);
-        let priority = Priority::of_profile(grant::decide(fleet, &key), exists);
+    for (key, grant) in concerned(fleet, touched, &**profiles) {
+        let priority = Priority::of_profile(grant, profiles.exists(&key));
         profiles.enqueue(key, priority);
     }
 }

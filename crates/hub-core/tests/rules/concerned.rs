@@ -56,34 +56,38 @@ fn keys(keys: &[(&str, &str)]) -> BTreeSet<ProfileKey> {
     keys.iter().map(|(namespace, cluster)| key(namespace, cluster)).collect()
 }
 
+fn concerned_keys(fleet: &Fleet, touched: &Touched, profiles: &Profiles) -> BTreeSet<ProfileKey> {
+    concerned(fleet, touched, profiles).into_keys().collect()
+}
+
 #[test]
 fn a_change_that_touches_nothing_concerns_no_profile() {
     let profiles = Profiles { existing: keys(&[("team", "c1")]), pending: keys(&[("team", "c2")]) };
-    assert_eq!(concerned(&hub(), &Touched::Nothing, &profiles), keys(&[]));
+    assert_eq!(concerned_keys(&hub(), &Touched::Nothing, &profiles), keys(&[]));
 }
 
 #[test]
 fn a_cluster_concerns_the_namespaces_that_are_granted_it_and_those_that_have_its_profile() {
     let profiles = Profiles { existing: keys(&[("old", "c1"), ("old", "c2")]), ..Profiles::default() };
-    let found = concerned(&hub(), &Touched::Cluster("c1".into()), &profiles);
+    let found = concerned_keys(&hub(), &Touched::Cluster("c1".into()), &profiles);
     assert_eq!(found, keys(&[("old", "c1"), ("ops", "c1"), ("team", "c1")]));
 }
 
 #[test]
 fn a_namespace_concerns_the_clusters_that_are_granted_to_it_and_those_that_have_a_profile_there() {
     let profiles = Profiles { existing: keys(&[("team", "gone"), ("ops", "gone")]), ..Profiles::default() };
-    let found = concerned(&hub(), &namespaces(&["team"]), &profiles);
+    let found = concerned_keys(&hub(), &namespaces(&["team"]), &profiles);
     assert_eq!(found, keys(&[("team", "c1"), ("team", "c2"), ("team", "gone")]));
 }
 
 #[test]
 fn a_refused_key_without_a_profile_is_concerned_while_it_is_pending_only() {
     let cluster = Touched::Cluster("c3".into());
-    assert_eq!(concerned(&hub(), &cluster, &Profiles::default()), keys(&[("lab", "c3")]));
+    assert_eq!(concerned_keys(&hub(), &cluster, &Profiles::default()), keys(&[("lab", "c3")]));
     let profiles = Profiles { pending: keys(&[("team", "c3")]), ..Profiles::default() };
-    assert_eq!(concerned(&hub(), &cluster, &profiles), keys(&[("lab", "c3"), ("team", "c3")]));
+    assert_eq!(concerned_keys(&hub(), &cluster, &profiles), keys(&[("lab", "c3"), ("team", "c3")]));
     assert_eq!(
-        concerned(&hub(), &namespaces(&["team"]), &profiles),
+        concerned_keys(&hub(), &namespaces(&["team"]), &profiles),
         keys(&[("team", "c1"), ("team", "c2"), ("team", "c3")])
     );
 }
@@ -93,7 +97,7 @@ fn a_key_whose_grant_is_unknown_is_concerned() {
     let mut fleet = hub();
     let touched = arrive(&mut fleet, &broken("dev"));
     assert_eq!(
-        concerned(&fleet, &touched, &Profiles::default()),
+        concerned_keys(&fleet, &touched, &Profiles::default()),
         keys(&[("lab", "c3")]).into_iter().chain(keys(&[("lab", "c1"), ("lab", "c2")])).collect()
     );
 }
@@ -103,6 +107,6 @@ fn a_profile_whose_last_binding_is_gone_is_concerned() {
     let mut fleet = hub();
     let touched = leave(&mut fleet, &binding("lab", "dev"));
     let profiles = Profiles { existing: keys(&[("lab", "c3")]), ..Profiles::default() };
-    assert_eq!(concerned(&fleet, &touched, &profiles), keys(&[("lab", "c3")]));
-    assert_eq!(concerned(&fleet, &touched, &Profiles::default()), keys(&[]));
+    assert_eq!(concerned_keys(&fleet, &touched, &profiles), keys(&[("lab", "c3")]));
+    assert_eq!(concerned_keys(&fleet, &touched, &Profiles::default()), keys(&[]));
 }
