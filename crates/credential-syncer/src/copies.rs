@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::memory::Unwatched;
-use crate::store::{COPIES, Store, recognize};
+use crate::store::{COPIES, Store};
 
 /// Number of workers.
 const WORKERS: usize = 16;
@@ -113,7 +113,6 @@ impl CopyWriter {
         let (plan, version, expires) = self.store.change(|fleet, index| {
             index.set_served_versions(served);
             let plan = if retries { plan_again(index, fleet, key) } else { plan(index, fleet, key) };
-            recognize(index, key, &plan);
             let version = index.copy(key).map(|observed| observed.version.clone());
             let expires = plan.synced().and_then(|account| index.expiry(account));
             (plan, version, expires)

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::{CreatedCopy, CredentialIndex, ProfileMetadata};
-use hub_core::credential::plan::{CopyPlan, is_cleared, plan};
+use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
+use hub_core::credential::plan::{is_cleared, plan};
 use hub_core::credential::source::TokenSource;
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
@@ -180,16 +180,10 @@ impl Store {
         self.accounts.add_all(accounts);
     }
 
-    /// Queues copies. Deletions go first. A copy is recognized here already, since the response to its creation may never
-    /// arrive.
+    /// Queues copies. Deletions go first.
     fn queue_copies(&self, fleet: &Fleet, keys: impl IntoIterator<Item = SecretKey>) {
         for key in keys {
-            let plan = {
-                let mut index = self.index.lock();
-                let plan = plan(&index, fleet, &key);
-                recognize(&mut index, &key, &plan);
-                plan
-            };
+            let plan = plan(&self.index.lock(), fleet, &key);
             self.copies.add_with(key, Priority::of_copy(&plan));
         }
     }
@@ -558,13 +552,5 @@ impl Store {
         if self.access != SecretAccess::Cluster && self.host.is_working() {
             self.reach.notify_one();
         }
-    }
-}
-
-/// A Secret that is exactly as we write it is known by its uid from then on, even if it loses every mark.
-pub(crate) fn recognize(index: &mut CredentialIndex, key: &SecretKey, plan: &CopyPlan) {
-    let uid = index.copy(key).map(|observed| observed.version.uid.clone());
-    if let (true, Some(uid), Some(account)) = (plan.is_exact, uid, plan.holder.clone()) {
-        index.set_made(key, Some(CreatedCopy { uid, account }));
     }
 }

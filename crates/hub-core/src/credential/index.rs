@@ -13,7 +13,7 @@ use crate::credential::account::Account;
 use crate::credential::copy::ObservedCopy;
 use crate::credential::reach::Reach;
 use crate::credential::secret_map::SecretMap;
-use crate::credential::source::TokenSource;
+use crate::credential::source::{Credential, TokenSource};
 use crate::fleet::{Fleet, Touched};
 use crate::grant;
 use crate::protected::ProtectedNamespaces;
@@ -317,6 +317,11 @@ impl CredentialIndex {
         self.sources.get(key)
     }
 
+    /// The credential of an account, if it has a valid one.
+    pub(super) fn credential(&self, account: &AccountKey) -> Option<&Credential> {
+        self.source(account)?.credential.as_deref().ok()
+    }
+
     /// The names by which tokens are watched, if not all are, and if they have changed since the last call.
     pub fn changed_token_names(&mut self) -> Option<&TokenNames> {
         self.reach.changed_names()
@@ -485,7 +490,12 @@ impl CredentialIndex {
         if self.sources.get(&key) == Some(&source) {
             return false;
         }
+        let name = Text::from(key.copy_name());
         self.sources.insert(key, source);
+        let namespaces: Vec<_> = self.copies.namespaces_with(&name).cloned().collect();
+        for namespace in namespaces {
+            self.recognize(&SecretKey { namespace, name: name.clone() });
+        }
         true
     }
 
@@ -496,11 +506,26 @@ impl CredentialIndex {
 
     /// Adds or replaces a Secret; returns whether it differs from before.
     pub fn apply_copy(&mut self, key: &SecretKey, observed: ObservedCopy) -> bool {
-        if self.copy(key) == Some(&observed) {
-            return false;
+        let changed = self.copy(key) != Some(&observed);
+        if changed {
+            self.change_slot(key, |slot| slot.observed = Some(observed));
         }
-        self.change_slot(key, |slot| slot.observed = Some(observed));
-        true
+        self.recognize(key);
+        changed
+    }
+
+    /// Records a Secret that is exactly as we write a copy as ours, by its uid, even if it loses every mark later: the
+    /// response to its creation may never have arrived.
+    fn recognize(&mut self, key: &SecretKey) {
+        let Some(observed) = self.copy(key) else { return };
+        let Some(account) = observed.record.as_ref().map(|record| &record.account) else { return };
+        let uid = &observed.version.uid;
+        let is_known = self.made(key).is_some_and(|made| made.uid == *uid);
+        let is_exact = |credential| observed.is_exactly(account, credential);
+        if !is_known && self.credential(account).is_some_and(is_exact) {
+            let made = CreatedCopy { uid: uid.clone(), account: account.clone() };
+            self.set_made(key, Some(made));
+        }
     }
 
     /// Removes a copy that is gone, or no longer watched.

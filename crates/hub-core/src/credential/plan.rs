@@ -6,7 +6,6 @@ use hub_api::secret::Secret;
 use crate::credential::account::{self, Account, Scope};
 use crate::credential::copy::{ObservedCopy, Patch, Wanted};
 use crate::credential::index::{CreatedCopy, CredentialIndex, Refused};
-use crate::credential::source::Credential;
 use crate::credential::state::State;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
@@ -20,8 +19,6 @@ pub struct CopyPlan {
     pub action: CopyAction,
     /// The account whose token is in the Secret, or will be after the next write.
     pub holder: Option<AccountKey>,
-    /// Whether the existing Secret is exactly as the copy of its holder is written, whoever wrote it: its uid is recorded.
-    pub is_exact: bool,
     /// Whether a Secret is not changed because it is not ours.
     pub is_foreign: bool,
     /// Whether the next write removes a token that must not be there.
@@ -134,16 +131,11 @@ impl Origin {
             return Some(Self { account: made.account.clone(), known: true });
         }
         let holds_token_of =
-            |key: &AccountKey| credential_of(index, key).is_some_and(|credential| observed.holds(credential));
+            |key: &AccountKey| index.credential(key).is_some_and(|credential| observed.holds(credential));
         let recorded = observed.record.as_ref().map(|record| record.account.clone());
         let account = recorded.or_else(|| index.accounts_named(&copy_key.name).find(holds_token_of))?;
         Some(Self { account, known: false })
     }
-}
-
-/// The credential of an account, if it has a valid one.
-fn credential_of<'a>(index: &'a CredentialIndex, account: &AccountKey) -> Option<&'a Credential> {
-    index.source(account)?.credential.as_deref().ok()
 }
 
 /// Plans the next write that makes the Secret with this key the right copy, or removes it.
@@ -167,10 +159,7 @@ pub fn plan(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) -> Cop
     let mut plan = match (observed, &origin) {
         (None, _) => create(copy_key, &standings, unseen, refused),
         (Some(_), None) => leave_alone(&standings),
-        (Some(copy), Some(origin)) => {
-            let credential = credential_of(index, &origin.account);
-            keep_or_delete(copy, origin, credential, &standings, refused)
-        }
+        (Some(copy), Some(origin)) => keep_or_delete(copy, origin, &standings, refused),
     };
     if !index.permits_copies(&copy_key.namespace) {
         plan.mark_unpermitted(&standings);
@@ -256,20 +245,17 @@ fn leave_alone(standings: &Standings<'_>) -> CopyPlan {
 fn keep_or_delete(
     observed: &ObservedCopy,
     origin: &Origin,
-    credential: Option<&Credential>,
     standings: &Standings<'_>,
     refused: Option<Refused>,
 ) -> CopyPlan {
-    // Set even before deletion: a tenant may strip labels meanwhile.
-    let is_exact = credential.is_some_and(|credential| observed.is_exactly(&origin.account, credential));
     let delete = || {
-        if origin.known || is_exact {
+        if origin.known {
             CopyAction::DeleteOurs(observed.version.uid.clone())
         } else {
             CopyAction::Delete(observed.version.clone())
         }
     };
-    let mut plan = CopyPlan { holder: Some(origin.account.clone()), is_exact, ..CopyPlan::default() };
+    let mut plan = CopyPlan { holder: Some(origin.account.clone()), ..CopyPlan::default() };
     let holder = standings.iter().find(|(key, _)| **key == origin.account);
     let wanted = match holder {
         // A copy is never moved to a profile that is not ours.

@@ -381,13 +381,7 @@ impl World {
     /// Records the Secret with a key, as a watch or the response to a write does.
     fn look_at(&mut self, key: &SecretKey) -> bool {
         if let Some(secret) = self.secrets.get(key) {
-            let changed = self.index.apply_copy(key, observe(secret));
-            let plan = self.plan(key);
-            if plan.is_exact {
-                let uid = self.version(key).uid;
-                self.index.set_made(key, plan.holder.map(|account| CreatedCopy { uid, account }));
-            }
-            return changed;
+            return self.index.apply_copy(key, observe(secret));
         }
         let known = self.index.copy(key).is_some();
         self.index.delete_copy(key);
