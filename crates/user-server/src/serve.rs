@@ -30,7 +30,8 @@ const KEEPALIVE_PROBES: u32 = 2;
 const STREAMS: u32 = 250;
 const HEADERS: u32 = 64 << 10;
 const SEND_BUFFER: usize = 32 << 10;
-/// How long new connections are accepted after the process was told to end: until every node knows that.
+/// How long connections are accepted and served after the process was told to end: until every node knows that. Then each
+/// ends with the requests that are open on it.
 const ACCEPT_FOR: Duration = Duration::from_secs(4);
 /// How long open requests may go on after that. Watches do not end by themselves.
 const FINISH_FOR: Duration = Duration::from_secs(4);
@@ -48,18 +49,19 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     let (tasks, connections) = (TaskTracker::new(), Connections::new(idle_connections));
+    let closing = CancellationToken::new();
     let accept = async {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let (entry, stop) = (Arc::clone(&entry), stop.clone());
+                    let (entry, closing) = (Arc::clone(&entry), closing.clone());
                     let (sender, connection) = oneshot::channel();
                     let connected = connect(stream, Arc::clone(&certificate));
                     let task = tasks.spawn(async move {
                         let Ok(connection) = connection.await else { return };
                         let counted = entry.metrics.connection();
                         let _ended = Ended(Arc::clone(&connection));
-                        converse(connected, entry, connection, stop).await;
+                        converse(connected, entry, connection, closing).await;
                         drop(counted);
                     });
                     let _ = sender.send(connections.add(task.abort_handle()));
@@ -73,6 +75,7 @@ pub(crate) async fn serve(
         () = accept => {}
     }
     drop(listener);
+    closing.cancel();
     tasks.close();
     entry.upgraded.close();
     let finished = async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
@@ -106,7 +109,7 @@ async fn converse(
     connected: impl Future<Output = Option<Accepted>>,
     entry: Arc<Entry>,
     connection: Arc<Connection>,
-    stop: CancellationToken,
+    closing: CancellationToken,
 ) {
     let Some(stream) = connected.await else { return };
     let service = service_fn(move |request| {
@@ -132,7 +135,7 @@ async fn converse(
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         _ = serving.as_mut() => return,
-        () = stop.cancelled() => serving.as_mut().graceful_shutdown(),
+        () = closing.cancelled() => serving.as_mut().graceful_shutdown(),
     }
     let _ = serving.await;
 }

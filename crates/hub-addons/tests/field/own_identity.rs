@@ -243,6 +243,7 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     fill(stage.cluster("one")).await;
     lists_all(&kubectl).await;
     attacks::refused(&scene, &application).await;
+    attacks::selfish(&scene, &application).await;
 
     // The binding ends, and with it all that is open.
     let idle = application.raw().await;
@@ -261,6 +262,17 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     }
     let answer = idle.asks("one/api/v1/namespaces", &application.token, "").await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+
+    // A request that is open when the process is told to end gets its response, and what does not end by itself is ended.
+    let binding = stage.bind("own-other", &CLUSTERS).await;
+    let other = scene.application("own-other").await;
+    lists(&other.kubectl("two"), "two").await;
+    let watch = other.kubectl("two").start(&["get", "namespaces", "--watch", "--output=name"]).await.unwrap();
+    scene.server.signal("TERM").await.unwrap();
+    lists(&other.kubectl("two"), "two").await;
+    assert_eq!(tokio::time::timeout(SOON, scene.server.exit_status()).await.unwrap(), Some(0));
+    tokio::time::timeout(SOON, watch.exit_status()).await.unwrap();
+    world::delete(&stage.ocm, &binding).await;
 
     // Nothing that the server prints contains a token.
     let log = scene.server.log();

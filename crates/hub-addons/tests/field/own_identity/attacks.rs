@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use local_hub::eventually;
+use tokio::net::TcpStream;
 
+use super::super::tunnel::lists_all;
 use super::{AUDIENCE, Application, HOUR, Scene};
 use crate::support::SOON;
+use crate::support::chain::CLUSTERS;
 
 /// A path on a cluster that the application may list.
 const PATH: &str = "one/api/v1/namespaces";
@@ -58,6 +61,26 @@ pub async fn refused(scene: &Scene, application: &Application<'_>) {
         let response = application.raw().await.sends(&head).await;
         assert!(response.starts_with("HTTP/1.1 400 "), "{head}: {response}");
     }
+}
+
+/// Clients that hold what they do not use delay no other.
+pub async fn selfish(scene: &Scene, application: &Application<'_>) {
+    let mut idle = Vec::new();
+    for _ in 0..1_200 {
+        idle.push(TcpStream::connect(scene.address).await.unwrap());
+    }
+    // Each response has several megabytes.
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        unread.push(application.raw().await.starts("one/api/v1/configmaps", &application.token).await);
+    }
+    for cluster in CLUSTERS {
+        let path = format!("{cluster}/api/v1/namespaces");
+        let response = application.raw().await.asks(&path, &application.token, "").await;
+        assert!(response.contains(&format!("only-in-{cluster}")), "{response}");
+    }
+    lists_all(&application.kubectl("one")).await;
+    drop((idle, unread));
 }
 
 /// Every token but the application's own for this audience.

@@ -33,6 +33,13 @@ impl Raw {
         self.sends(&head).await
     }
 
+    /// Sends a request for a path, and reads nothing.
+    pub async fn starts(mut self, path: &str, token: &str) -> Self {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer {token}\r\n\r\n");
+        self.0.write_all(request.as_bytes()).await.unwrap();
+        self
+    }
+
     /// The response to a request with this head, which gets a host and its end.
     pub async fn sends(mut self, head: &str) -> String {
         let request = format!("{head}Host: hub\r\nConnection: close\r\n\r\n");
