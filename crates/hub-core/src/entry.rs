@@ -2,7 +2,7 @@
 //! whether its caller may go there.
 //!
 //! A request is `https://USER-SERVER/CLUSTER/PATH`, the URL shape of cluster-proxy's user server. Its caller is a
-//! ServiceAccount of the hub, and the [grant](crate::grant) of the caller's namespace decides. What passes is sent to the
+//! ServiceAccount of the hub, and the [grant] of the caller's namespace decides. What passes is sent to the
 //! API server of the cluster as the user of the [own identity](crate::own_identity).
 //!
 //! **What is not understood is refused.** A path that two programs may read differently, a second credential, and a
