@@ -67,7 +67,6 @@ pub async fn deletes(t: &mut Trial) {
     t.later_shows().await;
     assert!(names(&t.hub.ocm, TEAM).await.contains(&name));
     t.give().await;
-    t.touch(&shown(&name)).await;
     world::gone(&t.hub.ocm, &shown(&name)).await;
 }
 

@@ -67,7 +67,6 @@ pub async fn revokes(t: &mut Trial) {
     t.later_copies().await;
     assert!(t.copy(&token).await.is_some());
     t.give().await;
-    t.touch(&copy(TEAM, &token)).await;
     withdrawn(&t.hub.ocm, TEAM, &token).await;
 }
 
