@@ -115,13 +115,14 @@ fn start_log(format: LogFormat, level: &str) -> Result<(), ParseError> {
 
 /// The filter for a level or for directives.
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
-    // At every level: kube-client logs a response that it cannot decode in full as a warning, and it may be a Secret.
-    const SILENT: &str = "kube_client::client=error";
+    // At every level: kube-client logs a response that it cannot decode in full as a warning, and it may be a Secret. What
+    // h2 compresses are headers, and one of them is a token.
+    const SILENT: &str = "kube_client::client=error,h2::hpack=error";
     // A bare level applies to our crates; libraries log from warnings upwards. kube-runtime's warnings are about
     // watches, one for every attempt, and we log those ourselves.
     match level.parse::<LevelFilter>() {
         Ok(_) => EnvFilter::try_new(format!(
-            "{level},kube=warn,kube_client=warn,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,{SILENT}"
+            "{level},kube=warn,kube_client=warn,kube_runtime=error,h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tonic=warn,tower=warn,{SILENT}"
         )),
         // Errors are always logged; a later bare level takes precedence.
         Err(_) => EnvFilter::try_new(format!("error,{level},{SILENT}")),
@@ -153,15 +154,21 @@ mod tests {
     }
 
     #[test]
-    fn no_level_has_the_client_print_what_it_could_not_decode() {
-        for level in
-            ["warn", "trace", "kube_client=trace", "kube_client::client=trace", "trace,kube_client=trace"]
-        {
+    fn no_level_has_a_library_print_what_may_be_a_token() {
+        for level in [
+            "warn",
+            "trace",
+            "kube_client=trace",
+            "kube_client::client=trace",
+            "trace,kube_client=trace",
+            "h2=trace,kube_client=trace",
+        ] {
             let written = Written::default();
             let writer = written.clone();
             let log = tracing_subscriber::fmt().with_env_filter(filter(level).unwrap());
             tracing::subscriber::with_default(log.with_writer(move || writer.clone()).finish(), || {
                 tracing::warn!(target: "kube_client::client", "sEcReT");
+                tracing::trace!(target: "h2::hpack::decoder", "sEcReT");
                 tracing::error!(target: "kube_client::client", "an error");
             });
             let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
