@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::ListParams;
 use local_hub::ocm::{self, Object};
 use local_hub::{Running, agent, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::chain::{Application, CLUSTERS, Stage, in_one_process};
 use crate::support::field::{self, UPSTREAM};
@@ -19,7 +19,7 @@ use crate::support::shown::sees;
 use crate::support::world::{create, delete, get, gone, merge_status};
 use crate::support::{Addons, WHOLE_FLEET};
 
-const KUEUE: &str = "kueue-system";
+pub const KUEUE: &str = "kueue-system";
 /// The namespace of the jobs, on the hub and on the clusters.
 const JOBS: &str = "jobs";
 /// Runs a program with a certificate for its metrics in the only place where Kueue looks for it, which nothing else on
@@ -29,31 +29,29 @@ set -e
 mount -t tmpfs tmpfs /etc && mkdir -p /etc/kueue/metrics/certs && cp "$0"/tls.crt "$0"/tls.key /etc/kueue/metrics/certs
 exec "$@""#;
 
-fn kueue_object(kind: &str, plural: &str, namespace: Option<&str>, name: &str) -> Object {
+pub fn kueue_object(kind: &str, plural: &str, namespace: Option<&str>, name: &str) -> Object {
     Object::new(("kueue.x-k8s.io", "v1beta2", kind), plural, namespace, name)
 }
 
-/// Installs Kueue on the hub and its Workloads on the clusters, with permissions for the application's account.
-async fn install(stage: &Stage, application: &Application) {
+/// What Kueue needs on a cluster.
+pub fn permissions() -> Vec<PolicyRule> {
+    let rule = |group: &str, resources: &[&str]| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(resources.iter().map(ToString::to_string).collect()),
+        verbs: ["create", "delete", "get", "list", "patch", "update", "watch"].map(str::to_owned).to_vec(),
+        ..PolicyRule::default()
+    };
+    vec![rule("batch", &["jobs", "jobs/status"]), rule("kueue.x-k8s.io", &["workloads", "workloads/status"])]
+}
+
+/// Installs Kueue on the hub and its Workloads on the clusters.
+pub async fn install(stage: &Stage) {
     let bases = "config/components/crd/bases";
     field::install_crds(&stage.chain.hub, "kueue", bases, |_| true).await;
     for name in CLUSTERS {
         let cluster = stage.cluster(name);
         field::install_crds(cluster, "kueue", bases, |crd| crd.starts_with("workloads.")).await;
         create(&cluster.client_as("ocm").await.unwrap(), [ocm::namespace(JOBS)]).await;
-        let rule = |group: &str, resources: &[&str]| PolicyRule {
-            api_groups: Some(vec![group.to_owned()]),
-            resources: Some(resources.iter().map(ToString::to_string).collect()),
-            verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
-                .map(str::to_owned)
-                .to_vec(),
-            ..PolicyRule::default()
-        };
-        let rules = vec![
-            rule("batch", &["jobs", "jobs/status"]),
-            rule("kueue.x-k8s.io", &["workloads", "workloads/status"]),
-        ];
-        cluster.grant_service_account(agent::NAMESPACE, application.account(), rules).await.unwrap();
     }
     let check = json!({
         "controllerName": "kueue.x-k8s.io/multikueue",
@@ -92,8 +90,8 @@ async fn consumer_access(stage: &Stage, application: &Application) -> Addons {
     Addons::launch(&stage.chain.hub, "consumers", UPSTREAM, &[gates, &declared]).await
 }
 
-/// Starts Kueue with the plugin of an application.
-async fn kueue(stage: &Stage, application: &Application) -> Running {
+/// Starts Kueue with an access provider, and the plugin that it runs for it.
+pub async fn kueue(stage: &Stage, provider: &str, exec: &Value) -> Running {
     let hub = &stage.chain.hub.hub;
     let certificates = hub.directory().join("kueue-certificates");
     std::fs::create_dir(&certificates).unwrap();
@@ -110,7 +108,7 @@ async fn kueue(stage: &Stage, application: &Application) -> Running {
         "internalCertManagement": { "enable": false },
         "integrations": { "frameworks": ["batch/job"] },
         "featureGates": { "MultiKueueClusterProfile": true, "VisibilityOnDemand": false },
-        "multiKueue": { "clusterProfile": { "accessProviders": [{ "name": NAME, "execConfig": application.exec() }] } },
+        "multiKueue": { "clusterProfile": { "accessProviders": [{ "name": provider, "execConfig": exec }] } },
     });
     let file = hub.directory().join("kueue.json");
     std::fs::write(&file, configuration.to_string()).unwrap();
@@ -132,7 +130,7 @@ async fn kueue(stage: &Stage, application: &Application) -> Running {
 }
 
 /// Waits until a `MultiKueueCluster` has this status of its condition `Active`, and returns its reason.
-async fn active(stage: &Stage, kueue: &Running, name: &str, status: &str) -> String {
+pub async fn active(stage: &Stage, kueue: &Running, name: &str, status: &str) -> String {
     eventually(&format!("MultiKueueCluster {name} has Active={status}"), WHOLE_FLEET, async || {
         let shown = get(&stage.ocm, &multi_kueue_cluster(name)).await.unwrap_or_default();
         let conditions = shown["status"]["conditions"].as_array();
@@ -153,7 +151,7 @@ fn last_errors(kueue: &Running) -> String {
 }
 
 /// Creates a job, and waits until it has a Workload on both clusters.
-async fn placed(stage: &Stage, kueue: &Running, name: &str) {
+pub async fn placed(stage: &Stage, kueue: &Running, name: &str) {
     let container = json!({
         "name": "main", "image": "example.com/main", "resources": { "requests": { "cpu": "1" } },
     });
@@ -198,9 +196,13 @@ async fn multikueue_reaches_its_clusters_and_keeps_its_connections_until_a_grant
     let stage = in_one_process().await;
     let application = stage.bound_application(KUEUE, &CLUSTERS).await;
     sees(&stage.ocm, KUEUE, &CLUSTERS).await;
-    install(&stage, &application).await;
+    install(&stage).await;
+    for cluster in CLUSTERS {
+        let (cluster, account) = (stage.cluster(cluster), application.account());
+        cluster.grant_service_account(agent::NAMESPACE, account, permissions()).await.unwrap();
+    }
     let _consumers = consumer_access(&stage, &application).await;
-    let kueue = kueue(&stage, &application).await;
+    let kueue = kueue(&stage, NAME, &application.exec()).await;
     for cluster in CLUSTERS {
         assert_eq!(active(&stage, &kueue, cluster, "True").await, "Active");
     }

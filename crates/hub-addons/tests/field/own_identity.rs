@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 mod attacks;
+mod measured;
 mod raw;
 
 use std::net::SocketAddr;
@@ -16,11 +17,14 @@ use local_hub::{Kubectl, LocalHub, Running, ServiceAccountAccess, ServingAuthori
 use serde_json::{Value, json};
 
 use self::raw::Raw;
+use super::kueue::{self, KUEUE, active, kueue_object, placed};
 use super::tunnel::upgrade::Upgraded;
 use super::tunnel::{Tunnel, fill, lists_all};
 use crate::support::chain::{CLUSTERS, fails, lists, may};
+use crate::support::kueue::multi_kueue_cluster;
+use crate::support::plugin::cp_creds;
 use crate::support::shown::sees;
-use crate::support::{SOON, pods, world};
+use crate::support::{SOON, pods, user, world};
 
 const ACCOUNT: &str = "hub-addons-user-server";
 const AUDIENCE: &str = "hub-addons";
@@ -64,7 +68,7 @@ fn permissions() -> [Vec<PolicyRule>; 2] {
 }
 
 impl Scene {
-    async fn start() -> Self {
+    async fn start(more: &[&str]) -> Self {
         let tunnel = Tunnel::start().await;
         let hub = &tunnel.stage.chain.hub;
         let access = hub.service_account(HOME, "user-server").await.unwrap();
@@ -82,7 +86,7 @@ impl Scene {
             tunnel.stage.agent(cluster).await.report(ACCOUNT, HOUR).await.unwrap();
         }
         let (server, address) =
-            start(hub, access.kubeconfig(), &certificates, tunnel.proxy.entrypoint()).await;
+            start(hub, access.kubeconfig(), &certificates, tunnel.proxy.entrypoint(), more).await;
         Self { tunnel, authority, server, address }
     }
 
@@ -93,6 +97,12 @@ impl Scene {
     /// An application in a namespace. On each cluster it may list and watch namespaces, and list what is large; the user
     /// server's account may act as it.
     async fn application(&self, namespace: &str) -> Application<'_> {
+        let read = vec![may(&["list", "watch"], "namespaces"), may(&["list"], "configmaps")];
+        self.application_that(namespace, read).await
+    }
+
+    /// The same with other permissions on the clusters.
+    async fn application_that(&self, namespace: &str, may_do: Vec<PolicyRule>) -> Application<'_> {
         let access = self.hub().service_account(namespace, "application").await.unwrap();
         let token = access.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
         let user = format!("cluster:hub:system:serviceaccount:{namespace}:application");
@@ -100,7 +110,6 @@ impl Scene {
             ["", &format!(":{namespace}")].map(|end| format!("cluster:hub:system:serviceaccounts{end}"));
         for cluster in CLUSTERS {
             let client = self.tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
-            let read = vec![may(&["list", "watch"], "namespaces"), may(&["list"], "configmaps")];
             let impersonate = |resource: &str, names: &[String]| PolicyRule {
                 resource_names: Some(names.to_vec()),
                 ..may(&["impersonate"], resource)
@@ -109,7 +118,7 @@ impl Scene {
             let account = json!({ "kind": "ServiceAccount", "namespace": agent::NAMESPACE, "name": ACCOUNT });
             let group = "rbac.authorization.k8s.io";
             let user = json!({ "kind": "User", "apiGroup": group, "name": user });
-            for (name, rules, subject) in [("reads", read, user), ("impersonates", act, account)] {
+            for (name, rules, subject) in [("does", may_do.clone(), user), ("impersonates", act, account)] {
                 let name = format!("{namespace}-{name}");
                 let role = json!({ "apiGroup": group, "kind": "ClusterRole", "name": name });
                 let of_kind = |kind, plural| ocm::Object::new((group, "v1", kind), plural, None, &name);
@@ -133,6 +142,7 @@ async fn start(
     kubeconfig: &Path,
     certificates: &Path,
     proxy: SocketAddr,
+    more: &[&str],
 ) -> (Running, SocketAddr) {
     let arguments = [
         "user-server".to_owned(),
@@ -143,11 +153,11 @@ async fn start(
         format!("--proxy-server-port={}", proxy.port()),
         "--metrics-bind-address=127.0.0.1:0".to_owned(),
         "--health-probe-bind-address=127.0.0.1:0".to_owned(),
-        "--access-log".to_owned(),
-        "--log-level=debug".to_owned(),
     ];
-    let program = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
-    let server = hub.run("user-server", program, arguments).await.unwrap();
+    let arguments = arguments.into_iter().chain(more.iter().map(|argument| (*argument).to_owned()));
+    let program = std::env::var_os("HUB_ADDONS_PROGRAM");
+    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_hub-addons").into());
+    let server = hub.run("user-server", Path::new(&program), arguments).await.unwrap();
     let address = address_of(&server, "applications").await;
     eventually("the user server works", SOON, async || {
         let log = server.log();
@@ -215,7 +225,7 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     if !pods::can_run("the user server, with cluster-proxy's tunnel in pods").await {
         return;
     }
-    let scene = Box::pin(Scene::start()).await;
+    let scene = Box::pin(Scene::start(&["--access-log", "--log-level=debug"])).await;
     let stage = &scene.tunnel.stage;
     let application = scene.application("own-team").await;
     let binding = stage.bind("own-team", &CLUSTERS).await;
@@ -277,4 +287,69 @@ async fn applications_reach_their_clusters_by_their_own_identity_until_the_grant
     // Nothing that the server prints contains a token.
     let log = scene.server.log();
     assert!(!log.contains(&application.token) && !log.contains("eyJ"), "{log}");
+}
+
+/// Has the provisioner publish where the user server is.
+async fn publish(scene: &Scene) {
+    let stage = &scene.tunnel.stage;
+    let ca = ocm::Object::new(("", "v1", "ConfigMap"), "configmaps", Some(HOME), "user-server-ca");
+    let ca = ca.field("data", json!({ "ca.crt": scene.authority.ca_pem() }));
+    world::create(&stage.ocm, [ca]).await;
+    let names = Some(vec!["user-server-ca".to_owned()]);
+    let rule = PolicyRule { resource_names: names, ..may(&["list", "watch"], "configmaps") };
+    scene.hub().grant(user(), vec![rule]).await.unwrap();
+    let arguments = [
+        "--feature-gates=ClusterProfileOwnIdentityProvider=true".to_owned(),
+        format!("--user-server-url=https://{}/{{cluster}}", scene.address),
+        format!("--user-server-ca=configmap/{HOME}/user-server-ca/ca.crt"),
+    ];
+    stage.restart_with(&arguments.each_ref().map(String::as_str)).await;
+}
+
+#[tokio::test]
+async fn multikueue_reaches_its_clusters_by_its_own_identity_and_without_a_secret() {
+    if !pods::can_run("Kueue by its own identity, with cluster-proxy's tunnel in pods").await {
+        return;
+    }
+    let scene = Box::pin(Scene::start(&[])).await;
+    let stage = &scene.tunnel.stage;
+    let application = scene.application_that(KUEUE, kueue::permissions()).await;
+    let binding = stage.bind(KUEUE, &CLUSTERS).await;
+    publish(&scene).await;
+    kueue::install(stage).await;
+    let config = kueue_object("MultiKueueConfig", "multikueueconfigs", None, "multikueue");
+    world::create(&stage.ocm, [config.field("spec", json!({ "clusters": CLUSTERS }))]).await;
+    for cluster in CLUSTERS {
+        let source = json!({ "clusterSource": { "clusterProfileRef": { "name": cluster } } });
+        world::create(&stage.ocm, [multi_kueue_cluster(cluster).field("spec", source)]).await;
+    }
+    let token = application.file("token");
+    std::fs::write(&token, &application.token).unwrap();
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": cp_creds(),
+        "args": [
+            format!("--own-token={}", token.display()),
+            format!("--server=https://{}/{{cluster}}", scene.address),
+        ],
+        "provideClusterInfo": true,
+        "interactiveMode": "Never",
+    });
+    let kueue = kueue::kueue(stage, "open-cluster-management-own-identity", &exec).await;
+    for cluster in CLUSTERS {
+        assert_eq!(active(stage, &kueue, cluster, "True").await, "Active");
+    }
+    placed(stage, &kueue, "first").await;
+    assert_eq!(stage.copies(KUEUE).await, [""; 0], "no token is stored for it");
+
+    // With the grant, the profiles and every connection end; with the next one, they return.
+    world::delete(&stage.ocm, &binding).await;
+    for cluster in CLUSTERS {
+        active(stage, &kueue, cluster, "False").await;
+    }
+    world::create(&stage.ocm, [binding]).await;
+    for cluster in CLUSTERS {
+        assert_eq!(active(stage, &kueue, cluster, "True").await, "Active");
+    }
+    placed(stage, &kueue, "second").await;
 }

@@ -61,7 +61,7 @@ impl Tunnel {
     }
 
     /// The token that an application's plugin returns for a cluster.
-    async fn token(&self, application: &Application, cluster: &str) -> String {
+    pub async fn token(&self, application: &Application, cluster: &str) -> String {
         let secrets: Api<Secret> = Api::namespaced(self.stage.ocm.clone(), application.namespace());
         let copy = secrets.get(&format!("{cluster}-{}", application.account())).await.unwrap();
         String::from_utf8(copy.data.unwrap()["token"].0.clone()).unwrap()
