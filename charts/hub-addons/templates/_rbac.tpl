@@ -56,29 +56,59 @@ namespace that does not exist would fail the installation.
 
 {{/*
 The consumers, a JSON object; a later values file can remove one with null. The Role of a consumer with access follows the
-grant unless its values say otherwise.
+grant unless its values say otherwise. One with an identity of its own has no Role, and uses the account of the user server.
 */}}
 {{- define "hub-addons.consumers" -}}
 {{- $consumers := dict -}}
 {{- range $name, $consumer := .Values.consumers -}}
 {{- if $consumer -}}
 {{- $own := deepCopy $consumer -}}
-{{- if and .access (not (or .clusters .follow .allSecretsInNamespace)) -}}
+{{- if eq (default "account" .identity) "own" -}}
+{{- $_ := set $own "managedServiceAccount" $.Values.userServer.account -}}
+{{- else if and .access (not (or .clusters .follow .allSecretsInNamespace)) -}}
 {{- $_ := set $own "follow" true -}}
 {{- end -}}
+{{- $_ := set $own "name" $name -}}
 {{- $_ := set $consumers $name $own -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $consumers -}}
 {{- end }}
 
-{{/* The consumers with access to clusters, a JSON object by ManagedServiceAccount; checks.yaml rejects two with one. */}}
-{{- define "hub-addons.equipped" -}}
-{{- $equipped := dict -}}
+{{/* The consumers with access to clusters, a JSON list. */}}
+{{- define "hub-addons.accesses" -}}
+{{- $accesses := list -}}
 {{- range include "hub-addons.consumers" . | fromJson -}}
 {{- if .access -}}
-{{- $_ := set $equipped .managedServiceAccount . -}}
+{{- $accesses = append $accesses . -}}
 {{- end -}}
+{{- end -}}
+{{- toJson $accesses -}}
+{{- end }}
+
+{{/* Those with an identity of their own, a JSON list. */}}
+{{- define "hub-addons.ownIdentities" -}}
+{{- $own := list -}}
+{{- range include "hub-addons.accesses" . | fromJsonArray -}}
+{{- if eq (default "account" .identity) "own" -}}
+{{- $own = append $own . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $own -}}
+{{- end }}
+
+{{/*
+The accounts with access to clusters, a JSON object of the consumer of each by name; checks.yaml rejects two with one. Those
+with an identity of their own share the account of the user server, which is limited to no namespace.
+*/}}
+{{- define "hub-addons.equipped" -}}
+{{- $equipped := dict -}}
+{{- range include "hub-addons.accesses" . | fromJsonArray -}}
+{{- if eq (default "account" .identity) "own" -}}
+{{- $_ := set . "namespace" "" -}}
+{{- $_ := set .access "rotation" (dict "validity" "24h0m0s") -}}
+{{- end -}}
+{{- $_ := set $equipped .managedServiceAccount . -}}
 {{- end -}}
 {{- toJson $equipped -}}
 {{- end }}
@@ -112,7 +142,7 @@ kind may exist from before, and are replaced.
 {{/* The names of the MultiKueueConfigs that a consumer declares, JSON, if one does; checks.yaml rejects two consumers. */}}
 {{- define "hub-addons.multiKueueConfigs" -}}
 {{- $names := list -}}
-{{- range include "hub-addons.equipped" . | fromJson -}}
+{{- range include "hub-addons.accesses" . | fromJsonArray -}}
 {{- with .access.multiKueueConfig -}}{{- $names = append $names . -}}{{- end -}}
 {{- range .access.multiKueueConfigs -}}{{- $names = append $names .name -}}{{- end -}}
 {{- end -}}
@@ -122,7 +152,7 @@ kind may exist from before, and are replaced.
 {{/* The consumers that get cluster Secrets of Argo CD, a JSON list. */}}
 {{- define "hub-addons.argoCDs" -}}
 {{- $consumers := list -}}
-{{- range include "hub-addons.equipped" . | fromJson -}}
+{{- range include "hub-addons.accesses" . | fromJsonArray -}}
 {{- if kindIs "map" .access.argoCD -}}{{- $consumers = append $consumers . -}}{{- end -}}
 {{- end -}}
 {{- toJson $consumers -}}
@@ -131,8 +161,13 @@ kind may exist from before, and are replaced.
 {{/* The declaration of consumers for the program, JSON. */}}
 {{- define "hub-addons.declaration" -}}
 {{- $declared := list -}}
-{{- range include "hub-addons.equipped" . | fromJson -}}
+{{- range include "hub-addons.accesses" . | fromJsonArray -}}
 {{- $one := dict "namespace" .namespace "managedServiceAccount" .managedServiceAccount "clusterRoles" (default list .access.clusterRoles) -}}
+{{- if eq (default "account" .identity) "own" -}}
+{{- $_ := set $one "identity" "own" -}}
+{{- $_ := set $one "name" .name -}}
+{{- $_ := set $one "serviceAccounts" .serviceAccountNames -}}
+{{- end -}}
 {{- with .access.rotation -}}
 {{- $_ := set $one "rotation" . -}}
 {{- end -}}

@@ -33,7 +33,7 @@ pub(crate) trait CacheKey: Clone + Ord + Hash {
 
 impl CacheKey for AccountKey {
     fn is_declared(&self, settings: &AccessSettings) -> bool {
-        settings.consumers.get(&self.account).is_some()
+        settings.consumers.contains(&self.account)
     }
 }
 
@@ -248,6 +248,7 @@ mod tests {
             includes_local_cluster: false,
             hub_openshift_id: None,
             provider: "open-cluster-management".to_owned(),
+            own_provider: String::new(),
             withdraws: false,
         }
     }

@@ -198,7 +198,7 @@ impl IntegrationStore {
                     };
                     let secrets = Watch::dynamic("secrets", api_resource(&sink.example));
                     watches.watch_dynamic_in(namespace, secrets.labelled(marks.join(",")).optional(), sink);
-                    PublishedSink::watch(self, watches, &consumer.namespace);
+                    PublishedSink::watch(self, watches, consumer);
                 }
             }
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hub_api::names::{AccountKey, ClusterName, Namespace};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKind, AccessPlan, AccessSettings, Consumer, FoundObject, ObservedAccess, ObservedObject,
+    AccessKind, AccessPlan, AccessSettings, FoundObject, ObservedAccess, ObservedObject,
 };
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::fleet::{Fleet, Touched};
@@ -151,7 +151,9 @@ fn watch_of(kind: AccessKind, key: &AccountKey) -> WatchName {
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: AccessSettings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
-        let permissions = settings.consumers.iter().flat_map(Consumer::permission_kinds).copied();
+        let consumers = &settings.consumers;
+        let permissions =
+            consumers.accounts().flat_map(|account| consumers.permission_kinds(account)).copied();
         for kind in permissions.chain([AccessKind::Account, AccessKind::ManifestWork]) {
             host.metrics.declare_written(resource(kind));
         }
@@ -211,8 +213,8 @@ impl Store {
 
     /// Whether a consumer declares this kind, or all have it.
     fn needs(&self, kind: AccessKind, watch: &WatchName) -> bool {
-        let consumer = watch.0.as_ref().and_then(|account| self.settings.consumers.get(account));
-        consumer.is_none_or(|consumer| consumer.permission_kind() == kind)
+        let consumers = &self.settings.consumers;
+        watch.0.as_ref().is_none_or(|account| consumers.permission_kind(account) == kind)
     }
 
     /// The lists and watches of a watch have failed for this long, or no longer fail.
@@ -292,7 +294,11 @@ impl Store {
 
     fn queue(&self, fleet: &Fleet, key: AccountKey) {
         let exists = self.state.lock().accounts.get(&key).is_some();
-        let priority = Priority::of_profile(self.settings.grant(fleet, &key), exists);
+        let mut grants = self.settings.consumers.of(&key.account).iter();
+        // Where several use an account, one may lose its part.
+        let is_refused = grants.any(|it| self.settings.grant_to(fleet, it, &key.cluster) == Grant::Refused);
+        let grant = if is_refused && exists { Grant::Refused } else { self.settings.grant(fleet, &key) };
+        let priority = Priority::of_profile(grant, exists);
         self.work.add_with(key, priority);
     }
 
@@ -318,11 +324,11 @@ impl Store {
             return;
         }
         // Of an object that another list shows or no longer shows, the sink is notified.
-        let consumer = watch.0.as_ref().and_then(|account| self.settings.consumers.get(account));
-        match consumer {
+        match &watch.0 {
             _ if was_listed => gone.into_iter().for_each(|key| self.changed(key)),
-            Some(consumer) => {
-                let namespaces = BTreeSet::from([consumer.namespace.clone()]);
+            Some(account) => {
+                let consumers = self.settings.consumers.of(account).iter();
+                let namespaces = consumers.map(|consumer| consumer.namespace.clone()).collect();
                 self.fleet_changed(&self.fleet.read(), &Touched::Namespaces(namespaces));
             }
             None => self.queue_everything(),
@@ -338,7 +344,7 @@ impl Store {
         };
         drop(state);
         if before.as_ref() != namespace && self.host.is_working() {
-            let accounts = self.settings.consumers.iter().map(|consumer| &consumer.account);
+            let accounts = self.settings.consumers.accounts();
             let keys =
                 accounts.map(|account| AccountKey { cluster: cluster.clone(), account: account.clone() });
             let fleet = self.fleet.read();
@@ -370,7 +376,7 @@ impl Store {
 
     /// Whether an object has to do with a consumer.
     fn matters(&self, cache: &ObjectCache<AccountKey>, key: &AccountKey) -> bool {
-        self.settings.consumers.get(&key.account).is_some() || cache.is_ours(key)
+        self.settings.consumers.contains(&key.account) || cache.is_ours(key)
     }
 
     /// Records an object that a watch shows.
@@ -437,8 +443,7 @@ impl Store {
     ) -> Option<(ObservedAccess, AccessPlan)> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        let consumer = self.settings.consumers.get(&key.account);
-        let kinds = consumer.map(Consumer::permission_kinds).unwrap_or_default();
+        let kinds = self.settings.consumers.permission_kinds(&key.account);
         let watched = kinds.iter().copied().chain([AccessKind::Account]);
         let unlisted: BTreeSet<_> = watched.filter(|kind| !state.is_listed(*kind, key)).collect();
         if unlisted.contains(&AccessKind::Account) {

@@ -1,5 +1,5 @@
 //! The watches: all ManagedServiceAccounts, to see also those of other owners and of consumers that are no longer
-//! declared, and the ManifestWorks and ClusterPermissions with the name of each consumer's permissions.
+//! declared, and the ManifestWorks and ClusterPermissions with the name of each account's permissions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +27,12 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons").named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
     }
-    for consumer in store.settings.consumers.iter() {
-        for kind in consumer.permission_kinds().iter().copied() {
-            let watch = WatchName(Some(consumer.account.clone()));
+    let consumers = &store.settings.consumers;
+    for account in consumers.accounts() {
+        for kind in consumers.permission_kinds(account).iter().copied() {
+            let watch = WatchName(Some(account.clone()));
             let sink = ObjectSink { store: Arc::clone(store), kind, watch };
-            watches.watch(of_kind(kind).named(permissions_name(&consumer.account)).late(), sink);
+            watches.watch(of_kind(kind).named(permissions_name(account)).late(), sink);
         }
     }
 }

@@ -3,6 +3,10 @@
 //! ClusterPermission, if that is declared. For Kueue, if it is declared, also a MultiKueueCluster for each of these
 //! clusters, and the MultiKueueConfig that lists them; for Argo CD a cluster Secret for each.
 //!
+//! For an application with an identity of its own, the ClusterRoles are bound to its [users](crate::own_identity) instead.
+//! The account is then that of the user server, which may impersonate exactly these. One serves all such applications on a
+//! cluster, with one object for the permissions of all: each has its part there while it is granted the cluster.
+//!
 //! - **The binding is the only authority.** The declaration says what an application gets on a cluster, never on which
 //!   one: [`grant::decide`](crate::grant::decide) does.
 //! - **The account goes first.** It is created before its permissions and deleted before them. Permissions without an
@@ -33,6 +37,7 @@ mod integration;
 mod kind;
 mod kueue;
 mod observed;
+mod permissions;
 mod plan;
 
 pub use argo_cd::{
@@ -40,7 +45,7 @@ pub use argo_cd::{
     foreign_cluster_secret,
 };
 pub use declaration::{
-    ArgoCd, BoundClusterRole, Consumer, Consumers, InvalidConsumers, PermissionKind, Rotation,
+    ArgoCd, BoundClusterRole, Consumer, Consumers, Identity, InvalidConsumers, PermissionKind, Rotation,
 };
 pub use desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION};
 pub use integration::{IntegrationAction, IntegrationKey, IntegrationPlan};

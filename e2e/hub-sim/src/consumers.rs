@@ -201,6 +201,7 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
         includes_local_cluster: false,
         hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
+        own_provider: "open-cluster-management-own-identity".to_owned(),
         withdraws: false,
     })
 }

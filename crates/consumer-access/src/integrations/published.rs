@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hub_api::cluster_profile::ProfileVersion;
 use hub_api::names::{Namespace, ProfileKey};
 use hub_core::access::is_ours;
-use hub_core::consumer_access::{IntegrationKey, PublishedCluster};
+use hub_core::consumer_access::{Consumer, IntegrationKey, PublishedCluster};
 use hub_core::profile::ObservedProfile;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
@@ -17,12 +17,15 @@ use super::IntegrationStore;
 pub(super) struct PublishedSink {
     store: Arc<IntegrationStore>,
     namespace: Namespace,
+    /// The access provider.
+    provider: String,
 }
 
 impl PublishedSink {
-    /// Watches the profiles of a namespace, in the version that every hub serves.
-    pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, namespace: &Namespace) {
-        let sink = Self { store: Arc::clone(store), namespace: namespace.clone() };
+    /// Watches the profiles in the namespace of a consumer, in the version that every hub serves.
+    pub(super) fn watch(store: &Arc<IntegrationStore>, watches: &Watches, consumer: &Consumer) {
+        let (namespace, provider) = (&consumer.namespace, store.settings.provider_of(consumer).to_owned());
+        let sink = Self { store: Arc::clone(store), namespace: namespace.clone(), provider };
         let profiles = Watch::dynamic("clusterprofiles", ProfileVersion::V1alpha1.resource()).optional();
         watches.watch_dynamic_in(namespace.as_str(), profiles, sink);
     }
@@ -50,7 +53,7 @@ impl Sink<DynamicObject> for PublishedSink {
         let Ok(profile) = object else { return };
         let observed = ObservedProfile::read(&profile.metadata, &profile.data);
         let published = is_ours(&observed, &self.store.manager)
-            .then(|| PublishedCluster::read(&observed, &self.store.settings.provider));
+            .then(|| PublishedCluster::read(&observed, &self.provider));
         self.set(key, published.flatten());
     }
 

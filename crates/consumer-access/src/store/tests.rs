@@ -28,6 +28,7 @@ pub(crate) fn shared_store<S>(new: impl Fn(&Shared, AccessSettings) -> S) -> S {
         includes_local_cluster: false,
         hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
+        own_provider: String::new(),
         withdraws: false,
     };
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();

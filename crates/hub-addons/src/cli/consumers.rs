@@ -18,7 +18,9 @@ pub struct ConsumersArgs {
     /// "namespaces"}], "permissions", "rotation": {"enabled", "validity"}, "multiKueueConfig", "multiKueueConfigs":
     /// [{"name", "clusterSelector"}], "argoCD": {"command"}}. On each cluster that is granted to the namespace, the
     /// account gets the ClusterRoles, in the whole cluster or in the namespaces, by a ManifestWork or, with
-    /// "permissions": "ClusterPermission", by a ClusterPermission. For Kueue, one consumer can name the MultiKueueConfig
+    /// "permissions": "ClusterPermission", by a ClusterPermission. With "identity": "own", "name" and "serviceAccounts"
+    /// take the place of "rotation", and "managedServiceAccount" is that of the user server: the users that these
+    /// ServiceAccounts of the namespace are on the cluster get the ClusterRoles, and the account may act as them. For Kueue, one consumer can name the MultiKueueConfig
     /// that lists its clusters, or several, each with a selector of their labels. With "argoCD", each cluster has a
     /// cluster Secret of Argo CD in the namespace
     #[arg(long, env = "HUB_ADDONS_CONSUMERS", value_name = "JSON")]
@@ -61,6 +63,7 @@ impl RunArgs {
             includes_local_cluster: self.consumers.consumer_local_cluster,
             hub_openshift_id: self.consumers.hub_openshift_id.clone(),
             provider: self.access.access_provider_name.clone(),
+            own_provider: self.access.own_identity_provider_name.clone(),
             withdraws: self.consumers.withdraw_consumers,
         })
     }

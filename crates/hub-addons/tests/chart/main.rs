@@ -19,6 +19,7 @@ mod install;
 mod krew;
 mod monitoring;
 mod multikueue;
+mod own_consumers;
 mod plugin_injection;
 mod policies;
 mod release;

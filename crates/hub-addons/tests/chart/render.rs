@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const RECORD: &str = "RECORD";
 
 /// What differs most, under the name that records use.
-const VARIANTS: [(&str, &[&str]); 12] = [
+const VARIANTS: [(&str, &[&str]); 13] = [
     ("default", &[]),
     ("every gate, split", &["profiles.split=true", "featureGates.clusterProfileDirectAccessProvider=true"]),
     ("rights to all Secrets, no policies", &["credentials.secretAccess=cluster", "policies.enabled=false"]),
@@ -77,6 +77,25 @@ const VARIANTS: [(&str, &[&str]); 12] = [
             "consumers.app.access.clusterRoles[0].name=view",
             "consumers.app.access.permissions=ClusterPermission",
             "consumerAccess.allowedClusterRoles={view}",
+        ],
+    ),
+    (
+        "consumers with identities of their own",
+        &[
+            "userServer.enabled=true",
+            "userServer.certificateSecret=user-server-tls",
+            "consumers.kueue.namespace=team",
+            "consumers.kueue.identity=own",
+            "consumers.kueue.serviceAccountNames={manager}",
+            "consumers.kueue.access.clusterRoles[0].name=view",
+            "consumers.kueue.access.multiKueueConfig=multikueue",
+            "consumers.argocd.namespace=argocd",
+            "consumers.argocd.identity=own",
+            "consumers.argocd.serviceAccountNames={server,controller}",
+            "consumers.argocd.access.clusterRoles[0].name=edit",
+            "consumers.argocd.access.clusterRoles[0].namespaces={jobs}",
+            "consumers.argocd.access.argoCD.ownToken=/run/token",
+            "consumerAccess.allowedClusterRoles={view,edit}",
         ],
     ),
     (

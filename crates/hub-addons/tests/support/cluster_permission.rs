@@ -81,7 +81,9 @@ fn crd(fields: &[&str]) -> CustomResourceDefinition {
         })
     };
     let texts = json!({ "type": "array", "items": text });
-    let permission = json!({ "apiGroups": texts, "resources": texts, "verbs": texts });
+    let permission = ["apiGroups", "resources", "resourceNames", "nonResourceURLs", "verbs"];
+    let permission: serde_json::Map<_, _> =
+        permission.iter().map(|name| ((*name).to_owned(), texts.clone())).collect();
     let rules = json!({ "type": "array", "items": { "type": "object", "properties": permission } });
     let mut spec = json!({
         "clusterRoleBinding": binding(&[]), "clusterRoleBindings": list(&[]),

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
+use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use serde_json::{Value, json};
 
 use super::declaration::Consumer;
@@ -81,6 +81,12 @@ impl AccessSettings {
         self.consumers.iter().find(|consumer| consumer.argo_cd.is_some() && consumer.namespace == *namespace)
     }
 
+    /// The access provider by which a consumer reaches its clusters.
+    #[must_use]
+    pub fn provider_of(&self, consumer: &Consumer) -> &str {
+        if consumer.is_own() { &self.own_provider } else { &self.provider }
+    }
+
     /// Every consumer that asks for cluster Secrets.
     pub fn argo_cds(&self) -> impl Iterator<Item = &Consumer> {
         self.consumers.iter().filter(|consumer| consumer.argo_cd.is_some())
@@ -89,8 +95,8 @@ impl AccessSettings {
     /// Whether a cluster should have a Secret in a namespace.
     #[must_use]
     pub fn argo_cd_grant(&self, fleet: &Fleet, key: &ProfileKey) -> Grant {
-        let Some(consumer) = self.argo_cd(&key.namespace) else { return Grant::Refused };
-        self.grant(fleet, &AccountKey { cluster: key.cluster.clone(), account: consumer.account.clone() })
+        self.argo_cd(&key.namespace)
+            .map_or(Grant::Refused, |consumer| self.grant_to(fleet, consumer, &key.cluster))
     }
 
     /// Plans the next write to the Secret of a cluster. Until the Secrets and the profiles of the namespace are listed, the
@@ -160,12 +166,16 @@ impl Desired {
             published.labels.iter().filter(|(key, _)| !own.contains_key(*key)).collect();
         let keys: Vec<&str> = copied.keys().map(|key| key.as_str()).collect();
         let command = consumer.argo_cd.as_ref().map(|argo_cd| argo_cd.command.as_str()).unwrap_or_default();
-        // Before 3.5, Argo CD passes no cluster to the plugin.
-        let arguments = [
-            format!("--managed-serviceaccount={}", consumer.account),
-            format!("--namespace={}", consumer.namespace),
-            format!("--cluster-name={cluster}"),
-        ];
+        let own_token = consumer.argo_cd.as_ref().map(|argo_cd| argo_cd.own_token.as_str());
+        let arguments = match own_token.filter(|_| consumer.is_own()) {
+            Some(path) => vec![format!("--own-token={path}")],
+            // Before 3.5, Argo CD passes no cluster to the plugin.
+            None => vec![
+                format!("--managed-serviceaccount={}", consumer.account),
+                format!("--namespace={}", consumer.namespace),
+                format!("--cluster-name={cluster}"),
+            ],
+        };
         let config = json!({
             "execProviderConfig": { "apiVersion": EXEC_API, "command": command, "args": arguments },
             "tlsClientConfig": { "caData": published.ca },

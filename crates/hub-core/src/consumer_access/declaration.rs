@@ -15,27 +15,44 @@ use crate::selector::{ClusterSelector, SelectorError};
 const DEFAULT_VALIDITY: &str = "8640h0m0s";
 /// Where the guides install `cp-creds`.
 const DEFAULT_COMMAND: &str = "/plugins/cp-creds";
+/// Where the guides mount the projected token.
+const DEFAULT_OWN_TOKEN: &str = "/var/run/secrets/hub-addons/token";
 /// The least validity that the API of Kubernetes issues tokens for
 /// (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 const MIN_VALIDITY: SignedDuration = SignedDuration::from_mins(10);
 
-/// An application and its account.
+/// An application and what it is on each cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumer {
     /// The namespace of the application.
     pub namespace: Namespace,
-    /// The name of its account on each cluster.
+    /// The account on each cluster that it uses: its own, or that of the user server.
     pub account: AccountName,
-    /// The permissions of the account.
+    /// As whom it reaches clusters.
+    pub identity: Identity,
+    /// Its permissions.
     pub cluster_roles: Vec<BoundClusterRole>,
-    /// The kind of object that gives the account its permissions, if it is declared.
+    /// The kind of object that gives it its permissions, if it is declared.
     pub permissions: Option<PermissionKind>,
-    /// How its tokens are issued.
-    pub rotation: Rotation,
     /// For Kueue: the MultiKueueConfigs that list its clusters, by name.
     pub multi_kueue_configs: BTreeMap<String, ClusterSelector>,
     /// For Argo CD: how its cluster Secrets call the plugin, if it gets them.
     pub argo_cd: Option<ArgoCd>,
+}
+
+/// As whom an application reaches its clusters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// An account on each cluster, whose token is copied.
+    Account(Rotation),
+    /// Its own: the account is that of the user server, which acts as the [users](crate::own_identity::user) of its
+    /// ServiceAccounts.
+    Own {
+        /// The name of the consumer, by which its permissions are recognized.
+        name: String,
+        /// The names of its ServiceAccounts on the hub.
+        service_accounts: BTreeSet<String>,
+    },
 }
 
 /// Argo CD's cluster Secrets.
@@ -43,9 +60,11 @@ pub struct Consumer {
 pub struct ArgoCd {
     /// The path of `cp-creds` in Argo CD's Pods.
     pub command: String,
+    /// The path of the projected token there, if its identity is its own.
+    pub own_token: String,
 }
 
-/// The kinds of objects that give an account permissions on its cluster.
+/// The kinds of objects that give permissions on a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum PermissionKind {
     /// Every hub of Open Cluster Management has it.
@@ -54,7 +73,7 @@ pub enum PermissionKind {
     ClusterPermission,
 }
 
-/// A ClusterRole that the account has on each cluster.
+/// A ClusterRole that an application has on each cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundClusterRole {
     /// The ClusterRole's name.
@@ -72,20 +91,53 @@ pub struct Rotation {
     pub validity: String,
 }
 
-/// Every declared consumer, by its account: no two have the same.
+/// Every declared consumer, by the account that it uses. Those with an identity of their own share that of the user server;
+/// otherwise no two have the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Consumers(BTreeMap<AccountName, Consumer>);
+pub struct Consumers(BTreeMap<AccountName, Vec<Consumer>>);
 
 impl Consumers {
-    /// The consumer with this account.
+    /// The consumers that use this account.
     #[must_use]
-    pub fn get(&self, account: &AccountName) -> Option<&Consumer> {
-        self.0.get(account)
+    pub fn of(&self, account: &AccountName) -> &[Consumer] {
+        self.0.get(account).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Every consumer.
     pub fn iter(&self) -> impl Iterator<Item = &Consumer> {
-        self.0.values()
+        self.0.values().flatten()
+    }
+
+    /// Every account.
+    pub fn accounts(&self) -> impl Iterator<Item = &AccountName> {
+        self.0.keys()
+    }
+
+    /// Whether a consumer uses this account.
+    #[must_use]
+    pub fn contains(&self, account: &AccountName) -> bool {
+        self.0.contains_key(account)
+    }
+
+    /// The kind of object that gives permissions to those who use this account: a ManifestWork unless another one is
+    /// declared.
+    #[must_use]
+    pub fn permission_kind(&self, account: &AccountName) -> AccessKind {
+        match self.of(account).first().and_then(|consumer| consumer.permissions) {
+            None | Some(PermissionKind::ManifestWork) => AccessKind::ManifestWork,
+            Some(PermissionKind::ClusterPermission) => AccessKind::ClusterPermission,
+        }
+    }
+
+    /// The kinds of objects that may give permissions to those who use this account. If the kind is declared, one of the
+    /// other kind may exist from before, and is replaced. Without a consumer, none is known.
+    #[must_use]
+    pub fn permission_kinds(&self, account: &AccountName) -> &'static [AccessKind] {
+        match self.of(account).first() {
+            None => &[],
+            Some(consumer) if consumer.permissions.is_some() => &AccessKind::PERMISSIONS,
+            Some(_) => &[AccessKind::ManifestWork],
+        }
     }
 }
 
@@ -103,6 +155,29 @@ pub enum InvalidConsumers {
         /// The text.
         value: String,
     },
+    /// A field belongs to another identity, or one of this identity is missing.
+    #[error("the consumer of the namespace {namespace} has the identity {identity}: {problem}")]
+    Identity {
+        /// The namespace of the consumer.
+        namespace: Namespace,
+        /// The declared identity.
+        identity: &'static str,
+        /// What does not belong to it.
+        problem: &'static str,
+    },
+    /// Consumers with an identity of their own that declare different kinds of permissions: one object has those of all.
+    #[error(
+        "the consumers {first} and {second} have the identity own and declare different permissions: they must be the same"
+    )]
+    TwoPermissionKinds {
+        /// The name of one.
+        first: String,
+        /// The name of the other.
+        second: String,
+    },
+    /// Two consumers with an identity of their own have one name.
+    #[error("two consumers have the name {0}")]
+    NameTwice(String),
     /// A ClusterRole is bound in no namespace.
     #[error(
         "the ClusterRole {0} has an empty list of namespaces: omit it to bind the role in the whole cluster"
@@ -169,12 +244,16 @@ pub enum InvalidConsumers {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ConsumerFields {
     namespace: String,
+    #[serde(default)]
+    identity: IdentityFields,
+    /// For the identity `own`, that of the user server.
     managed_service_account: String,
+    name: Option<String>,
+    service_accounts: Option<Vec<String>>,
     #[serde(default)]
     cluster_roles: Vec<ClusterRoleFields>,
     permissions: Option<PermissionKind>,
-    #[serde(default)]
-    rotation: RotationFields,
+    rotation: Option<RotationFields>,
     multi_kueue_config: Option<String>,
     #[serde(default)]
     multi_kueue_configs: Vec<MultiKueueConfigFields>,
@@ -182,10 +261,19 @@ struct ConsumerFields {
     argo_cd: Option<ArgoCdFields>,
 }
 
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum IdentityFields {
+    #[default]
+    Account,
+    Own,
+}
+
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ArgoCdFields {
     command: Option<String>,
+    own_token: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -223,26 +311,29 @@ impl FromStr for Consumers {
     type Err = InvalidConsumers;
 
     /// Reads a JSON list of `{namespace, managedServiceAccount, clusterRoles: [{name, namespaces}], permissions, rotation:
-    /// {enabled, validity}, multiKueueConfig, multiKueueConfigs: [{name, clusterSelector}], argoCD: {command}}`.
+    /// {enabled, validity}, multiKueueConfig, multiKueueConfigs: [{name, clusterSelector}], argoCD: {command}}`; with
+    /// `identity: own`, `managedServiceAccount` is the account of the user server, `name` and `serviceAccounts` take the
+    /// place of `rotation`, and `argoCD` has `ownToken`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let list: Vec<ConsumerFields> =
             serde_json::from_str(text).map_err(|error| InvalidConsumers::Form(error.to_string()))?;
-        let mut consumers = BTreeMap::new();
+        let mut consumers: BTreeMap<AccountName, Vec<Consumer>> = BTreeMap::new();
         for fields in list {
             let consumer = Consumer::read(fields)?;
-            let second = consumer.namespace.clone();
-            if let Some(first) = consumers.insert(consumer.account.clone(), consumer) {
-                let (account, first) = (first.account, first.namespace);
-                return Err(InvalidConsumers::SharedAccount { account, first, second });
+            let others = consumers.entry(consumer.account.clone()).or_default();
+            if let Some(other) = others.iter().find_map(|other| other.conflict(&consumer)) {
+                return Err(other);
             }
+            others.push(consumer);
         }
-        let mut kueue = consumers.values().filter(|consumer| !consumer.multi_kueue_configs.is_empty());
+        let all = || consumers.values().flatten();
+        let mut kueue = all().filter(|consumer| !consumer.multi_kueue_configs.is_empty());
         if let (Some(first), Some(second)) = (kueue.next(), kueue.next()) {
             let (first, second) = (first.account.clone(), second.account.clone());
             return Err(InvalidConsumers::TwoMultiKueueConsumers { first, second });
         }
         let mut argo_cds = BTreeSet::new();
-        for consumer in consumers.values().filter(|consumer| consumer.argo_cd.is_some()) {
+        for consumer in all().filter(|consumer| consumer.argo_cd.is_some()) {
             if !argo_cds.insert(&consumer.namespace) {
                 return Err(InvalidConsumers::TwoArgoCds(consumer.namespace.clone()));
             }
@@ -254,6 +345,40 @@ impl FromStr for Consumers {
 impl Consumer {
     fn read(fields: ConsumerFields) -> Result<Self, InvalidConsumers> {
         let namespace = namespace("namespace", &fields.namespace)?;
+        let invalid = |identity, problem| {
+            let namespace = namespace.clone();
+            InvalidConsumers::Identity { namespace, identity, problem }
+        };
+        let identity = match fields.identity {
+            IdentityFields::Account => {
+                if fields.name.is_some() || fields.service_accounts.is_some() {
+                    return Err(invalid("account", "name and serviceAccounts cannot be set"));
+                }
+                Identity::Account(Rotation::read(fields.rotation.unwrap_or_default())?)
+            }
+            IdentityFields::Own => {
+                if fields.rotation.is_some() {
+                    return Err(invalid(
+                        "own",
+                        "rotation cannot be set, since it has no token on the clusters",
+                    ));
+                }
+                let name = fields.name.ok_or_else(|| invalid("own", "name is required"))?;
+                let service_accounts: BTreeSet<String> =
+                    fields.service_accounts.into_iter().flatten().collect();
+                if service_accounts.is_empty() {
+                    return Err(invalid("own", "serviceAccounts must name its ServiceAccounts on the hub"));
+                }
+                for (what, value) in std::iter::once(("name of a consumer", &name))
+                    .chain(service_accounts.iter().map(|account| ("name of a ServiceAccount", account)))
+                {
+                    if !is_dns_subdomain(value) {
+                        return Err(InvalidConsumers::Name { what, value: value.clone() });
+                    }
+                }
+                Identity::Own { name, service_accounts }
+            }
+        };
         let account = AccountName::from(fields.managed_service_account.as_str());
         // The name of its permissions is longer, and cluster-permission adds a dash and five characters to it.
         let suffix = match fields.permissions {
@@ -271,11 +396,6 @@ impl Consumer {
         if let Some(twice) = cluster_roles.iter().find(|role| !names.insert(&role.name)) {
             return Err(InvalidConsumers::RoleTwice { namespace, role: twice.name.clone() });
         }
-        let validity = fields.rotation.validity.unwrap_or_else(|| DEFAULT_VALIDITY.to_owned());
-        if duration(&validity).is_none_or(|validity| validity < MIN_VALIDITY) {
-            return Err(InvalidConsumers::Validity(validity));
-        }
-        let rotation = Rotation { enabled: fields.rotation.enabled.unwrap_or(true), validity };
         let of_all = |name| MultiKueueConfigFields { name, cluster_selector: None };
         let configs = fields.multi_kueue_config.map(of_all).into_iter().chain(fields.multi_kueue_configs);
         let mut multi_kueue_configs = BTreeMap::new();
@@ -285,26 +405,58 @@ impl Consumer {
                 return Err(InvalidConsumers::ConfigTwice { account, config: name });
             }
         }
-        let command = |fields: ArgoCdFields| fields.command.unwrap_or_else(|| DEFAULT_COMMAND.to_owned());
-        let argo_cd = fields.argo_cd.map(|fields| ArgoCd { command: command(fields) });
+        if matches!(&identity, Identity::Account(_))
+            && fields.argo_cd.as_ref().is_some_and(|argo_cd| argo_cd.own_token.is_some())
+        {
+            return Err(invalid("account", "argoCD.ownToken cannot be set"));
+        }
+        let argo_cd = fields.argo_cd.map(|fields| ArgoCd {
+            command: fields.command.unwrap_or_else(|| DEFAULT_COMMAND.to_owned()),
+            own_token: fields.own_token.unwrap_or_else(|| DEFAULT_OWN_TOKEN.to_owned()),
+        });
         let permissions = fields.permissions;
-        Ok(Self { namespace, account, cluster_roles, permissions, rotation, multi_kueue_configs, argo_cd })
+        Ok(Self { namespace, account, identity, cluster_roles, permissions, multi_kueue_configs, argo_cd })
     }
 
-    /// The kind of object that gives its account permissions: a ManifestWork unless another one is declared.
+    /// Whether it reaches clusters as itself.
     #[must_use]
-    pub fn permission_kind(&self) -> AccessKind {
-        match self.permissions {
-            None | Some(PermissionKind::ManifestWork) => AccessKind::ManifestWork,
-            Some(PermissionKind::ClusterPermission) => AccessKind::ClusterPermission,
+    pub fn is_own(&self) -> bool {
+        self.own_name().is_some()
+    }
+
+    /// Its name, if its identity is its own.
+    fn own_name(&self) -> Option<&str> {
+        match &self.identity {
+            Identity::Account(_) => None,
+            Identity::Own { name, .. } => Some(name),
         }
     }
 
-    /// The kinds of objects that may give its account permissions. If the kind is declared, one of the other kind may
-    /// exist from before, and is replaced.
-    #[must_use]
-    pub fn permission_kinds(&self) -> &'static [AccessKind] {
-        if self.permissions.is_some() { &AccessKind::PERMISSIONS } else { &[AccessKind::ManifestWork] }
+    /// Why it cannot use the same account as another consumer.
+    fn conflict(&self, other: &Self) -> Option<InvalidConsumers> {
+        match self.own_name().zip(other.own_name()) {
+            None => Some(InvalidConsumers::SharedAccount {
+                account: self.account.clone(),
+                first: self.namespace.clone(),
+                second: other.namespace.clone(),
+            }),
+            Some((first, second)) if first == second => Some(InvalidConsumers::NameTwice(first.to_owned())),
+            Some((first, second)) if self.permissions != other.permissions => {
+                let (first, second) = (first.to_owned(), second.to_owned());
+                Some(InvalidConsumers::TwoPermissionKinds { first, second })
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+impl Rotation {
+    fn read(fields: RotationFields) -> Result<Self, InvalidConsumers> {
+        let validity = fields.validity.unwrap_or_else(|| DEFAULT_VALIDITY.to_owned());
+        if duration(&validity).is_none_or(|validity| validity < MIN_VALIDITY) {
+            return Err(InvalidConsumers::Validity(validity));
+        }
+        Ok(Self { enabled: fields.enabled.unwrap_or(true), validity })
     }
 }
 

@@ -6,8 +6,9 @@ use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountKey, ClusterName, Namespace, ProfileKey};
 use serde_json::{Map, Value, json};
 
-use super::declaration::{BoundClusterRole, Consumer, Consumers};
+use super::declaration::{Consumer, Consumers, Identity, Rotation};
 use super::kind::AccessKind;
+use super::permissions::Permissions;
 use crate::credential::account::can_have_copies;
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -24,8 +25,12 @@ pub const INSTALLATION: &str = "hub-addons/installation";
 /// ManagedClusterAddOn shows no namespace.
 pub const DEFAULT_ACCOUNT_NAMESPACE: &str = "open-cluster-management-agent-addon";
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
+/// The validity of the tokens of the user server. They may act as every application, so it is short; the agent renews a
+/// token long before its end.
+const USER_SERVER_VALIDITY: &str = "24h0m0s";
+
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
+pub(super) const AUTHENTICATION: &str = "authentication.open-cluster-management.io";
 
 /// Which consumers get access, and what identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub struct AccessSettings {
     pub hub_openshift_id: Option<String>,
     /// The name of the access provider in ClusterProfiles.
     pub provider: String,
+    /// The name of the one for own identities.
+    pub own_provider: String,
     /// Whether all access is withdrawn, as before an uninstallation.
     pub withdraws: bool,
 }
@@ -56,14 +63,23 @@ impl AccessSettings {
         [MANAGED_BY, COMPONENT, (INSTALLATION, self.installation.as_str())]
     }
 
-    /// Whether an account should exist: its consumer is declared, and its cluster is granted to the consumer's
-    /// namespace and not the hub itself.
+    /// Whether an account should exist: its cluster is granted to the namespace of a consumer that uses it, and is not the
+    /// hub itself.
     #[must_use]
     pub fn grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
         if self.withdraws || self.excludes(fleet, &key.cluster) {
             return Grant::Refused;
         }
         self.declared_grant(fleet, key)
+    }
+
+    /// The same for one consumer.
+    #[must_use]
+    pub fn grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
+        if self.withdraws || self.excludes(fleet, cluster) {
+            return Grant::Refused;
+        }
+        self.declared_grant_to(fleet, consumer, cluster)
     }
 
     /// Whether an account does not exist for the only reason that its cluster is the hub itself.
@@ -80,121 +96,63 @@ impl AccessSettings {
     }
 
     fn declared_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
-        let Some(consumer) = self.consumers.get(&key.account) else { return Grant::Refused };
+        let consumers = self.consumers.of(&key.account).iter();
+        let grants: Vec<Grant> =
+            consumers.map(|consumer| self.declared_grant_to(fleet, consumer, &key.cluster)).collect();
+        let strongest = [Grant::Granted, Grant::Unknown].into_iter().find(|grant| grants.contains(grant));
+        strongest.unwrap_or(Grant::Refused)
+    }
+
+    fn declared_grant_to(&self, fleet: &Fleet, consumer: &Consumer, cluster: &ClusterName) -> Grant {
+        let account = AccountKey { cluster: cluster.clone(), account: consumer.account.clone() };
         let is_protected = self.protected.protection(fleet, &consumer.namespace).is_some();
-        if is_protected || !can_have_copies(key) {
+        if is_protected || (!consumer.is_own() && !can_have_copies(&account)) {
             return Grant::Refused;
         }
-        let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: key.cluster.clone() };
+        let key = ProfileKey { namespace: consumer.namespace.clone(), cluster: account.cluster };
         grant::decide(fleet, &key)
     }
 
-    /// The account of a consumer, without name and namespace.
+    /// An account, without name and namespace. The token of the user server's is copied to no namespace.
     pub(super) fn account(&self, consumer: &Consumer) -> Desired {
         let mut labels = self.labels();
-        labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
-        let annotations = [(labels::SYNC_TO_NAMESPACES.to_owned(), consumer.namespace.as_str().into())];
-        let rotation =
-            json!({ "enabled": consumer.rotation.enabled, "validity": consumer.rotation.validity });
-        Desired {
-            labels,
-            annotations: annotations.into_iter().collect(),
-            owners: Value::Null,
-            spec: [("rotation".to_owned(), rotation)].into_iter().collect(),
-        }
+        let mut annotations = BTreeMap::new();
+        let rotation = match &consumer.identity {
+            Identity::Account(Rotation { enabled, validity }) => {
+                labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), labels::TRUE.into());
+                let namespace = consumer.namespace.as_str().into();
+                annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), namespace);
+                json!({ "enabled": enabled, "validity": validity })
+            }
+            Identity::Own { .. } => json!({ "enabled": true, "validity": USER_SERVER_VALIDITY }),
+        };
+        let spec = [("rotation".to_owned(), rotation)].into_iter().collect();
+        Desired { labels, annotations, owners: Value::Null, spec }
     }
 
-    /// The permissions of a consumer in an object of this kind, owned by its account so that they are garbage-collected
-    /// with it; `None` if it is a ManifestWork and the namespace of the account is unknown.
+    /// An object of this kind with these permissions, owned by their account so that it is garbage-collected with it;
+    /// `None` if it is a ManifestWork and the namespace of the account is unknown.
     pub(super) fn permissions(
         &self,
         kind: AccessKind,
-        (consumer, account_uid): (&Consumer, &str),
+        permissions: &Permissions<'_>,
+        account_uid: &str,
         account_namespace: Option<&str>,
     ) -> Option<Desired> {
-        let spec = match kind {
-            AccessKind::ClusterPermission => cluster_permission(consumer),
-            AccessKind::Account | AccessKind::ManifestWork => {
-                let (roles, namespace) = (consumer.cluster_roles.iter(), account_namespace?);
-                let manifests: Vec<Value> =
-                    roles.flat_map(|role| bindings(consumer, namespace, role)).collect();
-                json!({ "workload": { "manifests": manifests } })
-            }
-        };
         let owner = json!({
             "apiVersion": format!("{AUTHENTICATION}/v1beta1"), "kind": "ManagedServiceAccount",
-            "name": consumer.account.as_str(), "uid": account_uid,
+            "name": permissions.account.as_str(), "uid": account_uid,
         });
-        Some(Desired {
-            labels: self.labels(),
-            annotations: BTreeMap::new(),
-            owners: json!([owner]),
-            spec: spec.as_object().cloned().unwrap_or_default(),
-        })
+        let spec = match kind {
+            AccessKind::ClusterPermission => permissions.cluster_permission(),
+            AccessKind::Account | AccessKind::ManifestWork => permissions.manifest_work(account_namespace?),
+        };
+        Some(Desired { labels: self.labels(), annotations: BTreeMap::new(), owners: json!([owner]), spec })
     }
 
     fn labels(&self) -> BTreeMap<String, Value> {
         self.marks().into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
     }
-}
-
-/// The bindings of one ClusterRole to the account in this namespace.
-fn bindings(consumer: &Consumer, account_namespace: &str, role: &BoundClusterRole) -> Vec<Value> {
-    let binding = |kind: &str, namespace: Option<&Namespace>| {
-        let mut metadata = json!({
-            "name": format!("hub-addons:{}:{}", consumer.account, role.name),
-            "labels": { (MANAGED_BY.0): MANAGED_BY.1 },
-        });
-        if let Some(namespace) = namespace {
-            metadata["namespace"] = namespace.as_str().into();
-        }
-        json!({
-            "apiVersion": format!("{RBAC}/v1"),
-            "kind": kind,
-            "metadata": metadata,
-            "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role.name },
-            "subjects": [{
-                "kind": "ServiceAccount", "name": consumer.account.as_str(),
-                "namespace": account_namespace,
-            }],
-        })
-    };
-    if role.namespaces.is_empty() {
-        return vec![binding("ClusterRoleBinding", None)];
-    }
-    role.namespaces.iter().map(|namespace| binding("RoleBinding", Some(namespace))).collect()
-}
-
-/// The spec of a ClusterPermission: the bindings of each ClusterRole to the account.
-///
-/// Their names differ from those in a ManifestWork, so that the agent removes neither with the other when one object
-/// replaces the other.
-fn cluster_permission(consumer: &Consumer) -> Value {
-    let mut spec = Map::new();
-    for role in &consumer.cluster_roles {
-        let binding = json!({
-            "name": format!("hub-addons-permission:{}:{}", consumer.account, role.name),
-            "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role.name },
-            "subject": {
-                "apiGroup": AUTHENTICATION, "kind": "ManagedServiceAccount", "name": consumer.account.as_str(),
-            },
-        });
-        let in_namespace = |namespace: &Namespace| {
-            let mut binding = binding.clone();
-            binding["namespace"] = namespace.as_str().into();
-            binding
-        };
-        let (field, bindings) = if role.namespaces.is_empty() {
-            ("clusterRoleBindings", vec![binding])
-        } else {
-            ("roleBindings", role.namespaces.iter().map(in_namespace).collect())
-        };
-        let list = spec.entry(field).or_insert_with(|| json!([]));
-        if let Some(list) = list.as_array_mut() {
-            list.extend(bindings);
-        }
-    }
-    Value::Object(spec)
 }
 
 /// What an object should contain. Labels and annotations of others are kept; everything else is ours.

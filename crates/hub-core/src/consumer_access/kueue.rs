@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use hub_api::names::{AccountKey, ClusterName};
+use hub_api::names::ClusterName;
 use serde_json::{Value, json};
 
 use super::declaration::Consumer;
@@ -124,7 +124,7 @@ impl AccessSettings {
         if !consumer.multi_kueue_configs.values().any(|selector| is_selected(fleet, selector, cluster)) {
             return Grant::Refused;
         }
-        self.grant(fleet, &AccountKey { cluster: cluster.clone(), account: consumer.account.clone() })
+        self.grant_to(fleet, consumer, cluster)
     }
 
     /// The clusters that a MultiKueueConfig should list: of those that it selects, those that are granted, and those in doubt that are listed,

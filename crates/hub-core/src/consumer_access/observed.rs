@@ -146,7 +146,8 @@ impl ObservedAccess {
             Known::Absent => Some(DEFAULT_ACCOUNT_NAMESPACE),
             Known::Unknown => {
                 let work = self.object(AccessKind::ManifestWork)?.spec.as_ref()?;
-                work.get("workload")?["manifests"][0]["subjects"][0]["namespace"].as_str()
+                let manifests = work.get("workload")?["manifests"].as_array()?;
+                manifests.iter().find_map(|manifest| manifest["subjects"][0]["namespace"].as_str())
             }
         }
     }
@@ -166,17 +167,17 @@ impl ObservedAccess {
 impl AccessSettings {
     /// Whether an object shows by what it is now that it is ours. The admission policies of the chart, which know no
     /// history, allow changes and deletes by the same rule: it is marked; or, so that lost labels are restored, it is
-    /// an account that is limited to the namespace of its consumer, or the permissions of a declared account, whose
-    /// name they reserve.
+    /// an account that is limited to the namespace of its consumer, the account of the user server, or the permissions of a
+    /// declared account, whose names they reserve.
     fn may_change(&self, key: &AccountKey, kind: AccessKind, object: &ObservedObject) -> bool {
         let is_recognized = |consumer: &Consumer| match kind {
-            AccessKind::Account => object
+            AccessKind::Account if !consumer.is_own() => object
                 .annotations
                 .get(labels::SYNC_TO_NAMESPACES)
                 .is_some_and(|namespaces| namespaces == consumer.namespace.as_str()),
-            AccessKind::ManifestWork | AccessKind::ClusterPermission => true,
+            AccessKind::Account | AccessKind::ManifestWork | AccessKind::ClusterPermission => true,
         };
-        object.is_marked(self) || self.consumers.get(&key.account).is_some_and(is_recognized)
+        object.is_marked(self) || self.consumers.of(&key.account).iter().any(is_recognized)
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use hub_api::names::AccountKey;
 use serde_json::{Map, Value, json};
 
-use super::declaration::Consumer;
 use super::desired::{AccessSettings, Desired};
 use super::kind::AccessKind;
 use super::observed::{ObservedAccess, ObservedObject, Owned};
+use super::permissions::{Given, Permissions};
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
@@ -69,8 +69,8 @@ impl AccessSettings {
     #[must_use]
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
         let mut findings = Notes::new();
-        let actions = match (self.grant(fleet, key), self.consumers.get(&key.account)) {
-            (Grant::Refused, _) | (_, None) => {
+        let actions = match self.grant(fleet, key) {
+            Grant::Refused => {
                 let actions = self.withdraw(key, observed, &mut findings);
                 if self.excludes_local_cluster(fleet, key) {
                     let message = "does not exist because the cluster is the hub itself: its permissions would be \
@@ -80,7 +80,7 @@ impl AccessSettings {
                 }
                 actions
             }
-            (grant, Some(consumer)) => self.equip(key, grant, observed, consumer, &mut findings),
+            grant => self.equip(fleet, key, grant, observed, &mut findings),
         };
         let may_be_written = |action: &AccessAction| {
             action.kind().zip(action.verb()).is_some_and(|write| !observed.blocked.contains(&write))
@@ -126,7 +126,7 @@ impl AccessSettings {
     /// What remains of the permissions of an account that a finalizer holds.
     fn remaining(&self, key: &AccountKey, observed: &ObservedAccess) -> &'static str {
         // Without a declaration, the process may not read them.
-        if self.consumers.get(&key.account).is_none() {
+        if !self.consumers.contains(&key.account) {
             return "its consumer is no longer declared, so its permissions on the cluster end only with it: remove the \
                     finalizer";
         }
@@ -144,17 +144,18 @@ impl AccessSettings {
         }
     }
 
-    /// The writes that give a consumer its access, where that is granted or in doubt.
+    /// The writes that give access to the consumers that use an account, where it is granted or in doubt.
     fn equip(
         &self,
+        fleet: &Fleet,
         key: &AccountKey,
         grant: Grant,
         observed: &ObservedAccess,
-        consumer: &Consumer,
         findings: &mut Notes,
     ) -> Vec<AccessAction> {
+        let Some(consumer) = self.consumers.of(&key.account).first() else { return Vec::new() };
         // An account is of no use without permissions, and permissions that are not listed may exist already.
-        let is_listed = !observed.unlisted.contains(&consumer.permission_kind());
+        let is_listed = !observed.unlisted.contains(&self.consumers.permission_kind(&key.account));
         let may_create = grant == Grant::Granted && is_listed;
         let account = observed.ours(self, key, AccessKind::Account);
         let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
@@ -163,7 +164,7 @@ impl AccessSettings {
             Owned::Absent => None,
             Owned::Ours(account) if !account.is_deleting => {
                 let uid = &account.version.uid;
-                actions.extend(self.permit(key, (grant, may_create), observed, (consumer, uid), findings));
+                actions.extend(self.permit(fleet, key, (grant, may_create), observed, uid, findings));
                 None
             }
             Owned::Ours(_) => {
@@ -173,10 +174,14 @@ impl AccessSettings {
             }
             Owned::Foreign => {
                 actions.extend(self.end_permissions(key, observed));
+                let whose = if consumer.is_own() {
+                    "user server".to_owned()
+                } else {
+                    format!("consumer in namespace {}", consumer.namespace)
+                };
                 let message = format!(
-                    "has the name of the account of the consumer in namespace {}, and another owner: it is not changed, \
-                     and the consumer has no access to the cluster; rename or delete it",
-                    consumer.namespace
+                    "has the name of the account of the {whose}, and another owner: it is not changed, and gives no access \
+                     to the cluster; rename or delete it"
                 );
                 Some(Finding::new(Reason::ForeignAccount, message))
             }
@@ -185,21 +190,58 @@ impl AccessSettings {
         actions
     }
 
+    /// The permissions of the consumers that use an account, and whether they are certain. A consumer whose grant alone is
+    /// in doubt keeps what it has.
+    fn permissions_of<'a>(
+        &'a self,
+        fleet: &Fleet,
+        key: &'a AccountKey,
+        observed: &ObservedAccess,
+    ) -> (Permissions<'a>, bool) {
+        let mut given = Given::default();
+        let mut is_readable = true;
+        for kind in AccessKind::PERMISSIONS {
+            if let Owned::Ours(object) = observed.ours(self, key, kind) {
+                given.add(kind, object);
+                is_readable &= object.spec.is_some();
+            }
+        }
+        let mut permissions = Permissions::new(&key.account);
+        let mut is_certain = true;
+        for consumer in self.consumers.of(&key.account) {
+            match self.grant_to(fleet, consumer, &key.cluster) {
+                Grant::Refused => {}
+                Grant::Unknown if consumer.is_own() => {
+                    is_certain &= is_readable;
+                    permissions.keep(consumer, &given);
+                }
+                Grant::Granted | Grant::Unknown => permissions.add(consumer),
+            }
+        }
+        (permissions, is_certain)
+    }
+
     /// The writes that give an account of ours with this uid its permissions.
     fn permit(
         &self,
+        fleet: &Fleet,
         key: &AccountKey,
         (grant, may_create): (Grant, bool),
         observed: &ObservedAccess,
-        (consumer, uid): (&Consumer, &str),
+        uid: &str,
         findings: &mut Notes,
     ) -> Vec<AccessAction> {
-        let kind = consumer.permission_kind();
-        if consumer.cluster_roles.is_empty() {
+        let kind = self.consumers.permission_kind(&key.account);
+        let (wanted, is_certain) = self.permissions_of(fleet, key, observed);
+        // What cannot be read may be what a consumer in doubt has.
+        if !is_certain {
+            return Vec::new();
+        }
+        if wanted.is_empty() {
             return self.end_permissions(key, observed).into();
         }
         let namespace = observed.account_namespace(self);
-        let of_account = |kind| self.permissions(kind, (consumer, uid), namespace);
+        let of_account = |kind| self.permissions(kind, &wanted, uid, namespace);
         // Until it is known where the account is, no ManifestWork is created.
         let Some(desired) = of_account(kind) else { return Vec::new() };
         let permissions = observed.ours(self, key, kind);

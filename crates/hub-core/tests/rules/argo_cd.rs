@@ -114,6 +114,25 @@ fn the_secret_tells_argo_cd_to_run_the_plugin_and_contains_no_token() {
 }
 
 #[test]
+fn of_an_own_identity_the_plugin_returns_the_projected_token() {
+    for (argo_cd, path) in [
+        (json!({}), "/var/run/secrets/hub-addons/token"),
+        (json!({ "ownToken": "/run/token" }), "/run/token"),
+    ] {
+        let settings = settings_of(&json!([{
+            "namespace": "team", "identity": "own", "managedServiceAccount": "user-server", "name": "argocd",
+            "serviceAccounts": ["server"], "argoCD": argo_cd,
+        }]));
+        let consumer = settings.consumers.iter().next().unwrap();
+        assert_eq!(settings.provider_of(consumer), settings.own_provider);
+        let plan = settings.plan_cluster_secret(&granting(), &key(), None, usual().as_ref());
+        let IntegrationAction::Create(object) = plan.action else { panic!("{plan:?}") };
+        let config: Value = serde_json::from_str(&fields(&object)["config"]).unwrap();
+        assert_eq!(config["execProviderConfig"]["args"], json!([format!("--own-token={path}")]));
+    }
+}
+
+#[test]
 fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
     let object = created();
     assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, IntegrationAction::Nothing);

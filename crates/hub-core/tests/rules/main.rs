@@ -19,6 +19,7 @@ mod kueue;
 mod laws;
 mod member_id;
 mod neighbours;
+mod own_consumers;
 mod permission_faults;
 mod permission_kinds;
 mod permissions;

@@ -301,8 +301,8 @@ fn cluster_permissions_are_watched_where_a_consumer_declares_its_kind() {
         (settings_by("ManifestWork"), WORK, &[WORK, PERMISSION]),
         (settings_by("ClusterPermission"), PERMISSION, &[WORK, PERMISSION]),
     ] {
-        let consumer = settings.consumers.iter().next().unwrap();
-        assert_eq!((consumer.permission_kind(), consumer.permission_kinds()), (wanted, all));
+        let (consumers, account) = (&settings.consumers, &"app".into());
+        assert_eq!((consumers.permission_kind(account), consumers.permission_kinds(account)), (wanted, all));
     }
 }
 

@@ -121,7 +121,7 @@ async fn requests_and_watches_beside_cluster_proxys_user_server() {
     for clients in CLIENTS {
         let before = processor_time(pid);
         let rate = ours.rate(clients).await;
-        let used = (processor_time(pid) - before) / u32::try_from(rate * 5).unwrap().max(1);
+        let used = processor_time(pid).saturating_sub(before) / u32::try_from(rate * 5).unwrap().max(1);
         let other = theirs.rate(clients).await;
         println!(
             "{clients} clients: {rate} requests a second ({used:?} of processor time each), cluster-proxy's {other}"

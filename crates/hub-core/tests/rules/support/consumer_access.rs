@@ -34,6 +34,7 @@ pub fn settings_of(consumers: &Value) -> AccessSettings {
         includes_local_cluster: false,
         hub_openshift_id: None,
         provider: "open-cluster-management".to_owned(),
+        own_provider: "open-cluster-management-own-identity".to_owned(),
         withdraws: false,
     }
 }
@@ -115,10 +116,15 @@ impl World {
 
     /// Carries out what is planned until nothing is left, as an API server does; returns the last plan.
     pub fn settle(&mut self, settings: &AccessSettings, fleet: &Fleet) -> AccessPlan {
+        self.settle_at(settings, fleet, &key())
+    }
+
+    /// The same for another account.
+    pub fn settle_at(&mut self, settings: &AccessSettings, fleet: &Fleet, key: &AccountKey) -> AccessPlan {
         let mut blocked = BTreeSet::new();
         for _ in 0..8 {
             let observed = ObservedAccess { blocked: blocked.clone(), ..self.observed(settings) };
-            let plan = settings.plan(fleet, &key(), &observed);
+            let plan = settings.plan(fleet, key, &observed);
             let Some(kind) = plan.action.kind() else { return plan };
             let verb = match plan.action {
                 AccessAction::Create(..) => "create",

@@ -1,0 +1,226 @@
+//! What the users of an account may do on its cluster, as a ManifestWork and as a ClusterPermission.
+//!
+//! A consumer whose grant is in doubt keeps what the existing objects give it, and gets nothing else.
+
+use std::collections::BTreeSet;
+
+use hub_api::labels::MANAGED_BY;
+use hub_api::names::{AccountName, Namespace};
+use serde_json::{Map, Value, json};
+
+use super::declaration::{Consumer, Identity};
+use super::desired::{AUTHENTICATION, RBAC};
+use super::kind::AccessKind;
+use super::observed::ObservedObject;
+use crate::own_identity;
+
+/// What the names of bindings begin with: of an account and of an own identity, as its consumer can have the same name.
+const IN_WORK: [&str; 2] = ["hub-addons:", "hub-addons-own:"];
+/// The same in a ClusterPermission. They differ, so that the agent removes neither with the other when one object replaces
+/// the other.
+const IN_PERMISSION: [&str; 2] = ["hub-addons-permission:", "hub-addons-own-permission:"];
+
+/// The permissions of the consumers that use an account.
+pub(super) struct Permissions<'a> {
+    pub(super) account: &'a AccountName,
+    bindings: Vec<Binding<'a>>,
+    /// The users and the groups that the account may impersonate.
+    users: BTreeSet<String>,
+    groups: BTreeSet<String>,
+}
+
+/// A ClusterRole that is bound to a consumer.
+struct Binding<'a> {
+    /// What follows the prefix in its name.
+    name: String,
+    role: &'a str,
+    /// The namespace, unless it is bound in the whole cluster.
+    namespace: Option<&'a Namespace>,
+    /// The users that it is bound to; `None` if it is bound to the account.
+    users: Option<Vec<String>>,
+}
+
+impl Binding<'_> {
+    fn full_name(&self, [of_account, own]: [&str; 2]) -> String {
+        format!("{}{}", if self.users.is_some() { own } else { of_account }, self.name)
+    }
+}
+
+/// What existing objects give to own identities: the names and namespaces of bindings, and who may be impersonated.
+#[derive(Default)]
+pub(super) struct Given {
+    bindings: BTreeSet<(String, String)>,
+    impersonated: BTreeSet<String>,
+}
+
+impl Given {
+    /// Reads an object with permissions of ours.
+    pub(super) fn add(&mut self, kind: AccessKind, object: &ObservedObject) {
+        let Some(spec) = &object.spec else { return };
+        let field = |field: &str| spec.get(field).unwrap_or(&Value::Null);
+        let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let (bindings, cluster_roles) = if kind == AccessKind::ClusterPermission {
+            let lists = ["clusterRoleBindings", "roleBindings"].map(field);
+            let bindings =
+                lists.into_iter().flat_map(items).map(|it| (it["name"].clone(), it["namespace"].clone()));
+            (bindings.collect(), vec![field("clusterRole").clone()])
+        } else {
+            let manifests = items(&field("workload")["manifests"]);
+            let (roles, bindings): (Vec<_>, Vec<_>) =
+                manifests.into_iter().partition(|manifest| manifest["kind"] == "ClusterRole");
+            let metadata = |it: Value| (it["metadata"]["name"].clone(), it["metadata"]["namespace"].clone());
+            (bindings.into_iter().map(metadata).collect::<Vec<_>>(), roles)
+        };
+        for (name, namespace) in bindings {
+            let name = name.as_str().unwrap_or_default();
+            if let Some(name) = [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own)) {
+                self.bindings.insert((name.to_owned(), namespace.as_str().unwrap_or_default().to_owned()));
+            }
+        }
+        let rules = cluster_roles.iter().flat_map(|role| items(&role["rules"]));
+        let names = rules.flat_map(|rule| items(&rule["resourceNames"]));
+        self.impersonated.extend(names.filter_map(|name| name.as_str().map(str::to_owned)));
+    }
+}
+
+impl<'a> Permissions<'a> {
+    pub(super) fn new(account: &'a AccountName) -> Self {
+        Self { account, bindings: Vec::new(), users: BTreeSet::new(), groups: BTreeSet::new() }
+    }
+
+    /// Whether they permit nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bindings.is_empty() && self.users.is_empty()
+    }
+
+    /// Adds those of a consumer.
+    pub(super) fn add(&mut self, consumer: &'a Consumer) {
+        self.add_if(consumer, |_| true, |_| true);
+    }
+
+    /// Adds those of a consumer whose grant is in doubt: what is given to it.
+    pub(super) fn keep(&mut self, consumer: &'a Consumer, given: &Given) {
+        let is_bound = |binding: &Binding<'_>| {
+            let namespace = binding.namespace.map(ToString::to_string).unwrap_or_default();
+            given.bindings.contains(&(binding.name.clone(), namespace))
+        };
+        self.add_if(consumer, is_bound, |name| given.impersonated.contains(name));
+    }
+
+    fn add_if(
+        &mut self,
+        consumer: &'a Consumer,
+        is_bound: impl Fn(&Binding<'_>) -> bool,
+        is_impersonated: impl Fn(&String) -> bool,
+    ) {
+        let (name, users) = match &consumer.identity {
+            Identity::Account(_) => (consumer.account.as_str(), None),
+            Identity::Own { name, service_accounts } => {
+                let user = |account: &String| own_identity::user(&consumer.namespace, account);
+                (name.as_str(), Some(service_accounts.iter().map(user).collect::<Vec<_>>()))
+            }
+        };
+        for role in &consumer.cluster_roles {
+            let in_namespaces = role.namespaces.iter().map(Some);
+            let everywhere = role.namespaces.is_empty().then_some(None);
+            let bindings = everywhere.into_iter().chain(in_namespaces).map(|namespace| Binding {
+                name: format!("{name}:{}", role.name),
+                role: &role.name,
+                namespace,
+                users: users.clone(),
+            });
+            self.bindings.extend(bindings.filter(&is_bound));
+        }
+        if let Some(users) = users {
+            self.users.extend(users.into_iter().filter(&is_impersonated));
+            let groups = own_identity::groups(&consumer.namespace);
+            self.groups.extend(groups.into_iter().filter(&is_impersonated));
+        }
+    }
+
+    /// The spec of a ManifestWork; the account is in this namespace of the cluster.
+    pub(super) fn manifest_work(&self, account_namespace: &str) -> Map<String, Value> {
+        let account = json!([{
+            "kind": "ServiceAccount", "name": self.account.as_str(), "namespace": account_namespace,
+        }]);
+        let manifest = |kind: &str, name: &str, namespace: Option<&Namespace>| {
+            let mut metadata = json!({ "name": name, "labels": { (MANAGED_BY.0): MANAGED_BY.1 } });
+            if let Some(namespace) = namespace {
+                metadata["namespace"] = namespace.as_str().into();
+            }
+            json!({ "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata })
+        };
+        let bind = |name: &str, role: &str, namespace: Option<&Namespace>, subjects: Value| {
+            let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+            let mut binding = manifest(kind, name, namespace);
+            binding["roleRef"] = role_ref(role);
+            binding["subjects"] = subjects;
+            binding
+        };
+        let mut manifests: Vec<Value> = Vec::new();
+        for binding in &self.bindings {
+            let subjects = binding.users.as_deref().map_or_else(|| account.clone(), subjects);
+            let name = binding.full_name(IN_WORK);
+            manifests.push(bind(&name, binding.role, binding.namespace, subjects));
+        }
+        if let Some(rules) = self.impersonation() {
+            let name = format!("hub-addons-impersonation:{}", self.account);
+            let mut role = manifest("ClusterRole", &name, None);
+            role["rules"] = rules;
+            manifests.extend([role, bind(&name, &name, None, account)]);
+        }
+        [("workload".to_owned(), json!({ "manifests": manifests }))].into_iter().collect()
+    }
+
+    /// The spec of a ClusterPermission.
+    pub(super) fn cluster_permission(&self) -> Map<String, Value> {
+        let account = json!({
+            "apiGroup": AUTHENTICATION, "kind": "ManagedServiceAccount", "name": self.account.as_str(),
+        });
+        let mut spec = Map::new();
+        for binding in &self.bindings {
+            let mut object =
+                json!({ "name": binding.full_name(IN_PERMISSION), "roleRef": role_ref(binding.role) });
+            match &binding.users {
+                Some(users) => object["subjects"] = subjects(users),
+                None => object["subject"] = account.clone(),
+            }
+            let field = match binding.namespace {
+                Some(namespace) => {
+                    object["namespace"] = namespace.as_str().into();
+                    "roleBindings"
+                }
+                None => "clusterRoleBindings",
+            };
+            let list = spec.entry(field).or_insert_with(|| json!([]));
+            if let Some(list) = list.as_array_mut() {
+                list.push(object);
+            }
+        }
+        if let Some(rules) = self.impersonation() {
+            let name = format!("hub-addons-permission-impersonation:{}", self.account);
+            spec.insert("clusterRole".to_owned(), json!({ "rules": rules }));
+            spec.insert("clusterRoleBinding".to_owned(), json!({ "name": name, "subject": account }));
+        }
+        spec
+    }
+
+    /// The rules by which the account may act as these users, with their groups, and as no other.
+    fn impersonation(&self) -> Option<Value> {
+        let rule = |resource: &str, names: &BTreeSet<String>| json!({ "apiGroups": [""], "resources": [resource], "resourceNames": names, "verbs": ["impersonate"] });
+        // A rule without names is one for all.
+        let rules = [("users", &self.users), ("groups", &self.groups)]
+            .into_iter()
+            .filter(|(_, names)| !names.is_empty());
+        let rules: Vec<Value> = rules.map(|(resource, names)| rule(resource, names)).collect();
+        (!rules.is_empty()).then(|| json!(rules))
+    }
+}
+
+fn role_ref(role: &str) -> Value {
+    json!({ "apiGroup": RBAC, "kind": "ClusterRole", "name": role })
+}
+
+fn subjects(users: &[String]) -> Value {
+    users.iter().map(|user| json!({ "apiGroup": RBAC, "kind": "User", "name": user })).collect()
+}

@@ -1,0 +1,309 @@
+//! Applications with an identity of their own share the account of the user server: each has its part of the permissions
+//! exactly where its namespace is granted the cluster, and keeps it while that is in doubt.
+
+use hub_api::names::AccountKey;
+use hub_core::consumer_access::{AccessKind, AccessSettings, Consumers};
+use hub_core::finding::Reason;
+use hub_core::fleet::Fleet;
+use hub_core::grant::Grant;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::consumer_access::{World, foreign, reasons, settings_of};
+use crate::support::{binding, broken, cases, exclusive, fleet, member, with};
+
+const ACCOUNT: AccessKind = AccessKind::Account;
+const WORK: AccessKind = AccessKind::ManifestWork;
+const PERMISSION: AccessKind = AccessKind::ClusterPermission;
+const SYNC: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
+
+/// Kueue with one ServiceAccount and Argo CD with two.
+fn declared() -> Value {
+    let own = json!({ "identity": "own", "managedServiceAccount": "user-server" });
+    let kueue = json!({
+        "namespace": "kueue-system", "name": "kueue", "serviceAccounts": ["manager"],
+        "clusterRoles": [{ "name": "view" }, { "name": "edit", "namespaces": ["a", "b"] }],
+    });
+    let argo_cd = json!({
+        "namespace": "argocd", "name": "argocd", "serviceAccounts": ["server", "controller"],
+        "clusterRoles": [{ "name": "edit" }],
+    });
+    json!([with(own.clone(), &kueue), with(own, &argo_cd)])
+}
+
+fn settings() -> AccessSettings {
+    settings_of(&declared())
+}
+
+/// The settings with a patch of each consumer.
+fn settings_with(patch: &Value) -> AccessSettings {
+    let consumers = declared().as_array().unwrap().iter().map(|it| with(it.clone(), patch)).collect();
+    settings_of(&consumers)
+}
+
+fn key() -> AccountKey {
+    AccountKey { cluster: "c1".into(), account: "user-server".into() }
+}
+
+/// A hub whose cluster is granted to the two namespaces like this.
+fn grants(kueue: Grant, argo_cd: Grant) -> Fleet {
+    let bind = |namespace: &str, grant| match grant {
+        Grant::Granted => Some(binding(namespace, "prod")),
+        Grant::Unknown => Some(binding(namespace, "odd")),
+        Grant::Refused => None,
+    };
+    let bindings = [bind("kueue-system", kueue), bind("argocd", argo_cd)];
+    let sets = [member("c1", "prod"), exclusive("prod"), broken("odd")];
+    fleet(sets.into_iter().chain(bindings.into_iter().flatten()))
+}
+
+fn both() -> Fleet {
+    grants(Grant::Granted, Grant::Granted)
+}
+
+/// The ClusterRoles that an object binds, with the namespace and the users.
+fn bound(kind: AccessKind, object: &Value) -> Vec<String> {
+    let spec = &object["spec"];
+    let lists = if kind == WORK {
+        vec![&spec["workload"]["manifests"]]
+    } else {
+        vec![&spec["clusterRoleBindings"], &spec["roleBindings"]]
+    };
+    let bindings = lists.into_iter().flat_map(|list| list.as_array().into_iter().flatten());
+    let bindings = bindings.filter(|it| it["subjects"][0]["kind"] == "User");
+    let mut bound: Vec<String> = bindings
+        .map(|it| {
+            let namespace = [&it["namespace"], &it["metadata"]["namespace"]];
+            let namespace = namespace.into_iter().find_map(Value::as_str).unwrap_or("*");
+            let users = it["subjects"].as_array().unwrap().iter().map(|user| user["name"].as_str().unwrap());
+            let users: Vec<_> = users.map(|user| user.rsplit(':').next().unwrap()).collect();
+            format!("{} in {namespace} to {}", it["roleRef"]["name"].as_str().unwrap(), users.join(" and "))
+        })
+        .collect();
+    bound.sort();
+    bound
+}
+
+/// The users and groups that the account may impersonate.
+fn impersonated(kind: AccessKind, object: &Value) -> Vec<String> {
+    let spec = &object["spec"];
+    let rules = if kind == WORK {
+        let manifests = spec["workload"]["manifests"].as_array().unwrap();
+        manifests.iter().find(|it| it["kind"] == "ClusterRole").map(|it| &it["rules"])
+    } else {
+        spec["clusterRole"].get("rules")
+    };
+    let rules = rules.and_then(Value::as_array).into_iter().flatten();
+    rules
+        .flat_map(|rule| {
+            assert_eq!(rule["verbs"], json!(["impersonate"]));
+            assert_eq!(rule["apiGroups"], json!([""]));
+            let names = rule["resourceNames"].as_array().unwrap();
+            assert!(!names.is_empty(), "a rule for all names: {rule}");
+            let resource = rule["resources"][0].as_str().unwrap();
+            names.iter().map(move |name| format!("{resource} {}", name.as_str().unwrap()))
+        })
+        .collect()
+}
+
+const KUEUE: [&str; 3] = ["edit in a to manager", "edit in b to manager", "view in * to manager"];
+const ARGO_CD: &str = "edit in * to controller and server";
+
+#[test]
+fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_for_all_applications() {
+    for (permissions, kind) in [(Value::Null, WORK), (json!("ClusterPermission"), PERMISSION)] {
+        let settings = settings_with(&json!({ "permissions": permissions }));
+        let mut world = World::default();
+        let plan = world.settle_at(&settings, &both(), &key());
+        assert_eq!(world.writes(), ["create Account".to_owned(), format!("create {kind:?}")]);
+        assert!(plan.findings.is_empty(), "{plan:?}");
+        let account = &world.objects[&ACCOUNT];
+        assert_eq!(account["metadata"]["name"], "user-server");
+        assert_eq!(account["metadata"]["labels"][SYNC], Value::Null);
+        assert_eq!(account["metadata"]["annotations"], Value::Null);
+        assert_eq!(account["spec"], json!({ "rotation": { "enabled": true, "validity": "24h0m0s" } }));
+        let object = &world.objects[&kind];
+        assert_eq!(object["metadata"]["name"], "hub-addons-consumer-user-server");
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], account["metadata"]["uid"]);
+        let mut all = KUEUE.to_vec();
+        all.insert(0, ARGO_CD);
+        assert_eq!(bound(kind, object), all);
+        assert_eq!(
+            impersonated(kind, object),
+            [
+                "users cluster:hub:system:serviceaccount:argocd:controller",
+                "users cluster:hub:system:serviceaccount:argocd:server",
+                "users cluster:hub:system:serviceaccount:kueue-system:manager",
+                "groups cluster:hub:system:serviceaccounts",
+                "groups cluster:hub:system:serviceaccounts:argocd",
+                "groups cluster:hub:system:serviceaccounts:kueue-system",
+            ]
+        );
+        // As after a restart: nothing is known.
+        world.found.clear();
+        world.settle_at(&settings, &both(), &key());
+        assert!(world.writes().is_empty());
+    }
+}
+
+#[test]
+fn only_the_account_itself_is_bound_to_the_role_by_which_it_impersonates() {
+    let mut world = World::default();
+    world.settle_at(&settings(), &both(), &key());
+    let manifests = world.objects[&WORK]["spec"]["workload"]["manifests"].as_array().unwrap();
+    let of_account: Vec<_> =
+        manifests.iter().filter(|it| it["subjects"][0]["kind"] == "ServiceAccount").collect();
+    let [binding] = of_account[..] else { panic!("{manifests:?}") };
+    let role = manifests.iter().find(|it| it["kind"] == "ClusterRole").unwrap();
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    let agents = "open-cluster-management-agent-addon";
+    let account = json!([{ "kind": "ServiceAccount", "name": "user-server", "namespace": agents }]);
+    assert_eq!(binding["subjects"], account);
+
+    let settings = settings_with(&json!({ "permissions": "ClusterPermission" }));
+    let mut world = World::default();
+    world.settle_at(&settings, &both(), &key());
+    let binding = &world.objects[&PERMISSION]["spec"]["clusterRoleBinding"];
+    assert_eq!(binding["subject"]["kind"], "ManagedServiceAccount");
+    assert_eq!(binding["subject"]["name"], "user-server");
+    assert_eq!(binding["roleRef"], Value::Null, "it binds the role of the ClusterPermission");
+}
+
+#[test]
+fn an_application_that_is_no_longer_granted_or_declared_loses_its_part_in_one_write() {
+    let only_kueue = settings_of(&json!([declared()[0]]));
+    for (what, settings, fleet) in [
+        ("unbound", settings(), grants(Grant::Granted, Grant::Refused)),
+        ("not declared", only_kueue, both()),
+        ("protected", AccessSettings { protected: "argocd".parse().unwrap(), ..settings() }, both()),
+    ] {
+        let mut world = World::default();
+        world.settle_at(&self::settings(), &both(), &key());
+        world.writes();
+        world.settle_at(&settings, &fleet, &key());
+        assert_eq!(world.writes(), ["patch ManifestWork"], "{what}");
+        let work = &world.objects[&WORK];
+        assert_eq!(bound(WORK, work), KUEUE, "{what}");
+        assert!(!work.to_string().contains("argocd"), "{what}: {work}");
+    }
+}
+
+#[test]
+fn the_account_and_all_permissions_end_with_the_last_grant() {
+    let withdrawn = AccessSettings { withdraws: true, ..settings() };
+    let refused = || grants(Grant::Refused, Grant::Refused);
+    for (settings, fleet) in [(settings(), refused()), (withdrawn, both()), (settings_of(&json!([])), both())]
+    {
+        let mut world = World::default();
+        world.settle_at(&self::settings(), &both(), &key());
+        world.writes();
+        world.settle_at(&settings, &fleet, &key());
+        assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"]);
+        assert!(world.objects.is_empty());
+    }
+}
+
+#[test]
+fn nothing_is_created_for_an_application_in_doubt() {
+    let mut world = World::default();
+    world.settle_at(&settings(), &grants(Grant::Unknown, Grant::Unknown), &key());
+    assert!(world.writes().is_empty());
+    world.settle_at(&settings(), &grants(Grant::Granted, Grant::Unknown), &key());
+    assert_eq!(bound(WORK, &world.objects[&WORK]), KUEUE);
+    assert!(!world.objects[&WORK].to_string().contains("argocd"));
+}
+
+#[test]
+fn an_application_in_doubt_keeps_what_it_has_where_the_kind_of_permissions_changes() {
+    let by_permission = settings_with(&json!({ "permissions": "ClusterPermission" }));
+    let mut world = World::default();
+    world.settle_at(&settings(), &both(), &key());
+    world.settle_at(&by_permission, &grants(Grant::Granted, Grant::Unknown), &key());
+    assert_eq!(bound(PERMISSION, &world.objects[&PERMISSION]), bound(WORK, &world.objects[&WORK]));
+    let wanted = impersonated(WORK, &world.objects[&WORK]);
+    assert_eq!(impersonated(PERMISSION, &world.objects[&PERMISSION]), wanted);
+}
+
+#[test]
+fn permissions_that_cannot_be_read_stay_while_an_application_is_in_doubt() {
+    use hub_core::consumer_access::{AccessAction, FoundObject, ObservedObject};
+    let mut world = World::default();
+    world.settle_at(&settings(), &both(), &key());
+    let metadata = serde_json::from_value(world.objects[&WORK]["metadata"].clone()).unwrap();
+    let mut observed = world.observed(&settings());
+    observed.objects.insert(WORK, FoundObject::created(ObservedObject::read(&metadata, None)));
+    let plan = |fleet: &Fleet| settings().plan(fleet, &key(), &observed);
+    let doubt = plan(&grants(Grant::Granted, Grant::Unknown));
+    assert_eq!((doubt.action.kind(), reasons(&doubt)), (None, vec![Reason::Unreadable]));
+    assert!(matches!(plan(&both()).action, AccessAction::Delete(WORK, _)));
+}
+
+#[test]
+fn an_account_of_another_owner_gets_no_permissions() {
+    let mut world = World::with(ACCOUNT, foreign(ACCOUNT));
+    let plan = world.settle_at(&settings(), &both(), &key());
+    assert!(world.writes().is_empty());
+    assert_eq!(reasons(&plan), [Reason::ForeignAccount]);
+}
+
+#[test]
+fn an_own_identity_that_is_not_valid_is_refused_with_its_cause() {
+    for (patch, words) in [
+        (json!({ "rotation": { "validity": "24h" } }), "has the identity own: rotation cannot be set"),
+        (json!({ "name": null }), "name is required"),
+        (json!({ "name": "Kueue" }), "\"Kueue\" is not a valid name of a consumer"),
+        (json!({ "serviceAccounts": null }), "serviceAccounts must name its ServiceAccounts"),
+        (json!({ "serviceAccounts": [] }), "serviceAccounts must name its ServiceAccounts"),
+        (json!({ "serviceAccounts": ["a:b"] }), "\"a:b\" is not a valid name of a ServiceAccount"),
+        (json!({ "serviceAccounts": ["*"] }), "\"*\" is not a valid name of a ServiceAccount"),
+        (
+            json!({ "identity": "account" }),
+            "has the identity account: name and serviceAccounts cannot be set",
+        ),
+        (json!({ "identity": "owner" }), "unknown variant `owner`"),
+        (json!({ "name": "argocd" }), "two consumers have the name argocd"),
+        (json!({ "permissions": "ClusterPermission" }), "declare different permissions"),
+    ] {
+        let declared = json!([with(declared()[0].clone(), &patch), declared()[1]]).to_string();
+        let error = declared.parse::<Consumers>().unwrap_err().to_string();
+        assert!(error.contains(words), "{patch}: {error}");
+    }
+    let account = json!({ "namespace": "team", "managedServiceAccount": "user-server" });
+    let error = json!([declared()[0], account]).to_string().parse::<Consumers>().unwrap_err().to_string();
+    assert!(error.contains("both declare the ManagedServiceAccount user-server"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    #[test]
+    fn whatever_the_grants_were_each_application_has_its_part_as_its_grant_says(
+        steps in proptest::collection::vec((0..3_usize, 0..3_usize, any::<bool>()), 1..6)
+    ) {
+        const GRANTS: [Grant; 3] = [Grant::Granted, Grant::Refused, Grant::Unknown];
+        let mut world = World::default();
+        let mut has = [false, false];
+        for (kueue, argo_cd, by_permission) in steps {
+            let permissions = if by_permission { "ClusterPermission" } else { "ManifestWork" };
+            let settings = settings_with(&json!({ "permissions": permissions }));
+            let now = [GRANTS[kueue], GRANTS[argo_cd]];
+            world.settle_at(&settings, &grants(now[0], now[1]), &key());
+            let exists = now.contains(&Grant::Granted) || world.objects.contains_key(&ACCOUNT);
+            has = [0, 1].map(|it| match now[it] {
+                Grant::Granted => true,
+                Grant::Refused => false,
+                Grant::Unknown => has[it] && exists,
+            });
+            for kind in [WORK, PERMISSION] {
+                let Some(object) = world.objects.get(&kind) else { continue };
+                let bound = bound(kind, object);
+                let impersonated = impersonated(kind, object);
+                for (it, (binding, user)) in [(KUEUE[2], "kueue-system:manager"), (ARGO_CD, "argocd:server")].into_iter().enumerate() {
+                    prop_assert_eq!(bound.iter().any(|it| it == binding), has[it], "{:?} {:?}", kind, now);
+                    let may_act = impersonated.iter().any(|it| it.ends_with(user));
+                    prop_assert_eq!(may_act, has[it], "{:?} {:?}", kind, now);
+                }
+            }
+        }
+    }
+}
