@@ -484,4 +484,15 @@ fn an_object_that_a_restore_marks_again_belongs_to_another_owner_until_a_restart
     ];
     let setting = Setting { consumers: true, ..Setting::PLAIN };
     assert_eq!(run_with_pauses(10_049_519, setting, &operations), [""; 0]);
+    let operations = [
+        (O::Bind(1, 1), 1),
+        (O::CreateCluster(0), 618),
+        (O::Start(0), 0),
+        (O::CreateSet(1), 2),
+        (O::MoveCluster(0, Some(1)), 72),
+        (O::Backup, 0),
+        (O::Object(0, 1, 3, ObjectTenant::Unmark), 7),
+        (O::Restore(70), 1),
+    ];
+    assert_eq!(run_with_pauses(20_168_769, setting, &operations), [""; 0]);
 }
