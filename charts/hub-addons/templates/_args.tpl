@@ -114,7 +114,13 @@
 {{- $proxy := $server.proxyServer -}}
 - user-server
 - --bind-address=:9092
+{{- if $server.certificateSecret }}
 - --certificate-directory=/etc/hub-addons/user-server-certificate
+{{- else }}
+{{- $name := include "hub-addons.userServer" . }}
+- --authority={{ .Release.Namespace }}/{{ include "hub-addons.userServerAuthority" . }}
+- --serving-names={{ $name }},{{ $name }}.svc
+{{- end }}
 - --audience={{ $server.audience }}
 - --account={{ $server.account }}
 - {{ printf "--protected-namespaces=%s" (append .Values.credentials.protectedNamespaces .Release.Namespace | uniq | join ",") | quote }}

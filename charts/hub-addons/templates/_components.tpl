@@ -81,10 +81,19 @@ ClusterProfile={{ .projects }},ClusterProfileAccessProvider={{ .provisions }},Cl
 {{ include "hub-addons.fullname" . }}-user-server.{{ .Release.Namespace }}
 {{- end }}
 
+{{/* The name of the Secret and the ConfigMap of the authority by which the user server issues its own certificate. */}}
+{{- define "hub-addons.userServerAuthority" -}}
+{{ include "hub-addons.fullname" . }}-user-server-authority
+{{- end }}
+
 {{/* The Secret or ConfigMap with the CA of the user server's certificate, as JSON. */}}
 {{- define "hub-addons.userServerCa" -}}
 {{- $ca := .Values.userServer.ca -}}
+{{- if .Values.userServer.certificateSecret -}}
 {{- toJson (dict "kind" (ternary $ca.kind "secret" (ne $ca.name "")) "name" (default .Values.userServer.certificateSecret $ca.name) "key" $ca.key) -}}
+{{- else -}}
+{{- toJson (dict "kind" "configmap" "name" (include "hub-addons.userServerAuthority" .) "key" "ca.crt") -}}
+{{- end -}}
 {{- end }}
 
 {{/* The labels of a component; takes a list of the root and the component. */}}

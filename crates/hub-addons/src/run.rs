@@ -152,7 +152,7 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn received(&mut self) {
+    pub(crate) async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => info!("SIGTERM"),
             _ = self.interrupt.recv() => info!("SIGINT"),

@@ -1,11 +1,13 @@
 //! `hub-addons user-server`: from the command line to a serving process, and an orderly shutdown.
 
+use std::sync::Arc;
+
 use hub_runtime::health::{BindError, Health};
 use hub_runtime::metrics::Metrics;
 use hub_runtime::process::{Process, ProcessError, Setup};
 use hub_runtime::serving_certificate::{CertificateError, ServingCertificate};
 use tracing::info;
-use user_server::{UserServer, UserServerMetrics};
+use user_server::{Authority, UserServer, UserServerMetrics};
 
 use crate::cli::UserServerArgs;
 use crate::connect::{self, ConnectError};
@@ -21,7 +23,10 @@ pub enum UserServerError {
     /// The address for applications cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// There is no certificate.
+    /// Nothing says where the certificate comes from.
+    #[error("--certificate-directory or --authority is required")]
+    NoCertificate,
+    /// The certificate cannot be read.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// Probes or metrics cannot be served.
@@ -40,7 +45,7 @@ pub enum UserServerError {
 
 /// Serves until a signal arrives or an error ends it.
 pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
-    let signals = Signals::new().map_err(UserServerError::Signal)?;
+    let mut signals = Signals::new().map_err(UserServerError::Signal)?;
     let mut registered = None;
     let metrics = Metrics::with(env!("CARGO_PKG_VERSION"), |registry| {
         registered = Some(UserServerMetrics::register(registry));
@@ -50,7 +55,9 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
     let Some(of_server) = registered else { return Ok(()) };
     serve::serve(&args.metrics, &args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
-    let certificate = ServingCertificate::new(Some(args.certificate_directory.clone()), PROTOCOLS)?;
+    let from_files = args.certificate_directory.clone();
+    let from_files = from_files.map(|directory| ServingCertificate::new(Some(directory), PROTOCOLS));
+    let from_files = from_files.transpose()?.map(Arc::new);
     let listener = args.bind_address.bind().await?;
     if let Ok(address) = listener.local_addr() {
         info!(%address, "serving applications");
@@ -58,6 +65,19 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), UserServerError> {
     let hub = config.cluster_url.clone();
     let client = connect::client(config).await?;
     serve::serve_authorized(&args.metrics, &metrics, &client).await?;
+    let certificate = match (from_files, args.authority(PROTOCOLS)) {
+        (Some(certificate), _) => certificate,
+        (None, Some(settings)) => {
+            let authority = tokio::select! {
+                authority = Authority::begin(&client, &health, settings) => authority,
+                () = signals.received() => return Ok(()),
+            };
+            let certificate = authority.certificate();
+            tokio::spawn(authority.run());
+            certificate
+        }
+        (None, None) => return Err(UserServerError::NoCertificate),
+    };
     let settings = args.settings(of_server);
     let setup = Setup {
         health,

@@ -1,4 +1,4 @@
-//! The serving certificate: from files that a Secret volume updates, or self-signed.
+//! The serving certificate: from files that a Secret volume updates, self-signed, or issued by the process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,9 +24,16 @@ pub enum CertificateError {
     /// The files are not a certificate and its key. The error does not quote them, since one is a key.
     #[error("tls.crt and tls.key in {} are not a certificate and its private key", .0.display())]
     Unusable(PathBuf),
-    /// Creating a self-signed certificate failed.
-    #[error("cannot create a self-signed certificate: {0}")]
-    SelfSigned(String),
+    /// A certificate cannot be issued.
+    #[error("cannot issue a certificate: {0}")]
+    Issue(String),
+}
+
+impl CertificateError {
+    /// The error of a library, none of which quotes a key.
+    pub fn issue(error: &dyn std::error::Error) -> Self {
+        Self::Issue(error.to_string())
+    }
 }
 
 /// The current certificate and its source.
@@ -58,6 +65,28 @@ impl ServingCertificate {
             None => Current { files: Default::default(), config: self_signed(protocols)? },
         };
         Ok(Self { directory, protocols, current: Mutex::new(current) })
+    }
+
+    /// A certificate that the process has issued, and [replaces](Self::replace).
+    pub fn issued(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        protocols: &'static [&'static [u8]],
+    ) -> Result<Self, CertificateError> {
+        let config = config(chain, key, protocols).map_err(|error| CertificateError::issue(&error))?;
+        let current = Current { files: Default::default(), config };
+        Ok(Self { directory: None, protocols, current: Mutex::new(current) })
+    }
+
+    /// Serves with another certificate from the next connection on.
+    pub fn replace(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), CertificateError> {
+        let config = config(chain, key, self.protocols).map_err(|error| CertificateError::issue(&error))?;
+        self.current.lock().config = config;
+        Ok(())
     }
 
     /// The TLS configuration for the next connection. It reads the files each time, which costs less than a handshake, and a file
@@ -112,11 +141,10 @@ fn config(
 fn self_signed(protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, CertificateError> {
     let host = hostname::get().ok().and_then(|name| name.into_string().ok());
     let names = vec![host.unwrap_or_else(|| "localhost".to_owned())];
-    let failed = |error: &dyn std::error::Error| CertificateError::SelfSigned(error.to_string());
     let CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
+        rcgen::generate_simple_self_signed(names).map_err(|error| CertificateError::issue(&error))?;
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    config(vec![cert.der().clone()], key.into(), protocols).map_err(|error| failed(&error))
+    config(vec![cert.der().clone()], key.into(), protocols).map_err(|error| CertificateError::issue(&error))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub struct UserServer {
     entry: Arc<Entry>,
     health: Health,
     /// The listener and its certificate, until it serves.
-    listener: Mutex<Option<(TcpListener, ServingCertificate)>>,
+    listener: Mutex<Option<(TcpListener, Arc<ServingCertificate>)>>,
 }
 
 impl UserServer {
@@ -56,7 +56,7 @@ impl UserServer {
         shared: &Shared,
         settings: UserServerSettings,
         listener: TcpListener,
-        certificate: ServingCertificate,
+        certificate: Arc<ServingCertificate>,
     ) -> Self {
         let dialer = Dialer::new(settings.proxy_server.host.clone(), settings.proxy_server.port);
         let (accounts, metrics) = (Accounts::default(), settings.metrics.clone());
@@ -128,7 +128,7 @@ impl Controller for UserServer {
         let (entry, idle) = (Arc::clone(&self.entry), self.settings.idle_connections);
         let (health, dialer) = (self.health.clone(), self.dialer.clone());
         async move {
-            let serving = serve::serve(listener, Arc::new(certificate), Arc::clone(&entry), idle, stop);
+            let serving = serve::serve(listener, certificate, Arc::clone(&entry), idle, stop);
             tokio::select! {
                 () = serving => {}
                 () = check(&health, &dialer, &entry.reviews) => {}

@@ -14,7 +14,8 @@
 //! - **Watches** ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding (the fleet); the Secrets with the name of
 //!   its account, in the namespaces of clusters; the Secrets with its client certificate for the proxy server and with
 //!   the proxy server's CA.
-//! - **Creates** `TokenReviews`, and writes nothing else.
+//! - **Creates** `TokenReviews`. Where it issues its serving certificate, it writes the Secret and the ConfigMap of its
+//!   certificate authority (`authority.rs`), and nothing else.
 //! - **Guarantees** that a cluster never receives the token of an application; that no token is logged, or kept longer
 //!   than its request; that nothing passes while a review or a grant is unknown.
 //!
@@ -22,6 +23,7 @@
 
 mod access_log;
 mod accounts;
+mod authority;
 mod body;
 mod clusters;
 mod connections;
@@ -33,6 +35,7 @@ mod serve;
 mod sessions;
 mod settings;
 
+pub use authority::{Authority, AuthoritySettings};
 pub use controller::UserServer;
 pub use metrics::UserServerMetrics;
 pub use settings::{DEFAULT_ACCOUNT, DEFAULT_AUDIENCE, ProxyServerSettings, UserServerSettings};

@@ -13,7 +13,8 @@ use hub_core::fleet::BoundSource;
 use hub_core::protected::{self, ProtectedNamespaces};
 use hub_runtime::health::BindAddress;
 use user_server::{
-    DEFAULT_ACCOUNT, DEFAULT_AUDIENCE, ProxyServerSettings, UserServerMetrics, UserServerSettings,
+    AuthoritySettings, DEFAULT_ACCOUNT, DEFAULT_AUDIENCE, ProxyServerSettings, UserServerMetrics,
+    UserServerSettings,
 };
 
 use super::run::{HostArgs, MetricsArgs, namespace};
@@ -31,7 +32,16 @@ pub struct UserServerArgs {
 
     /// Directory of the serving certificate, tls.crt and tls.key, which are reloaded when they change
     #[arg(long, env = "HUB_ADDONS_CERTIFICATE_DIRECTORY", value_name = "DIRECTORY")]
-    pub certificate_directory: PathBuf,
+    pub certificate_directory: Option<PathBuf>,
+
+    /// Without a directory: the Secret in which the user server keeps its certificate authority, and the ConfigMap of the
+    /// same name in which it publishes the authority's certificates (ca.crt). Both must exist
+    #[arg(long, env = "HUB_ADDONS_AUTHORITY", value_name = "NAMESPACE/NAME", value_parser = authority, requires = "serving_names")]
+    pub authority: Option<(Namespace, String)>,
+
+    /// DNS names of the serving certificate that this authority issues
+    #[arg(long, env = "HUB_ADDONS_SERVING_NAMES", value_name = "NAMES", value_delimiter = ',', value_parser = object_name)]
+    pub serving_names: Vec<String>,
 
     /// Audience that an application's token must be projected for
     #[arg(long, env = "HUB_ADDONS_AUDIENCE", default_value = DEFAULT_AUDIENCE)]
@@ -129,11 +139,25 @@ impl UserServerArgs {
         }
     }
 
+    /// Where the authority of the serving certificate is, if the user server issues it.
+    #[must_use]
+    pub fn authority(&self, protocols: &'static [&'static [u8]]) -> Option<AuthoritySettings> {
+        let (namespace, name) = self.authority.clone()?;
+        let (namespace, dns_names) = (namespace.to_string(), self.serving_names.clone());
+        Some(AuthoritySettings { namespace, name, dns_names, protocols })
+    }
+
     /// How to determine whether bindings are in effect.
     #[must_use]
     pub fn bound_source(&self) -> BoundSource {
         if self.compute_bound { BoundSource::Computed } else { BoundSource::Status }
     }
+}
+
+/// Parses the namespace and the name of the authority.
+fn authority(text: &str) -> Result<(Namespace, String), String> {
+    let (namespace_of, name) = text.split_once('/').ok_or("must be NAMESPACE/NAME")?;
+    Ok((namespace(namespace_of)?, object_name(name)?))
 }
 
 fn object_name(text: &str) -> Result<String, String> {

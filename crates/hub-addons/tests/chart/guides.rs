@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::support::chart::{REGISTRY, chart, helm, repository, run};
 use crate::support::{Hub, guides, world};
 
-const GUIDES: [&str; 3] = ["argo-cd.md", "multicluster-runtime.md", "multikueue.md"];
+const GUIDES: [&str; 4] = ["argo-cd.md", "multicluster-runtime.md", "multikueue.md", "own-identity.md"];
 
 /// The Deployments that guides patch, each with its namespace.
 const DEPLOYMENTS: [(&str, &str); 2] =
@@ -74,8 +74,12 @@ fn called(exec: &Value, cluster: Option<&str>) {
     let words = exec["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
     // As the ClusterProfile controller replaces it.
     let words = words.map(|word| word.replace("{{ .ClusterProfileName }}", "cluster1").into());
-    let Command::Credential(arguments) = cli::parse(words).unwrap() else { panic!("{exec}") };
-    assert_eq!(arguments.cluster.as_deref(), cluster);
+    let named = match cli::parse(words).unwrap() {
+        Command::Credential(arguments) => arguments.cluster,
+        Command::OwnToken(arguments) => arguments.cluster,
+        _ => panic!("{exec}"),
+    };
+    assert_eq!(named.as_deref(), cluster);
     assert_eq!(exec["provideClusterInfo"] == true, cluster.is_none(), "who says which cluster?");
     assert_eq!(exec["command"], "/plugins/cp-creds");
 }
@@ -132,14 +136,20 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                         plugin_in(&value["spec"][component]);
                     }
                 }
+                "Certificate" => {
+                    let host = "hub-addons-user-server.hub-addons";
+                    assert_eq!(value["spec"]["dnsNames"], json!([host, format!("{host}.svc")]));
+                }
+                patch if patch.starts_with("token for the Deployment ") => {
+                    patched(&hub, patch, &file).await;
+                    let pod = &value["spec"]["template"]["spec"];
+                    let token = &pod["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"];
+                    assert_eq!((&token["audience"], &token["path"]), (&json!("hub-addons"), &json!("token")));
+                    let mounted = &pod["containers"][0]["volumeMounts"][0]["mountPath"];
+                    assert_eq!(mounted, "/var/run/secrets/hub-addons", "where the plugin is told to read it");
+                }
                 patch if patch.starts_with("patch of the Deployment ") => {
-                    let of = |(_, name): &&(&str, &str)| patch.ends_with(&format!(" {name}"));
-                    let (namespace, name) = DEPLOYMENTS.iter().find(of).unwrap();
-                    let namespace = format!("--namespace={namespace}");
-                    let arguments = [&namespace, "patch", "deployment", name, "--patch-file", &file];
-                    let output =
-                        hub.kubectl(&[&arguments[..], &["--dry-run=server"]].concat()).await.unwrap();
-                    assert!(output.status.success(), "{guide}: {}", String::from_utf8_lossy(&output.stderr));
+                    patched(&hub, patch, &file).await;
                     let pod = &value["spec"]["template"]["spec"];
                     plugin_in(&json!({
                         "initContainers": pod["initContainers"], "volumes": pod["volumes"],
@@ -165,7 +175,17 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 18, "{seen:?}");
+    assert_eq!(seen.len(), 25, "{seen:?}");
+}
+
+/// The API server accepts a patch of the Deployment that its title names.
+async fn patched(hub: &Hub, title: &str, file: &str) {
+    let of = |(_, name): &&(&str, &str)| title.ends_with(&format!(" {name}"));
+    let (namespace, name) = DEPLOYMENTS.iter().find(of).unwrap();
+    let namespace = format!("--namespace={namespace}");
+    let arguments = [&namespace, "patch", "deployment", name, "--patch-file", file, "--dry-run=server"];
+    let output = hub.kubectl(&arguments).await.unwrap();
+    assert!(output.status.success(), "{title}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The component adds the plugin to Kueue's Deployment, and changes nothing else; so does the post-renderer.

@@ -16,11 +16,10 @@ use crate::support::world::{self, get, merge};
 use crate::support::{Hub, SOON};
 
 const SERVER: &str = "hub-addons-user-server";
-const DECLARED: [&str; 14] = [
+const DECLARED: [&str; 13] = [
     // Whoever plays Open Cluster Management here also edits what the policies protect.
     "policies.clusterManagers.users={ocm}",
     "userServer.enabled=true",
-    "userServer.certificateSecret=user-server-tls",
     "consumers.kueue.namespace=team",
     "consumers.kueue.identity=own",
     "consumers.kueue.serviceAccountNames={manager}",

@@ -83,7 +83,6 @@ const VARIANTS: [(&str, &[&str]); 13] = [
         "consumers with identities of their own",
         &[
             "userServer.enabled=true",
-            "userServer.certificateSecret=user-server-tls",
             "consumers.kueue.namespace=team",
             "consumers.kueue.identity=own",
             "consumers.kueue.serviceAccountNames={manager}",

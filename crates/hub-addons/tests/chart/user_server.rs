@@ -1,11 +1,19 @@
-//! The user server as the chart installs it: it is ready with the permissions of its Roles, and each of them is needed.
+//! The user server as the chart installs it: it is ready with the permissions of its Roles, and each of them is needed. It
+//! serves with a certificate that others maintain, or that it issues itself.
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use local_hub::{LocalHub, ServingAuthority, eventually, ocm};
 use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::rights::right::{self, Right};
 use crate::support::chart::{self, install};
@@ -97,6 +105,92 @@ async fn it_is_ready_with_its_permissions_and_needs_each_of_them() {
         right::take(&hub.ocm, &all, right, COMPONENT).await;
         let server = start(&hub).await;
         misses(&server, right).await;
+        server.stop().await;
+        right::give(&hub.ocm, &all, right, COMPONENT).await;
+    }
+}
+
+/// Without a Secret for its certificate.
+const ISSUING: [&str; 3] = [VALUES[0], VALUES[1], VALUES[3]];
+
+/// The Secret and the ConfigMap of its authority.
+fn authority() -> [ocm::Object; 2] {
+    let of = |kind, resource| {
+        let name = "hub-addons-user-server-authority";
+        ocm::Object::new(("", "v1", kind), resource, Some(chart::NAMESPACE), name)
+    };
+    [of("Secret", "secrets"), of("ConfigMap", "configmaps")]
+}
+
+/// The certificate with which a server is reached by its name, verified by what the ConfigMap publishes.
+async fn served(hub: &Hub, server: &Addons) -> Vec<u8> {
+    let address: SocketAddr = eventually("it serves applications", SOON, async || {
+        let log = server.log();
+        // Replicas share the file.
+        let line = log.lines().rfind(|line| line.contains("serving applications"))?;
+        line.split_once("address=")?.1.split(' ').next()?.parse().ok()
+    })
+    .await;
+    eventually("its certificate is trusted", SOON, async || {
+        let [_, published] = authority();
+        let published = world::get(&hub.ocm, &published).await.unwrap();
+        let pem = published["data"]["ca.crt"].as_str().unwrap_or_default().to_owned();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).flatten());
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let name = ServerName::try_from("hub-addons-user-server.addons.svc").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        let stream = stream.map_err(|error| error.to_string())?;
+        let served = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+        Ok::<_, String>(Some(served))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn it_issues_its_certificate_by_an_authority_that_replicas_share_and_upgrades_keep() {
+    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    proxy::install(&hub, &Authority::new("proxy"), &[]).await;
+    install(&hub, &ISSUING).await;
+    let all = right::rendered(&hub.ocm).await;
+    let here = ["--bind-address=127.0.0.1:0"];
+    let first = chart::start_with(&hub, COMPONENT, &here).await;
+    let one = served(&hub, &first).await;
+    let second = chart::start_with(&hub, COMPONENT, &here).await;
+    let other = served(&hub, &second).await;
+    assert_ne!(one, other, "keys of serving certificates are not shared");
+    let contents = async || {
+        let mut contents = Vec::new();
+        for object in authority() {
+            contents.push(world::get(&hub.ocm, &object).await.unwrap()["data"].clone());
+        }
+        contents
+    };
+    let before = contents().await;
+    assert_eq!(before[1]["ca.crt"].as_str().unwrap().matches("BEGIN CERTIFICATE").count(), 1);
+    install(&hub, &[&ISSUING[..], &["userServer.accessLog=true"]].concat()).await;
+    assert_eq!(contents().await, before, "an upgrade keeps the authority");
+    second.stop().await;
+    let again = chart::start_with(&hub, COMPONENT, &here).await;
+    served(&hub, &again).await;
+    assert_eq!(contents().await, before, "a restart keeps the authority");
+    for server in [first, again] {
+        assert!(!server.log().contains("PRIVATE KEY"), "{}", server.log());
+        server.stop().await;
+    }
+
+    let of_authority = |right: &&Right| right.is_of(COMPONENT) && ["get", "patch"].contains(&&*right.verb);
+    let rights: Vec<_> = all.iter().filter(of_authority).collect();
+    assert_eq!(rights.len(), 4, "{rights:?}");
+    for right in rights {
+        for object in authority() {
+            world::merge(&hub.ocm, &object, &json!({ "data": null })).await;
+        }
+        right::take(&hub.ocm, &all, right, COMPONENT).await;
+        let server = chart::start_with(&hub, COMPONENT, &here).await;
+        let kind = if right.resource == "secrets" { "Secret" } else { "ConfigMap" };
+        shows(&server, &format!("[-] serving certificate: cannot {} the {kind}", right.verb)).await;
         server.stop().await;
         right::give(&hub.ocm, &all, right, COMPONENT).await;
     }
