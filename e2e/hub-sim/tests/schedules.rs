@@ -496,3 +496,21 @@ fn an_object_that_a_restore_marks_again_belongs_to_another_owner_until_a_restart
     ];
     assert_eq!(run_with_pauses(20_168_769, setting, &operations), [""; 0]);
 }
+
+#[test]
+fn a_copy_under_a_profile_that_cannot_be_labelled_is_not_replaced() {
+    let operations = [
+        (O::CreateSet(1), 378),
+        (O::Bind(1, 1), 0),
+        (O::Start(0), 759),
+        (O::CreateCluster(1), 7),
+        (O::MoveCluster(1, Some(1)), 0),
+        (O::CreateAccount(1, 1), 12),
+        (O::Report(1, 1, 0), 685),
+        (O::Fail(Fault::Throttled, 4), 3),
+        (O::Secret(1, 1, 1, SecretTenant::Edit), 2),
+        (O::Break(1, 57, FailureMode::Quota), 489),
+        (O::Profile(1, 1, ProfileTenant::Strip), 0),
+    ];
+    assert_eq!(run_with_pauses(20_190_296, Setting::PLAIN, &operations), [""; 0]);
+}

@@ -142,8 +142,8 @@ async fn served(hub: &Hub, server: &Addons) -> Vec<u8> {
         let name = ServerName::try_from("hub-addons-user-server.addons.svc").unwrap();
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
         let stream = stream.map_err(|error| error.to_string())?;
-        let served = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
-        Ok::<_, String>(Some(served))
+        let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+        Ok::<_, String>(Some(shown))
     })
     .await
 }

@@ -98,10 +98,7 @@ async fn unknown_keys_and_bad_values_are_refused_at_every_level() {
         (&["monitoring.prometheusRule.syncLagSeconds=0"], "/monitoring/prometheusRule/syncLagSeconds"),
         (&["nameOverride=A"], "/nameOverride"),
         // A template checks what only the combination of values shows.
-        (
-            &["userServer.enabled=true", "userServer.ca.name=a"],
-            "userServer.ca.name is set without userServer.certificateSecret",
-        ),
+        (&["userServer.enabled=true", "userServer.ca.name=a"], "without userServer.certificateSecret"),
         (
             &[
                 "userServer.enabled=true",

@@ -129,10 +129,11 @@ impl Run<'_> {
             let state = self.world.lock();
             (state.network.partial.clone(), oracle::unlabelled_profiles(&state.server))
         };
-        // A copy is not created under a profile whose label is missing; the projector restores that.
+        // A copy is neither created nor replaced under a profile whose label is missing; the projector restores that.
         let waits_for_label = |difference: &str| {
-            let of = difference.strip_prefix("copy ").and_then(|it| it.strip_suffix(": is missing"));
-            let namespace = of.and_then(|it| it.split_once('/')).map(|(namespace, _)| namespace);
+            let of = difference.strip_prefix("copy ").and_then(|it| it.split_once(": "));
+            let of = of.filter(|(_, what)| *what == "is missing" || what.starts_with("differs"));
+            let namespace = of.and_then(|(of, _)| of.split_once('/')).map(|(namespace, _)| namespace);
             namespace.is_some_and(|namespace| {
                 let is_there = |it: &PartialFailure| it.namespace.is_none_or(|it| it == namespace);
                 unlabelled.iter().any(|it| it == namespace)
