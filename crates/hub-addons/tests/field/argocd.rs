@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use local_hub::ocm::{self, Object};
-use local_hub::{Running, agent, eventually};
+use local_hub::{Running, ServiceAccountAccess, agent, eventually};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -102,11 +102,11 @@ async fn shown(stage: &Stage, application: &Application, cluster: &str) -> Value
 }
 
 /// Permits an application what Argo CD's own manifests permit the application controller in its namespace.
-async fn permit(application: &Application) {
+async fn permit(access: &ServiceAccountAccess<'_>) {
     let file = "manifests/base/application-controller-roles/argocd-application-controller-role.yaml";
     let role = fs::read_to_string(field::source("argocd").await.join(file)).unwrap();
     let role: Role = serde_saphyr::from_str(&role).unwrap();
-    application.access.grant_in_namespace(role.rules.unwrap()).await.unwrap();
+    access.grant_in_namespace(role.rules.unwrap()).await.unwrap();
 }
 
 /// The kubeconfig that Argo CD's code makes of a cluster Secret, and its file.
@@ -140,7 +140,7 @@ async fn made_of(stage: &Stage, application: &Application, server: &str, name: &
 async fn argo_cd_reads_the_secrets_of_the_guide_and_passes_the_cluster_where_it_is_asked_to() {
     let stage = in_one_process().await;
     let application = stage.bound_application("argocd-secrets", &CLUSTERS).await;
-    permit(&application).await;
+    permit(&application.access).await;
     // As in a Pod of that namespace.
     let environment = json!({
         "KUBECONFIG": application.access.kubeconfig(), "KUBERNETES_SERVICE_HOST": "",
@@ -172,7 +172,7 @@ async fn argo_cd_reads_the_secrets_of_the_guide_and_passes_the_cluster_where_it_
 async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cluster() {
     let stage = in_one_process().await;
     let application = stage.bound_application("argocd-own", &CLUSTERS).await;
-    permit(&application).await;
+    permit(&application.access).await;
     let hub = &stage.chain.hub;
     hub.grant(WRITER, [rights::consumer_access(&[application.account()]), rights::argo_cd()].concat())
         .await
@@ -205,7 +205,7 @@ async fn argo_cd_reads_the_secret_that_consumer_access_writes_and_reaches_the_cl
 }
 
 /// The namespace of Argo CD, and the name of its account on the clusters.
-const ARGOCD: &str = "argocd";
+pub const ARGOCD: &str = "argocd";
 /// The namespace on the cluster `one` that it deploys to.
 const TARGET: &str = "only-in-one";
 
@@ -218,34 +218,27 @@ fn deployment() -> Object {
 }
 
 /// Argo CD's controller and repository server on a hub, and a git repository with the manifest of a ConfigMap.
-struct ArgoCd<'a> {
+pub struct ArgoCd<'a> {
     stage: &'a Stage,
-    application: Application,
     git: PathBuf,
     controller: Running,
     _others: [Running; 2],
 }
 
+/// What Argo CD may do on a cluster.
+pub fn permissions() -> Vec<PolicyRule> {
+    let all = || vec!["*".to_owned()];
+    let (groups, resources, verbs) = (Some(all()), Some(all()), all());
+    vec![PolicyRule { api_groups: groups, resources, verbs, ..PolicyRule::default() }]
+}
+
 impl<'a> ArgoCd<'a> {
-    /// Installs it with an Application of that repository on the cluster `one`, and starts it.
-    async fn start(stage: &'a Stage, application: Application) -> Self {
+    /// Installs it with an Application of that repository on the cluster `one`, and starts it as this ServiceAccount.
+    pub async fn start(stage: &'a Stage, access: &ServiceAccountAccess<'_>) -> Self {
         let hub = &stage.chain.hub.hub;
         let wanted = |crd: &str| ["applications.argoproj.io", "appprojects.argoproj.io"].contains(&crd);
         field::install_crds(hub, "argocd", "manifests/crds", wanted).await;
-        permit(&application).await;
-        let everything = PolicyRule {
-            api_groups: Some(vec!["*".to_owned()]),
-            resources: Some(vec!["*".to_owned()]),
-            verbs: vec!["*".to_owned()],
-            ..PolicyRule::default()
-        };
-        let account = application.account();
-        stage
-            .cluster("one")
-            .grant_service_account(agent::NAMESPACE, account, vec![everything])
-            .await
-            .unwrap();
-
+        permit(access).await;
         let git = hub.directory().join("argocd-git");
         fs::create_dir(&git).unwrap();
         let labelled = |object: Object| object.label("app.kubernetes.io/part-of", "argocd");
@@ -283,7 +276,7 @@ impl<'a> ArgoCd<'a> {
                 ("ARGOCD_ASK_PASS_SOCK", socket.as_os_str()),
                 ("ARGOCD_GPG_ENABLED", OsStr::new("false")),
                 ("HOME", home.as_os_str()),
-                ("KUBECONFIG", application.access.kubeconfig().as_os_str()),
+                ("KUBECONFIG", access.kubeconfig().as_os_str()),
                 ("PATH", OsStr::new(&path)),
             ];
             field::run(hub, name, &field::program("argocd").await, &environment, arguments).await
@@ -313,7 +306,7 @@ impl<'a> ArgoCd<'a> {
             &format!("--redis={redis}"),
         ];
         let controller = run("argocd-application-controller", &arguments).await;
-        let argo = Self { stage, application, git, controller, _others: others };
+        let argo = Self { stage, git, controller, _others: others };
         argo.git(&["init", "--quiet", "--initial-branch=main"]).await;
         argo
     }
@@ -334,9 +327,9 @@ impl<'a> ArgoCd<'a> {
     }
 
     /// What the ClusterProfile controller does when the profile of the cluster `one` appears.
-    async fn profile_appears(&self) {
-        let exec = exec_config(&of_the_guide(), &self.application);
-        let secret = cluster_secret(&shown(self.stage, &self.application, "one").await, &exec);
+    async fn profile_appears(&self, application: &Application) {
+        let exec = exec_config(&of_the_guide(), application);
+        let secret = cluster_secret(&shown(self.stage, application, "one").await, &exec);
         create(&self.stage.ocm, [secret]).await;
     }
 
@@ -347,7 +340,7 @@ impl<'a> ArgoCd<'a> {
     }
 
     /// Waits until the status of the Application satisfies a condition.
-    async fn status(&self, what: &str, condition: impl Fn(&Value) -> bool) {
+    pub async fn status(&self, what: &str, condition: impl Fn(&Value) -> bool) {
         eventually(&format!("the Application {what}"), WHOLE_FLEET, async || {
             let status = get(&self.stage.ocm, &deployment()).await.unwrap()["status"].clone();
             if condition(&status) {
@@ -377,7 +370,7 @@ impl<'a> ArgoCd<'a> {
     }
 
     /// Commits a manifest with this text, and waits until it is deployed.
-    async fn deploys(&self, text: &str) {
+    pub async fn deploys(&self, text: &str) {
         let manifest = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "greeting" }, "data": { "text": text },
         });
@@ -397,6 +390,18 @@ impl<'a> ArgoCd<'a> {
         assert_eq!(get(&client, &there).await.unwrap()["data"]["text"], text);
     }
 
+    /// Waits until it knows no cluster for the Application.
+    pub async fn has_no_cluster(&self) {
+        let refresh = json!({ "metadata": { "annotations": { "argocd.argoproj.io/refresh": "normal" } } });
+        merge(&self.stage.ocm, &deployment(), &refresh).await;
+        let message = "there are no clusters with this name: one";
+        let says_so = |status: &Value| {
+            let conditions = status["conditions"].as_array();
+            conditions.is_some_and(|conditions| conditions.iter().any(|it| it["message"] == message))
+        };
+        self.status("has no cluster", says_so).await;
+    }
+
     /// How often it has connected to a cluster.
     fn connections(&self) -> usize {
         self.controller.log().matches("Start syncing cluster").count()
@@ -409,12 +414,14 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     stage.account(ARGOCD, Some(ARGOCD)).await;
     let application = stage.application(ARGOCD, ARGOCD).await;
     let binding = stage.bind(ARGOCD, &CLUSTERS).await;
-    let argo = ArgoCd::start(&stage, application).await;
-    argo.profile_appears().await;
+    let account = application.account();
+    stage.cluster("one").grant_service_account(agent::NAMESPACE, account, permissions()).await.unwrap();
+    let argo = ArgoCd::start(&stage, &application.access).await;
+    argo.profile_appears(&application).await;
     argo.deploys("first").await;
 
     // Heartbeats and a restart change no profile, and so no Secret.
-    let before = shown(&stage, &argo.application, "one").await;
+    let before = shown(&stage, &application, "one").await;
     let connections = argo.connections();
     assert!(connections > 0, "{}", argo.controller.log());
     for beat in 0..20 {
@@ -423,35 +430,28 @@ async fn an_application_is_synced_across_rotations_until_its_grant_ends() {
     }
     stage.restart().await;
     argo.deploys("second").await;
-    assert_eq!(shown(&stage, &argo.application, "one").await, before);
+    assert_eq!(shown(&stage, &application, "one").await, before);
 
     // The next token is copied after the old one has become invalid.
-    stage.invalidate("one", &argo.application).await;
+    stage.invalidate("one", &application).await;
     argo.sync(("with an invalid token", 0), "Failed").await;
     stage.rotate("one", ARGOCD).await;
     argo.deploys("third").await;
     assert_eq!(argo.connections(), connections, "{}", argo.controller.log());
 
     // Without the grant there is no copy, and an invalid token is not replaced. Then the cluster itself is gone.
-    stage.invalidate("one", &argo.application).await;
+    stage.invalidate("one", &application).await;
     delete(&stage.ocm, &binding).await;
-    for copy in argo.application.copies() {
+    for copy in application.copies() {
         gone(&stage.ocm, &Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), &copy)).await;
     }
     argo.sync(("without a copy", 0), "Failed").await;
     assert!(argo.controller.log().contains(LOST), "{}", argo.controller.log());
     argo.profile_is_gone().await;
-    let refresh = json!({ "metadata": { "annotations": { "argocd.argoproj.io/refresh": "normal" } } });
-    merge(&stage.ocm, &deployment(), &refresh).await;
-    let message = "there are no clusters with this name: one";
-    let says_so = |status: &Value| {
-        let conditions = status["conditions"].as_array();
-        conditions.is_some_and(|conditions| conditions.iter().any(|it| it["message"] == message))
-    };
-    argo.status("has no cluster", says_so).await;
+    argo.has_no_cluster().await;
 
     create(&stage.ocm, [binding]).await;
     stage.rotate("one", ARGOCD).await;
-    argo.profile_appears().await;
+    argo.profile_appears(&application).await;
     argo.deploys("fourth").await;
 }

@@ -17,14 +17,16 @@ use local_hub::{Kubectl, LocalHub, Running, ServiceAccountAccess, ServingAuthori
 use serde_json::{Value, json};
 
 use self::raw::Raw;
-use super::kueue::{self, KUEUE, active, kueue_object, placed};
+use super::argocd::{self, ARGOCD, ArgoCd};
+use super::kueue::{self, KUEUE, active, placed};
 use super::tunnel::upgrade::Upgraded;
 use super::tunnel::{Tunnel, fill, lists_all};
 use crate::support::chain::{CLUSTERS, fails, lists, may};
+use crate::support::field::UPSTREAM;
 use crate::support::kueue::multi_kueue_cluster;
 use crate::support::plugin::cp_creds;
 use crate::support::shown::sees;
-use crate::support::{SOON, pods, user, world};
+use crate::support::{Addons, SOON, pods, user, world};
 
 const ACCOUNT: &str = "hub-addons-user-server";
 const AUDIENCE: &str = "hub-addons";
@@ -69,6 +71,17 @@ fn permissions() -> [Vec<PolicyRule>; 2] {
 
 impl Scene {
     async fn start(more: &[&str]) -> Self {
+        let scene = Box::pin(Self::without_accounts(more)).await;
+        for cluster in CLUSTERS {
+            let stage = &scene.tunnel.stage;
+            ocm::managed_service_account(cluster, ACCOUNT).create(&stage.ocm).await.unwrap();
+            stage.agent(cluster).await.report(ACCOUNT, HOUR).await.unwrap();
+        }
+        scene
+    }
+
+    /// The same where the user server has no account on the clusters yet.
+    async fn without_accounts(more: &[&str]) -> Self {
         let tunnel = Tunnel::start().await;
         let hub = &tunnel.stage.chain.hub;
         let access = hub.service_account(HOME, "user-server").await.unwrap();
@@ -81,10 +94,6 @@ impl Scene {
         let serving = authority.issue(["127.0.0.1"]).unwrap();
         std::fs::write(certificates.join("tls.crt"), serving.tls_crt()).unwrap();
         std::fs::write(certificates.join("tls.key"), serving.tls_key()).unwrap();
-        for cluster in CLUSTERS {
-            ocm::managed_service_account(cluster, ACCOUNT).create(&tunnel.stage.ocm).await.unwrap();
-            tunnel.stage.agent(cluster).await.report(ACCOUNT, HOUR).await.unwrap();
-        }
         let (server, address) =
             start(hub, access.kubeconfig(), &certificates, tunnel.proxy.entrypoint(), more).await;
         Self { tunnel, authority, server, address }
@@ -99,6 +108,65 @@ impl Scene {
     async fn application(&self, namespace: &str) -> Application<'_> {
         let read = vec![may(&["list", "watch"], "namespaces"), may(&["list"], "configmaps")];
         self.application_that(namespace, read).await
+    }
+
+    /// An application whose permissions on the clusters consumer access maintains: a ClusterRole of these rules, as it is
+    /// declared, with more fields of the declaration.
+    async fn declared(
+        &self,
+        namespace: &str,
+        may_do: Vec<PolicyRule>,
+        more: &Value,
+    ) -> (Application<'_>, Addons) {
+        let access = self.hub().service_account(namespace, "application").await.unwrap();
+        let token = access.token_for(AUDIENCE, HOUR).await.unwrap().expose().to_owned();
+        for cluster in CLUSTERS {
+            let client = self.tunnel.stage.cluster(cluster).client_as("ocm").await.unwrap();
+            let role = rbac("ClusterRole", None, "application").field("rules", json!(may_do));
+            role.create(&client).await.unwrap();
+        }
+        let mut consumer = json!({
+            "identity": "own", "namespace": namespace, "name": namespace, "serviceAccounts": ["application"],
+            "managedServiceAccount": ACCOUNT, "clusterRoles": [{ "name": "application" }],
+        });
+        consumer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let arguments = [
+            "--feature-gates=ClusterProfile=false,ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false,\
+             ClusterProfileConsumers=true",
+            &format!("--consumers={}", json!([consumer])),
+        ];
+        let process = Addons::launch(&self.tunnel.stage.chain.hub, "consumers", UPSTREAM, &arguments).await;
+        (Application { scene: self, access, token }, process)
+    }
+
+    /// What the agents of a cluster do when an application is granted it: they apply the permissions, and report the token
+    /// of the account.
+    async fn agents_act(&self, cluster: &str, application: &Application<'_>) {
+        let stage = &self.tunnel.stage;
+        let gvk = ("work.open-cluster-management.io", "v1", "ManifestWork");
+        let name = format!("hub-addons-consumer-{ACCOUNT}");
+        let work = ocm::Object::new(gvk, "manifestworks", Some(cluster), &name);
+        let user = format!("cluster:hub:system:serviceaccount:{}:application", application.namespace());
+        let work = eventually("the application has its permissions", SOON, async || {
+            world::get(&stage.ocm, &work).await.filter(|work| work.to_string().contains(&user))
+        })
+        .await;
+        let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
+        for manifest in work["spec"]["workload"]["manifests"].as_array().unwrap() {
+            let metadata = &manifest["metadata"];
+            let kind = if manifest["kind"] == "ClusterRole" { "ClusterRole" } else { "ClusterRoleBinding" };
+            let mut object = rbac(kind, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap());
+            if world::get(&client, &object).await.is_some() {
+                world::delete(&client, &object).await;
+            }
+            for (field, value) in manifest.as_object().unwrap() {
+                if !["apiVersion", "kind", "metadata"].contains(&field.as_str()) {
+                    object = object.field(field, value.clone());
+                }
+            }
+            object.create(&client).await.unwrap();
+        }
+        stage.agent(cluster).await.report(ACCOUNT, HOUR).await.unwrap();
     }
 
     /// The same with other permissions on the clusters.
@@ -134,6 +202,11 @@ impl Scene {
         }
         Application { scene: self, access, token }
     }
+}
+
+fn rbac(kind: &'static str, namespace: Option<&str>, name: &str) -> ocm::Object {
+    let plural = format!("{}s", kind.to_lowercase());
+    ocm::Object::new(("rbac.authorization.k8s.io", "v1", kind), &plural, namespace, name)
 }
 
 /// Starts the user server, and returns when it is ready.
@@ -311,17 +384,15 @@ async fn multikueue_reaches_its_clusters_by_its_own_identity_and_without_a_secre
     if !pods::can_run("Kueue by its own identity, with cluster-proxy's tunnel in pods").await {
         return;
     }
-    let scene = Box::pin(Scene::start(&[])).await;
+    let scene = Box::pin(Scene::without_accounts(&[])).await;
     let stage = &scene.tunnel.stage;
-    let application = scene.application_that(KUEUE, kueue::permissions()).await;
-    let binding = stage.bind(KUEUE, &CLUSTERS).await;
     publish(&scene).await;
     kueue::install(stage).await;
-    let config = kueue_object("MultiKueueConfig", "multikueueconfigs", None, "multikueue");
-    world::create(&stage.ocm, [config.field("spec", json!({ "clusters": CLUSTERS }))]).await;
+    let lists = json!({ "multiKueueConfig": "multikueue" });
+    let (application, _consumers) = scene.declared(KUEUE, kueue::permissions(), &lists).await;
+    let binding = stage.bind(KUEUE, &CLUSTERS).await;
     for cluster in CLUSTERS {
-        let source = json!({ "clusterSource": { "clusterProfileRef": { "name": cluster } } });
-        world::create(&stage.ocm, [multi_kueue_cluster(cluster).field("spec", source)]).await;
+        scene.agents_act(cluster, &application).await;
     }
     let token = application.file("token");
     std::fs::write(&token, &application.token).unwrap();
@@ -342,14 +413,51 @@ async fn multikueue_reaches_its_clusters_by_its_own_identity_and_without_a_secre
     placed(stage, &kueue, "first").await;
     assert_eq!(stage.copies(KUEUE).await, [""; 0], "no token is stored for it");
 
-    // With the grant, the profiles and every connection end; with the next one, they return.
+    // With the grant, the clusters and every connection end; with the next one, they return.
     world::delete(&stage.ocm, &binding).await;
     for cluster in CLUSTERS {
-        active(stage, &kueue, cluster, "False").await;
+        world::gone(&stage.ocm, &multi_kueue_cluster(cluster)).await;
     }
     world::create(&stage.ocm, [binding]).await;
     for cluster in CLUSTERS {
+        scene.agents_act(cluster, &application).await;
         assert_eq!(active(stage, &kueue, cluster, "True").await, "Active");
     }
     placed(stage, &kueue, "second").await;
+}
+
+#[tokio::test]
+async fn argo_cd_deploys_to_its_cluster_by_its_own_identity_and_without_a_token() {
+    if !pods::can_run("Argo CD by its own identity, with cluster-proxy's tunnel in pods").await {
+        return;
+    }
+    let scene = Box::pin(Scene::without_accounts(&[])).await;
+    let stage = &scene.tunnel.stage;
+    publish(&scene).await;
+    let token = scene.hub().directory().join("argocd-token");
+    let more = json!({ "argoCD": { "command": cp_creds(), "ownToken": token } });
+    let (application, _consumers) = scene.declared(ARGOCD, argocd::permissions(), &more).await;
+    std::fs::write(&token, &application.token).unwrap();
+    let binding = stage.bind(ARGOCD, &CLUSTERS).await;
+    for cluster in CLUSTERS {
+        scene.agents_act(cluster, &application).await;
+    }
+    let argo = ArgoCd::start(stage, &application.access).await;
+    argo.deploys("first").await;
+    let secrets = ["argocd-secret", "hub-addons-cluster-one", "hub-addons-cluster-two"];
+    assert_eq!(stage.copies(ARGOCD).await, secrets, "no token is stored for it");
+
+    world::delete(&stage.ocm, &binding).await;
+    for cluster in CLUSTERS {
+        let name = format!("hub-addons-cluster-{cluster}");
+        let secret = ocm::Object::new(("", "v1", "Secret"), "secrets", Some(ARGOCD), &name);
+        world::gone(&stage.ocm, &secret).await;
+    }
+    argo.has_no_cluster().await;
+
+    world::create(&stage.ocm, [binding]).await;
+    for cluster in CLUSTERS {
+        scene.agents_act(cluster, &application).await;
+    }
+    argo.deploys("second").await;
 }
