@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use hub_runtime::serving_certificate::ServingCertificate;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -114,10 +115,12 @@ async fn converse(
     let Some(stream) = connected.await else { return };
     let service = service_fn(move |request| {
         let (entry, open) = (Arc::clone(&entry), connection.begin());
+        // In memory of its own, which ends with the response: a stream keeps room for this future as long as it is open.
         async move {
             let response = entry.respond(request).await;
             Ok::<_, Infallible>(response.map(|body| body.holding(open)))
         }
+        .boxed()
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
