@@ -15,16 +15,18 @@ use std::fs;
 
 use crate::support::credentials::{copied, token};
 use crate::support::{Addons, Hub, SOON, chart, rights, world};
+use hub_runtime::metrics::Metrics;
 use local_hub::{LocalHub, eventually, ocm};
 use promql::{Expression, Series};
 use promtool::promtool;
 use rendered::{Alert, alerts, alerts_of, objects, refusal};
 use serde_json::{Value, json};
+use user_server::UserServerMetrics;
 
 const ALERTS: &str = "monitoring.prometheusRule.enabled=true";
 /// Every gate is on.
 const ALL: &[&str] = &[ALERTS, "featureGates.clusterProfileDirectAccessProvider=true"];
-/// The same, and a consumer whose access is maintained.
+/// The same, a consumer whose access is maintained, and the user server.
 const WITH_CONSUMER: &[&str] = &[
     ALERTS,
     "featureGates.clusterProfileDirectAccessProvider=true",
@@ -32,7 +34,10 @@ const WITH_CONSUMER: &[&str] = &[
     "consumers.app.serviceAccountName=app",
     "consumers.app.managedServiceAccount=app",
     "consumers.app.access.rotation.enabled=true",
+    "userServer.enabled=true",
 ];
+/// What the metrics of the user server alone begin with.
+const OF_USER_SERVER: &str = "hub_addons_user_server_";
 /// Labels that scraping gives a series.
 const GIVEN: [&str; 3] = ["namespace", "job", "pod"];
 
@@ -153,6 +158,7 @@ async fn alerts_about_consumers_are_there_with_a_consumer_and_look_where_its_con
         of("HubAddonsForeignAccount", "consumers"),
         of("HubAddonsMultiKueueConfigFull", "consumers"),
         of("HubAddonsPermissionsNotApplied", "consumers"),
+        of("HubAddonsUserServerRefuses", "user-server"),
     ];
     assert_eq!(added, expected.into());
 }
@@ -194,6 +200,8 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
         alerts(WITH_CONSUMER).await.iter().map(|alert| Expression::parse(alert.expression())).collect();
     expressions
         .extend(rendered::panels(&rendered::dashboard().await).iter().map(|text| Expression::parse(text)));
+    let of_user_server = |it: &Expression| it.own_metrics().any(|name| name.starts_with(OF_USER_SERVER));
+    expressions.retain(|expression| !of_user_server(expression));
     let wanted: BTreeSet<_> = expressions.iter().flat_map(Expression::own_metrics).collect();
     assert!(wanted.len() > 12, "{wanted:?}");
 
@@ -233,6 +241,26 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
         }
     }
     addons.stop().await;
+}
+
+#[tokio::test]
+async fn alerts_about_the_user_server_are_about_series_that_it_has() {
+    let metrics = Metrics::with("0", |registry| drop(UserServerMetrics::register(registry)));
+    let series = Series::parse(&metrics.text());
+    let alerts = alerts(WITH_CONSUMER).await;
+    let expressions = alerts.iter().map(|alert| Expression::parse(alert.expression()));
+    let selectors: Vec<_> = expressions
+        .flat_map(|expression| expression.selectors)
+        .filter(|selector| selector.metric.starts_with(OF_USER_SERVER))
+        .collect();
+    assert!(!selectors.is_empty());
+    for selector in selectors {
+        for reason in selector.values_of("reason") {
+            let known = series.of(&selector.metric);
+            let has = known.iter().any(|labels| labels.get("reason").map(String::as_str) == Some(reason));
+            assert!(has, "{} never has the reason {reason}", selector.metric);
+        }
+    }
 }
 
 #[tokio::test]
