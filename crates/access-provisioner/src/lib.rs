@@ -20,7 +20,4 @@ mod watches;
 pub use controller::{GATE, OWN_IDENTITY_GATE, Provisioner};
 pub use direct::{DIRECT_GATE, Direct};
 pub use handshake::{Handshake, HandshakeError, over_tcp};
-pub use settings::{
-    DEFAULT_DIRECT_PROVIDER, DEFAULT_OWN_IDENTITY_PROVIDER, DirectSettings, ProvisionerSettings, Purpose,
-    SourceSettings,
-};
+pub use settings::{DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, Purpose, SourceSettings};

@@ -52,9 +52,6 @@ impl Purpose {
     }
 }
 
-/// The default name of the entry for applications with an identity of their own.
-pub const DEFAULT_OWN_IDENTITY_PROVIDER: &str = "open-cluster-management-own-identity";
-
 /// The default name of the entry. Consumers select a provider by name, so it differs from the proxy's.
 pub const DEFAULT_DIRECT_PROVIDER: &str = "open-cluster-management-direct";
 

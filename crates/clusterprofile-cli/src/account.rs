@@ -14,9 +14,9 @@ use crate::args::{ReachArgs, Target};
 use crate::hub::{Hub, HubError};
 use crate::requests;
 
-/// Sets the account of the arguments, if they have none.
+/// Sets the account of the arguments, if they need one and have none.
 pub(crate) async fn complete(hub: &Hub, target: &Target, reach: &mut ReachArgs) -> Result<(), CommandError> {
-    if reach.account.is_some() {
+    if reach.account.is_some() || reach.own_token.is_some() {
         return Ok(());
     }
     let Some(copies) = copies(hub, &target.namespace).await? else {

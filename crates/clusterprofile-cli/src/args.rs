@@ -315,9 +315,15 @@ pub struct ReachArgs {
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
 
-    /// Name of the access provider in ClusterProfiles
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
-    pub access_provider_name: String,
+    /// The application reaches clusters by its own identity: the file with its ServiceAccount token, projected for the
+    /// user server
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["account", "hub_kubeconfig"])]
+    pub own_token: Option<PathBuf>,
+
+    /// Name of the access provider in ClusterProfiles; by default open-cluster-management, and with --own-token
+    /// open-cluster-management-own-identity
+    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub access_provider_name: Option<String>,
 
     /// The exec plugin
     #[arg(long, value_name = "COMMAND", default_value = TestArgs::PLUGIN)]
@@ -329,9 +335,29 @@ pub struct ReachArgs {
 }
 
 impl ReachArgs {
-    /// The account, which is set before a command runs.
+    /// The account, which is set before a command runs. An own identity has none.
     pub(crate) fn account(&self) -> &str {
         self.account.as_deref().unwrap_or_default()
+    }
+
+    /// The name of the access provider.
+    pub(crate) fn provider(&self) -> &str {
+        let default = match self.own_token {
+            Some(_) => access::DEFAULT_OWN_IDENTITY_PROVIDER,
+            None => access::DEFAULT_PROVIDER,
+        };
+        self.access_provider_name.as_deref().unwrap_or(default)
+    }
+
+    /// What tells the exec plugin which credential to return.
+    pub(crate) fn plugin_argument(&self) -> String {
+        match &self.own_token {
+            Some(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                format!("--own-token={}", path.display())
+            }
+            None => format!("--managed-serviceaccount={}", self.account()),
+        }
     }
 }
 
@@ -351,7 +377,7 @@ pub struct TestArgs {
     pub reach: ReachArgs,
 
     /// Run in a Pod in the namespace, where the endpoint is usually a Service; the Pod is deleted at the end
-    #[arg(long)]
+    #[arg(long, conflicts_with = "own_token")]
     pub in_cluster: bool,
 
     /// The Pod

@@ -19,6 +19,7 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hub_api::cluster_profile::Cluster;
 use hub_api::secret::SecretBytes;
 use hub_core::access::EXEC_EXTENSION;
+use hub_core::entry::Refusal;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use object_names::visible;
@@ -120,8 +121,7 @@ pub async fn test(hub: &Hub, args: &TestArgs, out: &mut impl Write) -> Result<Co
 /// The cluster stanza that the profile publishes.
 async fn published(hub: &Hub, args: &TestArgs, cluster: &str) -> Result<Cluster, CommandError> {
     let namespace = &args.target.namespace;
-    let providers =
-        kubeconfig::providers(hub, namespace, Some(cluster), &args.reach.access_provider_name).await?;
+    let providers = kubeconfig::providers(hub, namespace, Some(cluster), args.reach.provider()).await?;
     let Some((_, stanza)) = providers.into_iter().next() else {
         return Err(CommandError::NotFound(format!("no ClusterProfile {namespace}/{cluster}")));
     };
@@ -159,12 +159,21 @@ async fn walk(
     let (status, body) = way.go("request", request(&uri, &host, stream, &token)).await?;
     way.go("authentication", async {
         match status {
-            StatusCode::UNAUTHORIZED => Err("the cluster does not accept the token".to_owned()),
+            StatusCode::UNAUTHORIZED => {
+                Err(of_user_server(&body)
+                    .unwrap_or_else(|| "the cluster does not accept the token".to_owned()))
+            }
             _ => Ok(((), "the cluster accepts the token".to_owned())),
         }
     })
     .await?;
     way.go("response", async { response(status, &body, &token) }).await
+}
+
+/// Why the user server refuses a request, if it does: its messages begin with its name.
+fn of_user_server(body: &Value) -> Option<String> {
+    let message = body["message"].as_str()?;
+    message.starts_with(Refusal::PREFIX).then(|| message.to_owned())
 }
 
 /// What the server responds, without the token, which it knows and may repeat.
@@ -209,7 +218,7 @@ async fn credential(
     });
     let mut command = tokio::process::Command::new(&args.reach.plugin);
     command
-        .arg(format!("--managed-serviceaccount={}", args.reach.account()))
+        .arg(args.reach.plugin_argument())
         .env("KUBERNETES_EXEC_INFO", info.to_string())
         .env("NAMESPACE", &args.target.namespace)
         .stdin(Stdio::null())

@@ -23,13 +23,8 @@ pub async fn kubeconfig(
     args: &KubeconfigArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let providers = providers(
-        hub,
-        &args.target.namespace,
-        args.target.cluster.as_deref(),
-        &args.reach.access_provider_name,
-    )
-    .await?;
+    let providers =
+        providers(hub, &args.target.namespace, args.target.cluster.as_deref(), args.reach.provider()).await?;
     let mut forwards: Vec<String> = Vec::new();
     let mut entries = Vec::new();
     for (name, mut cluster) in providers {
@@ -114,7 +109,7 @@ fn forward(cluster: &mut Cluster) -> Option<String> {
 fn config(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs, entries: &[(String, Cluster)]) -> Value {
     let clusters: Vec<_> =
         entries.iter().map(|(name, cluster)| json!({ "name": name, "cluster": stanza(cluster) })).collect();
-    let user = args.reach.account();
+    let user = if args.reach.own_token.is_some() { "own-identity" } else { args.reach.account() };
     let contexts: Vec<_> = entries
         .iter()
         .map(|(name, _)| json!({ "name": name, "context": { "cluster": name, "user": user } }))
@@ -142,16 +137,19 @@ fn stanza(cluster: &Cluster) -> Value {
 }
 
 /// The user entry that runs the exec plugin. The plugin reads the copy of the token on the hub, so it needs the hub's
-/// kubeconfig and not this one.
+/// kubeconfig and not this one; or it returns the application's own token.
 fn exec(hub_kubeconfig: Option<PathBuf>, args: &KubeconfigArgs) -> Value {
-    let mut env = vec![json!({ "name": "NAMESPACE", "value": args.target.namespace })];
-    if let Some(path) = hub_kubeconfig.map(absolute) {
+    let mut env = Vec::new();
+    if args.reach.own_token.is_none() {
+        env.push(json!({ "name": "NAMESPACE", "value": args.target.namespace }));
+    }
+    if let Some(path) = hub_kubeconfig.filter(|_| args.reach.own_token.is_none()).map(absolute) {
         env.push(json!({ "name": "KUBECONFIG", "value": path.display().to_string() }));
     }
     json!({
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": args.reach.plugin,
-        "args": [format!("--managed-serviceaccount={}", args.reach.account())],
+        "args": [args.reach.plugin_argument()],
         "env": env,
         "provideClusterInfo": true,
         "interactiveMode": "Never",
@@ -165,7 +163,30 @@ fn absolute(path: PathBuf) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: KubeconfigArgs,
+    }
+
+    #[test]
+    fn an_own_identity_needs_no_account_and_no_kubeconfig_of_the_hub() {
+        let line = Line::parse_from(["it", "team/berlin", "--own-token=/run/token"]);
+        assert_eq!(line.args.reach.provider(), "open-cluster-management-own-identity");
+        let config =
+            config(Some("/hub".into()), &line.args, &[("berlin".to_owned(), cluster("https://a:1/berlin"))]);
+        let exec = &config["users"][0]["user"]["exec"];
+        assert_eq!(exec["args"], json!(["--own-token=/run/token"]));
+        assert_eq!(exec["env"], json!([]));
+        assert_eq!(config["contexts"][0]["context"]["user"], config["users"][0]["name"]);
+        let named = ["it", "team", "--own-token=/run/token", "--access-provider-name=mine"];
+        assert_eq!(Line::parse_from(named).args.reach.provider(), "mine");
+        assert!(Line::try_parse_from(["it", "team", "--own-token=t", "--account=a"]).is_err());
+    }
 
     fn cluster(server: &str) -> Cluster {
         Cluster { server: server.to_owned(), ..Cluster::default() }

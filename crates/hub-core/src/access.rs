@@ -31,6 +31,9 @@ pub use self::competing_writer::{Probe, USER_SERVER};
 /// The provider name that OCM uses and consumers configure.
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
 
+/// The name of the provider for applications with an identity of their own.
+pub const DEFAULT_OWN_IDENTITY_PROVIDER: &str = "open-cluster-management-own-identity";
+
 /// The extension in which client-go and cluster-inventory-api pass an exec plugin its per-cluster configuration (client
 /// authentication API, `Cluster.config`).
 pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";

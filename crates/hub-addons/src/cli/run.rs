@@ -10,8 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use access_provisioner::{
-    DEFAULT_DIRECT_PROVIDER, DEFAULT_OWN_IDENTITY_PROVIDER, DirectSettings, ProvisionerSettings, Purpose,
-    SourceSettings,
+    DEFAULT_DIRECT_PROVIDER, DirectSettings, ProvisionerSettings, Purpose, SourceSettings,
 };
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SecretAccess, SyncSettings, SyncerSettings};
@@ -306,7 +305,7 @@ pub struct AccessArgs {
     pub direct_allow_local: bool,
 
     /// Name of the access provider for applications with an identity of their own (gate ClusterProfileOwnIdentityProvider)
-    #[arg(long, env = "HUB_ADDONS_OWN_IDENTITY_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = DEFAULT_OWN_IDENTITY_PROVIDER)]
+    #[arg(long, env = "HUB_ADDONS_OWN_IDENTITY_PROVIDER_NAME", value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_OWN_IDENTITY_PROVIDER)]
     pub own_identity_provider_name: String,
 
     /// URL of the user server, with {cluster} in place of the cluster's name

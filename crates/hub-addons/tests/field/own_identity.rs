@@ -22,6 +22,7 @@ use super::kueue::{self, KUEUE, active, placed};
 use super::tunnel::upgrade::Upgraded;
 use super::tunnel::{Tunnel, fill, lists_all};
 use crate::support::chain::{CLUSTERS, fails, lists, may};
+use crate::support::command::hub_addons;
 use crate::support::field::UPSTREAM;
 use crate::support::kueue::multi_kueue_cluster;
 use crate::support::plugin::cp_creds;
@@ -444,6 +445,21 @@ async fn argo_cd_deploys_to_its_cluster_by_its_own_identity_and_without_a_token(
     }
     let argo = ArgoCd::start(stage, &application.access).await;
     argo.deploys("first").await;
+    // An administrator walks the same way.
+    let walk = async |token: &Path| {
+        let kubeconfig = format!("--kubeconfig={}", scene.hub().kubeconfig_for(UPSTREAM).unwrap().display());
+        let token = format!("--own-token={}", token.display());
+        let plugin = format!("--plugin={}", cp_creds().display());
+        hub_addons(&["test", "argocd/one", &kubeconfig, &token, &plugin], &[]).await
+    };
+    let walked = walk(&token).await;
+    assert!(walked.code == Some(0) && walked.stdout.contains("Kubernetes v"), "{walked:?}");
+    let stranger = scene.hub().service_account("stranger", "application").await.unwrap();
+    let theirs = application.file("stranger");
+    std::fs::write(&theirs, stranger.token_for(AUDIENCE, HOUR).await.unwrap().expose()).unwrap();
+    let walked = walk(&theirs).await;
+    let refusal = "hub-addons user server: the cluster one is not granted to the namespace stranger";
+    assert!(walked.code == Some(1) && walked.stdout.contains(refusal), "{walked:?}");
     let secrets = ["argocd-secret", "hub-addons-cluster-one", "hub-addons-cluster-two"];
     assert_eq!(stage.copies(ARGOCD).await, secrets, "no token is stored for it");
 

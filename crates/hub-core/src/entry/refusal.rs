@@ -122,6 +122,9 @@ impl RefusalReason {
 }
 
 impl Refusal {
+    /// What each message begins with, so that it cannot be taken for that of a cluster.
+    pub const PREFIX: &str = "hub-addons user server:";
+
     /// The reason as a label.
     #[must_use]
     pub fn reason(&self) -> RefusalReason {
@@ -170,7 +173,7 @@ impl Refusal {
     /// What clients show.
     #[must_use]
     pub fn message(&self) -> String {
-        format!("hub-addons user server: {self}")
+        format!("{} {self}", Self::PREFIX)
     }
 
     /// The body of the response: a `Status` of the Kubernetes API.
