@@ -312,6 +312,14 @@ async fn values_of_an_own_identity_that_do_not_belong_together_are_refused() {
         let error = refusal(&values).await;
         assert!(error.contains(words), "{value}: {error}");
     }
+    let named = [
+        "consumers.Kueue.namespace=team",
+        "consumers.Kueue.identity=own",
+        "consumers.Kueue.serviceAccountNames={manager}",
+        "consumers.Kueue.access.permissions=ManifestWork",
+    ];
+    let error = refusal(&[&DECLARED[..1], &named].concat()).await;
+    assert!(error.contains("must consist of lower-case letters"), "{error}");
     let taken = [
         "consumers.app.namespace=team",
         "consumers.app.serviceAccountName=app",
