@@ -16,7 +16,8 @@ use crate::support::kueue::install_kueue;
 use crate::support::{Hub, world};
 
 /// The guides, and where their commands are run.
-const GUIDES: [(&str, &str); 5] = [
+const GUIDES: [(&str, &str); 6] = [
+    ("docs/own-identity.md", ""),
     ("docs/plugin.md", ""),
     ("docs/argo-cd.md", ""),
     ("docs/multicluster-runtime.md", ""),
