@@ -124,7 +124,11 @@ impl AccessSettings {
                 annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), namespace);
                 json!({ "enabled": enabled, "validity": validity })
             }
-            Identity::Own { .. } => json!({ "enabled": true, "validity": USER_SERVER_VALIDITY }),
+            Identity::Own { .. } => {
+                // Whoever adds it would have the token copied.
+                labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
+                json!({ "enabled": true, "validity": USER_SERVER_VALIDITY })
+            }
         };
         let spec = [("rotation".to_owned(), rotation)].into_iter().collect();
         Desired { labels, annotations, owners: Value::Null, spec }
@@ -158,6 +162,7 @@ impl AccessSettings {
 /// What an object should contain. Labels and annotations of others are kept; everything else is ours.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Desired {
+    /// A label that must not be there is null.
     pub(super) labels: BTreeMap<String, Value>,
     pub(super) annotations: BTreeMap<String, Value>,
     /// `metadata.ownerReferences`, null if there are none.

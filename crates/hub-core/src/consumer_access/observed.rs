@@ -62,7 +62,7 @@ impl ObservedObject {
 
     pub(super) fn has(&self, desired: &Desired) -> bool {
         let contains = |all: &BTreeMap<String, String>, wanted: &BTreeMap<String, Value>| {
-            wanted.iter().all(|(key, value)| all.get(key).is_some_and(|it| it.as_str() == *value))
+            wanted.iter().all(|(key, value)| all.get(key).map(String::as_str) == value.as_str())
         };
         contains(&self.labels, &desired.labels)
             && contains(&self.annotations, &desired.annotations)

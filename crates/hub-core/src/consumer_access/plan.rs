@@ -296,7 +296,8 @@ fn step(
     match observed {
         Owned::Absent if may_create => {
             let mut object = kind.head(key);
-            object["metadata"]["labels"] = json!(desired.labels);
+            let labels = desired.labels.iter().filter(|(_, value)| !value.is_null());
+            object["metadata"]["labels"] = labels.map(|(key, value)| (key.clone(), value.clone())).collect();
             if !desired.annotations.is_empty() {
                 object["metadata"]["annotations"] = json!(desired.annotations);
             }

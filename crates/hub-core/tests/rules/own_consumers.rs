@@ -147,6 +147,18 @@ fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_
 }
 
 #[test]
+fn the_label_for_copies_is_taken_from_the_account_of_the_user_server() {
+    let mut world = World::default();
+    world.settle_at(&settings(), &both(), &key());
+    world.writes();
+    world.edit(ACCOUNT, &json!({ "metadata": { "labels": { SYNC: "true", "mine": "y" } } }));
+    world.settle_at(&settings(), &both(), &key());
+    assert_eq!(world.writes(), ["patch Account"]);
+    let labels = &world.objects[&ACCOUNT]["metadata"]["labels"];
+    assert_eq!((labels.get(SYNC), &labels["mine"]), (None, &json!("y")));
+}
+
+#[test]
 fn only_the_account_itself_is_bound_to_the_role_by_which_it_impersonates() {
     let mut world = World::default();
     world.settle_at(&settings(), &both(), &key());
