@@ -12,8 +12,10 @@ use crate::model::{Request, Server};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consumer {
     pub namespace: &'static str,
-    /// The name of its account.
+    /// The name of its account; of an own identity, that of the user server's, which several share.
     pub account: &'static str,
+    /// Its name, if its identity is its own.
+    pub own: Option<&'static str>,
     /// The kind of the object with its permissions.
     pub permissions: Permissions,
     /// Its ClusterRoles, each with the namespace on the cluster in which it is bound; empty for the whole cluster.
@@ -70,11 +72,12 @@ impl Permissions {
 }
 
 /// The declarations that processes can have, one after the other. Each has the names of accounts that tenants create, too.
-pub const DECLARATIONS: [&[Consumer]; 3] = [
+pub const DECLARATIONS: [&[Consumer]; 4] = [
     &[
         Consumer {
             namespace: "team",
             account: "c",
+            own: None,
             permissions: Permissions::Work,
             roles: &[("view", "")],
             kueue: &[],
@@ -83,6 +86,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
         Consumer {
             namespace: "other",
             account: "b-c",
+            own: None,
             permissions: Permissions::ClusterPermission,
             roles: &[("view", ""), ("edit", "jobs")],
             kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }],
@@ -93,6 +97,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
         Consumer {
             namespace: "team",
             account: "c",
+            own: None,
             permissions: Permissions::ClusterPermission,
             roles: &[("edit", "jobs")],
             kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }, KueueList { name: "prod", prod: true }],
@@ -101,6 +106,7 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
         Consumer {
             namespace: "other",
             account: "b-c",
+            own: None,
             permissions: Permissions::Work,
             roles: &[("view", "")],
             kueue: &[],
@@ -110,12 +116,41 @@ pub const DECLARATIONS: [&[Consumer]; 3] = [
     &[Consumer {
         namespace: "other",
         account: "c",
+        own: None,
         permissions: Permissions::Work,
         roles: &[("edit", "jobs")],
         kueue: &[KueueList { name: KUEUE_CONFIG, prod: true }],
         argo_cd: true,
     }],
+    &[
+        Consumer {
+            namespace: "team",
+            account: "c",
+            own: Some("one"),
+            permissions: Permissions::Work,
+            roles: &[("view", ""), ("edit", "jobs")],
+            kueue: &[KueueList { name: KUEUE_CONFIG, prod: false }],
+            argo_cd: false,
+        },
+        Consumer {
+            namespace: "other",
+            account: "c",
+            own: Some("two"),
+            permissions: Permissions::Work,
+            roles: &[("edit", "jobs")],
+            kueue: &[],
+            argo_cd: false,
+        },
+    ],
 ];
+
+impl Consumer {
+    /// The user that its ServiceAccount is on a cluster.
+    #[must_use]
+    pub fn user(&self) -> String {
+        format!("cluster:hub:system:serviceaccount:{}:app", self.namespace)
+    }
+}
 
 /// The plural of accounts.
 pub const ACCOUNTS: &str = "managedserviceaccounts";
@@ -181,9 +216,13 @@ pub fn settings(declared: &[Consumer]) -> Option<AccessSettings> {
             "" => json!({ "name": role }),
             namespace => json!({ "name": role, "namespaces": [namespace] }),
         });
+        let own = consumer.own.map(|_| json!(["app"]));
         json!({
             "namespace": consumer.namespace, "managedServiceAccount": consumer.account,
-            "clusterRoles": roles.collect::<Vec<_>>(), "rotation": { "validity": VALIDITY },
+            "identity": if own.is_some() { "own" } else { "account" },
+            "name": consumer.own, "serviceAccounts": own,
+            "clusterRoles": roles.collect::<Vec<_>>(),
+            "rotation": consumer.own.is_none().then(|| json!({ "validity": VALIDITY })),
             "permissions": match consumer.permissions {
                 Permissions::Work => "ManifestWork",
                 Permissions::ClusterPermission => "ClusterPermission",
@@ -214,7 +253,7 @@ pub fn roles(declared: &[Consumer]) -> Vec<ConsumerRole> {
         name: ROLE.to_owned(),
         account: consumer.account.into(),
     };
-    declared.iter().map(role).collect()
+    declared.iter().filter(|consumer| consumer.own.is_none()).map(role).collect()
 }
 
 /// Creates the Roles of consumers, as the chart does.

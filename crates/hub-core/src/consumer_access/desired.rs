@@ -125,8 +125,9 @@ impl AccessSettings {
                 json!({ "enabled": enabled, "validity": validity })
             }
             Identity::Own { .. } => {
-                // Whoever adds it would have the token copied.
+                // Whoever adds them would have the token copied.
                 labels.insert(labels::SYNC_TO_CLUSTER_PROFILE.to_owned(), Value::Null);
+                annotations.insert(labels::SYNC_TO_NAMESPACES.to_owned(), Value::Null);
                 json!({ "enabled": true, "validity": USER_SERVER_VALIDITY })
             }
         };
@@ -162,7 +163,7 @@ impl AccessSettings {
 /// What an object should contain. Labels and annotations of others are kept; everything else is ours.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Desired {
-    /// A label that must not be there is null.
+    /// A label or an annotation that must not be there is null.
     pub(super) labels: BTreeMap<String, Value>,
     pub(super) annotations: BTreeMap<String, Value>,
     /// `metadata.ownerReferences`, null if there are none.

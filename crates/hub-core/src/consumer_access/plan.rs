@@ -296,10 +296,12 @@ fn step(
     match observed {
         Owned::Absent if may_create => {
             let mut object = kind.head(key);
-            let labels = desired.labels.iter().filter(|(_, value)| !value.is_null());
-            object["metadata"]["labels"] = labels.map(|(key, value)| (key.clone(), value.clone())).collect();
-            if !desired.annotations.is_empty() {
-                object["metadata"]["annotations"] = json!(desired.annotations);
+            for (field, values) in [("labels", &desired.labels), ("annotations", &desired.annotations)] {
+                let present = values.iter().filter(|(_, value)| !value.is_null());
+                let present: Map<_, _> = present.map(|(key, value)| (key.clone(), value.clone())).collect();
+                if !present.is_empty() {
+                    object["metadata"][field] = present.into();
+                }
             }
             if !desired.owners.is_null() {
                 object["metadata"]["ownerReferences"] = desired.owners.clone();

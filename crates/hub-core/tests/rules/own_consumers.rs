@@ -15,6 +15,7 @@ use crate::support::{binding, broken, cases, exclusive, fleet, member, with};
 const ACCOUNT: AccessKind = AccessKind::Account;
 const WORK: AccessKind = AccessKind::ManifestWork;
 const PERMISSION: AccessKind = AccessKind::ClusterPermission;
+const NAMESPACES: &str = "authentication.open-cluster-management.io/sync-to-namespaces";
 const SYNC: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
 
 /// Kueue with one ServiceAccount and Argo CD with two.
@@ -151,11 +152,14 @@ fn the_label_for_copies_is_taken_from_the_account_of_the_user_server() {
     let mut world = World::default();
     world.settle_at(&settings(), &both(), &key());
     world.writes();
-    world.edit(ACCOUNT, &json!({ "metadata": { "labels": { SYNC: "true", "mine": "y" } } }));
+    let scope = json!({ NAMESPACES: "team" });
+    let labels = json!({ SYNC: "true", "mine": "y" });
+    world.edit(ACCOUNT, &json!({ "metadata": { "labels": labels, "annotations": scope } }));
     world.settle_at(&settings(), &both(), &key());
     assert_eq!(world.writes(), ["patch Account"]);
     let labels = &world.objects[&ACCOUNT]["metadata"]["labels"];
     assert_eq!((labels.get(SYNC), &labels["mine"]), (None, &json!("y")));
+    assert_eq!(world.objects[&ACCOUNT]["metadata"]["annotations"].get(NAMESPACES), None);
 }
 
 #[test]

@@ -55,7 +55,8 @@ pub(super) fn is_lost(monitor: &Monitor, plural: &str, object: &Value) -> bool {
     let is_recognized = match plural {
         ACCOUNTS => {
             let name = &object["metadata"]["name"];
-            monitor.declared.iter().any(|it| name == it.account && scope == Some(it.namespace))
+            let is_it = |it: &Consumer| it.own.is_some() || scope == Some(it.namespace);
+            monitor.declared.iter().any(|it| name == it.account && is_it(it))
         }
         KUEUE_CLUSTERS | KUEUE_CONFIGS | "secrets" => false,
         _ => true,
@@ -71,14 +72,16 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
     }
     for cluster in CLUSTERS {
         for account in hub::ACCOUNTS {
-            let consumer = monitor.declared.iter().find(|consumer| consumer.account == account);
-            if let Err(why) = check_access(server, monitor, cluster, account, consumer) {
+            let consumers: Vec<_> = monitor.declared.iter().filter(|it| it.account == account).collect();
+            if let Err(why) = check_access(server, monitor, cluster, account, &consumers) {
                 wrong.push(format!("access of {account} to {cluster}: {why}"));
             }
         }
     }
     for consumer in monitor.declared {
-        if let Err(why) = check_role(server, consumer) {
+        if consumer.own.is_none()
+            && let Err(why) = check_role(server, consumer)
+        {
             wrong.push(format!("Role {}/{ROLE}: {why}", consumer.namespace));
         }
         if !consumer.kueue.is_empty()
@@ -100,8 +103,8 @@ pub(super) fn differences(server: &Server, monitor: &Monitor) -> Vec<String> {
 pub(super) fn without_grant(server: &Server, monitor: &Monitor) -> Vec<String> {
     let mut found = Vec::new();
     for (cluster, name) in CLUSTERS.into_iter().flat_map(|cluster| hub::ACCOUNTS.map(|it| (cluster, it))) {
-        let consumer = monitor.declared.iter().find(|consumer| consumer.account == name);
-        let granted = consumer.map_or(Some(false), |it| granted(server, it.namespace, cluster));
+        let consumers: Vec<_> = monitor.declared.iter().filter(|it| it.account == name).collect();
+        let granted = granted_to_any(server, &consumers, cluster);
         let account = owned(server, monitor, ACCOUNTS, cluster, name);
         if granted == Some(false) && matches!(account, Owned::Ours(account) if !is_terminating(account)) {
             found.push(format!("account {cluster}/{name} exists without a grant"));
@@ -110,14 +113,22 @@ pub(super) fn without_grant(server: &Server, monitor: &Monitor) -> Vec<String> {
     found
 }
 
+/// Whether a cluster is granted to one of these consumers: `None` if that is in doubt.
+fn granted_to_any(server: &Server, consumers: &[&Consumer], cluster: &str) -> Option<bool> {
+    let grants: Vec<_> = consumers.iter().map(|it| granted(server, it.namespace, cluster)).collect();
+    let is_doubtful = grants.contains(&None);
+    let is_granted = grants.contains(&Some(true));
+    if is_granted || !is_doubtful { Some(is_granted) } else { None }
+}
+
 fn check_access(
     server: &Server,
     monitor: &Monitor,
     cluster: &str,
     name: &str,
-    consumer: Option<&Consumer>,
+    consumers: &[&Consumer],
 ) -> Result<(), String> {
-    let granted = consumer.map_or(Some(false), |consumer| granted(server, consumer.namespace, cluster));
+    let (granted, consumer) = (granted_to_any(server, consumers, cluster), consumers.first());
     let account = owned(server, monitor, ACCOUNTS, cluster, name);
     let permissions = permissions_name(name);
     let must_end = |plural: &str| match owned(server, monitor, plural, cluster, &permissions) {
@@ -139,7 +150,7 @@ fn check_access(
         (Some(true), Owned::Absent, Some(_)) => Err("the account is missing".to_owned()),
         (Some(true), Owned::Ours(account), Some(consumer)) => {
             check_account(account, consumer)?;
-            check_permissions(server, monitor, cluster, account, consumer)
+            check_permissions(server, monitor, cluster, account, consumers)
         }
         (Some(_), ..) => nothing(),
     }
@@ -148,8 +159,13 @@ fn check_access(
 fn check_account(account: &Value, consumer: &Consumer) -> Result<(), String> {
     let metadata = &account["metadata"];
     expect(&is_marked(account).into(), &true.into(), "labels of our objects")?;
-    expect(&metadata["labels"][ASK_LABEL], &json!("true"), "label")?;
-    expect(&metadata["annotations"][SCOPE_ANNOTATION], &json!(consumer.namespace), "annotation")?;
+    if consumer.own.is_some() {
+        expect(&metadata["labels"][ASK_LABEL], &Value::Null, "label")?;
+        expect(&metadata["annotations"][SCOPE_ANNOTATION], &Value::Null, "annotation")?;
+    } else {
+        expect(&metadata["labels"][ASK_LABEL], &json!("true"), "label")?;
+        expect(&metadata["annotations"][SCOPE_ANNOTATION], &json!(consumer.namespace), "annotation")?;
+    }
     expect(&account["spec"], &json!({ "rotation": { "enabled": true, "validity": VALIDITY } }), "spec")
 }
 
@@ -158,13 +174,17 @@ fn check_permissions(
     monitor: &Monitor,
     cluster: &str,
     account: &Value,
-    consumer: &Consumer,
+    consumers: &[&Consumer],
 ) -> Result<(), String> {
+    let Some(consumer) = consumers.first() else { return Ok(()) };
     let (plural, name) = (consumer.permissions.plural(), permissions_name(consumer.account));
     let agents = agent_namespace(server, cluster);
     let check = |plural: &str, object: &Value| {
         expect(&is_marked(object).into(), &true.into(), "labels of permissions")?;
         expect(&object["metadata"]["ownerReferences"][0]["uid"], &uid_of(account).into(), "owner")?;
+        if consumer.own.is_some() {
+            return check_own(server, cluster, object, consumers, &agents);
+        }
         let wanted =
             consumer.roles.iter().map(|(role, namespace)| ((*role).to_owned(), (*namespace).to_owned()));
         let (wanted, bound) = (wanted.collect::<BTreeSet<_>>(), bound(plural, object, consumer, &agents));
@@ -191,6 +211,57 @@ fn check_permissions(
         Owned::Ours(object) if !is_terminating(object) => check(other, object),
         _ => Ok(()),
     }
+}
+
+/// The permissions of own identities: each has its part where its namespace is granted the cluster, and nothing else is there.
+/// In doubt, a part may be there or not.
+fn check_own(
+    server: &Server,
+    cluster: &str,
+    object: &Value,
+    consumers: &[&Consumer],
+    agents: &str,
+) -> Result<(), String> {
+    let mut found = BTreeSet::new();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for manifest in object["spec"]["workload"]["manifests"].as_array().into_iter().flatten() {
+        let subjects = manifest["subjects"].as_array().into_iter().flatten();
+        let rules = manifest["rules"].as_array().into_iter().flatten();
+        found.extend(subjects.map(|subject| {
+            let (role, namespace) =
+                (text(&manifest["roleRef"]["name"]), text(&manifest["metadata"]["namespace"]));
+            format!("{role} in {namespace:?} for {} {}", text(&subject["namespace"]), text(&subject["name"]))
+        }));
+        let names = rules.flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten());
+        found.extend(names.map(|name| format!("may act as {}", text(name))));
+    }
+    let account = consumers[0].account;
+    let everybody = "cluster:hub:system:serviceaccounts";
+    let mut allowed = BTreeSet::from([
+        format!("hub-addons-impersonation:{account} in \"\" for {agents} {account}"),
+        format!("may act as {everybody}"),
+    ]);
+    let mut wanted = allowed.clone();
+    for consumer in consumers {
+        let user = consumer.user();
+        let roles = consumer.roles.iter();
+        let mut part: BTreeSet<_> =
+            roles.map(|(role, namespace)| format!("{role} in {namespace:?} for  {user}")).collect();
+        part.insert(format!("may act as {user}"));
+        part.insert(format!("may act as {everybody}:{}", consumer.namespace));
+        match granted(server, consumer.namespace, cluster) {
+            Some(true) => {
+                wanted.extend(part.iter().cloned());
+                allowed.extend(part);
+            }
+            None => allowed.extend(part),
+            Some(false) => {}
+        }
+    }
+    if found.is_superset(&wanted) && found.is_subset(&allowed) {
+        return Ok(());
+    }
+    Err(format!("expected {wanted:?} and at most {allowed:?}, got {found:?}"))
 }
 
 /// The ClusterRoles that permissions bind to the account of a consumer, each with the namespace; `None` if they contain
@@ -365,6 +436,11 @@ pub(super) fn outputs(server: &Server, monitor: &Monitor, outputs: &mut BTreeMap
     for consumer in monitor.declared {
         for cluster in CLUSTERS {
             if granted(server, consumer.namespace, cluster) != Some(true) {
+                continue;
+            }
+            let sharers = monitor.declared.iter().filter(|it| it.account == consumer.account);
+            if sharers.map(|it| granted(server, it.namespace, cluster)).any(|granted| granted.is_none()) {
+                // What is there depends on what was there.
                 continue;
             }
             let name = permissions_name(consumer.account);
