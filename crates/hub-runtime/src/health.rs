@@ -16,7 +16,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
 use crate::serving;
@@ -33,7 +33,8 @@ struct Inner {
     syncs: Mutex<BTreeMap<WatchId, Sync>>,
     conditions: Mutex<BTreeMap<&'static str, Result<(), String>>>,
     stopping: Mutex<bool>,
-    changed: watch::Sender<()>,
+    /// Wakes what waits in the order of its arrival.
+    changed: Notify,
 }
 
 /// The controller and the resource of a watch: two controllers in a process may watch the same resource.
@@ -95,7 +96,7 @@ impl SyncState {
         }
         self.metrics.watch_synced(self.name, sync == Sync::Listed);
         self.health.inner.syncs.lock().insert(self.name, sync);
-        self.health.inner.changed.send_replace(());
+        self.health.inner.changed.notify_waiters();
     }
 }
 
@@ -113,16 +114,17 @@ impl Health {
     /// A watch has ended, and readiness no longer depends on it.
     pub(crate) fn forget_sync(&self, name: WatchId) {
         self.inner.syncs.lock().remove(&name);
-        self.inner.changed.send_replace(());
+        self.inner.changed.notify_waiters();
     }
 
     /// Waits until every watch is as far as the process needs it.
     pub async fn all_synced(&self) {
-        let mut changed = self.inner.changed.subscribe();
-        while self.inner.syncs.lock().values().any(|sync| *sync == Sync::Waiting) {
-            if changed.changed().await.is_err() {
+        loop {
+            let changed = self.inner.changed.notified();
+            if self.inner.syncs.lock().values().all(|sync| *sync != Sync::Waiting) {
                 return;
             }
+            changed.await;
         }
     }
 

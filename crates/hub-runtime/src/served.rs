@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hub_api::cluster_profile::{ProfileVersion, ServedVersions};
-use tokio::sync::watch as channel;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tracing::info;
 
 pub(crate) mod crd;
@@ -20,7 +21,10 @@ pub struct ServedVersion(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    versions: channel::Sender<Option<ServedVersions>>,
+    versions: Mutex<Option<ServedVersions>>,
+    /// Wakes what waits in the order of its arrival. A channel of tokio's `watch` wakes in a random one, with which the
+    /// simulation could not replay a schedule.
+    changed: Notify,
     begun: AtomicBool,
 }
 
@@ -34,25 +38,33 @@ impl ServedVersion {
     /// The versions that the hub serves; all as long as none is known.
     #[must_use]
     pub fn versions(&self) -> ServedVersions {
-        self.0.versions.borrow().unwrap_or_default()
+        self.0.versions.lock().unwrap_or_default()
     }
 
     /// Calls `react` whenever the hub serves other versions than before, for as long as the process lives.
     pub async fn follow(&self, react: impl Fn()) {
-        let mut changes = self.0.versions.subscribe();
-        // The sender lives in `self`.
-        while changes.changed().await.is_ok() {
-            react();
+        let mut before = *self.0.versions.lock();
+        loop {
+            // Before the comparison: a change after it is not missed.
+            let changed = self.0.changed.notified();
+            let now = *self.0.versions.lock();
+            if now == before {
+                changed.await;
+            } else {
+                before = now;
+                react();
+            }
         }
     }
 
     /// Waits until a version is known, and returns the one in use.
     pub async fn known(&self) -> ProfileVersion {
-        let mut changes = self.0.versions.subscribe();
-        // `self` owns the sender, so the wait cannot fail.
-        match changes.wait_for(Option::is_some).await {
-            Ok(versions) => versions.unwrap_or_default().latest(),
-            Err(_) => ProfileVersion::default(),
+        loop {
+            let changed = self.0.changed.notified();
+            if let Some(versions) = *self.0.versions.lock() {
+                return versions.latest();
+            }
+            changed.await;
         }
     }
 
@@ -63,19 +75,13 @@ impl ServedVersion {
 
     /// Stops waiting: v1alpha1 is in use until the served versions are known.
     fn settle(&self) {
-        self.0.versions.send_if_modified(|current| {
-            let is_first = current.is_none();
-            current.get_or_insert_default();
-            is_first
-        });
+        self.0.versions.lock().get_or_insert_default();
+        self.0.changed.notify_waiters();
     }
 
     fn set(&self, versions: ServedVersions) {
-        let mut before = None;
-        self.0.versions.send_if_modified(|current| {
-            before = current.replace(versions);
-            before != Some(versions)
-        });
+        let before = self.0.versions.lock().replace(versions);
+        self.0.changed.notify_waiters();
         if before.map(ServedVersions::latest) != Some(versions.latest()) {
             info!(version = versions.latest().as_str(), "using this version of ClusterProfile");
         }

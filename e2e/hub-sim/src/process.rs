@@ -118,6 +118,7 @@ pub fn start(world: &World, gates: Gates, means: Means) -> ProcessId {
                 let annotations = built.lease_annotations();
                 let running = built.run(CancellationToken::new());
                 let ended = tokio::select! {
+                    biased;
                     ended = running => ended,
                     () = renew_lease(world.clone(), annotations), if gates.syncer && !means.leases => return,
                 };
