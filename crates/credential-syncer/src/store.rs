@@ -371,7 +371,10 @@ impl Store {
         if self.memory.is_deleted(key, &observed.version.uid) && !observed.terminating {
             return false;
         }
-        let known = index.copy(key).filter(|known| known.version.uid == observed.version.uid);
+        // Also of a predecessor; but without the label, what is known may be of a history before a restore of etcd.
+        let is_comparable =
+            |known: &&ObservedCopy| known.is_labelled || known.version.uid == observed.version.uid;
+        let known = index.copy(key).filter(is_comparable);
         let is_older = known.is_some_and(|known| {
             !is_newer(&observed.version.resource_version, &known.version.resource_version)
         });
