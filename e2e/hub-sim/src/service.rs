@@ -82,7 +82,8 @@ async fn serve(
             Ok(response(failure.code, text, retry_after)?)
         }
         Answer::Watch(start) => {
-            let stream = watch(world, process, start, generation);
+            let changes = world.changes(&request.path);
+            let stream = watch(world, process, start, generation, changes);
             let body = StreamBody::new(stream).boxed_unsync();
             Ok(http::Response::builder().status(200).header("Content-Type", "application/json").body(body)?)
         }
@@ -109,11 +110,12 @@ fn watch(
     process: ProcessId,
     start: WatchStart,
     generation: u64,
+    changes: Arc<Notify>,
 ) -> impl Stream<Item = Result<Frame<Bytes>, SimError>> + Send {
     let timeout = Duration::from_secs(start.timeout);
     let end = Instant::now() + timeout;
     let state = Open {
-        changes: world.changes(),
+        changes,
         world,
         process,
         start: Some(start),

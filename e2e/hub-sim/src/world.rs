@@ -35,6 +35,8 @@ pub struct State {
     /// Wakes up watches after a change.
     /// Not a channel of tokio's `watch`, which wakes its receivers in a random order.
     changed: Arc<Notify>,
+    /// Wakes up those that show Leases, which are renewed more often than anything else changes.
+    renewed: Arc<Notify>,
 }
 
 struct Process {
@@ -206,6 +208,7 @@ impl World {
             began: Instant::now(),
             processes: Vec::new(),
             changed: Arc::default(),
+            renewed: Arc::default(),
         })))
     }
 
@@ -225,7 +228,7 @@ impl World {
     pub(crate) fn act(&self, request: &Request) -> Answer {
         let mut state = self.lock();
         let answer = state.server.handle(request);
-        state.notify();
+        state.notify_of(request);
         answer
     }
 
@@ -288,9 +291,15 @@ impl World {
         Duration::from_micros(state.rng.u64(200..6000))
     }
 
-    pub(crate) fn changes(&self) -> Arc<Notify> {
-        Arc::clone(&self.lock().changed)
+    /// What wakes up a watch on this path.
+    pub(crate) fn changes(&self, path: &str) -> Arc<Notify> {
+        let state = self.lock();
+        Arc::clone(if is_of_leases(path) { &state.renewed } else { &state.changed })
     }
+}
+
+fn is_of_leases(path: &str) -> bool {
+    path.split('/').any(|part| part == "leases")
 }
 
 impl State {
@@ -308,6 +317,16 @@ impl State {
 
     pub(crate) fn notify(&mut self) {
         self.changed.notify_waiters();
+        self.renewed.notify_waiters();
+    }
+
+    /// Wakes up the watches that may show what a request has changed.
+    fn notify_of(&mut self, request: &Request) {
+        if is_of_leases(&request.path) {
+            self.renewed.notify_waiters();
+        } else {
+            self.notify();
+        }
     }
 
     /// The time since the start.
@@ -395,7 +414,7 @@ impl State {
             wrote = kept.map(|Change { key, version, .. }| OwnWrite { key, version });
         }
         if self.server.version() != before {
-            self.notify();
+            self.notify_of(request);
         }
         if crash == Some(true) {
             self.monitor.count("crashes after a write");
