@@ -24,7 +24,7 @@ use tower::{Service, ServiceExt as _};
 
 use crate::credentials::Credentials;
 use crate::packet::{DialRequest, METHOD, Packet, Payload};
-use crate::tunnel::{Closing, Incoming as FromServer, OUTGOING, Tunnel};
+use crate::tunnel::{Budget, Closing, Incoming as FromServer, OUTGOING, Tunnel};
 
 /// Timeout of a connection to the proxy server, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -103,12 +103,12 @@ impl Dialer {
     }
 
     /// A connection to an address, from the agent that is registered for its host.
-    pub async fn dial(&self, address: &str) -> Result<Tunnel, DialError> {
+    pub async fn dial(&self, address: &str, budget: &Budget) -> Result<Tunnel, DialError> {
         let first = self.connection().await?;
-        match dial(first.clone(), address).await {
+        match dial(first.clone(), address, budget).await {
             // The proxy server has closed an idle connection, and nothing was sent to the cluster.
             Err(DialError::Ended(_)) if first.sender.is_closed() => {
-                dial(self.connection().await?, address).await
+                dial(self.connection().await?, address, budget).await
             }
             result => result,
         }
@@ -157,7 +157,7 @@ async fn connect(host: &str, port: u16, config: Arc<ClientConfig>) -> io::Result
     Ok(sender)
 }
 
-async fn dial(connection: Connection, address: &str) -> Result<Tunnel, DialError> {
+async fn dial(connection: Connection, address: &str, budget: &Budget) -> Result<Tunnel, DialError> {
     let random = fastrand::i64(1..);
     let request = DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
     let (packets, mut receiver) = mpsc::channel(OUTGOING);
@@ -195,7 +195,7 @@ async fn dial(connection: Connection, address: &str) -> Result<Tunnel, DialError
     };
     let (incoming, connect_id) = timeout(DIAL_TIMEOUT, response).await.map_err(|_| DialError::TimedOut)??;
     closing.connected(connect_id);
-    let incoming = FromServer::read(incoming, connect_id);
+    let incoming = FromServer::read(incoming, connect_id, budget.clone());
     Ok(Tunnel::new(connect_id, packets, incoming))
 }
 

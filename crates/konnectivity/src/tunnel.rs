@@ -16,8 +16,7 @@ use tonic::Streaming;
 
 use crate::packet::{CloseDial, CloseRequest, Data, Packet, Payload};
 
-/// How many bytes of a tunnel may wait to be read. The protocol cannot ask the other side to wait: a tunnel that has more
-/// ends with an error, since otherwise its agent would deliver nothing to anybody.
+/// How many bytes may wait to be read in a [`Budget`].
 pub const BUFFER_LIMIT: usize = 16 << 20;
 /// How many packets may wait to be sent.
 pub(crate) const OUTGOING: usize = 16;
@@ -49,26 +48,58 @@ impl Closing {
     }
 }
 
-/// What arrives, read by a task of its own.
-pub(crate) struct Incoming {
-    chunks: mpsc::UnboundedReceiver<io::Result<Bytes>>,
-    waiting: Arc<AtomicUsize>,
+/// How many bytes may wait to be read, in the tunnels that share it: at most [`BUFFER_LIMIT`]. The protocol cannot ask the
+/// other side to wait: a tunnel for whose data there is no room ends with an error, since otherwise its agent would deliver
+/// nothing to anybody. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Budget(Arc<AtomicUsize>);
+
+/// Bytes that wait to be read. They count until they are read or dropped.
+struct Chunk {
+    bytes: Bytes,
+    budget: Budget,
 }
 
+impl Budget {
+    /// Takes what arrives, if there is room.
+    fn take(&self, bytes: Bytes) -> Option<Chunk> {
+        let before = self.0.fetch_add(bytes.len(), Ordering::AcqRel);
+        let chunk = Chunk { bytes, budget: self.clone() };
+        (before + chunk.bytes.len() <= BUFFER_LIMIT).then_some(chunk)
+    }
+}
+
+impl Chunk {
+    fn read(&mut self, buffer: &mut ReadBuf<'_>) {
+        let length = self.bytes.len().min(buffer.remaining());
+        buffer.put_slice(&self.bytes[..length]);
+        self.bytes.advance(length);
+        self.budget.0.fetch_sub(length, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.budget.0.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+    }
+}
+
+/// What arrives, read by a task of its own.
+pub(crate) struct Incoming(mpsc::UnboundedReceiver<io::Result<Chunk>>);
+
 impl Incoming {
-    pub(crate) fn read(packets: Streaming<Packet>, connect_id: i64) -> Self {
+    pub(crate) fn read(packets: Streaming<Packet>, connect_id: i64, budget: Budget) -> Self {
         let (sender, chunks) = mpsc::unbounded_channel();
-        let waiting = Arc::<AtomicUsize>::default();
-        tokio::spawn(read(packets, connect_id, sender, Arc::clone(&waiting)));
-        Self { chunks, waiting }
+        tokio::spawn(read(packets, connect_id, sender, budget));
+        Self(chunks)
     }
 }
 
 async fn read(
     mut packets: Streaming<Packet>,
     connect_id: i64,
-    chunks: mpsc::UnboundedSender<io::Result<Bytes>>,
-    waiting: Arc<AtomicUsize>,
+    chunks: mpsc::UnboundedSender<io::Result<Chunk>>,
+    budget: Budget,
 ) {
     let error = loop {
         let packet = tokio::select! {
@@ -82,11 +113,11 @@ async fn read(
         };
         match packet.map(|packet| packet.and_then(|packet| packet.payload)) {
             Ok(Some(Payload::Data(data))) if data.connect_id == connect_id => {
-                if waiting.fetch_add(data.data.len(), Ordering::AcqRel) + data.data.len() > BUFFER_LIMIT {
+                let Some(chunk) = budget.take(data.data) else {
                     break Some(io::Error::other("too much data waits for a slow reader"));
-                }
+                };
                 // Without a reader, the next turn ends it.
-                let _ = chunks.send(Ok(data.data));
+                let _ = chunks.send(Ok(chunk));
             }
             Ok(Some(Payload::CloseResponse(close))) if close.error.is_empty() => break None,
             Ok(Some(Payload::CloseResponse(_))) => break Some(io::ErrorKind::ConnectionReset.into()),
@@ -104,18 +135,18 @@ async fn read(
 /// A connection through an agent. It ends for both sides when it is dropped or shut down: the protocol cannot close one
 /// direction.
 ///
-/// At most [`BUFFER_LIMIT`] bytes wait to be read; beyond that, reading fails.
+/// If its [`Budget`] has no room for what arrives, reading fails after what has arrived before.
 pub struct Tunnel {
     connect_id: i64,
     packets: PollSender<Packet>,
     incoming: Incoming,
     /// What remains of the chunk that is being read.
-    chunk: Bytes,
+    chunk: Option<Chunk>,
 }
 
 impl Tunnel {
     pub(crate) fn new(connect_id: i64, packets: mpsc::Sender<Packet>, incoming: Incoming) -> Self {
-        Self { connect_id, packets: PollSender::new(packets), incoming, chunk: Bytes::new() }
+        Self { connect_id, packets: PollSender::new(packets), incoming, chunk: None }
     }
 }
 
@@ -125,18 +156,18 @@ impl AsyncRead for Tunnel {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.chunk.is_empty() {
-            match ready!(self.incoming.chunks.poll_recv(context)) {
-                Some(Ok(chunk)) => self.chunk = chunk,
-                Some(Err(error)) => return Poll::Ready(Err(error)),
-                None => return Poll::Ready(Ok(())),
+        loop {
+            match &mut self.chunk {
+                Some(chunk) if !chunk.bytes.is_empty() => {
+                    chunk.read(buffer);
+                    return Poll::Ready(Ok(()));
+                }
+                _ => match ready!(self.incoming.0.poll_recv(context)) {
+                    Some(chunk) => self.chunk = Some(chunk?),
+                    None => return Poll::Ready(Ok(())),
+                },
             }
         }
-        let length = self.chunk.len().min(buffer.remaining());
-        buffer.put_slice(&self.chunk[..length]);
-        self.chunk.advance(length);
-        self.incoming.waiting.fetch_sub(length, Ordering::AcqRel);
-        Poll::Ready(Ok(()))
     }
 }
 

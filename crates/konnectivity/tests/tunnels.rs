@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
-use konnectivity::{BUFFER_LIMIT, Credentials, DialError, Dialer};
+use konnectivity::{BUFFER_LIMIT, Budget, Credentials, DialError, Dialer, Tunnel};
 use prost::Message as _;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::ServerConfig;
@@ -154,7 +154,7 @@ async fn tunnels_share_one_connection_and_their_bytes_do_not_mix() {
     let proxy = Proxy::start().await;
     let dialer = proxy.dialer();
     let echo = async |byte: u8| {
-        let mut tunnel = dialer.dial("echo:443").await.unwrap();
+        let mut tunnel = dialer.dial("echo:443", &Budget::default()).await.unwrap();
         let sent = vec![byte; 1 << 20];
         let mut received = vec![0; sent.len()];
         let (mut reader, mut writer) = tokio::io::split(&mut tunnel);
@@ -168,14 +168,14 @@ async fn tunnels_share_one_connection_and_their_bytes_do_not_mix() {
 #[tokio::test]
 async fn a_dial_says_why_it_fails() {
     let proxy = Proxy::start().await;
-    let refused = proxy.dialer().dial("refused:443").await.map(drop).unwrap_err();
+    let refused = proxy.dialer().dial("refused:443", &Budget::default()).await.map(drop).unwrap_err();
     assert!(matches!(&refused, DialError::Refused(text) if text == "No agent available"), "{refused}");
     let dialer = Dialer::new("127.0.0.1", proxy.address.port());
-    assert!(matches!(dialer.dial("echo:443").await.map(drop), Err(DialError::NoCredentials)));
+    assert!(matches!(dialer.dial("echo:443", &Budget::default()).await.map(drop), Err(DialError::NoCredentials)));
     // A proxy server with a certificate of another authority.
     let other = Proxy::start().await;
     dialer.set_credentials(Some(other.credentials.clone()));
-    assert!(matches!(dialer.dial("echo:443").await.map(drop), Err(DialError::Unreachable(_))));
+    assert!(matches!(dialer.dial("echo:443", &Budget::default()).await.map(drop), Err(DialError::Unreachable(_))));
     assert!(dialer.check().await.is_err());
     dialer.set_credentials(Some(proxy.credentials.clone()));
     assert!(dialer.check().await.is_ok());
@@ -185,29 +185,51 @@ async fn a_dial_says_why_it_fails() {
 async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
     let proxy = Proxy::start().await;
     let dialer = proxy.dialer();
-    let mut unread = dialer.dial("flood:443").await.unwrap();
-    let mut other = dialer.dial("echo:443").await.unwrap();
-    // More than fits into any window on the way.
-    for _ in 0..64 {
-        let mut part = vec![0; 1 << 16];
-        other.write_all(&part).await.unwrap();
-        other.read_exact(&mut part).await.unwrap();
-    }
+    let mut unread = dialer.dial("flood:443", &Budget::default()).await.unwrap();
+    let other = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+    echoes(other).await.unwrap();
     let mut all = Vec::new();
     let error = unread.read_to_end(&mut all).await.unwrap_err();
     assert!(error.to_string().contains("slow reader") && all.len() <= BUFFER_LIMIT, "{error}, {}", all.len());
+}
+
+/// Sends as much as fits into no window on the way, and waits until it is back.
+async fn echoes(mut tunnel: Tunnel) -> std::io::Result<Tunnel> {
+    for _ in 0..64 {
+        let mut part = vec![0; 1 << 16];
+        tunnel.write_all(&part).await?;
+        tunnel.read_exact(&mut part).await?;
+    }
+    Ok(tunnel)
+}
+
+#[tokio::test]
+async fn tunnels_that_share_a_budget_have_no_more_than_that_to_read_and_give_it_back() {
+    let proxy = Proxy::start().await;
+    let (dialer, budget) = (proxy.dialer(), Budget::default());
+    let echo = async |budget: &Budget| dialer.dial("echo:443", budget).await.unwrap();
+    let unread = dialer.dial("flood:443", &budget).await.unwrap();
+    echoes(echo(&Budget::default()).await).await.unwrap();
+    let error = echoes(echo(&budget).await).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("slow reader"), "{error}");
+    drop(unread);
+    // More than the budget, one part after the other.
+    let mut tunnel = echo(&budget).await;
+    for _ in 0..5 {
+        tunnel = echoes(tunnel).await.unwrap();
+    }
 }
 
 #[tokio::test]
 async fn the_end_of_a_tunnel_reaches_the_other_side() {
     let mut proxy = Proxy::start().await;
     let dialer = proxy.dialer();
-    drop(dialer.dial("echo:443").await.unwrap());
+    drop(dialer.dial("echo:443", &Budget::default()).await.unwrap());
     assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(close)) if close.connect_id == 7));
-    let mut shut = dialer.dial("echo:443").await.unwrap();
+    let mut shut = dialer.dial("echo:443", &Budget::default()).await.unwrap();
     shut.shutdown().await.unwrap();
     assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))));
-    let mut ends = dialer.dial("ends:443").await.unwrap();
+    let mut ends = dialer.dial("ends:443", &Budget::default()).await.unwrap();
     let mut words = String::new();
     ends.read_to_string(&mut words).await.unwrap();
     assert_eq!(words, "last words");
@@ -217,14 +239,14 @@ async fn the_end_of_a_tunnel_reaches_the_other_side() {
 async fn new_credentials_are_for_later_dials_and_a_lost_connection_is_replaced() {
     let proxy = Proxy::start().await;
     let dialer = proxy.dialer();
-    let mut before = dialer.dial("echo:443").await.unwrap();
+    let mut before = dialer.dial("echo:443", &Budget::default()).await.unwrap();
     // The same text, read again: a Secret that was written without a change.
     dialer.set_credentials(Some(proxy.credentials.clone()));
     dialer.check().await.unwrap();
     assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
     let other = Proxy::start().await;
     dialer.set_credentials(Some(other.credentials.clone()));
-    assert!(dialer.dial("echo:443").await.is_err());
+    assert!(dialer.dial("echo:443", &Budget::default()).await.is_err());
     before.write_all(b"still here").await.unwrap();
     let mut text = [0; 10];
     before.read_exact(&mut text).await.unwrap();

@@ -16,7 +16,7 @@ use hub_core::entry::Refusal;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use konnectivity::{Dialer, Tunnel};
+use konnectivity::{Budget, Dialer, Tunnel};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -148,7 +148,8 @@ impl Clusters {
     }
 
     async fn connect(&self, name: &ClusterName, tls: &Arc<ClientConfig>) -> Result<Connection, String> {
-        let stream = self.dial(name, Arc::clone(tls)).await?;
+        // What its requests do not read waits in their windows, and not in the tunnel.
+        let stream = self.dial(name, Arc::clone(tls), &Budget::default()).await?;
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -168,14 +169,15 @@ impl Clusters {
         Ok(Connection { tls: Arc::clone(tls), sender, streams: Arc::default() })
     }
 
-    /// A connection of its own, which can switch protocols.
+    /// A connection of its own, which can switch protocols. What its client does not read waits within this budget.
     pub(crate) async fn upgradable(
         &self,
         name: &ClusterName,
         account: &Account,
+        budget: &Budget,
     ) -> Result<http1::SendRequest<RequestBody>, Refusal> {
         let unreachable = |cause| Refusal::Unreachable { cluster: name.clone(), cause };
-        let stream = self.dial(name, Arc::clone(&account.upgradable_tls)).await.map_err(unreachable)?;
+        let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await.map_err(unreachable)?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| unreachable(error.to_string()))?;
         let counted = self.metrics.tunnel();
@@ -186,8 +188,14 @@ impl Clusters {
         Ok(sender)
     }
 
-    async fn dial(&self, name: &ClusterName, tls: Arc<ClientConfig>) -> Result<TlsStream<Tunnel>, String> {
-        let tunnel = self.dialer.dial(&format!("{name}:{PORT}")).await.map_err(|error| error.to_string())?;
+    async fn dial(
+        &self,
+        name: &ClusterName,
+        tls: Arc<ClientConfig>,
+        budget: &Budget,
+    ) -> Result<TlsStream<Tunnel>, String> {
+        let tunnel = self.dialer.dial(&format!("{name}:{PORT}"), budget).await;
+        let tunnel = tunnel.map_err(|error| error.to_string())?;
         let server = ServerName::try_from(API_SERVER).map_err(|error| error.to_string())?;
         match timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(tls).connect(server, tunnel)).await {
             Ok(Ok(stream)) => Ok(stream),

@@ -199,7 +199,7 @@ impl Entry {
         let counted = self.metrics.open(StreamKind::Upgraded);
         let sent = async {
             let begun = Instant::now();
-            let mut sender = self.clusters.upgradable(&route.cluster, &account).await?;
+            let mut sender = self.clusters.upgradable(&route.cluster, &account, session.budget()).await?;
             self.metrics.hop(Hop::Tunnel, begun.elapsed());
             let begun = Instant::now();
             let response = sender.send_request(request).await;

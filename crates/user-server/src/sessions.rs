@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hub_core::entry::Refusal;
+use konnectivity::Budget;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -13,9 +14,17 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Sessions(Arc<Inner>);
 
 struct Inner {
-    open: Mutex<HashMap<Namespace, HashMap<ClusterName, Pair>>>,
+    open: Mutex<HashMap<Namespace, OfNamespace>>,
     /// How many requests of one namespace may be open.
     limit: usize,
+}
+
+/// What is open from one namespace.
+#[derive(Default)]
+struct OfNamespace {
+    clusters: HashMap<ClusterName, Pair>,
+    /// What waits to be read on connections that have switched protocols.
+    budget: Budget,
 }
 
 /// What is open from one namespace to one cluster.
@@ -29,6 +38,7 @@ pub(crate) struct Session {
     sessions: Sessions,
     key: ProfileKey,
     cut: CancellationToken,
+    budget: Budget,
 }
 
 impl Sessions {
@@ -40,23 +50,24 @@ impl Sessions {
     pub(crate) fn open(&self, key: ProfileKey) -> Result<Session, Refusal> {
         let mut open = self.0.open.lock();
         let of_namespace = open.entry(key.namespace.clone()).or_default();
-        if of_namespace.values().map(|pair| pair.count).sum::<usize>() >= self.0.limit {
+        if of_namespace.clusters.values().map(|pair| pair.count).sum::<usize>() >= self.0.limit {
             return Err(Refusal::TooManyRequests { namespace: key.namespace, limit: self.0.limit });
         }
-        let pair = of_namespace.entry(key.cluster.clone());
+        let budget = of_namespace.budget.clone();
+        let pair = of_namespace.clusters.entry(key.cluster.clone());
         let pair = pair.or_insert_with(|| Pair { count: 0, cut: CancellationToken::new() });
         pair.count += 1;
         let cut = pair.cut.clone();
         drop(open);
-        Ok(Session { sessions: self.clone(), key, cut })
+        Ok(Session { sessions: self.clone(), key, cut, budget })
     }
 
     /// Ends what is open from each namespace to each cluster for which this returns true. What is opened later is not
     /// concerned.
     pub(crate) fn cut(&self, is_cut: impl Fn(&Namespace, &ClusterName) -> bool) {
         let mut open = self.0.open.lock();
-        for (namespace, clusters) in &mut *open {
-            for (cluster, pair) in clusters {
+        for (namespace, of_namespace) in &mut *open {
+            for (cluster, pair) in &mut of_namespace.clusters {
                 if is_cut(namespace, cluster) {
                     std::mem::take(&mut pair.cut).cancel();
                 }
@@ -66,7 +77,7 @@ impl Sessions {
 
     fn close(&self, key: &ProfileKey) {
         let mut open = self.0.open.lock();
-        let Some(clusters) = open.get_mut(&key.namespace) else { return };
+        let Some(OfNamespace { clusters, .. }) = open.get_mut(&key.namespace) else { return };
         if let Some(pair) = clusters.get_mut(&key.cluster) {
             pair.count -= 1;
             if pair.count == 0 {
@@ -83,6 +94,11 @@ impl Session {
     /// From which namespace to which cluster.
     pub(crate) fn key(&self) -> &ProfileKey {
         &self.key
+    }
+
+    /// What the namespace's connections that have switched protocols share.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Cancelled when the grant ends.

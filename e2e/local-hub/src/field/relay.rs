@@ -44,5 +44,8 @@ impl Relay {
 
 async fn pass_on(mut client: TcpStream, target: SocketAddr) -> std::io::Result<()> {
     let mut server = TcpStream::connect(target).await?;
+    for side in [&client, &server] {
+        side.set_nodelay(true)?;
+    }
     copy_bidirectional(&mut client, &mut server).await.map(drop)
 }
