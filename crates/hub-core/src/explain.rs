@@ -10,6 +10,7 @@
 //! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
 //! | [`Step::ConsumerPermission`] | the hub's Roles and bindings |
 //! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
+//! | [`Step::OwnIdentity`] | the same, the user server's account, and the access provider of its own name |
 //!
 //! A step depends on a fact (object, field, value). The first step that fails names the command that fixes it; later
 //! steps that depend on it are left out. A step whose objects could not be read is [`Status::Unknown`], never a problem
@@ -20,6 +21,7 @@ mod controllers;
 mod credential;
 mod grants;
 mod orphans;
+mod own_identity;
 mod permission;
 mod profiles;
 
@@ -72,6 +74,8 @@ pub enum Step {
     ConsumerPermission,
     /// The account has permissions on the cluster.
     AccountPermission,
+    /// Applications reach the cluster by their own identity.
+    OwnIdentity,
 }
 
 impl Step {
@@ -92,6 +96,7 @@ impl Step {
             Self::Credential => "credential",
             Self::ConsumerPermission => "consumer permission",
             Self::AccountPermission => "account permission",
+            Self::OwnIdentity => "own identity",
         }
     }
 }
@@ -395,7 +400,8 @@ impl Pair<'_> {
             self.left_permissions(findings);
         } else if has_profile {
             self.access_steps(findings);
-            self.credential_steps(findings);
+            let has_own_identity = self.own_identity_steps(findings);
+            self.credential_steps(has_own_identity, findings);
         }
     }
 

@@ -82,6 +82,12 @@ pub enum Code {
     PermissionsNotWithdrawn,
     /// The hub has no object that grants the account permissions: they may have been granted on the cluster.
     PermissionsUnknown,
+    /// The cluster lets applications of the namespace in by their own identity.
+    OwnIdentityAccepted,
+    /// The profile has no access provider for applications with an identity of their own.
+    OwnIdentityNotPublished,
+    /// The account with which the user server acts as applications has no token.
+    UserServerHasNoToken,
 }
 
 /// The findings of the projector that are about a profile or its cluster.
@@ -131,6 +137,9 @@ impl Code {
             Self::PermissionsNotApplied,
             Self::PermissionsNotWithdrawn,
             Self::PermissionsUnknown,
+            Self::OwnIdentityAccepted,
+            Self::OwnIdentityNotPublished,
+            Self::UserServerHasNoToken,
         ];
         own.into_iter()
             .chain(Verdict::ALL.map(Self::Grant))
@@ -179,6 +188,9 @@ impl Code {
             Self::PermissionsNotApplied => "PermissionsNotApplied",
             Self::PermissionsNotWithdrawn => "PermissionsNotWithdrawn",
             Self::PermissionsUnknown => "PermissionsUnknown",
+            Self::OwnIdentityAccepted => "OwnIdentityAccepted",
+            Self::OwnIdentityNotPublished => "OwnIdentityNotPublished",
+            Self::UserServerHasNoToken => "UserServerHasNoToken",
         }
     }
 }
@@ -268,6 +280,14 @@ impl fmt::Display for Code {
             }
             Self::PermissionsUnknown => {
                 "no ManifestWork or ClusterPermission gives the account permissions; they may exist on the cluster"
+            }
+            Self::OwnIdentityAccepted => "the cluster accepts applications of the namespace by their own identity",
+            Self::OwnIdentityNotPublished => {
+                "applications have permissions for their own identity, and the profile does not show the user server: \
+                 userServer.enabled of the chart is not set, or the access provisioner does not run"
+            }
+            Self::UserServerHasNoToken => {
+                "the agent has not reported the token of the account with which the user server acts as applications"
             }
         })
     }

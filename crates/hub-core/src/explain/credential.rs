@@ -14,10 +14,10 @@ use crate::credential::report;
 use crate::credential::state::State;
 use crate::grant::{self, Grant};
 
-const ACCOUNT: &str = "ManagedServiceAccount";
+pub(super) const ACCOUNT: &str = "ManagedServiceAccount";
 const SECRET: &str = "Secret";
 /// The condition by which the agent reports that it has written a token.
-const CONDITION_REPORTED: &str = "TokenReported";
+pub(super) const CONDITION_REPORTED: &str = "TokenReported";
 
 /// The state of the copy of an account in a namespace, as the syncer decides it.
 fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (CopyPlan, State) {
@@ -61,7 +61,8 @@ impl Pair<'_> {
     }
 
     /// The steps from the accounts of the cluster to the permissions of the consumer.
-    pub(super) fn credential_steps(&self, findings: &mut Findings) {
+    /// Without an account that opts in, applications with an identity of their own need none.
+    pub(super) fn credential_steps(&self, has_own_identity: bool, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let is_named = |account: &AccountName| self.account.is_none_or(|asked| asked == account);
         let of_cluster = hub.credentials.accounts().filter(|account| account.cluster == key.cluster);
@@ -86,10 +87,11 @@ impl Pair<'_> {
             return;
         }
         if hub.credentials.knows_accounts() {
-            if self.is_asked || self.expects_accounts {
+            let needs_none = has_own_identity && self.account.is_none();
+            if (self.is_asked || self.expects_accounts) && !needs_none {
                 findings.add(self.no_account());
             }
-        } else {
+        } else if !has_own_identity {
             self.copies_alone(findings);
         }
     }
@@ -338,7 +340,7 @@ impl Pair<'_> {
 }
 
 /// The command that shows the state of a cluster's agent.
-fn agent_command(account: &AccountKey) -> String {
+pub(super) fn agent_command(account: &AccountKey) -> String {
     let AccountKey { cluster, account } = account;
     format!(
         "kubectl get managedclusteraddon managed-serviceaccount --namespace {cluster}; kubectl get managedserviceaccount {account} --namespace {cluster} --output yaml"
@@ -346,7 +348,7 @@ fn agent_command(account: &AccountKey) -> String {
 }
 
 /// Status, reason and message of a condition of an account.
-fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, String)> {
+pub(super) fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, String)> {
     let state = account?.state.as_ref().ok()?;
     let entry = state.conditions().into_iter().find(|entry| entry["type"] == kind)?;
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();

@@ -120,7 +120,8 @@ fn maintained_permissions<'a>(
     let mut seen = BTreeSet::new();
     let permissions = hub.permissions.get(cluster).into_iter().flatten();
     permissions
-        .filter(move |permission| permission.is_maintained && seen.insert(&permission.object))
+        .filter(|permission| permission.is_maintained && permission.service_account().is_none())
+        .filter(move |permission| seen.insert(&permission.object))
         .map(|permission| (AccountName::from(permission.account.as_str()), permission))
 }
 

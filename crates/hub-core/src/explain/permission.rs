@@ -10,9 +10,10 @@ use k8s_openapi::api::rbac::v1::{
 };
 use serde_json::Value;
 
-use super::{Code, Findings, Object, Pair, Status, Step};
+use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
 use crate::consumer_access::COMPONENT;
 use crate::consumer_access::applied::{Applied, bindings};
+use crate::own_identity;
 
 /// The readers of Secrets in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -146,10 +147,12 @@ fn names(rule: &PolicyRule) -> Option<BTreeSet<String>> {
     Some(names.iter().cloned().collect())
 }
 
-/// An object on the hub that grants an account permissions on its cluster.
+/// An object on the hub that grants an account permissions on its cluster, or the user of an application with an identity
+/// of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountPermission {
     pub object: Object,
+    /// The name of the account, or of the [user](crate::own_identity::user).
     pub account: String,
     /// The role that it binds.
     pub role: String,
@@ -164,7 +167,8 @@ pub struct AccountPermission {
 }
 
 impl AccountPermission {
-    /// The permissions in a ManifestWork: its RoleBindings and ClusterRoleBindings to ServiceAccounts.
+    /// The permissions in a ManifestWork: its RoleBindings and ClusterRoleBindings to ServiceAccounts and to users of the
+    /// hub.
     #[must_use]
     pub fn of_manifest_work(work: &Value) -> Vec<Self> {
         let manifests = work["spec"]["workload"]["manifests"].as_array().into_iter().flatten();
@@ -173,7 +177,7 @@ impl AccountPermission {
         bindings
             .flat_map(|binding| {
                 let subjects = binding["subjects"].as_array().into_iter().flatten();
-                let accounts = subjects.filter(|subject| subject["kind"] == "ServiceAccount");
+                let accounts = subjects.filter(|it| it["kind"] == "ServiceAccount" || is_hub_user(it));
                 accounts.map(|account| {
                     Self::new("ManifestWork", work, account, binding, &binding["metadata"]["namespace"])
                 })
@@ -188,8 +192,8 @@ impl AccountPermission {
                 let several = binding["subjects"].as_array().into_iter().flatten();
                 let subjects = several.chain(std::iter::once(&binding["subject"]));
                 let kinds = ["ServiceAccount", "ManagedServiceAccount"];
-                let accounts =
-                    subjects.filter(move |subject| kinds.iter().any(|kind| subject["kind"] == *kind));
+                let accounts = subjects
+                    .filter(move |it| kinds.iter().any(|kind| it["kind"] == *kind) || is_hub_user(it));
                 accounts.map(|account| {
                     Self::new("ClusterPermission", permission, account, binding, &binding["namespace"])
                 })
@@ -212,10 +216,20 @@ impl AccountPermission {
         }
     }
 
+    /// The ServiceAccount of the hub that it is for: its namespace and its name.
+    pub(super) fn service_account(&self) -> Option<(&str, &str)> {
+        own_identity::service_account(&self.account)
+    }
+
     /// Whether another object gives the same permission.
     fn is_same_as(&self, other: &Self) -> bool {
         (&self.account, &self.role, &self.namespace) == (&other.account, &other.role, &other.namespace)
     }
+}
+
+fn is_hub_user(subject: &Value) -> bool {
+    subject["kind"] == "User"
+        && subject["name"].as_str().is_some_and(|it| own_identity::service_account(it).is_some())
 }
 
 fn text(value: &Value) -> String {
@@ -273,25 +287,15 @@ impl Pair<'_> {
         let step = |mark, code, object| {
             self.finding(Step::AccountPermission, mark, code, object).of_account(account)
         };
-        let of_account = permissions.iter().filter(|permission| permission.account == account.as_str());
-        let (applied, waiting): (Vec<_>, Vec<_>) = of_account.partition(|permission| permission.is_applied);
-        // While one kind of permissions replaces the other, the account has those of the former.
-        let is_missing = |permission: &&&AccountPermission| {
-            permission.has_failed || !applied.iter().any(|it| it.is_same_as(permission))
-        };
-        if let Some(permission) = waiting.iter().find(is_missing) {
-            let Object { kind, namespace, name } = &permission.object;
-            let fix = format!(
-                "kubectl get {} {name} --namespace {} --output yaml",
-                kind.to_lowercase(),
-                namespace.as_deref().unwrap_or_default()
-            );
-            findings.add(
-                step(Status::Problem, Code::PermissionsNotApplied, permission.object.clone())
-                    .field("status.conditions", "not applied")
-                    .fix(fix),
-            );
-        } else if let Some(permission) = applied.first() {
+        let of_account: Vec<_> =
+            permissions.iter().filter(|permission| permission.account == account.as_str()).collect();
+        if let Some(permission) = not_applied(&of_account) {
+            findings.add(not_applied_finding(step(
+                Status::Problem,
+                Code::PermissionsNotApplied,
+                permission.object.clone(),
+            )));
+        } else if let Some(permission) = of_account.iter().find(|permission| permission.is_applied) {
             findings.ok(|| {
                 step(Status::Ok, Code::PermissionsApplied, permission.object.clone())
                     .field("roleRef", permission.role.as_str())
@@ -310,4 +314,22 @@ impl Pair<'_> {
             );
         }
     }
+}
+
+/// The permission that is not applied on the cluster, if any. While one kind of permissions replaces the other, those of the
+/// former count.
+pub(super) fn not_applied<'a>(permissions: &[&'a AccountPermission]) -> Option<&'a AccountPermission> {
+    let (applied, waiting): (Vec<&AccountPermission>, Vec<_>) =
+        permissions.iter().copied().partition(|permission| permission.is_applied);
+    waiting
+        .into_iter()
+        .find(|permission| permission.has_failed || !applied.iter().any(|it| it.is_same_as(permission)))
+}
+
+/// The field and the command of a permission that is not applied.
+pub(super) fn not_applied_finding(finding: CheckResult) -> CheckResult {
+    let Object { kind, namespace, name } = &finding.object;
+    let namespace = namespace.as_deref().unwrap_or_default();
+    let fix = format!("kubectl get {} {name} --namespace {namespace} --output yaml", kind.to_lowercase());
+    finding.field("status.conditions", "not applied").fix(fix)
 }

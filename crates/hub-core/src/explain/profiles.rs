@@ -15,11 +15,11 @@ const PROFILE: &str = "ClusterProfile";
 const EXPIRES: &str = "expires";
 
 impl Pair<'_> {
-    fn profile_object(&self) -> Object {
+    pub(super) fn profile_object(&self) -> Object {
         Object::namespaced(PROFILE, &self.key.namespace, &self.key.cluster)
     }
 
-    fn profile(&self) -> Option<&ShownProfile> {
+    pub(super) fn profile(&self) -> Option<&ShownProfile> {
         self.hub.profiles.get(self.key)
     }
 

@@ -1,0 +1,102 @@
+//! Applications with an identity of their own need no copy of a token, and a cluster that lets them in.
+
+use hub_core::explain::observed::AccountPermission;
+use hub_core::explain::{Question, Status, Step, explain};
+use serde_json::{Value, json};
+
+use super::scene::{Scene, one, work};
+use crate::support::credential::account;
+use crate::support::with;
+
+/// The permissions of applications in a namespace, and that of the account which acts as them.
+fn permissions(namespace: &str, applied: &str) -> Value {
+    let mut object = work("user-server", applied);
+    object["metadata"]["name"] = json!("hub-addons-consumer-user-server");
+    let manifests = object["spec"]["workload"]["manifests"].as_array_mut().unwrap();
+    let mut of_users = manifests[0].clone();
+    of_users["subjects"] = ["one", "other"]
+        .map(|name| {
+            let name = format!("cluster:hub:system:serviceaccount:{namespace}:{name}");
+            json!({ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name })
+        })
+        .into();
+    manifests.insert(0, of_users);
+    object
+}
+
+/// A hub on which `team` reaches `c1` by its own identity alone.
+fn scene() -> Scene {
+    let account = with(account("c1", "user-server"), &json!({ "metadata": { "labels": null } }));
+    let entry =
+        json!({ "name": "open-cluster-management-own-identity", "cluster": { "server": "https://user/c1" } });
+    Scene::in_order()
+        .without("ManagedServiceAccount")
+        .without("Secret")
+        .and(account)
+        .profile(&json!({ "status": { "accessProviders": [entry] } }))
+        .observing(|hub| {
+            let permissions = AccountPermission::of_manifest_work(&permissions("team", "True"));
+            hub.permissions.insert("c1".into(), permissions);
+        })
+}
+
+/// The results of the steps that are about identities: step and code.
+fn results(scene: &Scene, question: &Question) -> Vec<(Step, String, Status)> {
+    let steps = [Step::Account, Step::Token, Step::Credential, Step::AccountPermission, Step::OwnIdentity];
+    let findings = explain(&scene.observed(), question).findings.into_iter();
+    let findings = findings.filter(|finding| steps.contains(&finding.step));
+    findings.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
+}
+
+#[test]
+fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
+    let own = |code: &str, mark| vec![(Step::OwnIdentity, code.to_owned(), mark)];
+    let problem = |code| own(code, Status::Problem);
+    for (scene, expected) in [
+        (scene(), own("OwnIdentityAccepted", Status::Ok)),
+        (
+            scene().observing(|hub| {
+                let permissions = AccountPermission::of_manifest_work(&permissions("team", "False"));
+                hub.permissions.insert("c1".into(), permissions);
+            }),
+            problem("PermissionsNotApplied"),
+        ),
+        (scene().with("ManagedServiceAccount", &json!({ "status": null })), problem("UserServerHasNoToken")),
+        (scene().without("ManagedServiceAccount"), problem("UserServerHasNoToken")),
+        (
+            scene().profile(&json!({ "status": { "accessProviders": null } })),
+            problem("OwnIdentityNotPublished"),
+        ),
+        // Those of another namespace let nobody of this one in.
+        (
+            scene().observing(|hub| {
+                let permissions = AccountPermission::of_manifest_work(&permissions("other", "True"));
+                hub.permissions.insert("c1".into(), permissions);
+            }),
+            vec![(Step::Account, "NoAccount".to_owned(), Status::Problem)],
+        ),
+    ] {
+        assert_eq!(results(&scene, &one("team", "c1")), expected);
+    }
+}
+
+#[test]
+fn a_question_about_an_account_is_about_its_copy() {
+    let question = Question { account: Some("kueue".into()), ..one("team", "c1") };
+    let no_account = (Step::Account, "NoAccount".to_owned(), Status::Problem);
+    assert!(results(&scene(), &question).contains(&no_account));
+}
+
+#[test]
+fn an_application_with_both_has_the_steps_of_both() {
+    let both = Scene::in_order().observing(|hub| {
+        let own = AccountPermission::of_manifest_work(&permissions("team", "True"));
+        hub.permissions.get_mut("c1").unwrap().extend(own);
+    });
+    let codes: Vec<_> = results(&both, &one("team", "c1")).into_iter().map(|(_, code, _)| code).collect();
+    assert!(
+        codes.contains(&"Synced".to_owned()) && codes.contains(&"PermissionsApplied".to_owned()),
+        "{codes:?}"
+    );
+    assert!(codes.contains(&"UserServerHasNoToken".to_owned()), "{codes:?}");
+}
