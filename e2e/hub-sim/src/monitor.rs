@@ -36,6 +36,8 @@ pub struct Monitor {
     pub candidates: BTreeMap<ProcessId, (String, Vec<String>)>,
     /// Whether RoleBindings and ClusterRoles on the hub limit the permissions for Secrets.
     pub limited_secrets: bool,
+    /// The namespaces whose RoleBinding somebody has deleted, and no process has created again since.
+    pub permission_deleted: BTreeSet<String>,
     /// Whether two replicas both believe that they lead. Then one can restore a permission that the other withdraws.
     pub two_leaders: bool,
     /// The uids of objects of consumers that one of two leaders, or a restore of etcd, marks again. To a process that has
@@ -185,6 +187,9 @@ impl Monitor {
             if let (None, Some(made)) = (&change.before, &change.after) {
                 if plural == "secrets" && is_marked(made) {
                     self.count("consumers: cluster Secrets created");
+                }
+                if plural == "rolebindings" {
+                    self.permission_deleted.remove(&change.key.namespace);
                 }
                 self.made.insert(uid_of(made).to_owned(), process);
             }

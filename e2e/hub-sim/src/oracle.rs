@@ -404,10 +404,13 @@ pub(crate) fn unlabelled_profiles(server: &Server) -> BTreeSet<String> {
     unlabelled.filter_map(|it| it["metadata"]["namespace"].as_str().map(str::to_owned)).collect()
 }
 
-/// Whether a tenant has removed the labels from the RoleBinding, which makes it the tenant's own. The syncer then works
-/// without the permission, which affects only the tenant's own namespace.
+/// Whether a tenant has removed the labels from the RoleBinding, which makes it the tenant's own, or has deleted it while
+/// no process ran, and the grant has ended as well: then nothing shows that the permission is needed. The syncer works
+/// without it, which affects only the tenant's own namespace.
 fn has_no_permission(server: &Server, monitor: &Monitor, namespace: &str) -> bool {
-    monitor.limited_secrets && is_unlabelled(server, namespace)
+    let is_deleted = monitor.permission_deleted.contains(namespace)
+        && server.object("rolebindings", namespace, COPIES_ROLE).is_none();
+    monitor.limited_secrets && (is_deleted || is_unlabelled(server, namespace))
 }
 
 fn is_unlabelled(server: &Server, namespace: &str) -> bool {

@@ -494,6 +494,7 @@ impl<'a> Run<'a> {
             (state.monitor.made.clone(), state.monitor.declared)
         };
         let disputed = self.world.lock().monitor.disputed.clone();
+        let permission_deleted = self.world.lock().monitor.permission_deleted.clone();
         let (mut paths, mut lost) = (Vec::new(), BTreeSet::new());
         for plural in ["clusterprofiles", "secrets"].into_iter().chain(KINDS.map(|(plural, _)| plural)) {
             for object in server.objects_of(plural) {
@@ -519,6 +520,7 @@ impl<'a> Run<'a> {
             monitor.made = made;
             monitor.declared = declared;
             monitor.disputed = disputed;
+            monitor.permission_deleted = permission_deleted;
         }
         fresh.start(0);
         Box::pin(fresh.settle()).await;

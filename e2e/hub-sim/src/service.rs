@@ -114,15 +114,7 @@ fn watch(
 ) -> impl Stream<Item = Result<Frame<Bytes>, SimError>> + Send {
     let timeout = Duration::from_secs(start.timeout);
     let end = Instant::now() + timeout;
-    let state = Open {
-        changes,
-        world,
-        process,
-        start: Some(start),
-        watching: None,
-        end,
-        generation,
-    };
+    let state = Open { changes, world, process, start: Some(start), watching: None, end, generation };
     futures::stream::unfold(Some(state), |state| async move {
         let mut open = state?;
         match open.next().await {

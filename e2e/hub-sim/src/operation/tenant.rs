@@ -99,7 +99,10 @@ impl Others {
     pub(super) fn role_binding(&self, namespace: &str, what: RoleBindingTenant) {
         let kind = "rolebindings";
         match what {
-            RoleBindingTenant::Delete => self.tenant.delete(kind, namespace, COPIES_ROLE),
+            RoleBindingTenant::Delete => {
+                self.tenant.delete(kind, namespace, COPIES_ROLE);
+                self.world.lock().monitor.permission_deleted.insert(namespace.to_owned());
+            }
             RoleBindingTenant::Redirect => {
                 let subject = json!({ "kind": "ServiceAccount", "name": "mine", "namespace": namespace });
                 self.tenant.patch(kind, namespace, COPIES_ROLE, &json!({ "subjects": [subject] }));
